@@ -51,8 +51,8 @@ class WebSocket(Protocol):
     async def receive(self) -> WebSocketMessage:
         """Returns the next message. While nobody receives, little is read ahead."""
 
-    async def send(self, text: bytes) -> None:
-        """Send a text message, given as UTF-8; waits while the client does not read."""
+    async def send(self, *text: bytes) -> None:
+        """Send a text message, given as UTF-8, a large one in pieces; waits while the client does not read."""
 
 
 Serve = Callable[[WebSocket], Awaitable[Close]]

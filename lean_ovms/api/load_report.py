@@ -25,7 +25,8 @@ TIMEOUT_S = 0.2
 async def add(response: Response, form: str, model: Model | None) -> None:
     """Add the header in the form TEXT or JSON. Nothing without a model, in another form, and to errors and streams."""
     form = form.strip().upper()
-    if model is None or form not in ("TEXT", "JSON") or response.status != 200 or not isinstance(response.body, bytes):
+    whole = isinstance(response.body, bytes) or ("Content-Type", "application/json") in response.headers
+    if model is None or form not in ("TEXT", "JSON") or response.status != 200 or not whole:
         return
     if (stats := await read(model.engine.stats(), TIMEOUT_S)) is None:
         return

@@ -169,10 +169,10 @@ class _CountedWebSocket:
         self._send = websocket.send
         self._record = record
 
-    async def send(self, text: bytes) -> None:
-        self._record.bytes += len(text)
+    async def send(self, *text: bytes) -> None:
+        self._record.bytes += sum(map(len, text))
         self._record.chunks += 1
-        await self._send(text)
+        await self._send(*text)
 
 
 def release_all(record: RequestRecord) -> None:

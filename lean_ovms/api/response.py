@@ -40,25 +40,35 @@ def json_bytes(body: bytes | ByteStream, headers: list[tuple[str, str]] | None =
     return Response(status, [("Content-Type", "application/json"), *(headers or [])], body)
 
 
-async def written(offload: Offload, size: int, make: Callable[[], Json | list[Json]]) -> Response:
+async def written(
+    offload: Offload,
+    size: int,
+    make: Callable[[], Json | list[Json]],
+    headers: Sequence[tuple[str, str]] = (),
+) -> Response:
     """A JSON response; one of `size` bytes or so is made and written in the offload thread if that would take long."""
 
     def work() -> list[bytes]:
-        data = chunked_json.dumps(make())
-        return [
-            data[start : start + chunked_json.PIECE_BYTES] for start in range(0, len(data), chunked_json.PIECE_BYTES)
-        ]
+        return chunked_json.pieces(make())
 
-    return json_in_pieces(await offload.run(size, work, inline_below=chunked_json.PIECE_BYTES))
+    response = json_in_pieces(await offload.run(size, work, inline_below=chunked_json.PIECE_BYTES))
+    response.headers += headers
+    return response
+
+
+async def any_size(offload: Offload, body: Json, headers: Sequence[tuple[str, str]] = ()) -> Response:
+    """A JSON response; a large one is written in the offload thread."""
+    return await written(offload, 0 if chunked_json.is_small(body) else WHOLE_BYTES, lambda: body, headers)
 
 
 def json_in_pieces(pieces: list[bytes]) -> Response:
     """A JSON response from its bytes in pieces; a large one is sent piece by piece, since joining them takes long."""
     whole = sum(map(len, pieces)) <= WHOLE_BYTES
-    return json_bytes(b"".join(pieces) if whole else PieceStream(_in_turns(pieces)))
+    return json_bytes(b"".join(pieces) if whole else PieceStream(in_turns(pieces)))
 
 
-async def _in_turns(pieces: list[bytes]) -> AsyncGenerator[bytes, None]:
+async def in_turns(pieces: list[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yields pieces, one in each turn of the loop, and frees them."""
     pieces.reverse()
     while pieces:
         await asyncio.sleep(0)  # others have their turn

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import secrets
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
@@ -19,8 +20,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import orjson
 
 from ..errors import RequestError, reported
-from ..push_types import Sink
+from ..push_types import Sink, wake
 from ..types import Response, Usage
+from ..util import chunked_json
 
 logger = logging.getLogger("lean_ovms.api")
 
@@ -45,17 +47,21 @@ class Source(Protocol[D]):
     async def aclose(self) -> None: ...
 
 
+Rendered = bytes | list[bytes]
+"""Events; those that are too large to be sent in one turn of the loop in pieces."""
+
+
 class Renderer(Protocol[D]):
     """The bytes of one stream, made by an endpoint. Stateful."""
 
-    def deltas(self, deltas: list[D]) -> bytes:
+    def deltas(self, deltas: list[D]) -> Rendered:
         """The events of these deltas."""
 
-    def end(self, usage: Usage) -> bytes:
+    def end(self, usage: Usage) -> Rendered:
         """The last events, before the terminator: none."""
         return b""
 
-    def failed(self, error: RequestError) -> bytes:
+    def failed(self, error: RequestError) -> Rendered:
         """The last event of a stream that fails: the error object."""
         return event(error.body())
 
@@ -70,7 +76,19 @@ def padding(size: int) -> bytes:
 
 def event(data: Any, name: str = "") -> bytes:
     """One event; without a name data-only."""
-    return (b"event: %b\n" % name.encode() if name else b"") + b"data: %b\n\n" % orjson.dumps(data)
+    return b"%b%b\n\n" % (_before_data(name), orjson.dumps(data))
+
+
+def event_pieces(data: Any, name: str = "") -> list[bytes]:
+    """One event, a large one in pieces."""
+    first, *rest = chunked_json.pieces(data)
+    found = [_before_data(name) + first, *rest]
+    found[-1] += b"\n\n"
+    return found
+
+
+def _before_data(name: str) -> bytes:
+    return b"event: %b\ndata: " % name.encode() if name else b"data: "
 
 
 class IteratedSource(Generic[D]):
@@ -141,6 +159,9 @@ class EventStream(Generic[D]):
         self._sent_at = 0.0
         self._sink: Sink[bytes]
         self._closed = False
+        self._left: deque[bytes] = deque()  # to be sent, because something before it was large
+        self._sending: asyncio.Task[None] | None = None
+        self._sent: asyncio.Future[None] | None = None  # done when nothing is left
 
     async def push_to(self, sink: Sink[bytes]) -> None:
         self._sink = sink
@@ -151,7 +172,8 @@ class EventStream(Generic[D]):
             self._sent_at = self._clock()
             self._timer = asyncio.get_running_loop().call_later(self.ping_s, self._check_silence)
         try:
-            await self.generation.push_to(Sink(self._push, sink.paused))
+            await self.generation.push_to(Sink(self._push, self._paused))
+            await self._all_sent()
         except Exception as failure:  # the status 200 has been sent: the error goes into the stream
             error = reported(failure, logger, "a stream failed")
         finally:
@@ -160,20 +182,50 @@ class EventStream(Generic[D]):
             return
         if self.before_end is not None:
             await self.before_end(error)
+        await self._all_sent()
         last = self.renderer.end(self.generation.usage) if error is None else self.renderer.failed(error)
-        sink.push(last + self.done)
+        self._write(last + self.done if isinstance(last, bytes) else [*last, self.done])
+        await self._all_sent()
 
     def _push(self, deltas: list[D]) -> None:
         """The hot path. Many deltas may render to nothing: hidden reasoning, a tool call that is sent when complete."""
         if data := self.renderer.deltas(deltas):
-            self._sent_at = self._clock()
+            self._write(data)
+
+    def _write(self, data: Rendered) -> None:
+        """Sends events at once, large ones piece by piece while the generation is paused."""
+        self._sent_at = self._clock()
+        if isinstance(data, bytes) and self._sent is None:
             self._sink.push(data)
+            return
+        self._left.extend([data] if isinstance(data, bytes) else data)
+        if self._sent is None:
+            self._sent = asyncio.get_running_loop().create_future()
+            self._sending = asyncio.ensure_future(self._send_left(self._sent))
+
+    async def _send_left(self, sent: asyncio.Future[None]) -> None:
+        try:
+            while self._left:
+                await self._sink.send(self._left.popleft())
+                await asyncio.sleep(0)  # others have their turn
+        finally:
+            self._sent = None
+            wake(sent)
+
+    def _paused(self) -> asyncio.Future[None] | None:
+        return self._sent or self._sink.paused()
+
+    async def _all_sent(self) -> None:
+        if self._sending is not None:
+            await asyncio.wait({self._sending})
+            if not self._sending.cancelled():
+                self._sending.result()
 
     def _check_silence(self) -> None:
         """One timer for a whole stream: a timer for each chunk would cost every chunk."""
         left_s = self._sent_at + self.ping_s - self._clock()
         if left_s <= 0:
-            if self._sink.paused() is None:
+            if self._paused() is None:
                 self._sink.push(self.ping)
             left_s = self.ping_s
         self._timer = asyncio.get_running_loop().call_later(left_s, self._check_silence)
@@ -185,4 +237,6 @@ class EventStream(Generic[D]):
     async def aclose(self) -> None:
         self._closed = True
         self._stop_timer()
+        if self._sending is not None:
+            self._sending.cancel()
         await self.generation.aclose()

@@ -99,8 +99,8 @@ class AsgiChannel(Channel):
             if not reading.cancelled():
                 reading.result()  # an error of receive is passed on to the host
 
-    async def send(self, text: bytes) -> None:
-        await self.emit({"type": "websocket.send", "text": text.decode()})
+    async def send(self, *text: bytes) -> None:
+        await self.emit({"type": "websocket.send", "text": b"".join(text).decode()})
 
     async def emit(self, message: dict[str, Any]) -> bool:
         """Send a message to the host, unless the client has left: then it returns False."""

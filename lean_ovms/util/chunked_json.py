@@ -92,39 +92,117 @@ def free(value: Any) -> None:
         left += [inner for inner in freed if inner and isinstance(inner, (list, dict))]
 
 
+class Written:
+    """A list that grows and is written as it does, so that whatever has it among its values shares its text."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._pieces: list[bytes] = []  # of PIECE_BYTES or more each
+        self._rest = bytearray()
+
+    def extend(self, members: bytes) -> None:
+        """Adds members: the JSON of a list of them."""
+        if len(members) > 2:
+            self._rest += b"," if self.size else b""
+            self._rest += memoryview(members)[1:-1]
+            self.size += len(members)
+        if len(self._rest) >= PIECE_BYTES:
+            self._pieces.append(bytes(self._rest))
+            self._rest.clear()
+
+    def pieces(self) -> list[bytes]:
+        """Returns the list as JSON; its larger parts are no copies."""
+        return [b"[", *self._pieces, bytes(self._rest) + b"]"]
+
+
+class _Pieces:
+    """What is written, in pieces: large parts as they come, small ones joined."""
+
+    def __init__(self) -> None:
+        self.found: list[bytes] = []
+        self._rest = bytearray()
+
+    def write(self, data: bytes) -> None:
+        if len(data) >= PIECE_BYTES // 2:
+            self.flush()
+            self.found.append(data)
+        else:
+            self._rest += data
+            if len(self._rest) >= PIECE_BYTES:
+                self.flush()
+
+    def flush(self) -> None:
+        if self._rest:
+            self.found.append(bytes(self._rest))
+            self._rest.clear()
+
+
 def dumps(value: Any) -> bytes:
-    """Writes JSON values as orjson.dumps does, large ones in pieces."""
-    if _is_small(value, PIECE_BYTES):
-        return orjson.dumps(value)
+    """Writes JSON values, and lists that are Written, as orjson.dumps does, large ones in pieces."""
+    if is_small(value):
+        return _dumped(value)
     out = BytesIO()  # its buffer becomes the result without being copied
     _write(value, out)
     return out.getvalue()
 
 
-def _write(value: Any, out: BytesIO) -> None:
-    if _is_small(value, PIECE_BYTES):
-        out.write(orjson.dumps(value))
+def pieces(value: Any) -> list[bytes]:
+    """Writes as `dumps` does, and returns the pieces. What is Written is not copied, however large it is."""
+    if is_small(value):
+        return [_dumped(value)]
+    out = _Pieces()
+    _write(value, out)
+    out.flush()
+    return out.found
+
+
+def is_small(value: Any) -> bool:
+    """Returns whether a value can be written in one call."""
+    return _is_small(value, PIECE_BYTES)
+
+
+def _dumped(value: Any) -> bytes:
+    return orjson.dumps(value, default=_fragment)
+
+
+def _fragment(value: Any) -> orjson.Fragment:
+    """Returns a value that orjson does not know, for it. Raises TypeError for any but a Written."""
+    if not isinstance(value, Written):
+        raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
+    return orjson.Fragment(b"".join(value.pieces()))
+
+
+def _write(value: Any, out: BytesIO | _Pieces) -> None:
+    if is_small(value):
+        out.write(_dumped(value))
+    elif isinstance(value, Written):
+        for piece in value.pieces():
+            out.write(piece)
+    elif isinstance(value, list):
+        _write_list(value, out)
     elif isinstance(value, str):
         out.write(b'"')
         for start in range(0, len(value), SLICE_BYTES):
             out.write(orjson.dumps(value[start : start + SLICE_BYTES])[1:-1])
         out.write(b'"')
-    elif isinstance(value, dict):
+    else:
         for number, (name, inner) in enumerate(value.items()):
             out.write(b"%b%b:" % (b"," if number else b"{", orjson.dumps(name)))
             _write(inner, out)
         out.write(b"}")
-    else:
-        out.write(b"[")
-        for start in range(0, len(value), MEMBERS):
-            out.write(b"," if start else b"")
-            if _is_small(members := value[start : start + MEMBERS], PIECE_BYTES):
-                out.write(orjson.dumps(members)[1:-1])
-                continue
-            for number, inner in enumerate(members):
-                out.write(b"," if number else b"")
-                _write(inner, out)
-        out.write(b"]")
+
+
+def _write_list(value: list[Any], out: BytesIO | _Pieces) -> None:
+    out.write(b"[")
+    for start in range(0, len(value), MEMBERS):
+        out.write(b"," if start else b"")
+        if is_small(members := value[start : start + MEMBERS]):
+            out.write(_dumped(members)[1:-1])
+            continue
+        for number, inner in enumerate(members):
+            out.write(b"," if number else b"")
+            _write(inner, out)
+    out.write(b"]")
 
 
 def _is_small(value: Any, limit: int) -> bool:
@@ -135,6 +213,8 @@ def _is_small(value: Any, limit: int) -> bool:
         limit -= 8
         if isinstance(inner, str):
             limit -= len(inner)
+        elif isinstance(inner, Written):
+            limit -= inner.size
         elif isinstance(inner, dict):
             limit -= sum(map(len, inner))
             left.extend(inner.values())

@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from lean_ovms.api.app import App
+from lean_ovms.api.response import whole_body
 from lean_ovms.config import Config
 from lean_ovms.engine_types import CAPABILITIES
 from lean_ovms.models.text_model import TextModel
@@ -91,9 +92,9 @@ async def get(app: App, path: str, **headers: str) -> Response:
 
 async def whole(response: Response) -> Any:
     """The JSON of a unary response, closed as a transport would."""
-    assert isinstance(response.body, bytes)
-    await response.aclose()
-    return orjson.loads(response.body) if response.body else None
+    assert isinstance(response.body, bytes) or ("Content-Type", "application/json") in response.headers
+    body = await whole_body(response)
+    return orjson.loads(body) if body else None
 
 
 def teach(engine: FakeEngine, vocabulary: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,8 +94,8 @@ def test_no_call_gets_more_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None
     sizes: list[int] = []
 
     def counted(function: Any) -> Any:
-        def call(data: Any) -> Any:
-            result = function(data)
+        def call(data: Any, **options: Any) -> Any:
+            result = function(data, **options)
             sizes.append(len(data) if isinstance(data, bytes) else len(result))
             return result
 
@@ -119,6 +119,22 @@ def test_no_call_gets_more_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None
     assert dumps(whole) == data
     assert len(sizes) > 20
     assert max(sizes) <= 8 * chunked_json.SLICE_BYTES
+
+
+@pytest.mark.parametrize("members", [0, 1, 3, 3000])
+def test_a_list_that_was_written_as_it_grew_is_a_list(members: int) -> None:
+    plain = [{"token": "é" * (n % 7), "n": [n]} for n in range(members)]
+    written = chunked_json.Written()
+    for start in range(0, members, 5):
+        written.extend(orjson.dumps(plain[start : start + 5]))
+    written.extend(b"[]")
+    for around in (lambda one: one, lambda one: {"a": [one, "x" * 100_000, one], "b": one}, lambda one: [one] * 2000):
+        if members < 3000 or around(1) != [1] * 2000:
+            wanted = orjson.dumps(around(plain))
+            assert dumps(around(written)) == wanted
+            assert b"".join(chunked_json.pieces(around(written))) == wanted
+    with pytest.raises(TypeError):
+        dumps([object()])
 
 
 def test_a_text_has_a_limit_and_data_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from ...observability.records import current_record
 from ...push_types import Sink
 from ...types import Request, Response
 from .. import sse
-from ..response import json, warning_headers
+from ..response import any_size, json, warning_headers
 from ..route_doc import RouteDoc
 from ..services import Services
 from . import fields
@@ -45,7 +45,7 @@ async def handle(request: Request, services: Services) -> Response:
     try:
         await deltas.push_to(Sink(content.feed))
         content.close()
-        return json(message.full(content, generation.usage), headers)
+        return await any_size(services.offload, message.full(content, generation.usage), headers)
     finally:
         await generation.aclose()
 

@@ -5,14 +5,16 @@ https://docs.cohere.com/reference/chat. Documents go to the chat template; there
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...models.collect import collect
 from ...types import ChatPrompt, Json, Request, Response
 from .. import sse
-from ..generation.logprobs_request import LogprobsRequest
+from ..generation.logprobs_request import LogprobsRequest, generated_size
 from ..generation.messages import read_messages
 from ..generation.request import BodyReader, GenerationBody
 from ..generation.tools import read_offer
-from ..response import json, warning_headers
+from ..response import warning_headers, written
 from ..route_doc import RouteDoc
 from ..services import Services
 from . import chat_fields as fields
@@ -30,7 +32,9 @@ async def handle(request: Request, services: Services) -> Response:
         return sse.response(deltas, renderer, services.config.sse_ping_s, headers, opening=renderer.start())
     try:
         [choice] = await collect(deltas, 1)
-        return json(whole(end, choice, generation.usage, logprobs=logprobs), headers)
+        size = generated_size(body.sampling, generation.usage.completion_tokens)
+        work = partial(whole, end, choice, generation.usage, logprobs=logprobs)
+        return await written(services.offload, size, work, headers)
     finally:
         await generation.aclose()
 

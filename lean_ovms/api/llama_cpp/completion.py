@@ -19,9 +19,9 @@ from .. import sse
 from ..fields import FieldSet, Values
 from ..generation.fim import filling_of
 from ..generation.llama_prompt import Pieces, prompt_of, read_several
-from ..generation.logprobs_request import LogprobsRequest
+from ..generation.logprobs_request import LogprobsRequest, generated_size
 from ..generation.request import BodyReader, GenerationBody, check_sequences
-from ..response import json, prompt_progress, timings, warning_headers
+from ..response import prompt_progress, timings, warning_headers, written
 from ..route_doc import RouteDoc
 from ..services import Services
 from ..sse import Renderer, event
@@ -90,13 +90,18 @@ async def _respond(
         return sse.response(group, renderer, services.config.sse_ping_s, headers, done=b"")
     try:
         choices = await _collect(group, len(prompts), values["t_max_predict_ms"])
-        bodies = [
-            selected(last(parsed, one, index, choice, choice.text), values["response_fields"])
-            for index, (one, choice) in enumerate(zip(generations, choices, strict=True))
-        ]
+        size = generated_size(parsed.generation.sampling, group.usage.completion_tokens)
+
+        def work() -> Json | list[Json]:
+            bodies = [
+                selected(last(parsed, one, index, choice, choice.text), values["response_fields"])
+                for index, (one, choice) in enumerate(zip(generations, choices, strict=True))
+            ]
+            return bodies if len(bodies) > 1 else bodies[0]
+
+        return await written(services.offload, size, work, headers)
     finally:
         await group.aclose()
-    return json(bodies if len(bodies) > 1 else bodies[0], headers)
 
 
 async def _collect(group: DeltaStream, prompts: int, most_ms: int | None) -> list[CompletedChoice]:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from ...models.collect import collect
 from ...types import Json, Request, Response
-from ..response import json, warning_headers
+from ..generation.logprobs_request import generated_size
+from ..response import json, warning_headers, written
 from ..route_doc import RouteDoc
 from ..services import Services
 from ..sse import EventStream
@@ -47,6 +48,7 @@ async def _respond(request: Request, services: Services, parse: Parse) -> Respon
         return ndjson(EventStream(generation, OllamaRenderer(answer), 0, done=b""), headers)
     try:
         [choice] = await collect(generation, 1)
-        return json(answer.whole(choice), headers)
+        size = generated_size(parsed.generation.sampling, generation.usage.completion_tokens)
+        return await written(services.offload, size, lambda: answer.whole(choice), headers)
     finally:
         await generation.aclose()

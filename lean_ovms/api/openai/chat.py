@@ -17,9 +17,9 @@ from ...models.generation import Generation
 from ...types import Delta, Event, Json, Reasoning, Request, Response, Text, ToolCallStart, Usage
 from .. import sse
 from ..generation import logprobs_request
-from ..response import json, prompt_logprobs, warning_headers
+from ..response import json, prompt_logprobs, warning_headers, written
 from ..route_doc import RouteDoc
-from ..services import INLINE_BYTES, Services
+from ..services import Services
 from .chat_request import ALL_FIELDS, ChatRequest, chat_logprobs, choice, envelope, finish_reason, parse_chat
 from .chunks import ChoiceState, Chunks
 
@@ -41,8 +41,7 @@ async def handle(request: Request, services: Services) -> Response:
         choices = await collect(deltas, sampling.n)
         size += logprobs_request.generated_size(sampling, generation.usage.completion_tokens)
         size += sum(len(samples) for choice in choices for samples in choice.audio)
-        work = lambda: json(full(chat, choices, generation), headers)  # noqa: E731
-        return await services.offload.run(size, work, inline_below=INLINE_BYTES)
+        return await written(services.offload, size, lambda: full(chat, choices, generation), headers)
     finally:
         await generation.aclose()
 

@@ -17,10 +17,10 @@ from ..fields import FieldSet
 from ..generation import logprobs_request
 from ..generation.messages import read_messages
 from ..generation.request import check_sequences
-from ..response import ID_BYTES, json, prompt_logprobs, warning_headers
+from ..response import ID_BYTES, prompt_logprobs, warning_headers, written
 from ..route_doc import RouteDoc
 from ..schemas import MESSAGES, array
-from ..services import INLINE_BYTES, Services
+from ..services import Services
 from .chat_request import ALL_FIELDS, ChatRequest, choice, envelope, parse_chat
 
 _OTHERWISE: dict[str, Json] = {
@@ -47,8 +47,7 @@ async def handle(request: Request, services: Services) -> Response:
         size += logprobs_request.generated_size(parsed.sampling, group.usage.completion_tokens)
         warnings = dict.fromkeys(line for generation in generations for line in generation.warnings)
         headers = parsed.headers + warning_headers(list(warnings))
-        work = lambda: json(full(chat, answers, generations, group), headers)  # noqa: E731
-        return await services.offload.run(size, work, inline_below=INLINE_BYTES)
+        return await written(services.offload, size, lambda: full(chat, answers, generations, group), headers)
     finally:
         await group.aclose()
 

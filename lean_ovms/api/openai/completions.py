@@ -20,9 +20,9 @@ from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogp
 from .. import sse
 from ..generation import logprobs_request
 from ..generation.fim import filled_in
-from ..response import json, prompt_logprobs, warning_headers
+from ..response import prompt_logprobs, warning_headers, written
 from ..route_doc import RouteDoc
-from ..services import INLINE_BYTES, Services
+from ..services import Services
 from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
 from .completion_request import ALL_FIELDS, NOT_WITH_VISION, CompletionRequest, max_tokens_of, parse_completion
 
@@ -45,8 +45,7 @@ async def handle(request: Request, services: Services) -> Response:
             )
         choices = await collect(group, len(generations) * sampling.n)
         size += logprobs_request.generated_size(sampling, group.usage.completion_tokens)
-        work = lambda: json(full(completion, choices, echoes, group), headers)  # noqa: E731
-        body = await services.offload.run(size, work, inline_below=INLINE_BYTES)
+        body = await written(services.offload, size, lambda: full(completion, choices, echoes, group), headers)
     except BaseException:
         await group.aclose()
         raise

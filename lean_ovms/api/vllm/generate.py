@@ -21,10 +21,10 @@ from ..generation.request import BodyReader, GenerationBody
 from ..generation.sampling import SAMPLING, GenerationFields
 from ..generation.structured_output import STRUCTURED
 from ..generation.token_fields import token_ids
-from ..response import ID_BYTES, json, logprob_entry, new_id, now, prompt_logprobs, usage, warning_headers
+from ..response import ID_BYTES, logprob_entry, new_id, now, prompt_logprobs, usage, warning_headers, written
 from ..route_doc import RouteDoc
 from ..schemas import TOKENS
-from ..services import INLINE_BYTES, Services
+from ..services import Services
 
 _OUTSIDE = FieldSet(
     (MODEL, STREAM, STREAM_OPTIONS, REQUEST_ID, SAMPLING.named("cache_salt"), SAMPLING.named("priority"))
@@ -94,14 +94,14 @@ async def handle(request: Request, services: Services) -> Response:
         tokens = generation.usage.completion_tokens
         size += logprobs_request.generated_size(body.sampling, tokens) + ID_BYTES * tokens
 
-        def work() -> Response:
+        def work() -> Json:
             choices = [parsed.choice(i, a.tokens, a.logprobs, a.text, a.finish) for i, a in enumerate(answers)]
             shown = parsed.envelope(choices, generation.usage) | {"model": body.model.name, "created": now()}
             if (most := body.logprobs.prompt) is not None:
                 shown["prompt_logprobs"] = prompt_logprobs(generation.prompt_entries(), most)
-            return json(shown, headers)
+            return shown
 
-        return await services.offload.run(size, work, inline_below=INLINE_BYTES)
+        return await written(services.offload, size, work, headers)
     finally:
         await generation.aclose()
 

@@ -99,11 +99,14 @@ class Http11WebSocket(Channel):
             self._frames.free()
             self._watch_message()
 
-    async def send(self, text: bytes) -> None:
-        self._frames.text(text)
-        self._flush()
-        if self._writer.paused is not None:
-            await self._writer.drain()
+    async def send(self, *text: bytes) -> None:
+        for number, piece in enumerate(text, 1):
+            self._frames.text(piece, first=number == 1, last=number == len(text))
+            self._flush()
+            if self._writer.paused is not None:
+                await self._writer.drain()
+            if number < len(text):
+                await asyncio.sleep(0)  # others have their turn
 
     # ---
 

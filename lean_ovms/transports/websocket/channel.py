@@ -48,8 +48,8 @@ class Channel:
         self.resume_reading()
         return message
 
-    async def send(self, text: bytes) -> None:
-        """Send a text message, given as UTF-8."""
+    async def send(self, *text: bytes) -> None:
+        """Send a text message, given as UTF-8 in pieces."""
         raise NotImplementedError
 
     # --- the transport's calls

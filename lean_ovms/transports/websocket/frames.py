@@ -152,10 +152,10 @@ class Frames(Protocol):
             self._messages.append(WebSocketMessage(self._parts.getvalue(), self._text is not None))
             self._parts = RequestBody(expected=self._most)
 
-    def text(self, data: bytes) -> None:
-        """Sends a text message."""
+    def text(self, data: bytes, *, first: bool = True, last: bool = True) -> None:
+        """Sends a text message, or a fragment of one. first, last: of its fragments."""
         if not self.closing:
-            self.send_text(data)
+            (self.send_text if first else self.send_continuation)(data, fin=last)
 
     def ping(self) -> None:
         if not self.closing:

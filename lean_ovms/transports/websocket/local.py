@@ -67,8 +67,8 @@ class _LocalChannel(Channel):
         self.over = False
         self._room = asyncio.Event()
 
-    async def send(self, text: bytes) -> None:
-        await self.outgoing.put(text)
+    async def send(self, *text: bytes) -> None:
+        await self.outgoing.put(b"".join(text))
 
     def resume_reading(self) -> None:
         self._room.set()

@@ -12,6 +12,7 @@ import pytest
 from lean_ovms.api.generation import logprobs_request
 from lean_ovms.engine import protocol
 from lean_ovms.types import SamplingParams
+from lean_ovms.util import chunked_json
 from tests.api.conftest import MakeApp, events, post, whole
 from tests.fakes import EOS, Script, say
 from tests.streams import pieces
@@ -278,3 +279,24 @@ async def test_a_choice_that_is_ahead_waits_for_the_scores_of_its_prompt(make_ap
         if choice["logprobs"]:
             first.setdefault(choice["index"], choice["logprobs"]["token_logprobs"][:2])
     assert first == {0: [None, -1.0], 1: [None, -1.0]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        (CHAT, {"logprobs": True, "top_logprobs": 20}),
+        (COMPLETIONS, {"logprobs": 20, "max_tokens": 4000}),
+        (RESPONSES, {"top_logprobs": 20, "include": ["message.output_text.logprobs"]}),
+        ("/completion", {"prompt": "hi", "n_probs": 20}),
+    ],
+)
+async def test_a_large_answer_is_sent_in_pieces(path: str, fields: dict[str, Any], make_app: MakeApp) -> None:
+    app, _ = await make_app(say(*"ab" * 2000), capable=True)
+    response = await post(app, path, BODIES.get(path, {}) | fields)
+    assert response.status == 200
+    assert not isinstance(response.body, bytes)
+    found = [piece async for piece in pieces(response.body)]
+    assert len(found) > 1
+    assert max(map(len, found)) < 2 * chunked_json.PIECE_BYTES
+    assert orjson.loads(b"".join(found))

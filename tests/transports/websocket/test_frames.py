@@ -54,6 +54,15 @@ def test_fragments_are_joined_with_pings_between() -> None:
     assert websocket_read([data]) == ([WebSocketMessage("wäre".encode())], b"\x8a\x00", False)
 
 
+def test_a_large_text_is_sent_in_fragments() -> None:
+    sender = Frames(LIMIT)
+    for number, piece in enumerate(("wär".encode()[:2], "wär".encode()[2:], b"e")):
+        sender.text(piece, first=number == 0, last=number == 2)
+        if number == 1:
+            sender.ping()
+    assert sender.take_outgoing() == b"\x01\x02w\xc3\x00\x02\xa4r\x89\x00\x80\x01e"
+
+
 def test_the_close_is_answered_with_the_same_code() -> None:
     messages, sent, ended = websocket_read([masked(TEXT, b"a") + masked(CLOSE, b"\x0f\xa0why") + masked(TEXT, b"b")])
     assert (messages, sent, ended) == ([WebSocketMessage(b"a")], b"\x88\x05\x0f\xa0why", True)

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from itertools import groupby
 
 from ....errors import RequestError, reported
 from ....models.generation import DeltaStream
 from ....push_types import Sink
 from ....types import Json, Usage
+from ....util.chunked_json import PIECE_BYTES
 from ...sse import DONE, PING, event
 from .events import Events
+from .output_items import Frame, pieces_of
 
 logger = logging.getLogger("lean_ovms.api")
 
@@ -23,15 +26,15 @@ logger = logging.getLogger("lean_ovms.api")
 class BackgroundResponse:
     """One background response. frames: its events so far, all of them when `finished` is set; none if it has no stream.
 
-    save: awaited with the final response object and all its frames before the last event is published.
+    save: awaited with the final response object and all its frames, in pieces, before the last event is published.
     """
 
     def __init__(
         self,
         events: Events,
-        opening: list[bytes],
+        opening: list[Frame],
         generation: DeltaStream,
-        save: Callable[[Json, bytes], Awaitable[None]],
+        save: Callable[[Json, list[bytes]], Awaitable[None]],
     ) -> None:
         self.events = events
         self.frames = opening
@@ -56,10 +59,15 @@ class BackgroundResponse:
         while True:
             frames, finished, news = self.frames[start:], self.finished, self._news
             start += len(frames)
-            if frames or finished:
-                yield b"".join(frames) + (DONE if finished else b"")
+            for large, alike in groupby(frames, lambda frame: not isinstance(frame, bytes)):
+                pieces = pieces_of(alike)
+                for piece in pieces if large else [b"".join(pieces)]:
+                    yield piece
             if finished:
+                yield DONE
                 return
+            if frames:
+                continue
             try:
                 await asyncio.wait_for(news.wait(), ping_s or None)
             except asyncio.TimeoutError:
@@ -72,7 +80,7 @@ class BackgroundResponse:
         final = self.events.finalize(usage, error, cancelled=self._cancelled)
         last = self.events.end()
         try:
-            await self._save(final, b"".join([*self.frames, *last]))
+            await self._save(final, pieces_of([*self.frames, *last]))
         finally:
             self.finished = True
             self._publish(last)
@@ -87,7 +95,7 @@ class BackgroundResponse:
             await self._generation.aclose()
         return self._error
 
-    def _publish(self, frames: list[bytes]) -> None:
+    def _publish(self, frames: list[Frame]) -> None:
         self.frames += frames
         self._news.set()
         self._news = asyncio.Event()
@@ -99,7 +107,11 @@ def error_frame(error: RequestError, number: int) -> bytes:
     return event(shown, "error") + DONE
 
 
-def frames_from(whole: bytes, start: int) -> bytes:
-    """A stored stream from event number `start` on, with its terminator."""
-    frames = whole.split(b"\n\n")[:-1]  # JSON holds no line breaks
-    return b"".join(frame + b"\n\n" for frame in frames[start:]) + DONE
+def frames_from(whole: bytes, start: int) -> list[bytes]:
+    """A stored stream from event number `start` on, with its terminator, in pieces."""
+    at = 0
+    for _ in range(start):
+        at = whole.find(b"\n\n", at) + 2  # JSON holds no line breaks
+        if at < 2:
+            return [DONE]
+    return [*(whole[place : place + PIECE_BYTES] for place in range(at, len(whole), PIECE_BYTES)), DONE]

@@ -13,14 +13,16 @@ from functools import partial
 from ....errors import RequestError
 from ....models.generation import DeltaStream
 from ....push_types import Sink
-from ....types import ByteStream, Delta, Json, Request, Response, Usage
-from ...response import PieceStream, json, warning_headers
+from ....types import ByteStream, Delta, Request, Response, Usage
+from ....util import chunked_json
+from ...response import PieceStream, json, json_in_pieces, warning_headers
 from ...route_doc import RouteDoc
 from ...services import INLINE_BYTES, Services
-from ...sse import HEADERS, EventStream
+from ...sse import HEADERS, EventStream, Rendered
 from ..audio_fields import spoken
 from . import fields
 from .events import Events
+from .output_items import Frame, pieces_of
 from .request import ResponsesRequest, parse_response, read_request
 from .response import TokenIds
 from .service import ResponseService
@@ -65,11 +67,11 @@ async def handle_create(request: Request, services: Services) -> Response:
         if parsed.generation.stream:
             response = Response(200, list(HEADERS), PieceStream(background.follow(0, services.config.sse_ping_s)))
         else:
-            response = json(events.response())
+            response = json_in_pieces(chunked_json.pieces(events.response()))
     elif parsed.generation.stream:
         response = Response(200, list(HEADERS), stream_response(parsed, events, stream, context, services))
     else:
-        response = json(await collect_response(parsed, events, stream, context, services))
+        response = json_in_pieces(await collect_response(parsed, events, stream, context, services))
     response.headers += parsed.headers + warning_headers(warnings)
     return response
 
@@ -90,8 +92,8 @@ async def handle_input_tokens(request: Request, services: Services) -> Response:
 
 async def collect_response(
     parsed: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
-) -> Json:
-    """The final response object, from the stream at its end; of several choices one after the other.
+) -> list[bytes]:
+    """The final response object as JSON, from the stream at its end; of several choices one after the other.
 
     Audio is not kept.
     """
@@ -108,10 +110,12 @@ async def collect_response(
     if parsed.values["store"]:
         await services.get(ResponseService).save(final, context)
     if parsed.audio is None:
-        return final
+        return chunked_json.pieces(final)
     samples = b"".join(delta.audio for delta in deltas)
-    work = partial(parsed.audio.with_audio, final, samples)
-    return await services.offload.run(len(samples), work, inline_below=INLINE_BYTES)
+    audio = parsed.audio
+    return await services.offload.run(
+        len(samples), lambda: chunked_json.pieces(audio.with_audio(final, samples)), inline_below=INLINE_BYTES
+    )
 
 
 def stream_response(
@@ -124,7 +128,7 @@ def stream_response(
         if parsed.values["store"]:
             await services.get(ResponseService).save(final, context)
 
-    opening = b"".join(events.start())
+    opening = b"".join(pieces_of(events.start()))
     return EventStream(
         stream, ResponseRenderer(events), services.config.sse_ping_s, opening=opening, before_end=before_end
     )
@@ -136,11 +140,16 @@ class ResponseRenderer:
     def __init__(self, events: Events) -> None:
         self._events = events
 
-    def deltas(self, deltas: list[Delta]) -> bytes:
-        return b"".join(self._events.deltas(deltas))
+    def deltas(self, deltas: list[Delta]) -> Rendered:
+        return _joined(self._events.deltas(deltas))
 
-    def end(self, usage: Usage) -> bytes:
-        return b"".join(self._events.end())
+    def end(self, usage: Usage) -> Rendered:
+        return _joined(self._events.end())
 
-    def failed(self, error: RequestError) -> bytes:
-        return b"".join(self._events.end())
+    def failed(self, error: RequestError) -> Rendered:
+        return _joined(self._events.end())
+
+
+def _joined(frames: list[Frame]) -> Rendered:
+    small = [frame for frame in frames if isinstance(frame, bytes)]
+    return b"".join(small) if len(small) == len(frames) else pieces_of(frames)

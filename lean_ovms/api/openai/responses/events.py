@@ -14,7 +14,16 @@ from ....errors import RequestError
 from ....types import Delta, Event, Json, Reasoning, Text, TokenLogprob, ToolCallStart, Usage
 from ...response import prompt_progress, with_timings
 from .mcp_items import ApprovalRequest, McpCall
-from .output_items import CustomCall, FunctionCall, MessageItem, OutputItem, ReasoningItem, ResponseEventWriter
+from .output_items import (
+    CustomCall,
+    Frame,
+    FunctionCall,
+    MessageItem,
+    OutputItem,
+    ReasoningItem,
+    ResponseEventWriter,
+    pieces_of,
+)
 from .response import ResponseObject
 from .tool_origin import ToolOrigin
 
@@ -78,14 +87,14 @@ class Events:
         """The current response object."""
         return self._final or self.body.running(self.status, self.output)
 
-    def start(self) -> list[bytes]:
+    def start(self) -> list[Frame]:
         """The frames of an accepted response."""
         self._writer.add("response.created", {"response": self.response()})
         if self.status == "queued":
             self._writer.add("response.queued", {"response": self.response()})
         return self._writer.take_frames()
 
-    def deltas(self, deltas: Iterable[Delta]) -> list[bytes]:
+    def deltas(self, deltas: Iterable[Delta]) -> list[Frame]:
         """The frames for these deltas."""
         self._set_in_progress()
         for delta in deltas:
@@ -96,7 +105,9 @@ class Events:
                 self._delta(delta)
         frames = self._writer.take_frames()
         if frames and self.body.timed_events and self.body.times and self._choices:
-            frames[-1] = with_timings(frames[-1], self.body.times())
+            *before, last = pieces_of(frames[-1:])
+            last = with_timings(last, self.body.times())
+            frames[-1] = [*before, last] if before else last
         return frames
 
     def _set_in_progress(self) -> None:
@@ -232,7 +243,7 @@ class Events:
         self._final = self.body.final(self.status, self.output, usage, error)
         return self._final
 
-    def end(self) -> list[bytes]:
+    def end(self) -> list[Frame]:
         """The last frames. A cancelled response ends as an incomplete one: OpenAI has no event for it."""
         word = "incomplete" if self.status == "cancelled" else self.status
         self._writer.add(f"response.{word}", {"response": self.response()})

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import orjson
 
 from ....types import Json, TokenLogprob
+from ....util.chunked_json import Written
 from ...fields import parsed_object
 from ...response import logprob_entry
-from ...sse import event, padding
+from ...sse import event_pieces, padding
 from .tool_origin import ToolOrigin
 
 UNKNOWN_LOGPROB = -9999.0
 """OpenAI's value for a token whose log probability is not known; its schema has no null there."""
+
+
+Frame = bytes | list[bytes]
+"""An event; a large one in pieces, most of which other events share."""
 
 
 class ResponseEventWriter:
@@ -33,14 +38,15 @@ class ResponseEventWriter:
         self.count = 0
         self._obfuscate = obfuscate
         self._silent = silent
-        self._new: list[bytes] = []
+        self._new: list[Frame] = []
 
     def add(self, kind: str, payload: Json) -> None:
         """Adds an event."""
         self.count += 1
         if self._silent:
             return
-        self._new.append(event({"type": kind, "sequence_number": self.count - 1, **payload}, kind))
+        pieces = event_pieces({"type": kind, "sequence_number": self.count - 1, **payload}, kind)
+        self._new.append(pieces if len(pieces) > 1 else pieces[0])
 
     def delta(self, head: bytes, tail: bytes, text: str, rest: bytes = b"}") -> None:
         """Adds a delta event. head, tail: what comes before and after its number. On the hot path."""
@@ -51,10 +57,15 @@ class ResponseEventWriter:
             rest = b',"obfuscation":"%b"%b' % (padding(len(text)), rest)
         self._new.append(b"%b%d%b%b%b\n\n" % (head, self.count - 1, tail, orjson.dumps(text), rest))
 
-    def take_frames(self) -> list[bytes]:
+    def take_frames(self) -> list[Frame]:
         """The frames since the last call."""
         new, self._new = self._new, []
         return new
+
+
+def pieces_of(frames: Iterable[Frame]) -> list[bytes]:
+    """Returns the bytes of frames in pieces: the pieces of large ones, and whole small ones."""
+    return [piece for frame in frames for piece in ([frame] if isinstance(frame, bytes) else frame)]
 
 
 def delta_head(kind: str) -> bytes:
@@ -135,7 +146,7 @@ class MessageItem(OutputItem):
 
     def __init__(self, writer: ResponseEventWriter, index: int, *, named_by_id: bool = False) -> None:
         self._named_by_id = named_by_id
-        self._logprobs: list[Json] = []
+        self._logprobs = Written()
         super().__init__(writer, index, {"content_index": 0})
         writer.add("response.content_part.added", {**self._where, "part": self._part()})
 
@@ -145,13 +156,14 @@ class MessageItem(OutputItem):
         if not logprobs:
             self._writer.delta(self.head, self._tail, text, b',"logprobs":[]}')
             return
-        entries = [entry(token, by_id=self._named_by_id) for token in logprobs]
-        self._logprobs += entries
-        self._writer.delta(self.head, self._tail, text, b',"logprobs":%b}' % orjson.dumps(entries))
+        entries = self.add_logprobs(logprobs)
+        self._writer.delta(self.head, self._tail, text, b',"logprobs":%b}' % entries)
 
-    def add_logprobs(self, logprobs: list[TokenLogprob]) -> None:
-        """Adds log probabilities of tokens without text, such as the end of the output, for the closing events."""
-        self._logprobs += [entry(token, by_id=self._named_by_id) for token in logprobs]
+    def add_logprobs(self, logprobs: Sequence[TokenLogprob]) -> bytes:
+        """Adds log probabilities, such as those of tokens without text, for the closing events. Returns their JSON."""
+        entries = orjson.dumps([entry(token, by_id=self._named_by_id) for token in logprobs])
+        self._logprobs.extend(entries)
+        return entries
 
     def item(self, status: str) -> Json:
         return self._announced() | {"status": status, "content": [self._part()]}

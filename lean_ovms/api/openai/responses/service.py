@@ -16,10 +16,11 @@ from ....config import Config
 from ....errors import BadRequest, EngineFailure, RequestError, StoreFailure, Unavailable
 from ....models.generation import DeltaStream
 from ....types import ByteStream, Json
-from ...response import PieceStream
+from ...response import WHOLE_BYTES, PieceStream, in_turns
 from ...sse import PING
 from .background import BackgroundResponse, error_frame, frames_from
 from .events import Events
+from .output_items import pieces_of
 from .sealing import Sealer
 from .store import LEASE_S, Context, Store
 from .tables import RESPONSE
@@ -80,12 +81,12 @@ class ResponseService:
         """Continue the generation in the background; takes ownership of it. Raises StoreFailure."""
         try:
             opening = events.start()
-            await self.store.start(events.response(), context, b"".join(opening))
+            await self.store.start(events.response(), context, pieces_of(opening))
         except BaseException:
             await generation.aclose()
             raise
 
-        async def save(final: Json, frames: bytes) -> None:
+        async def save(final: Json, frames: list[bytes]) -> None:
             async def write() -> None:
                 await self.store.finish_started(final, context, frames)
                 self._forget(final["id"])
@@ -161,7 +162,7 @@ class ResponseService:
         if run is not None:
             await run.stop()
 
-    async def stream(self, response_id: str, start: int) -> bytes | ByteStream:
+    async def stream(self, response_id: str, start: int) -> ByteStream:
         """The events of a background response from number `start` on. Raises NotFound and BadRequest."""
         run = self._background.get(response_id)
         if run is not None and run.frames:
@@ -172,7 +173,7 @@ class ResponseService:
             reason = "it was not created with background true and stream true"
             reason += ", or its stream was lost" if body["status"] == "failed" else ""
             raise BadRequest(f"Response {response_id!r} cannot be streamed: {reason}.", param="stream")
-        return PieceStream(self._poll(response_id, start)) if running else frames_from(frames, start)
+        return PieceStream(self._poll(response_id, start) if running else in_turns(await self._cut(frames, start)))
 
     async def _poll(self, response_id: str, start: int) -> AsyncGenerator[bytes, None]:
         """The stream of a response that another server generates: pings until it has finished, then all its events.
@@ -187,9 +188,16 @@ class ResponseService:
                 if self._ping_s and waited >= self._ping_s:
                     waited = 0.0
                     yield PING
-            yield frames_from(frames, start)
+            async for piece in in_turns(await self._cut(frames, start)):
+                yield piece
         except RequestError as error:
             yield error_frame(error, start)
+
+    async def _cut(self, frames: bytes, start: int) -> list[bytes]:
+        """The pieces of a stored stream from an event on; a large one is searched in another thread."""
+        if len(frames) <= WHOLE_BYTES:
+            return frames_from(frames, start)
+        return await asyncio.to_thread(frames_from, frames, start)
 
     async def _stored_frames(self, response_id: str) -> bytes | None:
         """The stream of another server's response; None while it runs. Raises NotFound and EngineFailure."""

@@ -12,7 +12,7 @@ import asyncio
 import secrets
 import time
 import zlib
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -158,8 +158,8 @@ class Store:
     # --- responses ---
 
     @_transaction()
-    def start(self, db: Connection, body: Json, context: Context, frames: bytes) -> None:
-        """Stores a response that has just started and the first events of its stream, b"" if it has none."""
+    def start(self, db: Connection, body: Json, context: Context, frames: Sequence[bytes]) -> None:
+        """Stores a response that has just started and the first events of its stream, if it has one, in pieces."""
         _put_response(db, body, _add_turn(db, context), frames)
         db.execute("INSERT INTO run VALUES (?, ?, ?, 0)", (body["id"], self._server, db.now()))
         self._drop_excess(db, body["id"])
@@ -186,7 +186,7 @@ class Store:
         self._finish(db, body, context, _add_turn(db, context))
 
     @_transaction()
-    def finish_started(self, db: Connection, body: Json, context: Context, frames: bytes) -> None:
+    def finish_started(self, db: Connection, body: Json, context: Context, frames: Sequence[bytes]) -> None:
         """Stores a finished response, which `start` has stored, and its stream. Safe to retry.
 
         A response that was deleted meanwhile stays deleted; one that was marked as failed stays failed.
@@ -195,7 +195,7 @@ class Store:
             turn = db.one("SELECT turn FROM entry WHERE id = ?", (body["id"],))
             self._finish(db, body, context, turn, frames)
 
-    def _finish(self, db: Connection, body: Json, context: Context, turn: int, frames: bytes = b"") -> None:
+    def _finish(self, db: Connection, body: Json, context: Context, turn: int, frames: Sequence[bytes] = ()) -> None:
         tables.add_items(db, turn, body["output"], OUTPUT)
         _put_response(db, body, turn, frames)
         if context.conversation is not None and body["status"] in ("completed", "incomplete"):
@@ -312,8 +312,9 @@ def _is_running(db: Connection, response_id: str) -> bool:
     return db.one("SELECT 1 FROM run WHERE response = ?", (response_id,)) is not None
 
 
-def _put_response(db: Connection, body: Json, turn: int | None, frames: bytes = b"") -> None:
-    events = zlib.compress(frames, 1) if frames else None
+def _put_response(db: Connection, body: Json, turn: int | None, frames: Sequence[bytes] = ()) -> None:
+    packer = zlib.compressobj(1)
+    events = b"".join([*map(packer.compress, frames), packer.flush()]) if frames else None
     tables.put(db, RESPONSE, body, used=float(body["created_at"]), turn=turn, events=events)
 
 

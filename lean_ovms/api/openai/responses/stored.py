@@ -9,7 +9,7 @@ from __future__ import annotations
 from ....types import Request, Response
 from ...fields import Field, FieldSet
 from ...forms import read_query
-from ...response import json
+from ...response import any_size, json
 from ...route_doc import RouteDoc
 from ...services import Services
 from ...sse import HEADERS
@@ -28,7 +28,7 @@ STREAMING = FieldSet((
 async def handle_get(request: Request, services: Services) -> Response:
     response_id, given = request.ids[0], read_query(STREAMING, request.query)
     if not given["stream"]:
-        return json(await services.get(ResponseService).get(response_id))
+        return await any_size(services.offload, await services.get(ResponseService).get(response_id))
     start = 0 if given["starting_after"] is None else given["starting_after"] + 1
     stream = await services.get(ResponseService).stream(response_id, start)
     return Response(200, list(HEADERS), stream)
@@ -43,7 +43,7 @@ async def handle_delete(request: Request, services: Services) -> Response:
 
 @RouteDoc("Cancel a background response", errors=(400,))
 async def handle_cancel(request: Request, services: Services) -> Response:
-    return json(await services.get(ResponseService).cancel(request.ids[0]))
+    return await any_size(services.offload, await services.get(ResponseService).cancel(request.ids[0]))
 
 
 @RouteDoc("Input items of a response, earlier turns included", query=PAGE)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -26,6 +26,7 @@ from ....util.concurrency import INLINE_CHARACTERS
 from ....websocket_types import GOING_AWAY, NORMAL, Close, WebSocket, WebSocketMessage
 from ...fields import Field, FieldSet, read
 from ...keys import keys_in_subprotocols
+from ...response import whole_body
 from ...route_doc import RouteDoc
 from ...routes import BASES
 from ...services import Services
@@ -127,6 +128,14 @@ class Turn:
         return out.getvalue()
 
 
+class Finished(NamedTuple):
+    """A finished response. output: its items for the next request, as in Kept."""
+
+    id: str
+    stored: bool
+    output: bytes
+
+
 class ResponseSocket:
     """One WebSocket. Events are handled in the order in which they come."""
 
@@ -208,49 +217,49 @@ class ResponseSocket:
         response = await self._services.handle(replace(self._request, body=data))
         del data
         final = await (self._generated(response) if turn.generate else self._prepared(response, turn))
-        if final is not None and not final.get("store"):
-            output = chunked_json.dumps(without_logprobs(list(filter(is_usable, final["output"]))))[1:-1]
-            turns = (*turn.kept.turns, turn.items, output)
+        if final is not None and not final.stored:
+            turns = (*turn.kept.turns, turn.items, final.output)
             before = turn.body.get("previous_response_id")
-            self.kept = Kept(final["id"], before, turns, sum(map(len, turns)))
+            self.kept = Kept(final.id, before, turns, sum(map(len, turns)))
             self._service.limit_kept()
 
-    async def _generated(self, response: Response) -> Json | None:
-        """Sends the events of a response. Returns the finished response object, None for an error."""
+    async def _generated(self, response: Response) -> Finished | None:
+        """Sends the events of a response. Returns the finished response, None for an error."""
         try:
             if isinstance(response.body, bytes):
                 await self._refuse(response.status, orjson.loads(response.body)["error"])
                 return None
-            data, final = b"", None
+            begun, final = list[bytes](), None  # pieces of an event
             async with contextlib.aclosing(StreamIterator(response.body)) as pieces:
                 async for part in pieces:
-                    *frames, data = (data + part).split(b"\n\n")
-                    for frame in frames:
-                        _, found, text = frame.partition(b"data: ")
+                    *ends, rest = part.split(b"\n\n")  # which no piece of an event is cut within
+                    for end in ends:
+                        first, *others = [*begun, end]
+                        begun = []
+                        _, found, text = first.partition(b"data: ")
                         if found and text != b"[DONE]":
-                            final = await self._send_frame(text)
+                            final = await self._send_frame([text, *others])
+                    begun += [rest] if rest else []
             return final
         finally:
             await response.aclose()
 
-    async def _send_frame(self, text: bytes) -> Json | None:
-        """Sends an event. Returns the response object of the last one, None for others."""
-        last = text.startswith((b'{"type":"response.completed"', b'{"type":"response.incomplete"'))
-        event = orjson.loads(text) if last or self._lane is not None else {}
-        await (self._websocket.send(text) if self._lane is None else self._send(event))
-        found: Json | None = event["response"] if last else None
-        return found
+    async def _send_frame(self, text: list[bytes]) -> Finished | None:
+        """Sends an event, which may be in pieces. Returns what is kept of the last one, None for others."""
+        if self._lane is not None:
+            text[-1] = text[-1][:-1] + b',"stream_id":%b}' % orjson.dumps(self._lane)
+        await self._websocket.send(*text)
+        if not text[0].startswith((b'{"type":"response.completed"', b'{"type":"response.incomplete"')):
+            return None
+        size = sum(map(len, text))
+        return await self._services.offload.run(size, partial(_finished, text), inline_below=chunked_json.PIECE_BYTES)
 
-    async def _prepared(self, response: Response, turn: Turn) -> Json | None:
+    async def _prepared(self, response: Response, turn: Turn) -> Finished | None:
         """Sends the events of a response whose prompt is only computed, for the prefix cache (generate: false).
 
-        Returns the response object, None for an error.
+        Returns the response, None for an error.
         """
-        try:
-            assert isinstance(response.body, bytes)
-            found: Json = orjson.loads(response.body)
-        finally:
-            await response.aclose()
+        found: Json = orjson.loads(await whole_body(response))
         if response.status != 200:
             await self._refuse(response.status, found["error"])
             return None
@@ -261,7 +270,7 @@ class ResponseSocket:
         del started["completed_at"]
         for number, (kind, shown) in enumerate((("created", started), ("completed", final))):
             await self._send({"type": f"response.{kind}", "sequence_number": number, "response": shown})
-        return final
+        return Finished(final["id"], bool(final["store"]), b"")
 
     async def _refuse(self, status: int, error: Json) -> None:
         await self._send({"type": "error", "status": status, "error": error})
@@ -269,6 +278,19 @@ class ResponseSocket:
     async def _send(self, event: Json) -> None:
         lane = {} if self._lane is None else {"stream_id": self._lane}
         await self._websocket.send(orjson.dumps(event | lane))
+
+
+def _finished(pieces: list[bytes]) -> Finished:
+    """Returns what is kept of a response, from the JSON of its last event in pieces."""
+    text = BytesIO()
+    for piece in pieces:
+        text.write(piece)
+    event = chunked_json.loads(text.getvalue())
+    response = event["response"]
+    output = chunked_json.dumps(without_logprobs(list(filter(is_usable, response["output"]))))[1:-1]
+    found = Finished(response["id"], bool(response.get("store")), output)
+    chunked_json.free(event)
+    return found
 
 
 def _of_requests(handshake: Request) -> Mapping[str, str]:

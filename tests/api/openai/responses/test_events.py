@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.api.openai.responses.events import Events
-from lean_ovms.api.openai.responses.output_items import JsonDepth
+from lean_ovms.api.openai.responses.output_items import JsonDepth, pieces_of
 from lean_ovms.api.openai.responses.response import ResponseObject
 from lean_ovms.errors import BadRequest, EngineFailure, RequestError, TooManyRequests
 from lean_ovms.types import Delta, Event, Reasoning, Text, TokenLogprob, ToolCallDelta, ToolCallStart, Usage
+from lean_ovms.util import chunked_json
 from tests.api.openai.responses.rules import Json, check, parse_frames
 
 VECTORS = Path(__file__).parents[3] / "vectors" / "responses" / "events.json"
@@ -70,7 +71,7 @@ def play(said: list[Event], ending: str | RequestError | None, **options: Any) -
     events.finalize(USAGE, error, cancelled=ending is None)
     frames += events.end()
     assert len(frames) == events.count
-    return b"".join(frames), events
+    return b"".join(pieces_of(frames)), events
 
 
 def named(events: list[Json]) -> list[Json]:
@@ -101,7 +102,7 @@ def test_a_script_gives_the_recorded_events(name: str) -> None:
 @pytest.mark.parametrize("queued", [False, True])
 def test_every_script_obeys_the_rules(name: str, queued: bool) -> None:
     data, events = play(*SCRIPTS[name], queued=queued)
-    assert check(parse_frames(data)) == events.response()
+    assert check(parse_frames(data)) == json.loads(chunked_json.dumps(events.response()))
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -111,7 +112,7 @@ def test_the_whole_answer_is_the_fold_of_the_stream(name: str) -> None:
     events = Events(ResponseObject(model="m", echo=ECHO), silent=True)
     events.deltas(deltas_of(said, ending if isinstance(ending, str) else None))
     error = ending if isinstance(ending, RequestError) else None
-    final = events.finalize(USAGE, error, cancelled=ending is None)
+    final = json.loads(chunked_json.dumps(events.finalize(USAGE, error, cancelled=ending is None)))
     assert named([{"response": final}]) == named([{"response": streamed}])
 
 
@@ -198,6 +199,34 @@ def test_log_probabilities_go_out_with_their_text_and_all_of_them_with_its_end()
     assert delta["logprobs"] == entries[:2]
     assert final["output"][1]["content"][0]["logprobs"] == entries
     assert next(e for e in found if e["type"] == "response.output_text.done")["logprobs"] == entries
+
+
+@pytest.mark.slow
+def test_large_events_share_the_text_of_their_log_probabilities() -> None:
+    """Nothing of it is written again: the last events are their heads and tails around the same pieces."""
+    top = [TokenLogprob(n, "word" * 4, b"word" * 4, -1.0) for n in range(20)]
+    events = Events(ResponseObject(model="m", echo=ECHO))
+    frames = events.start()
+    for _ in range(240):
+        frames += events.deltas([Delta(0, [Text("a")], [1], [TokenLogprob(0, "a", b"a", -0.5, top)])])
+    frames += events.deltas([Delta(0, [], [1], finish="stop")])
+    final = json.loads(chunked_json.dumps(events.finalize(USAGE)))
+    frames += events.end()
+    check(found := parse_frames(b"".join(pieces_of(frames))))
+    assert found[-1]["response"] == final
+    large = [frame for frame in frames if isinstance(frame, list)]
+    assert [event["type"] for event in found[-4:]] == [
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert len(large) == 4
+    shared = {id(piece) for piece in large[0]}.intersection(*({id(piece) for piece in frame} for frame in large[1:]))
+    own = [piece for frame in large for piece in frame if id(piece) not in shared]
+    assert len(shared) > 5
+    assert sum(map(len, own)) < 4 * 70_000
+    assert max(map(len, pieces_of(large))) < 2 * chunked_json.PIECE_BYTES
 
 
 def test_obfuscated_deltas_have_lengths_that_tell_little() -> None:

@@ -223,7 +223,8 @@ async def test_a_large_message_is_read_beside_the_loop_and_counts_as_a_body(
     original = chunked_json.loads
 
     def loads(data: bytes) -> Any:
-        seen.append((len(data), app.services.bodies.used, threading.current_thread() is threading.main_thread()))
+        if len(data) > chunked_json.PIECE_BYTES:
+            seen.append((len(data), app.services.bodies.used, threading.current_thread() is threading.main_thread()))
         return original(data)
 
     monkeypatch.setattr(chunked_json, "loads", loads)
@@ -237,6 +238,21 @@ async def test_a_large_message_is_read_beside_the_loop_and_counts_as_a_body(
         await create(websocket, input="a" * 1000)
         assert len(seen) == 2
     assert engine.submitted[-1][0] == f"user:{'a' * 1000};"
+
+
+@pytest.mark.slow
+async def test_a_large_answer_is_one_message_and_its_next_turn_goes_on(make_app: MakeApp) -> None:
+    app, engine = await make_app(say(*["ab" * 8] * 40), capable=True)
+    async with opened(app) as websocket:
+        logprobs = {"top_logprobs": 20, "include": ["message.output_text.logprobs"], "store": False}
+        for lane in (None, "lane"):
+            events = await create(websocket, stream_id=lane, **logprobs)
+            final = check([{k: v for k, v in event.items() if k != "stream_id"} for event in events])
+            [item] = final["output"]
+            assert len(item["content"][0]["logprobs"]) == 641
+            assert {event.get("stream_id") for event in events} == {lane}
+            await create(websocket, input="more", previous_response_id=final["id"])
+            assert engine.submitted[-1][0] == f"user:hi;assistant:{'ab' * 320};user:more;"
 
 
 async def test_a_large_message_waits_for_room_like_a_body(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
