@@ -69,12 +69,8 @@ def _explain(config: EngineConfig, text: str, whole: str) -> str:
     for option, names in _properties_of(config).items():
         if any(re.search(rf"\b{re.escape(name)}\b", text) for name in names):
             return f"--{option}: {text.removeprefix('NotFound: ')}"
-    if cache := [f"--{option}" for option in CACHE_OPTIONS if getattr(config, option) and "kvcache type" in text]:
-        return f"{', '.join(cache)}: this CPU has no such cache ({text}); every CPU has u8, u4 and f32"
-    if config.draft_eagle3_mode and "eagle3" in whole:
-        return f"--draft_eagle3_mode: {text}"
-    if config.cache_eviction_config and any(word in whole for word in _EVICTION):
-        return f"--cache_eviction_config: {text}"
+    if option := _option_of(config, whole):
+        return f"{option}: {text}"
     if short := weights.short_file(config.model_dir):
         return short
     if lacks_thread(whole):
@@ -84,6 +80,16 @@ def _explain(config: EngineConfig, text: str, whole: str) -> str:
         if config.cache_size:
             text = f"{text}, and --cache_size asks for {config.cache_size} GB beside them"
     return f"the model does not load: {with_memory_limit(text)}"
+
+
+def _option_of(config: EngineConfig, whole: str) -> str:
+    """Returns the options that an error is about by what it says; "": none. whole: in lower case."""
+    if config.draft_eagle3_mode and "eagle3" in whole:
+        return "--draft_eagle3_mode"
+    if config.cache_eviction_config and any(word in whole for word in _EVICTION):
+        return "--cache_eviction_config"
+    caches = [f"--{option}" for option in CACHE_OPTIONS if getattr(config, option) and "kvcache type" in whole]
+    return f"{', '.join(caches)}: this CPU has no such cache; each has u8, u4 and f32" if caches else ""
 
 
 def _properties_of(config: EngineConfig) -> dict[str, list[str]]:
