@@ -12,13 +12,14 @@ from __future__ import annotations
 import inspect
 import secrets
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, TypeVar, cast
+from typing import ClassVar, TypeVar, cast
 
 from ...grammar.frames import ReasoningForm
 from ...types import Event, Json, Reasoning, Text, ToolCallDelta, ToolCallStart
 from .scanner import Scanner, Steps, Tags
+from .tool_schemas import schemas_of
 
 _Kind = type[Text] | type[Reasoning] | type[ToolCallDelta]
 _QUOTES = ("`", '"', "'")
@@ -327,16 +328,3 @@ def _without_token(token: str, events: list[Event]) -> list[Event]:
 def new_call_id() -> str:
     """Returns call_ and 24 random characters: unique over requests and servers."""
     return "call_" + "".join([_ALPHABET[byte % 62] for byte in secrets.token_bytes(24)])
-
-
-def schemas_of(tools: Sequence[Json]) -> dict[str, Mapping[str, Any]]:
-    """Maps tool names to the JSON schemas of their parameters by name, of tools in OpenAI's nested form."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for tool in tools:
-        function = tool.get("function") if isinstance(tool, dict) else None
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            continue
-        parameters = function.get("parameters")
-        properties = parameters.get("properties") if isinstance(parameters, dict) else None
-        found[function["name"]] = properties if isinstance(properties, dict) else {}
-    return found

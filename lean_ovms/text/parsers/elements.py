@@ -12,7 +12,8 @@ from .values import kinds_of, quoted, typed
 MIXED = "$text"
 """The member for text that is mixed with elements."""
 
-_DEPTH = 4
+_MOST = 64
+"""Alternatives of a schema that are looked at."""
 _INTEGER = re.compile(r"(-?)0+(?=\d)(\d+)")
 
 
@@ -63,10 +64,15 @@ def _object(element: Element, text: str, schema: Mapping[str, Any]) -> str:
     return "{" + ", ".join(f"{quoted(name)}: {value}" for name, value in zip(members, written, strict=True)) + "}"
 
 
-def _container(schema: Any, depth: int = _DEPTH) -> tuple[str, Mapping[str, Any]]:
-    """Returns array or object, the first that the schema allows, and its schema; "" for neither."""
-    if not isinstance(schema, dict) or not depth:
+def _container(schema: Any, seen: set[int] | None = None) -> tuple[str, Mapping[str, Any]]:
+    """Returns array or object, the first that the schema allows, and its schema; "" for neither.
+
+    seen: the identities of those looked at; one may be within itself.
+    """
+    seen = set() if seen is None else seen
+    if not isinstance(schema, dict) or id(schema) in seen or len(seen) > _MOST:
         return "", {}
+    seen.add(id(schema))
     kinds = schema.get("type")
     for kind in ("array", "object"):
         if kinds == kind or (isinstance(kinds, list) and kind in kinds):
@@ -75,8 +81,8 @@ def _container(schema: Any, depth: int = _DEPTH) -> tuple[str, Mapping[str, Any]
         return "array", schema
     if kinds is None and ("properties" in schema or "additionalProperties" in schema):
         return "object", schema
-    parts = [part for word in ("anyOf", "oneOf") for part in _list(schema.get(word))]
-    return next((found for part in parts if (found := _container(part, depth - 1))[0]), ("", {}))
+    parts = [part for word in ("anyOf", "oneOf", "allOf") for part in _list(schema.get(word))]
+    return next((found for part in parts if (found := _container(part, seen))[0]), ("", {}))
 
 
 def _list(value: Any) -> list[Any]:

@@ -15,28 +15,40 @@ import orjson
 from .literals import literal_to_json
 
 STRING = frozenset(("string",))
-_DEPTH = 4
+_DEPTH = 8
 _KIND_OF = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 
 
-def kinds_of(schema: Any, depth: int = _DEPTH) -> frozenset[str]:
-    """Returns the JSON types that a schema allows; empty: any or unknown. References are not followed."""
+def kinds_of(schema: Any) -> frozenset[str]:
+    """Returns the JSON types that a schema allows; empty: any or unknown. tool_schemas.py follows references."""
+    return _kinds_of(schema, _DEPTH, {})
+
+
+def _kinds_of(schema: Any, depth: int, known: dict[int, frozenset[str]]) -> frozenset[str]:
+    """known: what was found so far, by the schemas' identities: one may be in several places, and within itself."""
     if not isinstance(schema, dict) or depth == 0:
         return frozenset()
-    kinds = _declared(schema, depth)
-    return kinds | {"null"} if kinds and schema.get("nullable") is True else kinds
+    if id(schema) not in known:
+        known[id(schema)] = frozenset()
+        kinds = _declared(schema, depth, known)
+        known[id(schema)] = kinds | {"null"} if kinds and schema.get("nullable") is True else kinds
+    return known[id(schema)]
 
 
-def _declared(schema: Mapping[str, Any], depth: int) -> frozenset[str]:
+def _declared(schema: Mapping[str, Any], depth: int, known: dict[int, frozenset[str]]) -> frozenset[str]:
     kind = schema.get("type")
     if isinstance(kind, str):
         return frozenset((kind,))
     if isinstance(kind, list):
         return frozenset(k for k in kind if isinstance(k, str))
-    for word in ("anyOf", "oneOf", "allOf"):
+    for word in ("anyOf", "oneOf"):
         if isinstance(parts := schema.get(word), list):
-            declared = [kinds_of(part, depth - 1) for part in parts]
+            declared = [_kinds_of(part, depth - 1, known) for part in parts]
             return frozenset[str]().union(*declared) if all(declared) else frozenset()
+    if isinstance(parts := schema.get("allOf"), list):
+        declared = [kinds for part in parts if (kinds := _kinds_of(part, depth - 1, known))]
+        if declared:
+            return declared[0].intersection(*declared) or declared[0]
     if isinstance(choices := schema.get("enum"), list):
         return frozenset(_kind(choice) for choice in choices)
     return frozenset((_kind(schema["const"]),)) if "const" in schema else frozenset()
