@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -70,17 +69,19 @@ def test_kinds_behind_references(schema: Json, kinds: set[str]) -> None:
     assert kinds_of(ParameterSchemas(parameters(a=schema))["a"]) == kinds
 
 
-@pytest.mark.parametrize(
-    "whole", [{"$ref": "#/$defs/Args"}, {"allOf": [{"$ref": "#/$defs/Args"}, {"properties": {"b": {}}}]}]
-)
+ARGS: Json = {"$ref": "#/$defs/Args"}
+
+
+@pytest.mark.parametrize("whole", [ARGS, {"allOf": [ARGS, {"properties": {"b": {}}}]}])
 def test_parameters_may_be_a_reference_themselves(whole: Json) -> None:
     found = ParameterSchemas({**whole, "$defs": {**DEFS, "Args": {"type": "object", "properties": {"a": CODE}}}})
     assert kinds_of(found["a"]) == {"string"}
 
 
-@pytest.mark.parametrize(
-    "whole", [None, True, 5, [], {"properties": []}, {"allOf": 5}, {"$ref": "#"}, {"$ref": "#/x"}, {"allOf": [5]}]
-)
+NOT_SCHEMAS = [None, True, 5, [], {"properties": []}, {"allOf": 5}, {"$ref": "#"}, {"$ref": "#/x"}, {"allOf": [5]}]
+
+
+@pytest.mark.parametrize("whole", NOT_SCHEMAS)
 def test_what_is_no_schema_has_no_parameters(whole: Any) -> None:
     assert list(ParameterSchemas(whole)) == []
 
@@ -93,13 +94,15 @@ def test_values_within_a_reference_to_itself() -> None:
 def test_many_alternatives_that_lead_back_are_looked_at_once() -> None:
     defs = {f"D{i}": {"anyOf": [{"$ref": f"#/$defs/D{j}"} for j in range(40)]} for i in range(40)}
     schemas = ParameterSchemas({"properties": {"a": {"$ref": "#/$defs/D0"}}, "$defs": defs})
-    began = time.process_time()
     assert kinds_of(schemas["a"]) == set()
-    assert time.process_time() - began < 2
 
 
 CALLS = {
-    "qwen3coder": ("<tool_call>\n<function=f>\n", "<parameter=KEY>\nVALUE\n</parameter>\n", "</function>\n</tool_call>"),
+    "qwen3coder": (
+        "<tool_call>\n<function=f>\n",
+        "<parameter=KEY>\nVALUE\n</parameter>\n",
+        "</function>\n</tool_call>",
+    ),
     "glm4_moe": ("<tool_call>f\n", "<arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value>\n", "</tool_call>"),
     "minimax_m2": (
         '<minimax:tool_call>\n<invoke name="f">\n',
@@ -111,8 +114,7 @@ CALLS = {
         "]<]minimax[>[<KEY>VALUE]<]minimax[>[</KEY>",
         "]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
     ),
-    "gemma4": ("<|tool_call>call:f{", "KEY:VALUE,", "}<tool_call|>"),
-}  # fmt: skip
+}
 TEXTS = {"code": "90210", "color": "null", "flag": "True", "maybe": "2", "none": "null", "all": "7"}
 VALUES = {"code": "90210", "color": "null", "flag": True, "maybe": "2", "none": None, "all": "7"}
 
