@@ -35,11 +35,10 @@ def keep(model: Any, positions: Any) -> None:
     """Marks what a network computes of an output with positions, and of constants, alone."""
     for node in _computed(model, positions):
         source = node.input_value(0).get_node()
-        if node.get_type_name() in MOVES and source.get_type_name() == "Convert":
+        if node.get_type_name() in MOVES and _is_conversion(source):
             _move_before(node, source)
-    for node in _computed(model, positions):
-        if node.get_type_name() == "Convert":
-            _convert_by_digits(node)
+    for node in filter(_is_conversion, _computed(model, positions)):
+        _convert_by_digits(node)
     inner = _computed(model, positions)
     ends = [port for node in inner for port in node.outputs() if _readers(port, inner)]
     if not ends:
@@ -53,6 +52,24 @@ def keep(model: Any, positions: Any) -> None:
     for old, result in zip(ends, marked.get_results(), strict=True):
         for reader in _readers(old, inner):
             reader.replace_source_output(result.input_value(0))
+
+
+def look_up(model: Any) -> None:
+    """Lets a network look up sines and cosines where it looks up angles in a table: those are computed in f32, once."""
+    for node in model.get_ordered_ops():
+        gather = node.input_value(0).get_node() if node.get_type_name() in ("Cos", "Sin") else node
+        if gather is node or gather.get_type_name() != "Gather":
+            continue
+        table = ops.cos(gather.input_value(0)) if node.get_type_name() == "Cos" else ops.sin(gather.input_value(0))
+        if _is_constant(gather.input_value(0).get_node()):
+            node.output(0).replace(ops.gather(table, gather.input_value(1), gather.input_value(2)).output(0))
+
+
+def _is_constant(node: Any) -> bool:
+    """Returns whether a node is a constant, which may be converted."""
+    while node.get_type_name() == "Convert":
+        node = node.input_value(0).get_node()
+    return bool(node.get_type_name() == "Constant")
 
 
 def _computed(model: Any, positions: Any) -> list[Any]:
@@ -71,6 +88,12 @@ def _computed(model: Any, positions: Any) -> list[Any]:
         if node.get_type_name() not in MOVES or any(reader in found for reader in readers):
             found[node] = None
     return list(reversed(found))
+
+
+def _is_conversion(node: Any) -> bool:
+    """Returns whether a node makes other numbers of whole ones."""
+    whole = node.get_type_name() == "Convert" and node.input_value(0).get_element_type().is_integral()
+    return bool(whole and not node.get_output_element_type(0).is_integral())
 
 
 def _move_before(node: Any, convert: Any) -> None:

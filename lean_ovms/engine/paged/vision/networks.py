@@ -13,6 +13,7 @@ import openvino as ov
 from numpy.typing import NDArray
 
 from ....util.resources import cores
+from ...loading import exact_positions
 
 
 class VisionNetworks:
@@ -26,6 +27,13 @@ class VisionNetworks:
         self._properties = {"ENABLE_CPU_PINNING": False, **properties, "INFERENCE_NUM_THREADS": cores()}
         self._requests: dict[str, Any] = {}
 
+    def compiled(self, file: Path) -> Any:
+        """Returns the compiled network of a file. Raises RuntimeError."""
+        core = ov.Core()
+        model = core.read_model(file)
+        exact_positions.look_up(model)
+        return core.compile_model(model, self._device, self._properties)
+
     def run(self, part: str, inputs: dict[str, NDArray[Any]]) -> list[NDArray[np.float32]]:
         """Returns the outputs of the network of the file openvino_PART_model.xml. Releases the GIL.
 
@@ -34,7 +42,6 @@ class VisionNetworks:
         request = self._requests.get(part)
         if request is None:
             file = self._dir / f"openvino_{part}_model.xml"
-            request = ov.Core().compile_model(file, self._device, self._properties).create_infer_request()
-            self._requests[part] = request
+            request = self._requests[part] = self.compiled(file).create_infer_request()
         request.infer(inputs, share_inputs=True)
         return [np.array(tensor.data, np.float32) for tensor in request.output_tensors]

@@ -1,0 +1,128 @@
+"""Networks that are computed in bf16: what is far behind in a text is as near to f32 as what is at its beginning.
+
+In bf16 whole numbers above 256 are not exact, so an angle that is computed of a position in bf16 is that of another.
+"""
+
+import json
+import random
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+
+pytest.importorskip("gguf")
+
+from lean_ovms.engine.paged import model as paged_model
+from lean_ovms.engine.paged.model import PagedModel
+from lean_ovms.engine.paged.vision.networks import VisionNetworks
+from tests.engine.paged.test_zoo import NAMES, SAFELY, unpacked
+from tests.engine.paged.vision import models as vision
+from tests.engine.real import load
+from tests.engine.rig import Rig
+from tools import zoo_gguf
+
+BF16 = {"INFERENCE_PRECISION_HINT": "bf16"}
+HEADS = vision.ZOO / "heads"
+GGUF = sorted(json.loads(zoo_gguf.FILE.read_text()))
+FAR = 7900
+KINDS = ("gemma3_text", "gpt_oss", "llama", "qwen3_5_text")
+"""Sliding windows of two frequencies, experts with attention sinks, a plain one, a hybrid that counts positions itself:
+the others' angles are looked at below."""
+needs_bf16 = pytest.mark.skipif(
+    "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"), reason="this CPU has no bf16"
+)
+pytestmark = [pytest.mark.model, needs_bf16]
+
+
+def rounded_angles(compiled):
+    """The operations in bf16 that sines and cosines are computed of, in the network as it is executed."""
+    found, waiting = {}, []
+    for node in compiled.get_runtime_model().get_ops():
+        if any(name in told(node, "originalLayersNames") for name in ("Cos", "Sin", "cos", "sin")):
+            waiting += [value.get_node() for value in node.input_values()]
+    while waiting:
+        node = waiting.pop()
+        if node.get_friendly_name() not in found:
+            found[node.get_friendly_name()] = "bf16" in told(node, "outputPrecisions")
+            waiting += [value.get_node() for value in node.input_values()]
+    return [name for name, rounded in found.items() if rounded]
+
+
+def told(node, key):
+    known = node.get_rt_info()
+    return str(known[key].astype(str)) if key in known else ""
+
+
+def extracted(archive, directory):
+    with tarfile.open(archive) as packed:
+        packed.extractall(directory, **SAFELY)
+    return directory
+
+
+def compiled(*files, **options):
+    core = ov.Core()
+    return core.compile_model(paged_model._paged(core, *files, **options), "CPU", BF16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_no_angle_of_a_text_model_is_computed_in_bf16(name, tmp_path):
+    assert rounded_angles(compiled(Path(unpacked(name, tmp_path)) / "openvino_model.xml")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GGUF)
+def test_no_angle_of_a_gguf_file_is_computed_in_bf16(name, tmp_path):
+    assert rounded_angles(compiled(zoo_gguf.write(tmp_path / "x.gguf", name))) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", vision.NAMES)
+def test_no_angle_of_a_model_with_vision_is_computed_in_bf16(name, tmp_path):
+    extracted(vision.ZOO / f"{name}.tar.xz", tmp_path)
+    text = tmp_path / "openvino_language_model.xml"
+    assert rounded_angles(compiled(text)) == []
+    encoders = VisionNetworks(tmp_path, "CPU", BF16)
+    for file in set(tmp_path.glob("openvino_vision*_model.xml")):
+        assert rounded_angles(encoders.compiled(file)) == [], file.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(path.name.removesuffix(".tar.xz") for path in HEADS.glob("*.tar.xz")))
+def test_no_angle_of_a_head_is_computed_in_bf16(name, tmp_path):
+    extracted(vision.ZOO / f"{name}.tar.xz", tmp_path)
+    extracted(HEADS / f"{name}.tar.xz", tmp_path)
+    head, text = tmp_path / "openvino_mtp_model.xml", tmp_path / "openvino_language_model.xml"
+    assert rounded_angles(compiled(head, target=text)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*KINDS, *(f"{name}.gguf" for name in GGUF)])
+def test_far_positions_are_as_near_to_f32_as_the_first(name, tmp_path, monkeypatch):
+    """The same tokens at positions that are FAR higher, with the same distances between them."""
+    path = str(zoo_gguf.write(tmp_path / name, name[:-5]) if name.endswith(".gguf") else unpacked(name, tmp_path))
+    start, moved = PagedModel.start, 0
+
+    def start_moved(self, prompts):
+        self._networks[self.adapting, prompts].get_tensor("position_ids").data[...] += moved
+        start(self, prompts)
+
+    def infer_moved(self, prompts):
+        start_moved(self, prompts)
+        return self.wait()
+
+    monkeypatch.setattr(PagedModel, "start", start_moved)
+    monkeypatch.setattr(PagedModel, "infer", infer_moved)
+    dice = random.Random(5)
+    ids = [dice.randrange(3, 64) for _ in range(200)]
+    found = {}
+    for hint in ("f32", "bf16"):
+        properties = json.dumps({"INFERENCE_PRECISION_HINT": hint, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"})
+        pipe = load(60, pipeline_type="PAGED", model_path=path, kv_cache_precision="", plugin_config=properties)
+        for moved in (0, FAR):
+            answer = Rig(pipeline=pipe).ask(ids, max_tokens=1, prompt_logprobs=True)
+            found[hint, moved] = np.array(answer.prompt_logprobs[1:])
+    near, far = (float(np.abs(found["f32", moved] - found["bf16", moved]).mean()) for moved in (0, FAR))
+    assert 0 < far < 1.5 * near
