@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
 import numpy as np
 
@@ -29,7 +28,7 @@ class Loop(bare.Loop):
     @staticmethod
     def load(config: Config) -> PagedPipeline:
         """The pipeline, warm."""
-        return PagedPipeline(replace(config, pipeline_type="PAGED"))
+        return PagedPipeline(config.replace(pipeline_type="PAGED"))
 
     def begin(self, ids: np.ndarray, max_tokens: int, ignore_eos: bool) -> Completion:
         """Add a request to the next steps."""

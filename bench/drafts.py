@@ -199,7 +199,7 @@ class SimulatedDrafter(Drafter):
 
 def simulated(config: Config, kind: str) -> PagedPipeline:
     """An engine with simulated drafts."""
-    pipe = load(replace(config, enable_prefix_caching=False, ngram_speculation=kind == "ngrams"))
+    pipe = load(config.replace(enable_prefix_caching=False, ngram_speculation=kind == "ngrams"))
     running.NgramProposer = SimulatedNgrams  # type: ignore[attr-defined, misc]
     if (proposer := pipe.scheduler.proposer) is not None:
         proposer.__class__ = type("Simulated", (SimulatedDrafter, type(proposer)), {})
@@ -273,13 +273,13 @@ def main() -> None:
         made = Path(directory)
         if kind == "head" and not config.model_path:
             path = with_head(arguments.ballast_mb, arguments.draft_mb, made / "model", arguments.weights)
-            config = replace(config, model_path=str(path))
+            config = config.replace(model_path=str(path))
         elif not config.model_path:
             path = loaded_with(arguments.ballast_mb, made / "model", arguments.weights)
-            config = replace(config, model_path=str(path))
+            config = config.replace(model_path=str(path))
         if kind == "model" and not config.draft_model_path:
             path = loaded_with(arguments.draft_mb, made / "draft", arguments.weights)
-            config = replace(config, draft_model_path=str(path))
+            config = config.replace(draft_model_path=str(path))
         pipe = simulated(config, kind)
         for streams in map(int, arguments.streams.split(",")):
             compare(pipe, streams, arguments)

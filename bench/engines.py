@@ -104,7 +104,7 @@ def main() -> None:
     made = replace(settings.resolve(config, 1 << 30), blocks=BLOCKS)
     pipes: list[Backend] = [
         GuardedPipeline.from_config(ContinuousPipeline(config, made), config),
-        PagedPipeline(replace(config, pipeline_type="PAGED"), made),
+        PagedPipeline(config.replace(pipeline_type="PAGED"), made),
     ]
     gc.collect()
     gc.freeze()

@@ -90,7 +90,7 @@ def main() -> None:
     pipe = PagedPipeline(config)
     if arguments.rounds:
         unrepeated(
-            {"with": pipe, "without": PagedPipeline(replace(config, enable_prefix_caching=False))}, arguments.rounds
+            {"with": pipe, "without": PagedPipeline(config.replace(enable_prefix_caching=False))}, arguments.rounds
         )
     if arguments.conversation:
         conversation(pipe, arguments.conversation)

@@ -102,7 +102,7 @@ def conversations(config: Config, count: int, length: int) -> None:
 def steps(config: Config, rounds: int, length: int) -> None:
     """Prompts that push others out of memory, with and without a tier."""
     blocks = length // BLOCK * 2
-    pipes = {"with": pipeline(config, blocks), "without": pipeline(replace(config, prefix_cache_path=""), blocks)}
+    pipes = {"with": pipeline(config, blocks), "without": pipeline(config.replace(prefix_cache_path=""), blocks)}
     took: dict[str, list[tuple[float, float]]] = {name: [] for name in pipes}
     dice = random.Random(3)
     prompts = [words(dice, length) for _ in range(rounds + 3)]

@@ -14,7 +14,6 @@ import argparse
 import random
 import statistics
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from bench.drafts import BITS, FIRST, LAST, load, loaded_with, once
@@ -43,8 +42,8 @@ def main() -> None:
     arguments, rest = parser.parse_known_args()
     config = parse(rest, {})
     with tempfile.TemporaryDirectory() as directory:
-        config = replace(config, model_path=str(loaded_with(arguments.ballast_mb, Path(directory), arguments.weights)))
-        pipes = [load(replace(config, ngram_speculation=drafts)) for drafts in (False, True)]
+        config = config.replace(model_path=str(loaded_with(arguments.ballast_mb, Path(directory), arguments.weights)))
+        pipes = [load(config.replace(ngram_speculation=drafts)) for drafts in (False, True)]
         for count in map(int, arguments.streams.split(",")):
             for changed in [*map(float, arguments.changed.split(",")), None]:
                 ratios, walls, steps = [], [], [0, 0]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from .types import Json
 
 if TYPE_CHECKING:
-    from .image_types import ImageInfo
     from .pooling_types import PoolingInfo
     from .speech_types import SpeechInfo, VoiceInfo
 
@@ -78,7 +77,8 @@ class ModelInfo:
     max_sequences: that run at once at most, because of their states' memory; 0: no such limit. state_bytes: of one.
     vision: the model reads images. video: and videos. audio: and hears. image_tokens: the model's own placeholders for
     images and audio, refused from clients.
-    pooling, speech, voices, images: of a model that does not generate text; it has one of these, and what is only of
+    of_task: what the feature of the model's task reports.
+    pooling, speech, voices: of a model that does not generate text; it has one of these, and what is only of
     text generation keeps its default. voices: also of one that speaks its answers.
     pipeline: what serves it, one of --pipeline_type's values; pipeline_reason: why AUTO took it.
     """
@@ -110,7 +110,7 @@ class ModelInfo:
     pooling: PoolingInfo | None = None
     speech: SpeechInfo | None = None
     voices: VoiceInfo | None = None
-    images: ImageInfo | None = None
+    of_task: Json = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, values: Json) -> ModelInfo:
@@ -125,10 +125,6 @@ class ModelInfo:
 
             kinds = {"speech": SpeechInfo, "voices": VoiceInfo}
             values |= {name: kind(**values[name]) for name, kind in kinds.items() if values.get(name)}
-        if values.get("images"):
-            from .image_types import ImageInfo
-
-            values["images"] = ImageInfo(**values["images"])
         return cls(**values)
 
 

@@ -27,7 +27,7 @@ class FakePoolingEngine(FakeTaskClient):
 
     def __init__(self, config: Config) -> None:
         pooler = FakePooler(config)
-        limits = replace(config, max_queued_requests=8)
+        limits = config.replace(max_queued_requests=8)
         super().__init__(PoolingTask(pooler, limits), pooler.info, pooler.vocabulary)
         self.asked: list[tuple[list[PoolingInput], PoolingParams]] = []
         self.encoded: list[list[str]] = []

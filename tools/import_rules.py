@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-BASE = {"types", "engine_types", "push_types", "pooling_types", "speech_types", "image_types", "timing_types", "errors"}
+BASE = {"types", "engine_types", "push_types", "pooling_types", "speech_types", "timing_types", "errors"}
+BASE |= {"manifest", "composition"}
 OBSERVED = BASE | {"observability"}
 LOOP = {"engine.worker.loop", "engine.worker.transport"}
 TEXT = {"text.decode", "text.parsers", "text.template"}
@@ -10,20 +11,21 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": {"llm"},
     "pooling_types": {"types"},
     "speech_types": set(),
-    "image_types": set(),
     "timing_types": set(),
     "push_types": set(),
     "types": {"timing_types", "push_types"},
-    "engine_types": {"types", "pooling_types", "speech_types", "image_types"},
+    "engine_types": {"types", "pooling_types", "speech_types"},
     "websocket_types": {"types"},
     "errors": {"types"},
     "lora_modules": {"errors"},
     "tool_servers": {"errors"},
-    "config": {"errors", "lora_modules", "tool_servers"},
+    "manifest": {"repository.model_files"},
+    "composition": {"errors", "manifest", "features", "repository.model_files"},
+    "config": {"errors", "lora_modules", "tool_servers", "composition"},
     "util": {"errors"},
     "observability": BASE,
     "transports": OBSERVED | {"config", "util", "websocket_types"},
-    "repository": OBSERVED | {"config", "lora_modules", "util"},
+    "repository": OBSERVED | {"config", "lora_modules", "util", "repository.model_files"},
     "media": OBSERVED | {"config", "util"},
     "text.decode": BASE,
     "grammar": BASE,
@@ -60,12 +62,12 @@ ALLOWED: dict[str, set[str]] = {
     | {"config", "util"},
     "engine.voice": BASE
     | {"engine.loading", "engine.task", "engine.protocol", "engine.errors", "repository", "config", "util"},
-    "engine.image_generation": BASE | {"engine.loading", "engine.task", "engine.protocol", "engine.errors", "config"},
     "engine.worker": OBSERVED
     | LOOP
     | {"engine.task", "engine.protocol", "engine.record", "engine.errors", "engine.generation", "engine.genai"}
     | {"engine.genai.guard", "engine.loading", "engine.paged", "repository"}
-    | {"engine.embedding", "engine.speech", "engine.voice", "engine.image_generation", "config", "util"},
+    | {"engine.embedding", "engine.speech", "engine.voice", "config", "util"},
+    "repository.model_files": {"repository"},
     "engine.worker.loop": {
         "engine.protocol",
         "engine.task",
@@ -100,7 +102,7 @@ ALLOWED: dict[str, set[str]] = {
     "demo_embed": set(),
 }
 """What a module or a folder may import, by the longest name that fits; its own folder always."""
-EVERYTHING = {"server", "embed", "cli", "asgi", "llm", "ray_serve", "__main__"}
+EVERYTHING = {"features", "server", "embed", "cli", "asgi", "llm", "ray_serve", "__main__"}
 
 FOREIGN = {
     "h11": {"transports/http11/", "media/"},
@@ -108,7 +110,7 @@ FOREIGN = {
         "media/images/pillow.py",
         "media/images/video.py",
         "engine/paged/vision/pixels.py",
-        "engine/image_generation/task.py",
+        "features/images/child/task.py",
     },
     "uvloop": {"server/run.py"},
     "jinja2": {"text/template/"},
@@ -130,7 +132,7 @@ FOREIGN = {
         "engine/speech/silero_vad.py",
         "engine/speech/whisper_network.py",
         "engine/voice/pipeline.py",
-        "engine/image_generation/pipeline.py",
+        "features/images/child/pipeline.py",
     },
     "openvino_genai": {
         "engine/genai/",
@@ -138,7 +140,7 @@ FOREIGN = {
         "engine/paged/pipeline.py",
         "engine/speech/pipeline.py",
         "engine/voice/pipeline.py",
-        "engine/image_generation/pipeline.py",
+        "features/images/child/pipeline.py",
     },
     "openvino_tokenizers": {"engine/loading/"},
     "tokenizers": {"engine/loading/gguf_tokenizer.py", "engine/loading/json_tokenizer.py"},
@@ -149,7 +151,7 @@ FOREIGN = {
         "engine/embedding/",
         "engine/speech/",
         "engine/voice/",
-        "engine/image_generation/pipeline.py",
+        "features/images/child/pipeline.py",
         "media/audio/",
         "util/vectors.py",
     },

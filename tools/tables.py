@@ -16,11 +16,11 @@ from lean_ovms.api.generation import common_fields as shared
 from lean_ovms.api.generation import sampling, structured_output, unsupported
 from lean_ovms.api.llama_cpp import fields as llama_cpp
 from lean_ovms.api.ollama import fields as ollama
-from lean_ovms.api.openai import image_request
 from lean_ovms.api.openai.audio import fields as audio
 from lean_ovms.api.route_doc import doc_of
 from lean_ovms.api.router import imported
 from lean_ovms.cli import command_table, foreign_flags
+from lean_ovms.composition import compose
 from lean_ovms.config import GROUPS, listed
 from lean_ovms.observability.families import FAMILIES
 from lean_ovms.text import parsers
@@ -65,15 +65,17 @@ def _values(option: Any) -> str:
 def routes() -> str:
     """Every path with its methods and what it does, by API; the bases are folded into `…`."""
     groups: dict[str, dict[tuple[str, str], list[str]]] = {}
-    for route in table.ROUTES:
-        group = groups.setdefault(route.module.partition(".")[0], {})
+    for route in table.table():
+        group = groups.setdefault(route.api, {})
         prefixes = dict.fromkeys(_prefix(base, route) for base in route.bases)
         places = group.setdefault((route.method, doc_of(imported(route)).summary), [])
         places += [f"`{prefix}{route.path}`" for prefix in prefixes]
     parts = []
+    references = openapi.references(compose())
+    titles = API_NAMES | {one.name: one.title for one in compose().features if one.title}
     for folder, rows in groups.items():
-        link = openapi.REFERENCES.get(folder)
-        lines = [f"## {API_NAMES.get(folder, folder.title())}", "", *([f"[Reference]({link})", ""] if link else [])]
+        link = references.get(folder)
+        lines = [f"## {titles.get(folder, folder.title())}", "", *([f"[Reference]({link})", ""] if link else [])]
         lines += ["| path | method | what it does |", "|---|---|---|"]
         lines += [f"| {', '.join(places)} | {method} | {summary} |" for (method, summary), places in rows.items()]
         parts.append("\n".join(lines))
@@ -98,14 +100,14 @@ def request_fields() -> str:
         "Every generating endpoint: the form of the answer": structured_output.STRUCTURED,
         "Every generating endpoint: accepted, and answered with a Warning header": unsupported.UNSUPPORTED,
     }
-    first = {route.module: route for route in reversed(table.ROUTES)}
+    first = {route.module: route for route in reversed(table.table())}
     for route in sorted(first.values(), key=lambda one: (_path(one), one.method != "POST")):
         path = _path(route)
-        if members := getattr(importlib.import_module(f"lean_ovms.api.{route.module}"), "FIELDS", None):
+        if members := getattr(module := importlib.import_module(route.module), "FIELDS", None):
             groups[f"{route.method} {path}" if path in groups else path] = members
+            groups |= getattr(module, "MORE_FIELDS", {})
     groups["/completion"], groups["/infill"] = llama_cpp.COMPLETION, llama_cpp.INFILL[:4]
     groups["…/audio/translations"] = audio.TRANSLATIONS
-    groups["…/images/edits"], groups["…/images/variations"] = image_request.EDITS, image_request.VARIATIONS
     groups["/api/generate, besides the fields of /api/chat"] = ollama.GENERATE[len(ollama.COMMON) :]
     groups["/api/chat, /api/generate: members of options"] = ollama.OPTIONS
     parts = []
@@ -135,7 +137,7 @@ def _default(field: Field) -> str:
 def metrics() -> str:
     """Every metric."""
     lines = ["| metric | type | labels | what it counts |", "|---|---|---|---|"]
-    lines += [f"| `{f.name}` | {f.kind} | {', '.join(f.labels)} | {f.help} |" for f in FAMILIES]
+    lines += [f"| `{f.name}` | {f.kind} | {', '.join(f.labels)} | {f.help} |" for f in [*FAMILIES, *compose().metrics]]
     return "\n".join(lines)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from ..config import Config
 from ..errors import MethodNotAllowed, NotFound, error_response, expects_anthropic, reported
+from ..manifest import Route
 from ..media.images.loader import ImageLoader
 from ..models.model import Model
 from ..models.registry import ModelRegistry
@@ -28,7 +29,6 @@ from .keys import ApiKey, ApiKeys
 from .middleware import Cors, RequestRecords, release_all
 from .origin_policy import OriginPolicy
 from .router import Table, load, module_of
-from .routes import Route
 from .services import BODY_FACTOR, LARGE_BODY, Services
 
 logger = logging.getLogger("lean_ovms.api")
@@ -44,7 +44,7 @@ class App:
         self.config = config
         self.trimmer = Trimmer()
         listed, hidden = config.metrics_list if config.metrics_enable else None, config.show_hidden_metrics_for_version
-        metrics = metrics or Metrics(listed, hidden=bool(hidden))
+        metrics = metrics or Metrics(listed, hidden=bool(hidden), of_features=config.composition.metrics)
         offload = Offload(config.max_body_memory_mb << 20)
         self.registry = ModelRegistry(metrics, offload)
         for model in models:
@@ -68,7 +68,7 @@ class App:
             forward=self._forward,
         )
         self._records = self.services.records
-        self._table = Table(routes.every())
+        self._table = Table(routes.every(config.composition))
         self._keys = self.services.keys
         self._cors = Cors(config)
         self._clients = Clients(config)
@@ -76,14 +76,14 @@ class App:
 
     async def open(self) -> None:
         """Import the endpoints that the options need, and await their `prepare`. Raises StartError."""
-        for route in routes.ROUTES:
-            if any(getattr(self.config, option) for option in route.options):
+        for route in routes.table(self.config.composition):
+            if any(self.config.value(option) for option in route.options):
                 await (await asyncio.to_thread(module_of, route)).prepare(self.services)
 
     async def preload(self) -> None:
         """Import the main endpoints of the models that are served, before the first request does."""
         served = {kind.__name__ for model in self.registry.models.values() for kind in type(model).__mro__}
-        for route in routes.ROUTES:
+        for route in routes.table(self.config.composition):
             if route.model in served:
                 await load(route)
 
@@ -161,7 +161,7 @@ class App:
     def _admit(self, request: Request, record: RequestRecord, key: ApiKey | None) -> Route:
         """The route of a request that may use it. Raises RequestError."""
         route = self._route(request)
-        record.route, request.ids = route.path, route.ids(request.path)
+        record.route, request.ids = route.path, routes.ids_of(route, request.path)
         self._origins.check(route, request)
         self._keys.check(route, request, key, record)
         return route

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..config import Config
 from ..errors import Forbidden, TooManyRequests, Unauthorized, WrongOptions
+from ..manifest import Route
 from ..observability.logging import safe
 from ..observability.records import GenerationRecord, KeyUsage, RequestRecord, permits
 from ..types import Request
@@ -21,7 +22,7 @@ from ..util.plurals import counted
 from ..websocket_types import PROTOCOLS_HEADER
 from .key_file import INFERENCE, KeySpec, KeyTable, read_keys
 from .key_usage import KeyUsages
-from .routes import Route
+from .routes import role_of
 
 logger = logging.getLogger("lean_ovms.keys")
 
@@ -194,12 +195,13 @@ class ApiKeys:
             return
         if key is None:
             raise Unauthorized("Unauthorized request due to invalid or missing api-key")
-        if route.role and route.role not in key.spec.roles:
-            text = f"This API key does not have the role {route.role}, which {safe(request.path)} needs"
+        role = role_of(route)
+        if role and role not in key.spec.roles:
+            text = f"This API key does not have the role {role}, which {safe(request.path)} needs"
             raise Forbidden(text, code="insufficient_permissions")
-        if route.role == INFERENCE and (route.limited or request.websocket):
+        if role == INFERENCE and (route.limited or request.websocket):
             key.start_request(record, counts_as_running=not request.websocket)
-        elif route.role == INFERENCE:
+        elif role == INFERENCE:
             key.count_usage(record)
 
     def _requires_key(self, route: Route) -> bool:

@@ -11,12 +11,14 @@ import re
 from collections.abc import Iterable
 
 from .. import __version__
+from ..composition import Composition, compose
 from ..errors import ANTHROPIC_PATHS, OLLAMA_PATHS, OVERLOADED
+from ..manifest import BASES, Route
 from ..types import Json
 from .fields import Field
 from .route_doc import RouteDoc, doc_of
 from .router import imported
-from .routes import BASES, ROUTES, Route
+from .routes import table
 from .schemas import object_of
 
 _TYPES = {"bool": "boolean", "int": "integer", "uint": "integer"} | {
@@ -58,7 +60,7 @@ REFERENCES = {
     "ollama": "https://docs.ollama.com/api",
     "ovms": "https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_tfs.md",
 }
-"""The documentation of each API, by the folder of its handlers."""
+"""The documentation of each API of the core, by the folder of its handlers."""
 _TEXT: Json = {"type": "string"}
 _EVENT = object_of({"data": _TEXT}, event=_TEXT)
 """A server-sent event: before OpenAPI 3.2 the schema of an event stream is that of each event."""
@@ -71,16 +73,29 @@ _SCHEMAS = {
 }
 
 
-def document(models: Iterable[str], *, key: bool, server: str = "/") -> Json:
-    """The document; every endpoint is imported for it. models: names of those served. key: the server asks for an API
-    key. server: what precedes paths."""
+def references(composition: Composition) -> dict[str, str]:
+    """Returns the address of the documentation of each API, by its name."""
+    return REFERENCES | {one.name: one.reference for one in composition.features if one.reference}
+
+
+def document(models: Iterable[str], *, key: bool, server: str = "/", composition: Composition | None = None) -> Json:
+    """Returns the document; every endpoint is imported for it.
+
+    Args:
+        models: the names of the models that are served.
+        key: whether the server asks for an API key.
+        server: what precedes paths.
+        composition: the features of the server; None: all.
+    """
+    composition = composition or compose()
     paths: dict[str, Json] = {}
-    for route in ROUTES:
+    known = references(composition)
+    for route in table(composition):
         if route.header:
             continue  # OpenAPI has one operation for a method and path
         first, *others = (_parameters_named(base + route.path) for base in route.bases)
         item = paths.setdefault(first, {"x-also": others} if others else {})
-        item[route.method.lower()] = _operation(route, first, sorted(models), key=key)
+        item[route.method.lower()] = _operation(route, first, sorted(models), known.get(route.api, ""), key=key)
     components: Json = {"schemas": _SCHEMAS}
     if key:
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
@@ -137,7 +152,7 @@ def _parameters_named(path: str) -> str:
     return re.sub(r"\{id\}", lambda _: next(names), path)
 
 
-def _operation(route: Route, path: str, models: list[str], *, key: bool) -> Json:
+def _operation(route: Route, path: str, models: list[str], reference: str, *, key: bool) -> Json:
     doc = doc_of(imported(route))
     authenticated = key and route.auth not in ("open", "metrics")
     operation: Json = {
@@ -146,7 +161,7 @@ def _operation(route: Route, path: str, models: list[str], *, key: bool) -> Json
         "tags": [re.findall(r"\w+", route.path)[0] if BASES[0] in route.bases else "server"],
         "responses": _responses(doc, path, _errors(doc, path, authenticated=authenticated)),
     }
-    if reference := REFERENCES.get(route.module.partition(".")[0]):
+    if reference:
         operation["externalDocs"] = {"url": reference}
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
@@ -169,8 +184,7 @@ def _operation(route: Route, path: str, models: list[str], *, key: bool) -> Json
 def _operation_id(route: Route, path: str) -> str:
     """Paths without a base are those of several servers, which have some in common."""
     words = re.findall(r"\w+", path.removeprefix(BASES[0] + "/"))
-    server = route.module.partition(".")[0]
-    return "_".join([route.method.lower(), *([server] if BASES[0] not in route.bases else []), *words])
+    return "_".join([route.method.lower(), *([route.api] if BASES[0] not in route.bases else []), *words])
 
 
 def _errors(doc: RouteDoc, path: str, *, authenticated: bool) -> list[int]:

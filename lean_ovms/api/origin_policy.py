@@ -15,10 +15,10 @@ from pathlib import Path
 
 from ..config import Config
 from ..errors import Forbidden
+from ..manifest import Route
 from ..observability.logging import safe
 from ..types import Request
 from .clients import Clients, address_in
-from .routes import Route
 
 UNREGISTRABLE = (".localhost", ".local", ".internal")
 """Ends of names that nobody can register, as of a name without a dot: no page of the web can have one."""

@@ -8,34 +8,35 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from types import ModuleType
 
+from ..manifest import BASES, Route
 from ..types import Request
-from .routes import BASES, Route, compiled
+from .routes import compiled
 from .services import Handler
 
 MAX_PARTS = 4
 """The last parts of an unknown path that are compared with known paths; a client may send thousands."""
 MAX_LENGTH, NEAR = 60, 0.9
 """The longest path that is corrected, and how similar a known one must be (difflib): two of twenty may differ."""
-_handlers: dict[str, Handler] = {}
-"""The handlers whose modules are imported, by their names in the table of routes."""
+_handlers: dict[tuple[str, str], Handler] = {}
+"""The handlers whose modules are imported, by their package and their name in the table of routes."""
 
 
 async def load(route: Route) -> Handler:
     """The handler of a route. The first call imports its module in a thread."""
-    handler = _handlers.get(route.handler)
+    handler = _handlers.get((route.package, route.handler))
     return handler if handler is not None else await asyncio.to_thread(imported, route)
 
 
 def imported(route: Route) -> Handler:
     """The handler of a route, its module imported."""
-    handler: Handler = getattr(module_of(route), route.handler.partition(":")[2])
-    _handlers[route.handler] = handler
+    handler: Handler = getattr(module_of(route), route.function)
+    _handlers[route.package, route.handler] = handler
     return handler
 
 
 def module_of(route: Route) -> ModuleType:
     """The module of a handler, imported."""
-    return importlib.import_module(f"{__package__}.{route.module}")
+    return importlib.import_module(route.module)
 
 
 class Table:

@@ -1,71 +1,18 @@
-"""The table of routes. An endpoint is one row here, and the handler that the row names.
+"""The table of routes: those of the core, and with them those of the features.
 
-A handler is "module:function", the module below lean_ovms/api; its first request imports it (router.py).
+An endpoint is one row, and the handler that the row names, whose module is imported by its first request (router.py).
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from functools import cache
 
+from ..composition import Composition, compose
+from ..manifest import BASES, EVERYWHERE, Route
 from ..types import Request
 from .key_file import ADMIN, INFERENCE
-
-BASES = ("/v1", "/v3", "/v3/v1")
-"""Prefixes of the generative BASES: OpenAI's and vLLM's, OVMS's, and OVMS's older one."""
-EVERYWHERE = (*BASES, "")
-"""Without a prefix as well, as in vLLM or in llama.cpp's server."""
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A method and path, and its handler. "{id}" in path matches any text, slashes included. bases: what precedes path.
-
-    auth: whether an API key is required: "key" always; "admin" always, with that role; "models" only with
-    --protect_models or named keys; "metrics" only with named keys, with the role of an admin; "open" never.
-    vital: it reports on the server, cheaply, and is served when there are too many connections, too.
-    changes: it changes the state of the server for all clients, so that without a key no foreign page may use it.
-    header: the route is taken instead of the one without it by requests that have this header.
-    model: the handler is imported while a server starts that has a model of this class.
-    options: so it is with any of these options, and `prepare(services)` of its module is awaited.
-    """
-
-    method: str
-    path: str
-    handler: str
-    bases: tuple[str, ...] = ("",)
-    _: KW_ONLY
-    auth: str = "key"
-    vital: bool = False
-    changes: bool = False
-    header: str = ""
-    model: str = ""
-    options: tuple[str, ...] = ()
-
-    @property
-    def role(self) -> str:
-        """The role that its API key needs; "" for any."""
-        if self.changes or self.auth in ("admin", "metrics"):
-            return ADMIN
-        return INFERENCE if self.auth == "key" else ""
-
-    @property
-    def limited(self) -> bool:
-        """Whether the limits of an API key hold for it: they do not for what reads, cancels or deletes what is there,
-        or who has reached one could not even end what uses it up."""
-        return not (self.method in ("GET", "DELETE") or self.path.endswith("/cancel"))
-
-    @property
-    def module(self) -> str:
-        """The name of the handler's module."""
-        return self.handler.partition(":")[0]
-
-    def ids(self, path: str) -> tuple[str, ...]:
-        """The text for each "{id}" in a path that this route matches."""
-        found = compiled(self.path).fullmatch(path) if "{id}" in self.path else None
-        return () if found is None else found.groups()
-
 
 # fmt: off
 ROUTES: tuple[Route, ...] = (
@@ -86,9 +33,6 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/completions/render", "openai.render:handle_completions", BASES),
     Route("POST", "/decisions", "openai.decisions:handle", BASES),
     Route("POST", "/embeddings", "openai.embeddings:handle", BASES, model="PoolingModel"),
-    Route("POST", "/images/generations", "openai.images:handle", BASES, model="ImageModel"),
-    Route("POST", "/images/edits", "openai.images:handle_edits", BASES),
-    Route("POST", "/images/variations", "openai.images:handle_variations", BASES),
     Route("POST", "/files", "openai.batches.files:handle_upload", BASES),
     Route("GET", "/files", "openai.batches.files:handle_list", BASES),
     Route("GET", "/files/{id}", "openai.batches.files:handle_get", BASES),
@@ -208,15 +152,36 @@ ROUTES: tuple[Route, ...] = (
 # fmt: on
 
 
+"""The routes of the core."""
+
+
+def table(composition: Composition | None = None) -> tuple[Route, ...]:
+    """Returns the routes of the core and of the features. composition: the features; None: all."""
+    return ROUTES + (composition or compose()).routes
+
+
 @cache
-def every() -> tuple[Route, ...]:
-    """Each route under each of its bases, as a route with that whole path."""
-    return tuple(replace(route, path=base + route.path, bases=("",)) for route in ROUTES for base in route.bases)
+def every(composition: Composition | None = None) -> tuple[Route, ...]:
+    """Returns each route under each of its bases, as a route with that whole path."""
+    return tuple(replace(row, path=base + row.path, bases=("",)) for row in table(composition) for base in row.bases)
 
 
-def modules() -> list[str]:
-    """The modules of the table, each once."""
-    return list(dict.fromkeys(route.module for route in ROUTES))
+def role_of(route: Route) -> str:
+    """Returns the role that the API key of a request needs; "" for any."""
+    if route.changes or route.auth in ("admin", "metrics"):
+        return ADMIN
+    return INFERENCE if route.auth == "key" else ""
+
+
+def ids_of(route: Route, path: str) -> tuple[str, ...]:
+    """Returns the text for each "{id}" in a path that this route matches."""
+    found = compiled(route.path).fullmatch(path) if "{id}" in route.path else None
+    return () if found is None else found.groups()
+
+
+def modules(composition: Composition | None = None) -> list[str]:
+    """Returns the modules of the handlers, each once."""
+    return list(dict.fromkeys(route.module for route in table(composition)))
 
 
 def follows_ovms(request: Request) -> bool:

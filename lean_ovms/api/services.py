@@ -110,7 +110,7 @@ class Services:
     def helper(self, option: str, model: Model, kind: type[M]) -> M:
         """The model that an option of another one names, to work for its requests. Raises RequestError."""
         try:
-            return self.registry.get(getattr(model.config, option), kind, helper=True)
+            return self.registry.get(model.config.value(option), kind, helper=True)
         except (ModelNotFound, BadRequest) as error:
             raise ModelNotFound(f"--{option}: {error.message}", code=error.code) from None
 

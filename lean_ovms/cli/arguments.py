@@ -13,7 +13,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import Field
 from functools import cache
 from pathlib import Path
@@ -61,13 +61,14 @@ ALL = "all"
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """Returns the Config of a command line. Raises StartError naming the option at fault; --help and --version exit."""
     _check_command(without_program(argv))
-    given = vars(parser().parse_intermixed_args(_normalized(argv)))
+    without = without_of(argv, environ)
+    given = vars(parser(without).parse_intermixed_args(_normalized(argv, without)))
     _check_foreign_flags(given)
     _read_words(given)
     _read_port(given)
     _check_pointers(given)
-    _check_variables(environ)
-    rows = {row.name: row for row in listed()}
+    rows = {row.name: row for row in listed(without)}
+    _check_variables(environ, rows)
     of_vllm = _read_vllm_variables(environ)
     texts = {name: text for name, row in rows.items() if (text := _text(row, given, environ, of_vllm)) is not None}
     values = _from_file(texts["options_file"], rows) if texts.get("options_file") else {}
@@ -88,6 +89,16 @@ def names_model(options: Sequence[str]) -> bool:
     """Returns whether options of a server name the model, so that no word does. Raises StartError."""
     given = vars(parser().parse_intermixed_args(_normalized(options)))
     return any(given.get(name) for name in ("model", "model_path", "source_model", "config_path"))
+
+
+def without_of(argv: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Returns the value of --without: which features there are decides which flags there are."""
+    found = environ.get(f"{PREFIX}WITHOUT", "")
+    for place, word in enumerate(argv):
+        name, equals, value = word.partition("=")
+        if name == "--without":
+            found = value if equals else "".join(argv[place + 1 : place + 2])
+    return found
 
 
 def _read_words(given: dict[str, Any]) -> None:
@@ -161,9 +172,9 @@ def _check_pointers(given: Mapping[str, str | None]) -> None:
             raise StartError(f"--{name} is empty: give it a value, or leave it out")
 
 
-def _check_variables(environ: Mapping[str, str]) -> None:
-    """Raise StartError for a variable with our prefix that is not an option."""
-    known = [row.name.upper() for row in listed()]
+def _check_variables(environ: Mapping[str, str], rows: Collection[str]) -> None:
+    """Raises StartError for a variable with our prefix that is not an option. rows: the names of the options."""
+    known = [name.upper() for name in rows]
     for variable, value in environ.items():
         name = variable.removeprefix(PREFIX)
         if name == variable or name in known or _of_service(name, value):
@@ -213,18 +224,18 @@ def _check_foreign_flags(given: Mapping[str, str | None]) -> None:
 
 
 @cache
-def parser() -> argparse.ArgumentParser:
-    """Returns the argument parser, with a group for each group of options."""
+def parser(without: str = "") -> argparse.ArgumentParser:
+    """Returns the argument parser of a server without these features, with a group for each group of options."""
     result = _make_parser()
     result.add_argument("-h", "--help", nargs="?", const="", metavar="TOPIC", action=_Help, help=argparse.SUPPRESS)
     result.add_argument("--version", action="version", version=f"lean_ovms {__version__}")
     result.add_argument(
         "--completion", metavar="SHELL", action=_Completion, help="print completions for bash, zsh, fish"
     )
-    _add_groups(result, shown())
+    _add_groups(result, shown(without))
     result.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     result.add_argument("--model", default=None, help=argparse.SUPPRESS)  # vLLM's, for a model without a flag
-    _add_foreign_flags(result)
+    _add_foreign_flags(result, without)
     return result
 
 
@@ -262,10 +273,13 @@ def _add_option(group: Any, row: Field[Any]) -> None:
     group.add_argument(f"--{row.name}", metavar=_metavar(row), help=_help(row), default=None, **extra)
 
 
-def _add_foreign_flags(result: argparse.ArgumentParser) -> None:
-    own = {row.name for row in shown()}
+def _add_foreign_flags(result: argparse.ArgumentParser, without: str) -> None:
+    """Adds other servers' flags of the options that there are, and flags without an effect."""
+    known, own = {row.name for row in listed(without)}, {row.name for row in shown(without)}
     hidden = result.add_argument_group()  # argparse makes a help formatter for each option that is in no group: 8 ms
     for alias in foreign_flags.ALIASES:
+        if alias.option not in known:
+            continue
         flags = [foreign_flags.flag(name) for name in alias.names if name not in own]
         if not flags:
             continue
@@ -378,11 +392,11 @@ def without_program(argv: Sequence[str]) -> Sequence[str]:
     return argv[1:] if argv and os.path.basename(argv[0]) in foreign_flags.PROGRAMS else argv
 
 
-def _normalized(argv: Sequence[str]) -> list[str]:
+def _normalized(argv: Sequence[str], without: str = "") -> list[str]:
     """Returns the arguments with underscores in flags. A flag without a value does not take a model as one."""
     found: list[str] = []
     argv = without_program(argv)
-    switches = {f"--{row.name}" for row in shown() if isinstance(row.default, bool)}
+    switches = {f"--{row.name}" for row in shown(without) if isinstance(row.default, bool)}
     ignored = {foreign_flags.flag(name) for name in foreign_flags.IGNORED.keys() - foreign_flags.WITH_PATHS}
     for argument in map(underscored, dotted_flags.joined(argv)):
         if ("/" in argument or argument in WORDS) and not argument.startswith("-") and found:

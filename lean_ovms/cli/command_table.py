@@ -38,6 +38,7 @@ COMMANDS = {
     "bench": Command("[URL] [MODEL]", "measure a running server with a small load", "bench"),
     "healthcheck": Command("", "exit with status 0 if the server with these options is ready", "healthcheck"),
     "version": Command("", "show the versions of this program and of its libraries", "version"),
+    "features": Command("", "show the features of the server, and which --without leaves out", "features"),
     "help": Command("[COMMAND | TOPIC]", "explain a command or a group of options", "help"),
 }
 

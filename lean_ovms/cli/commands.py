@@ -14,13 +14,14 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..config import OTHER_TASKS, Config
+from ..composition import TEXT_GENERATION
+from ..config import Config, listed
 from ..engine.client import prestart
 from ..errors import StartError, WrongOptions
 from ..observability import logging as log
@@ -50,7 +51,7 @@ class Interrupted(BaseException):
 def run(config: Config) -> int:
     """Runs the command that the options name, or serves. Returns the exit status."""
     log.setup(config.log_level, config.log_format)
-    commands = [name for name in COMMANDS if getattr(config, name)]
+    commands = [name for name in COMMANDS if config.value(name)]
     try:
         _check(config, commands)
         config = with_repository(config)
@@ -107,7 +108,7 @@ def with_repository(config: Config) -> Config:
         repository.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StartError(f"{repository}: {error.strerror}; give another --model_repository_path") from None
-    return replace(config, model_repository_path=str(repository))
+    return config.replace(model_repository_path=str(repository))
 
 
 def _prepared(config: Config) -> Config:
@@ -116,7 +117,7 @@ def _prepared(config: Config) -> Config:
     path = config.model_dir
     try:
         if not path.is_dir() or not model_dir.missing_in(path, config.task):
-            given = [name for name in CONVERSION if getattr(config, name)]
+            given = [name for name in CONVERSION if config.value(name)]
             _require(not given, f"--{''.join(given[:1])} is for models that have to be converted")
             return config
         from ..hub.pull import prepare  # late: few models need it
@@ -189,7 +190,7 @@ def _check(config: Config, commands: list[str]) -> None:
             or converted
             or command in (("pull", "configure") if name == "gguf_filename" else ("pull",))
         )
-        _require(not getattr(config, name) or allowed, f"--{name} needs --source_model")
+        _require(not config.value(name) or allowed, f"--{name} needs --source_model")
 
 
 def _require(condition: object, message: str) -> None:
@@ -210,7 +211,7 @@ def pull(config: Config) -> Config:
     repository = Path(config.model_repository_path)
     target = repository / source
     open_hub = partial(HubClient.from_environ, f"lean_ovms/{__version__}")
-    config = replace(config, gguf_filename=hub_pull.gguf_name(source, target, config.gguf_filename, open_hub))
+    config = config.replace(gguf_filename=hub_pull.gguf_name(source, target, config.gguf_filename, open_hub))
     request = hub_pull.PullRequest(
         source=source,
         repository=repository,
@@ -249,9 +250,9 @@ def _write_graph(config: Config, directory: Path, draft: str, name: str) -> Conf
     from ..util import atomic_file
 
     gguf = config.gguf_filename
-    found = config.task or detect(directory / gguf)
-    config = replace(config, task=found if found in OTHER_TASKS else "")
-    if graph_writer.task_of(config.task) is None:
+    found = config.task or detect(directory / gguf, config.composition)
+    config = config.replace(task="" if found == TEXT_GENERATION.name else found)
+    if graph_writer.graph_of(config) is None:
         logger.info("%s gets no %s: OVMS has no graph for the task %s", directory, GRAPH_FILE, config.task)
         return _served(config, {"model_path": str(directory), "model_name": name})
     if config.draft_model_path:
@@ -266,13 +267,13 @@ def _write_graph(config: Config, directory: Path, draft: str, name: str) -> Conf
     except (OSError, UnicodeDecodeError) as error:
         raise StartError(f"{path} cannot be written: {error}") from None
     served = {"model_path": str(directory), "model_name": name, "task": ""}
-    return _served(config, {**graph_writer.written_options(config.task), **served})
+    return _served(config, {**graph_writer.written_options(config), **served})
 
 
 def _served(config: Config, changes: dict[str, Any]) -> Config:
     """Returns the options with these changes, and without those that say where a model comes from."""
-    rest: dict[str, Any] = {row.name: row.default for row in fields(config) if row.metadata["group"] == "repository"}
-    return replace(config, **{**rest, **changes})
+    rest = {row.name: row.default for row in listed(config.without) if row.metadata["group"] == "repository"}
+    return config.replace(**{**rest, **changes})
 
 
 # --- commands
@@ -297,7 +298,7 @@ def _list(config: Config) -> None:
 def _configure(config: Config) -> None:
     path = Path(config.model_path)
     if path.is_file() and is_gguf(path):
-        config = replace(config, gguf_filename=path.name)
+        config = config.replace(gguf_filename=path.name)
         path = path.parent
     elif config.gguf_filename:
         if not (path / config.gguf_filename).is_file():

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -384,12 +385,15 @@ def read(alias: Alias, typed: str, text: str) -> dict[str, str]:
     return found if isinstance(found, dict) else {alias.option: found}
 
 
-_OBJECTS = frozenset(row.name for row in shown() if row.metadata["json_object"])
+@cache
+def _objects() -> frozenset[str]:
+    """Returns the options whose values are JSON objects."""
+    return frozenset(row.name for row in shown() if row.metadata["json_object"])
 
 
 def merge(option: str, first: Any, second: str) -> str:
     """Merges two values for one option: JSON objects are joined; of other values the second counts."""
-    if option in _OBJECTS and first and second:
+    if option in _objects() and first and second:
         try:
             return json.dumps(json.loads(first) | json.loads(second))
         except (ValueError, TypeError):

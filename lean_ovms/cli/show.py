@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from ..config import Config
@@ -40,7 +39,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         path = Path(with_repository(config).model_repository_path) / config.source_model
         if not path.is_dir():
             raise StartError(f"{config.source_model} is not here: lean_ovms pull {config.source_model}")
-        config = replace(config, model_path=str(path), source_model="")
+        config = config.replace(model_path=str(path), source_model="")
     print(table(facts(config)))
     return exit_status.OK
 
@@ -48,7 +47,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 def facts(config: Config) -> Rows:
     """Returns the facts with their names. Raises StartError."""
     path = _file(config)
-    config = replace(config, model_path=str(path), gguf_filename="")
+    config = config.replace(model_path=str(path), gguf_filename="")
     directory = model_dir.read(
         path,
         generation_config=config.generation_config_path,

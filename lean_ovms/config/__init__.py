@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import Field, dataclass, fields
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from .. import lora_modules
+from ..composition import Composition, compose
 from ..errors import StartError
 from ..tool_servers import ToolServer, tool_servers
 from .engine import EngineOptions
@@ -19,32 +20,25 @@ from .limits import LimitOptions
 from .model import (
     DEMO_EMBED,
     DEMO_MODEL,
-    IMAGE_GENERATION,
-    OTHER_TASKS,
     POOLING_TASKS,
-    SERVED_TASKS,
     SPEECH_TO_TEXT,
     TEXT_TO_SPEECH,
     ModelOptions,
-    image_size,
 )
+from .options import Options
 from .server import ServerOptions
 
 __all__ = [
     "DEMO_EMBED",
     "DEMO_MODEL",
     "GROUPS",
-    "IMAGE_GENERATION",
     "LOCAL_PAGES",
-    "OTHER_TASKS",
     "PER_MODEL",
     "POOLING_TASKS",
-    "SERVED_TASKS",
     "SPEECH_TO_TEXT",
     "TEXT_TO_SPEECH",
     "Config",
     "EngineConfig",
-    "image_size",
     "listed",
 ]
 
@@ -71,19 +65,92 @@ GROUPS = {
 """The groups of options and what they are about, in the order of --help and of the documentation."""
 
 
-@dataclass(frozen=True, kw_only=True)
+T = TypeVar("T", bound=Options)
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class EngineConfig(ModelOptions, EngineOptions):
-    """The options of an engine process. Build it with keywords."""
+    """The options of an engine process: those of the core as attributes, those of a feature by `of`.
+
+    Two are equal if all their options are.
+    """
+
+    def __init__(self, **values: Any) -> None:
+        """Builds the options from their names and values; the others have their defaults.
+
+        Raises StartError for a value out of bounds, for options that do not go together, and for names of features that
+        there are not; TypeError for an unknown name.
+        """
+        composition = compose(values.get("without", ""))
+        owners = composition.option_owners
+        parts: dict[type[Options], dict[str, Any]] = {kind: {} for kind in composition.options if self._has(kind)}
+        own: dict[str, Any] = {}
+        for name, value in values.items():
+            parts.get(owners.get(name, Options), own)[name] = value
+        super().__init__(**own)
+        object.__setattr__(self, "_parts", {kind: kind(**given) for kind, given in parts.items()})
+        for part in self._parts.values():
+            part.check(self)
+
+    _parts: ClassVar[dict[type[Options], Options]]
+
+    @classmethod
+    def _has(cls, kind: type[Options]) -> bool:
+        """Returns whether the options of this class are part of it."""
+        return kind.in_engine
+
+    @property
+    def composition(self) -> Composition:
+        """The features that there are."""
+        return compose(self.without)
+
+    def of(self, kind: type[T]) -> T:
+        """Returns the options of a feature."""
+        found = self._parts[kind]
+        assert isinstance(found, kind)
+        return found
+
+    def value(self, name: str) -> Any:
+        """Returns an option by its name, whoever declares it. Raises AttributeError for an unknown name."""
+        owner = self.composition.option_owners.get(name)
+        return getattr(self if owner is None else self._parts[owner], name)
+
+    def values(self) -> dict[str, Any]:
+        """Returns every option by its name."""
+        found = {row.name: getattr(self, row.name) for row in fields(self)}
+        for part in self._parts.values():
+            found |= {row.name: getattr(part, row.name) for row in fields(part)}
+        return found
+
+    def replace(self: C, **changes: Any) -> C:
+        """Returns the same options but for some. Raises StartError as the constructor does."""
+        return type(self)(**self.values() | changes)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.values() == self.values()
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.values().values()))
+
+    def __repr__(self) -> str:
+        private = {row.name for row in listed(self.without) if row.metadata["private"]}
+        shown = (f"{name}={value!r}" for name, value in self.values().items() if name not in private)
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
-@dataclass(frozen=True, kw_only=True)
+C = TypeVar("C", bound=EngineConfig)
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Config(EngineConfig, LimitOptions, ServerOptions):
     """All options of a server. Build it with keywords, or from a command line with cli.parse."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.task and self.task not in SERVED_TASKS:
-            raise StartError(f"--task {self.task} is not served, only {', '.join(SERVED_TASKS)}")
+    def __init__(self, **values: Any) -> None:
+        """Builds the options as an EngineConfig does, and checks those of the core together. Raises StartError."""
+        super().__init__(**values)
+        served = self.composition.task_names
+        if self.task and self.task not in served:
+            raise StartError(f"--task {self.task} is not served, only {', '.join(served)}")
         if self.speed_min > self.speed_max:
             raise StartError("--speed_min must not be above --speed_max")
         if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
@@ -97,7 +164,6 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         if self.ollama_port and (self.unix_socket or self.ollama_port == self.rest_port):
             raise StartError("--ollama_port is a port besides --rest_port, and not with --unix_socket")
         self._check_draft()
-        self._check_sizes()
         lora_modules.parse(self.lora_modules)
         tool_servers(self.tool_server)
         if self.metrics_list and not self.metrics_enable:
@@ -113,22 +179,22 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
             if not draft and row.name.startswith("draft_") and getattr(self, row.name) != row.default:
                 raise StartError(f"--{row.name} needs --draft_model_path")
 
-    def _check_sizes(self) -> None:
-        try:
-            for size in (self.max_resolution, self.default_resolution or "1x1", *self.resolution.split()):
-                image_size(size)
-        except ValueError as error:
-            names = "--resolution, --default_resolution and --max_resolution"
-            raise StartError(f"{names} must be {error}, not {size!r}") from None
+    @classmethod
+    def _has(cls, kind: type[Options]) -> bool:
+        return True
 
     def for_engine(self) -> dict[str, Any]:
         """Returns the values of an EngineConfig, as JSON for the engine process. None of them is private."""
-        return {row.name: getattr(self, row.name) for row in fields(EngineConfig)}
+        found = {row.name: getattr(self, row.name) for row in fields(EngineConfig)}
+        for part in self._parts.values():
+            if part.in_engine:
+                found |= {row.name: getattr(part, row.name) for row in fields(part)}
+        return found
 
     def of_model(self) -> dict[str, Any]:
         """Returns the options of one model that are not at their defaults."""
-        rows = (row for row in fields(Config) if row.metadata["group"] in PER_MODEL)
-        return {row.name: value for row in rows if (value := getattr(self, row.name)) != row.default}
+        rows = (row for row in listed(self.without) if row.metadata["group"] in PER_MODEL)
+        return {row.name: value for row in rows if (value := self.value(row.name)) != row.default}
 
     @property
     def has_api_key(self) -> bool:
@@ -182,11 +248,12 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
 
 
 @cache
-def listed() -> tuple[Field[Any], ...]:
-    """Returns the options of a Config, group by group."""
-    return tuple(sorted(fields(Config), key=lambda row: list(GROUPS).index(row.metadata["group"])))
+def listed(without: str = "") -> tuple[Field[Any], ...]:
+    """Returns the options of a Config with these features left out, group by group."""
+    rows = [*fields(Config), *(row for kind in compose(without).options for row in fields(kind))]
+    return tuple(sorted(rows, key=lambda row: list(GROUPS).index(row.metadata["group"])))
 
 
-def shown() -> list[Field[Any]]:
+def shown(without: str = "") -> list[Field[Any]]:
     """Returns the options that the command line has: those that are no secrets."""
-    return [row for row in listed() if not row.metadata["secret"]]
+    return [row for row in listed(without) if not row.metadata["secret"]]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from .model import POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH
 from .options import Options, option
 
+_deployment = partial(option, group="deployment")
 _engine = partial(option, group="engine")
 _limits = partial(option, group="limits")
 _behaviour = partial(option, group="behaviour")
@@ -37,9 +39,10 @@ class EngineOptions(Options):
         "model it is OpenVINO's NUM_STREAMS, which one image makes little use of",
         low=0,
         high=256,
+        tasks=(*POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, "image_generation"),
     )
     pooling_batch_tokens: int = _engine(
-        1024, "most tokens in one batch of a pooling model, padding included", low=16, high=1 << 20
+        1024, "most tokens in one batch of a pooling model, padding included", low=16, high=1 << 20, tasks=POOLING_TASKS
     )
     pipeline_type: str = _engine(
         "AUTO",
@@ -155,6 +158,11 @@ class EngineOptions(Options):
         120.0, "restart an engine that has work and has given no sign of life for this many seconds", low=1
     )
     engine_load_timeout_s: float = _engine(600.0, "give up loading a model after this many seconds", low=1)
+    without: str = _deployment(
+        "",
+        "features to leave out, separated by commas (lean_ovms features lists them): they have no endpoints and no "
+        "options; only on the command line and in the environment",
+    )
     fake_engine: bool = _engine(False, "run a scripted engine instead of a model, for tests and benchmarks")
 
     # --- limits

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,20 +24,6 @@ SPEECH_TO_TEXT = "speech2text"
 """Task of models that transcribe and translate speech, by OVMS's name."""
 TEXT_TO_SPEECH = "text2speech"
 """Task of models that speak texts, by OVMS's name."""
-IMAGE_GENERATION = "image_generation"
-"""Task of models that make images of texts, by OVMS's name."""
-OTHER_TASKS = (*POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, IMAGE_GENERATION)
-"""Tasks of models that do not generate text."""
-SERVED_TASKS = ("text_generation", *OTHER_TASKS)
-"""Tasks, by OVMS's names, that a model may have here; `repository/task.py` has all of them."""
-_SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
-
-
-def image_size(text: str) -> tuple[int, int]:
-    """Returns width and height of an image. Raises ValueError with the form that is wanted."""
-    if found := _SIZE.fullmatch(text):
-        return int(found[1]), int(found[2])
-    raise ValueError("WIDTHxHEIGHT in pixels, such as 512x512")
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -139,11 +124,13 @@ class ModelOptions(Options):
         "how an embeddings model makes one vector from those of the tokens; ALL: it keeps them all, for late "
         "interaction scores; empty: as the model's files say",
         choices=("", "CLS", "LAST", "MEAN", "MAX", "MEAN_SQRT_LEN", "WEIGHTED_MEAN", "ALL"),
+        tasks=("embeddings",),
     )
     normalize: str = _model(
         "",
         "whether vectors are scaled to length 1 (L2); empty: as the model's files say, and true if they say nothing",
         choices=("", "true", "false"),
+        tasks=("embeddings",),
     )
     embed_long_inputs: str = _model(
         "error",
@@ -151,47 +138,45 @@ class ModelOptions(Options):
         "is cut into parts, and their vectors are averaged",
         choices=("error", "mean"),
     )
-    truncate: bool = _model(False, "cut inputs of embeddings to the model's context, instead of answering 400")
+    truncate: bool = _model(
+        False, "cut inputs of embeddings to the model's context, instead of answering 400", tasks=("embeddings",)
+    )
     matryoshka: bool = _model(
         False,
         "accept dimensions in requests for embeddings even if the model's files do not say that its vectors may be cut",
+        tasks=("embeddings",),
     )
-    max_position_embeddings: int = _model(0, "context length of a reranker in tokens; 0: the model's own", low=0)
+    max_position_embeddings: int = _model(
+        0, "context length of a reranker in tokens; 0: the model's own", low=0, tasks=("rerank",)
+    )
     max_allowed_chunks: int = _model(
-        10000, "most documents of a rerank request; the pieces of long documents are counted one by one", low=1
+        10000,
+        "most documents of a rerank request; the pieces of long documents are counted one by one",
+        low=1,
+        tasks=("rerank",),
     )
     enable_word_timestamps: bool = _model(
         False,
         "prepare a speech model for word timestamps when it is loaded, instead of at the first request that asks for "
         "them",
+        tasks=(SPEECH_TO_TEXT,),
     )
     voices: str = _model(
         "",
         "JSON object with further voices of a text-to-speech model, from names to files, beside those in its folder "
         "voices",
         json_object=True,
+        tasks=(TEXT_TO_SPEECH,),
     )
-    speed_min: float = _model(0.25, "lowest speed that a speech request may set", low=0.05, high=20)
-    speed_max: float = _model(4.0, "highest speed that a speech request may set", low=0.05, high=20)
+    speed_min: float = _model(
+        0.25, "lowest speed that a speech request may set", low=0.05, high=20, tasks=(TEXT_TO_SPEECH,)
+    )
+    speed_max: float = _model(
+        4.0, "highest speed that a speech request may set", low=0.05, high=20, tasks=(TEXT_TO_SPEECH,)
+    )
     max_speech_characters: int = _model(
-        4096, "most characters of text in one speech request; more: 400", low=1, high=1 << 20
+        4096, "most characters of text in one speech request; more: 400", low=1, high=1 << 20, tasks=(TEXT_TO_SPEECH,)
     )
-
-    resolution: str = _model(
-        "",
-        "sizes that requests for images may have, as WIDTHxHEIGHT, separated by spaces; the first is the default; "
-        "empty: any up to max_resolution",
-        several=True,
-    )
-    default_resolution: str = _model(
-        "", "size of images where a request has none, as WIDTHxHEIGHT; empty: the model's own"
-    )
-    max_resolution: str = _model("2048x2048", "largest width and height of images, as WIDTHxHEIGHT; more: 400")
-    max_num_images_per_prompt: int = _model(10, "most images in one request; more: 400", low=1, high=1000)
-    default_num_inference_steps: int = _model(
-        0, "denoising steps of an image where a request has none; 0: the model's own", low=0, high=1000
-    )
-    max_num_inference_steps: int = _model(100, "most denoising steps of an image; more: 400", low=1, high=1000)
 
     audio_input_model: str = _model(
         "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import StartError
 
@@ -27,16 +27,31 @@ def option(
     several: bool = False,
     private: bool = False,
     json_object: bool = False,
+    tasks: tuple[str, ...] = (),
 ) -> Any:
-    """Declares one option. low, high: inclusive bounds. env: a second environment variable. secret: never sent or
-    logged. private: the value may hold a password; it is neither sent to the engine child nor in a Config's repr.
+    """Declares one option, as a field of a class of options.
 
-    json_object: the value is empty or the JSON text of an object. bare: meaning of the flag without a value. several:
-    the flag takes several values, which are joined by spaces.
+    Args:
+        default: the value of an option that is not given; its type is the option's.
+        help: what it does, for --help and the documentation: part of a sentence.
+        group: the group of --help, one of `config.GROUPS`.
+        low: the lowest number that it may have.
+        high: the highest number that it may have.
+        choices: the texts that it may have; empty: any.
+        env: a second environment variable, besides LEAN_OVMS_NAME.
+        secret: whether it is never sent or logged, and has no flag.
+        bare: what the flag means without a value; None: it needs one.
+        several: whether the flag takes several values, which are joined by spaces.
+        private: whether the value may hold a password; it is neither sent to the engine process nor in a Config's repr.
+        json_object: whether the value is empty or the JSON text of an object.
+        tasks: the only tasks of models that have it; empty: all.
+
+    Returns:
+        The field of a dataclass, with all of this as its metadata.
     """
     row = {"help": help, "group": group, "low": low, "high": high, "choices": choices, "env": env, "secret": secret,
            "private": private or secret, "json_object": json_object,
-           "several": several, "bare": "true" if isinstance(default, bool) else bare}  # fmt: skip
+           "several": several, "tasks": tasks, "bare": "true" if isinstance(default, bool) else bare}  # fmt: skip
     return field(default=default, metadata=row, repr=not row["private"])
 
 
@@ -88,15 +103,28 @@ def _is_text(value: str) -> bool:
         return False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Options:
-    """Base of the classes whose fields are options: checks each value.
+    """Base of the classes whose fields are options: one class for each feature, and some for the core.
 
-    Those with the options of one group have no methods of a dataclass (init, repr and eq are False): Config has them,
-    and to make them for each group took 6 ms of every start.
+    They have no methods of a dataclass (init, repr and eq are False): to make them for each class took 6 ms of every
+    start.
     """
 
-    def __post_init__(self) -> None:
-        """Raises StartError."""
+    in_engine: ClassVar[bool] = False
+    """Whether the engine process gets these options, too."""
+
+    def __init__(self, **values: Any) -> None:
+        """Sets the options that are given, and the others to their defaults. Raises StartError for a wrong value."""
         for row in fields(self):
-            check(row.name, getattr(self, row.name), row.metadata)
+            value = values.pop(row.name, row.default)
+            check(row.name, value, row.metadata)
+            object.__setattr__(self, row.name, value)
+        if values:
+            raise TypeError(f"{type(self).__name__} has no option {', '.join(sorted(values))}")
+
+    def check(self, config: Any) -> None:
+        """Checks the options of a feature together, and with those of the others. Raises StartError.
+
+        config: the config.Config that they are part of.
+        """

@@ -65,7 +65,9 @@ class ServerOptions(Options):
     )
     extra_quantization_params: str = _repository("", "further arguments of optimum-cli")
     vocoder: str = _repository(
-        "", "vocoder of a SpeechT5 that optimum-cli converts, such as microsoft/speecht5_hifigan"
+        "",
+        "vocoder of a SpeechT5 that optimum-cli converts, such as microsoft/speecht5_hifigan",
+        tasks=("text2speech",),
     )
     allow_runtime_pull: bool = _repository(
         False,

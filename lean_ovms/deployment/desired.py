@@ -9,20 +9,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..config import (
-    DEMO_EMBED,
-    IMAGE_GENERATION,
-    OTHER_TASKS,
-    PER_MODEL,
-    POOLING_TASKS,
-    SPEECH_TO_TEXT,
-    TEXT_TO_SPEECH,
-    Config,
-)
+from ..composition import TEXT_GENERATION
+from ..config import DEMO_EMBED, PER_MODEL, Config, listed
 from ..errors import StartError, WrongOptions
 from ..observability.logging import safe
 from ..repository import config_file, graph, listing, task
@@ -30,20 +22,6 @@ from ..repository.model_dir import gguf_files
 from ..util.files import FileStat, file_stat
 
 log = logging.getLogger("lean_ovms.models")
-
-TASK_OPTIONS = {
-    **dict.fromkeys(("pooling", "normalize", "truncate", "matryoshka"), ("embeddings",)),
-    **dict.fromkeys(("max_allowed_chunks", "max_position_embeddings"), ("rerank",)),
-    "enable_word_timestamps": (SPEECH_TO_TEXT,),
-    "pooling_batch_tokens": POOLING_TASKS,
-    "num_streams": OTHER_TASKS,
-    **dict.fromkeys(("voices", "speed_min", "speed_max", "max_speech_characters", "vocoder"), (TEXT_TO_SPEECH,)),
-    **dict.fromkeys(("resolution", "default_resolution", "max_resolution"), (IMAGE_GENERATION,)),
-    **dict.fromkeys(
-        ("max_num_images_per_prompt", "default_num_inference_steps", "max_num_inference_steps"), (IMAGE_GENERATION,)
-    ),
-}
-"""Options that only some tasks have."""
 
 PERMANENT = "permanent"
 """OVMS's name of the group whose models are never unloaded."""
@@ -144,7 +122,7 @@ def _with_file(spec: ModelSpec) -> ModelSpec:
         names = listing.abbreviate([str(file.relative_to(config.model_dir)) for file in files])
         wrong = WrongOptions(f"--model_path {config.model_path} has several GGUF files, name one: {names}")
         return replace(spec, problem=spec.problem or wrong)
-    return replace(spec, config=replace(config, model_path=str(files[0]), model_name=config.served_name))
+    return replace(spec, config=config.replace(model_path=str(files[0]), model_name=config.served_name))
 
 
 def _with_task(spec: ModelSpec) -> ModelSpec:
@@ -152,17 +130,17 @@ def _with_task(spec: ModelSpec) -> ModelSpec:
     config = spec.config
     if config.task or config.fake_engine or not config.model_path:
         return spec
-    found = task.detect(config.model_dir)
-    return replace(spec, config=replace(config, task=found)) if found in OTHER_TASKS else spec
+    found = task.detect(config.model_dir, config.composition)
+    return spec if found in ("", TEXT_GENERATION.name) else replace(spec, config=config.replace(task=found))
 
 
 def check_task(config: Config) -> None:
     """Raise WrongOptions for a flag of another task than --task, as OVMS does."""
     if not config.task:
         return
-    for row in fields(config):
-        tasks = TASK_OPTIONS.get(row.name, (config.task,))
-        if config.task not in tasks and getattr(config, row.name) != row.default:
+    for row in listed(config.without):
+        tasks = row.metadata["tasks"] or (config.task,)
+        if config.task not in tasks and config.value(row.name) != row.default:
             raise WrongOptions(f"--{row.name} is not an option of --task {config.task}, only of {', '.join(tasks)}")
 
 
@@ -185,9 +163,11 @@ def _desired_state(config: Config) -> DesiredState:
 def _demo_embed(config: Config) -> Config:
     """Returns the options of the embeddings model that is served with the demo model: those of the server, with its own
     as the defaults."""
-    own: dict[str, Any] = {row.name: row.default for row in fields(Config) if row.metadata["group"] in PER_MODEL}
-    own |= {"model_path": str(DEMO_EMBED), "model_name": "demo-embed", "task": POOLING_TASKS[0]}
-    return replace(config, **own | {"model_idle_timeout_s": DEMO_IDLE_TIMEOUT_S})
+    own: dict[str, Any] = {
+        row.name: row.default for row in listed(config.without) if row.metadata["group"] in PER_MODEL
+    }
+    own |= {"model_path": str(DEMO_EMBED), "model_name": "demo-embed", "task": "embeddings"}
+    return config.replace(**own | {"model_idle_timeout_s": DEMO_IDLE_TIMEOUT_S})
 
 
 def server_config(config: Config) -> Config:
@@ -197,7 +177,7 @@ def server_config(config: Config) -> Config:
     config = _model_source(config)
     if not config.config_path:
         return config
-    return replace(config, **config_file.read(config_file.location(config.config_path)).options)
+    return config.replace(**config_file.read(config_file.location(config.config_path)).options)
 
 
 def _model_source(config: Config) -> Config:
@@ -234,18 +214,18 @@ def _in_repository(config: Config) -> Config:
         raise WrongOptions("--source_model needs --model_repository_path")
     if name := source or config.model_name:
         path = listing.place(repository, name)
-        return replace(config, model_path=str(path), model_name=config.model_name or name, source_model="")
+        return config.replace(model_path=str(path), model_name=config.model_name or name, source_model="")
     file = repository / config_file.NAME
     if os.path.isfile(file) and not listing.is_model(repository):  # a model has a config.json of another kind
         _refuse_of_one_model(config, f"with {file} each entry has its own {{}}")
-        return replace(config, config_path=str(file))
+        return config.replace(config_path=str(file))
     _refuse_of_one_model(config, "--model_name says which of --model_repository_path")
     return config
 
 
 def _refuse_of_one_model(config: Config, otherwise: str) -> None:
     for name in ("lora_modules", "model_aliases"):
-        if getattr(config, name):
+        if config.value(name):
             raise WrongOptions(f"--{name} is for one model: {otherwise.format(name)}")
 
 
@@ -277,7 +257,7 @@ def _from_repository(config: Config) -> DesiredState:
         files |= {place: file_stat(place) for place in (base, base / graph.FILE)}
         try:
             one = _from_model_path(
-                replace(config, model_repository_path="", model_path=str(base), model_name=name), base
+                config.replace(model_repository_path="", model_path=str(base), model_name=name), base
             )
             models.append(replace(one, announced=True))
         except StartError as error:  # a name that is not valid text
@@ -294,7 +274,7 @@ def _from_file(config: Config) -> DesiredState:
         try:
             models.append(ModelSpec(config=config_file.options_of(entry, config), stamp=_stamp(entry.graph)))
         except StartError as error:
-            unusable = replace(config, config_path="", model_name=entry.name, model_path=str(entry.base))
+            unusable = config.replace(config_path="", model_name=entry.name, model_path=str(entry.base))
             models.append(ModelSpec(config=unusable, problem=error, stamp=_stamp(entry.graph)))
     return DesiredState(models=tuple(models), files=files)
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config import OTHER_TASKS, Config
+from ..composition import TEXT_GENERATION
+from ..config import Config
 from ..errors import StartError, Unavailable, WrongOptions
 from ..models.factory import make as make_model
 from ..models.model import Model
@@ -224,12 +224,12 @@ class DeploymentManager:
 
     def _build(self, spec: ModelSpec) -> Model:
         """Returns a model, not loaded; its KV cache leaves the other models their share of the memory."""
-        cached = [one for one in self._desired.models if one.config.task not in OTHER_TASKS]
+        cached = [one for one in self._desired.models if one.config.task in ("", TEXT_GENERATION.name)]
         sharing = sum(not one.config.cache_size for one in cached)
         if any(one.on_demand for one in cached):
             sharing = min(sharing, self._desired.max_loaded or LOADED_TOGETHER)
         share = max(1, min(spec.config.cache_memory_percent, ALL_CACHES_PERCENT // max(sharing, 1)))
-        model = self._make(replace(spec.config, cache_memory_percent=share))
+        model = self._make(spec.config.replace(cache_memory_percent=share))
         model.announced = spec.announced
         return model
 

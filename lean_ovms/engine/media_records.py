@@ -1,12 +1,11 @@
-"""The records of transcriptions, of speech and of images, which protocol.py exports with all others."""
+"""The records of transcriptions and of speech, which protocol.py exports with all others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from .record import DataRecord, Record
+from .record import ANSWER, COMMAND, DataRecord, Record
 
 
 @dataclass(slots=True)
@@ -20,6 +19,7 @@ class Transcribe(Record):
     or so and PLAIN, without times.
     """
 
+    role = COMMAND
     ALONE: ClassVar[int] = 1
     PLAIN: ClassVar[int] = 2
     id: int
@@ -35,6 +35,7 @@ class Audio(DataRecord):
     """The next samples of a Transcribe; last: there are no more. data: whole samples of 16 bits, little-endian, 16 kHz;
     sent as an attachment."""
 
+    role = COMMAND
     id: int
     last: bool
     data: bytes = field(default=b"", metadata={"attached": True})
@@ -101,6 +102,7 @@ class Speak(Record):
     where too many wait. client: as in Submit.
     """
 
+    role = COMMAND
     id: int
     text: str
     params: dict[str, Any]
@@ -112,46 +114,9 @@ class Speak(Record):
 class Spoken(DataRecord):
     """The speech of a Speak. data: samples of 16 bits, little-endian, mono; sent as an attachment."""
 
+    role = ANSWER
     id: int
     data: bytes = field(default=b"", metadata={"attached": True})
 
-
-@dataclass(slots=True)
-class GenerateImage(Record):
-    """Make one image. Answered by PartialImages, if it has some, and then one GeneratedImage, Refused or Failed.
-
-    params: the fields of image_types.ImageParams. begun: its request has an image already, so it is not refused where
-    too many wait. client: as in Submit. images: [height, width] of the image to edit, if there is one, and of its mask.
-    pixels: their bytes, sent as attachments.
-    """
-
-    id: int
-    prompt: str
-    params: dict[str, Any]
-    begun: bool
-    client: str = ""
-    images: list[list[int]] = field(default_factory=list)
-    pixels: list[bytes] = field(default_factory=list, metadata={"attached": True})
-
-    def attached(self) -> Iterable[bytes]:
-        return self.pixels
-
-    def attach(self, parts: Iterator[bytes]) -> None:
-        self.pixels = [next(parts) for _ in self.images]
-
-
-@dataclass(slots=True)
-class PartialImage(DataRecord):
-    """The unfinished image of a GenerateImage. data: the file; sent as an attachment."""
-
-    id: int
-    data: bytes = field(default=b"", metadata={"attached": True})
-
-
-@dataclass(slots=True)
-class GeneratedImage(DataRecord):
-    """The reply to GenerateImage. data: the file; sent as an attachment. computed_s: time that it took."""
-
-    id: int
-    computed_s: float
-    data: bytes = field(default=b"", metadata={"attached": True})
+    def answer(self) -> bytes:
+        return self.data

@@ -14,7 +14,7 @@ This module knows no asyncio and no sockets: bytes in, records out.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from operator import attrgetter
 from typing import Any
@@ -23,9 +23,6 @@ import orjson
 
 from .media_records import Audio as Audio
 from .media_records import AudioUsed as AudioUsed
-from .media_records import GeneratedImage as GeneratedImage
-from .media_records import GenerateImage as GenerateImage
-from .media_records import PartialImage as PartialImage
 from .media_records import Speak as Speak
 from .media_records import SpeechText as SpeechText
 from .media_records import SpeechTurn as SpeechTurn
@@ -34,7 +31,7 @@ from .media_records import Transcribe as Transcribe
 from .media_records import Transcribed as Transcribed
 from .media_records import WindowStarted as WindowStarted
 from .media_records import WindowTranscribed as WindowTranscribed
-from .record import DataRecord
+from .record import ANSWER, COMMAND, DataRecord
 from .record import Record as Record
 from .text_records import BlocksOnDisk as BlocksOnDisk
 from .text_records import Decode as Decode
@@ -66,10 +63,12 @@ _LENGTH = struct.Struct("<I")
 
 @dataclass(slots=True)
 class Load(Record):
-    """First frame. config: the fields of config.Config. task: the kind of work, one of config.SERVED_TASKS."""
+    """The first frame: the model to load."""
 
     config: dict[str, Any]
+    """The options of a config.EngineConfig by their names."""
     task: str = TEXT_GENERATION
+    """The name of the model's task."""
 
 
 @dataclass(slots=True)
@@ -90,6 +89,7 @@ class Submit(Record):
     lora_modules.dumps writes it, with a name that no other has had; "": none.
     """
 
+    role = COMMAND
     id: int
     prompt: str | list[int]
     add_special_tokens: bool
@@ -132,6 +132,7 @@ class Pool(Record):
     width. image_params: those of types.Image. pixels: their bytes, sent as attachments.
     """
 
+    role = COMMAND
     id: int
     inputs: list[str | list[int]]
     queries: list[str | list[int]]
@@ -151,6 +152,7 @@ class Pool(Record):
 class Cancel(Record):
     """Stop a request (index None) or one sequence of it. Not answered; unknown and finished ids are ignored."""
 
+    role = COMMAND
     id: int
     index: int | None = None
 
@@ -159,6 +161,7 @@ class Cancel(Record):
 class Ping(Record):
     """Answered by one Pong, between two steps."""
 
+    role = COMMAND
     id: int
 
 
@@ -330,18 +333,29 @@ class Pooled(DataRecord):
 class Pong(Record):
     """stats: the fields of engine_types.EngineStats."""
 
+    role = ANSWER
     id: int
     stats: dict[str, int]
 
+    def answer(self) -> dict[str, int]:
+        return self.stats
+
 
 _RECORDS = (*Record.__subclasses__(), *DataRecord.__subclasses__(), *Tokens.__subclasses__())
-_KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in _RECORDS if is_dataclass(cls)}
-_ROW = {
-    cls: attrgetter("kind", *[f.name for f in fields(cls) if "attached" not in f.metadata]) for cls in _KINDS.values()
-}
+CORE_KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in _RECORDS if is_dataclass(cls)}
+"""The records of the core by their kinds; a task of a feature may have further ones."""
 
 
-_WITH_ATTACHMENTS = {cls for cls in _KINDS.values() if cls.attached is not Record.attached}
+class _Rows(dict[type[Any], Callable[[Any], tuple[Any, ...]]]):
+    """What of a record is in its frame, by the class of the record; a class is added by its first record."""
+
+    def __missing__(self, cls: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
+        names = [f.name for f in fields(cls) if "attached" not in f.metadata]
+        self[cls] = attrgetter("kind", *names)
+        return self[cls]
+
+
+_ROW = _Rows()
 
 
 class FrameError(Exception):
@@ -358,7 +372,7 @@ def attachments(records: Iterable[Record]) -> list[bytes]:
     return [
         part
         for record in records
-        if type(record) in _WITH_ATTACHMENTS
+        if type(record).attached is not Record.attached
         for data in record.attached()
         for part in (_LENGTH.pack(len(data) | ATTACHED), data)
     ]
@@ -368,8 +382,13 @@ class Decoder:
     """Bytes in any cut to records, in order."""
 
     def __init__(self) -> None:
+        self._kinds = dict(CORE_KINDS)
         self._buffer = bytearray()
         self._attached: list[bytes] = []
+
+    def know(self, records: Iterable[type[Any]]) -> None:
+        """Understands the records of a task, too."""
+        self._kinds |= {cls.kind: cls for cls in records}
 
     def feed(self, data: bytes) -> list[Record]:
         """The records of every frame that is now complete. Raises FrameError."""
@@ -402,7 +421,7 @@ class Decoder:
     def _parse(self, body: bytes | memoryview) -> list[Record]:
         records: list[Record]
         try:
-            records = [_KINDS[kind](*values) for kind, *values in orjson.loads(body)]
+            records = [self._kinds[kind](*values) for kind, *values in orjson.loads(body)]
         except (ValueError, TypeError, KeyError) as error:
             raise FrameError(f"not a frame: {error}") from error
         if self._attached:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 PREIMPORT = "preimport"
 """Argument of the child's command: import what every model needs, before the first frame arrives. It is here because
@@ -13,13 +13,25 @@ LOG_FD = "LEAN_OVMS_ENGINE_LOG_FD"
 """Environment variable of the child: the descriptor for its log. Its stdout and stderr are for what is printed."""
 
 
+COMMAND, EVENT, PARTIAL, ANSWER = "command", "event", "partial", "answer"
+"""Roles of records. Only the front end sends commands; an engine answers a call with one ANSWER, before which there may
+be PARTIAL ones, and all else with EVENTs."""
+
+
 class Record:
-    """Base of all records. kind: what it is called in a frame: "prompt_logprobs" for PromptLogprobs."""
+    """Base of all records."""
 
     kind: ClassVar[str]
+    """What it is called in a frame: "prompt_logprobs" for PromptLogprobs."""
+    role: ClassVar[str] = EVENT
+    """Who sends it, and what for: COMMAND, EVENT, PARTIAL or ANSWER."""
 
     def __init_subclass__(cls) -> None:
         cls.kind = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+    def answer(self) -> Any:
+        """Returns what the caller gets, for an ANSWER: the record, or what is in it."""
+        return self
 
     def attached(self) -> Iterable[bytes]:
         """The bytes that are sent before the record's frame."""

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .record import Record
+from .record import ANSWER, COMMAND, Record
 
 JSON_IDS = 8192
 """The most ids of all texts of an Encode that are sent as JSON."""
@@ -27,6 +27,7 @@ class Encode(Record):
     parts, data: as `parts` and `texts` of Submit, instead of one long text.
     """
 
+    role = COMMAND
     id: int
     texts: list[str]
     add_special_tokens: bool
@@ -46,6 +47,7 @@ class Encode(Record):
 class Decode(Record):
     """Detokenize with the model's own detokenizer. Answered by one Decoded or Refused."""
 
+    role = COMMAND
     id: int
     tokens: list[int]
     skip_special_tokens: bool
@@ -58,6 +60,7 @@ class Encoded(Record):
     sizes, data: of texts with many ids, instead of `tokens`: how many each has, and all ids as int32 of this machine.
     """
 
+    role = ANSWER
     id: int
     tokens: list[list[int]]
     sizes: list[int] = field(default_factory=list)
@@ -83,8 +86,12 @@ class Encoded(Record):
 class Decoded(Record):
     """The text of a Decode."""
 
+    role = ANSWER
     id: int
     text: str
+
+    def answer(self) -> str:
+        return self.text
 
 
 @dataclass(slots=True)
@@ -95,6 +102,7 @@ class PrefixCacheAction(Record):
     others have written).
     """
 
+    role = COMMAND
     id: int
     action: str
     disk: bool = False
@@ -104,6 +112,7 @@ class PrefixCacheAction(Record):
 class BlocksOnDisk(Record):
     """So many blocks, and states of hybrid networks, were saved, or are on disk. failed: could not be written."""
 
+    role = ANSWER
     id: int
     blocks: int = 0
     bytes: int = 0
@@ -114,6 +123,7 @@ class BlocksOnDisk(Record):
 class SlotAction(Record):
     """Save, restore or erase what a slot has in the prefix cache. Answered by one SlotDone or Refused. file: a name."""
 
+    role = COMMAND
     id: int
     action: str
     slot: int
@@ -124,6 +134,7 @@ class SlotAction(Record):
 class SlotDone(Record):
     """A slot was saved, restored or erased. bytes: of its file."""
 
+    role = ANSWER
     id: int
     tokens: int
     bytes: int

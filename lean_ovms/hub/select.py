@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
+from ..composition import compose
 from ..observability.logging import safe
 from ..repository import gguf_names
-from ..repository.model_dir import IMAGE_FILES, NETWORKS, SPEECHT5, TOKENIZERS, WEIGHTS, missing_files
+from ..repository.model_dir import TOKENIZERS, WEIGHTS, missing_files
+from ..repository.model_dir import networks as marks
 from .client import Listing, PullError, RemoteFile
 
 OTHER_WEIGHTS = (
@@ -35,10 +37,11 @@ class NotOpenVino(PullError):
 def model_files(listing: Listing) -> list[RemoteFile]:
     """Returns the files of an OpenVINO model. Raises NotOpenVino, or PullError for a incomplete model."""
     names = {file.path for file in listing.files}
-    if not names & set(NETWORKS):
+    if not names & set(marks()):
         raise _not_openvino(listing)
     missing = missing_files(names)
-    networks = [name for name in (*WEIGHTS, *SPEECHT5, IMAGE_FILES[0]) if name in names]
+    needed = (*WEIGHTS, *(name for row in compose().tasks for name in row.networks))
+    networks = [name for name in needed if name in names]
     missing += [weights for name in networks if (weights := name[:-3] + "bin") not in names]
     if missing:
         raise PullError(

@@ -191,7 +191,7 @@ class ModelLifecycle:
     def _check_options(self) -> None:
         """Checks what can be checked of the options without an engine; called in a thread. Raises WrongOptions."""
         for option, mode in (("cache_dir", 0o777), ("prefix_cache_path", 0o700), ("slot_save_path", 0o700)):
-            if directory := getattr(self.config, option):
+            if directory := self.config.value(option):
                 try:
                     Path(directory).mkdir(mode=mode, parents=True, exist_ok=True)
                 except OSError as error:
@@ -328,7 +328,7 @@ class ModelLifecycle:
 def _of_base(config: Config) -> Config:
     """Returns the config of the engine without an adapter: it must be of the same kind as those that have one."""
     adapters = config.allow_runtime_lora or bool(config.lora_modules)
-    return replace(config, lora_modules="", allow_runtime_lora=adapters)
+    return config.replace(lora_modules="", allow_runtime_lora=adapters)
 
 
 class AdapterSet:
@@ -402,7 +402,7 @@ class AdapterSet:
         if module.name in self._config.served_names:
             raise StartError(f"--lora_modules: {module.name!r} is the name of the model itself")
         share = max(1, self._config.cache_memory_percent // (2 * self._config.max_loras))
-        own = replace(self._config, model_name=module.name, model_aliases="", lora_modules="", allow_runtime_lora=False)
+        own = self._config.replace(model_name=module.name, model_aliases="", lora_modules="", allow_runtime_lora=False)
         engine = replace(own, lora_modules=lora_modules.dumps(module), cache_memory_percent=share)
         model = type(self._base)(own, lambda: EngineClient(engine), self._base)
         model._module = module

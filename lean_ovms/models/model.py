@@ -18,6 +18,7 @@ from ..observability.logging import safe
 from ..observability.records import GenerationRecord, current_record
 from ..repository import model_config, weights
 from ..repository.weights import WeightsSummary
+from ..types import Json
 from .lifecycle import ModelLifecycle
 from .model_group import arrival, not_loaded, sleeping
 
@@ -106,6 +107,13 @@ class Model(ModelLifecycle):
         """The context in tokens, by its files until it has been loaded; 0: not known."""
         config = self.directory.config
         return self.info.context_length if self.known else model_config.context_length(model_config.flat(config))
+
+    @property
+    def reported(self) -> Json:
+        """What its engine has reported, for the list of models: its properties by their names. It has been loaded."""
+        info = self.info
+        engine = {"type": info.pipeline, "reason": info.pipeline_reason}
+        return {"max_model_len": info.context_length, **({"generates_by": engine} if info.pipeline else {})}
 
     async def weights(self) -> WeightsSummary:
         """Returns what its files show of its weights, without a load. The first call reads them, in a thread."""

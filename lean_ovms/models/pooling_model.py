@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..config import Config
+from ..config import DEMO_EMBED, Config
 from ..engine.client.engine import EngineClient
 from ..engine_types import ModelInfo, Vocabulary
 from ..errors import BadRequest, too_many_characters
@@ -18,6 +18,7 @@ from ..pooling_types import (
     SCORE,
     TOKEN_CLASSIFY,
     TOKEN_EMBED,
+    VECTORS,
     PooledOutput,
     PoolingInfo,
     PoolingInput,
@@ -25,7 +26,8 @@ from ..pooling_types import (
     TextOrTokens,
     TextWithImages,
 )
-from ..types import ChatPrompt
+from ..repository import json_file
+from ..types import ChatPrompt, Json
 from .model import Model, UsageRecorder, too_slow
 from .token_model import MIN_ENCODE_LIMIT, TokenModel
 
@@ -59,6 +61,8 @@ class PoolingModel(TokenModel):
         super().__init__(config, engine, base)
         self.task, self.endpoints = TASKS.get(config.task, (self.task, self.endpoints))
         self._measured: tuple[Vocabulary, int] | None = None
+        if config.model_dir == DEMO_EMBED:  # what its engine reports; tools/make_demo_embed.py writes it
+            self.known_info = ModelInfo.from_json(json_file.read_object(DEMO_EMBED / "engine_info.json"))
 
     def _prepare(self, info: ModelInfo) -> None:
         super()._prepare(info)
@@ -91,6 +95,10 @@ class PoolingModel(TokenModel):
         info = self.serving().info.pooling
         assert info is not None
         return info
+
+    @property
+    def reported(self) -> Json:
+        return {**super().reported, "pooling": _described(self.pooling)}
 
     def require_kind(self, *kinds: str) -> PoolingModel:
         """This model, of one of these kinds (pooling_types). Raises RequestError: it is another, or not loaded."""
@@ -150,6 +158,20 @@ class PoolingModel(TokenModel):
         if self._measured is None or self._measured[0] is not vocabulary:
             self._measured = vocabulary, vocabulary.longest
         return self._measured[1]
+
+
+def _described(info: PoolingInfo) -> Json:
+    """Returns what a model computes, and how that was decided."""
+    known: Json = {"kind": info.kind, "dimensions": info.dimensions}
+    if info.kind in VECTORS:
+        known["pooling"] = {"type": info.pooling, "source": info.pooling_source, "assumed": info.pooling_assumed}
+        known["normalize"] = info.normalize
+        known["matryoshka"] = info.matryoshka
+        known["prompts"] = sorted(info.prompts)
+    else:
+        known["activation"] = info.activation
+        known["labels"] = info.labels
+    return known
 
 
 def _text(content: Any) -> str:

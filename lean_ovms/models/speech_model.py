@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import asdict
 
 from ..engine.client.speech_reply import SpeechReply
 from ..observability.records import current_client
 from ..speech_types import SpeechEvent, SpeechInfo, TextDelta, TranscribeParams, WindowDone
+from ..types import Json
 from .model import Model, UsageRecorder, too_slow
 
 
@@ -26,6 +28,10 @@ class SpeechModel(Model):
         info = self.serving().info.speech
         assert info is not None
         return info
+
+    @property
+    def reported(self) -> Json:
+        return {"speech": asdict(self.speech)}
 
     @property
     def summary(self) -> str:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,7 +23,7 @@ from ..observability.logging import safe
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord, RequestRecord, current_record, own_salt
 from ..repository import gguf_names, model_config, model_dir, weights
-from ..types import ChatPrompt, OutputParams, Prompt, SamplingParams, TokenPrompt, Usage
+from ..types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams, TokenPrompt, Usage
 from .collect import collect
 from .generation import Generation
 from .token_model import TokenModel
@@ -84,6 +84,11 @@ class TextModel(TokenModel):
             chat_format.check_options(self.config)
         if self.config.prewarm and self.prewarm is not None:
             self.prewarm.check(self.config)
+
+    @property
+    def reported(self) -> Json:
+        """What its engine has reported, with its voices where it speaks its answers."""
+        return {**super().reported, **({} if self.voices is None else {"voices": asdict(self.voices)})}
 
     @property
     def summary(self) -> str:

@@ -7,10 +7,12 @@ import re
 import time
 import unicodedata
 from collections.abc import AsyncGenerator
+from dataclasses import asdict
 
 from ..errors import BadRequest
 from ..observability.records import current_client
 from ..speech_types import SpeakParams, VoiceInfo
+from ..types import Json
 from .model import Model, UsageRecorder, too_slow
 
 SENTENCE = re.compile(r"[.!?…;:]+[\"'”’)\]]*(?=\s)|[。！？；]+[」』”’]*|\n+")
@@ -35,6 +37,10 @@ class VoiceModel(Model):
         info = self.serving().info.voices
         assert info is not None
         return info
+
+    @property
+    def reported(self) -> Json:
+        return {"voices": asdict(self.voices)}
 
     @property
     def summary(self) -> str:

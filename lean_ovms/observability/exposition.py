@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from .families import Family
+from ..manifest import Metric
 
 Labels = tuple[str, ...]
 
@@ -39,7 +39,7 @@ class Histogram:
 class Exposition:
     """One family. Series of label values that are not given any more are forgotten."""
 
-    def __init__(self, family: Family) -> None:
+    def __init__(self, family: Metric) -> None:
         self._family = family
         self._head = f"# HELP {family.name} {_escaped(family.help)}\n# TYPE {family.name} {family.kind}\n"
         self._templates: dict[Labels, str] = {}

@@ -7,12 +7,13 @@ values come from our own tables, never from a client, so their number is bounded
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from ..errors import StartError
+from ..manifest import SECONDS_BUCKETS as SECONDS
+from ..manifest import Metric
 from .records import CLIENT_LEFT
 
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 1800)
 TTFT_BUCKETS = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
     *(1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640),
@@ -42,17 +43,6 @@ _MODEL = ("model_name",)
 _KEY = ("api_key_name", "model_name")
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One metric. name: as it is exposed, a histogram's without _bucket, _sum and _count."""
-
-    name: str
-    kind: str
-    help: str
-    labels: tuple[str, ...] = _MODEL
-    buckets: tuple[float, ...] = ()
-
-
 HIDDEN = {
     "vllm:gpu_cache_usage_perc": "vllm:kv_cache_usage_perc",
     "vllm:gpu_prefix_cache_queries_total": "vllm:prefix_cache_queries_total",
@@ -60,126 +50,124 @@ HIDDEN = {
 }
 """Names that families had in older versions of vLLM."""
 FAMILIES = (
-    Family("ovms_requests_accepted", "counter", "accepted requests to a model", _OVMS),
-    Family("ovms_requests_rejected", "counter", "requests refused because of load, or of a model not ready", _OVMS),
-    Family("ovms_graph_error", "counter", "requests that ended with an error", _OVMS),
-    Family("ovms_responses", "counter", "whole responses, and chunks of streams", _OVMS),
-    Family("ovms_current_graphs", "gauge", "requests being served", ("name",)),
-    Family("ovms_graph_loaded", "gauge", "1 while the model is in memory", ("name",)),
-    Family("ovms_graph_processing_time_us", "histogram", "time of a request", ("method", "name"), MICROSECONDS),
-    Family("vllm:num_requests_running", "gauge", "sequences in the engine's batch"),
-    Family("vllm:num_requests_waiting", "gauge", "sequences waiting for the engine"),
-    Family("vllm:kv_cache_usage_perc", "gauge", "share of the KV cache that running sequences hold, 0 to 1"),
-    Family(
+    Metric("ovms_requests_accepted", "counter", "accepted requests to a model", _OVMS),
+    Metric("ovms_requests_rejected", "counter", "requests refused because of load, or of a model not ready", _OVMS),
+    Metric("ovms_graph_error", "counter", "requests that ended with an error", _OVMS),
+    Metric("ovms_responses", "counter", "whole responses, and chunks of streams", _OVMS),
+    Metric("ovms_current_graphs", "gauge", "requests being served", ("name",)),
+    Metric("ovms_graph_loaded", "gauge", "1 while the model is in memory", ("name",)),
+    Metric("ovms_graph_processing_time_us", "histogram", "time of a request", ("method", "name"), MICROSECONDS),
+    Metric("vllm:num_requests_running", "gauge", "sequences in the engine's batch"),
+    Metric("vllm:num_requests_waiting", "gauge", "sequences waiting for the engine"),
+    Metric("vllm:kv_cache_usage_perc", "gauge", "share of the KV cache that running sequences hold, 0 to 1"),
+    Metric(
         "vllm:cache_config_info",
         "gauge",
         "1, with the form of the KV cache as labels",
         ("model_name", "block_size", "num_gpu_blocks", "cache_dtype", "enable_prefix_caching"),
     ),
-    Family(
+    Metric(
         "vllm:lora_requests_info",
         "gauge",
         "Unix time; its labels: the adapters of a model that have requests, and of which some wait until one is loaded",
         ("model_name", "max_lora", "running_lora_adapters", "waiting_lora_adapters"),
     ),
-    Family("vllm:num_preemptions_total", "counter", "sequences preempted for KV cache, or for another client"),
-    Family(f"{SPECULATIVE}drafts_total", "counter", "drafts of a draft model or from n-grams"),
-    Family(f"{SPECULATIVE}draft_tokens_total", "counter", "tokens of drafts, where the pipeline counts them"),
-    Family(f"{SPECULATIVE}accepted_tokens_total", "counter", "accepted tokens of drafts"),
-    Family(
+    Metric("vllm:num_preemptions_total", "counter", "sequences preempted for KV cache, or for another client"),
+    Metric(f"{SPECULATIVE}drafts_total", "counter", "drafts of a draft model or from n-grams"),
+    Metric(f"{SPECULATIVE}draft_tokens_total", "counter", "tokens of drafts, where the pipeline counts them"),
+    Metric(f"{SPECULATIVE}accepted_tokens_total", "counter", "accepted tokens of drafts"),
+    Metric(
         f"{SPECULATIVE}accepted_tokens_per_pos_total",
         "counter",
         "accepted tokens by their place in the draft, from 0 on, the first 20",
         ("model_name", "position"),
     ),
-    Family("vllm:prefix_cache_queries_total", "counter", "prompt tokens looked up in the prefix cache"),
-    Family("vllm:prefix_cache_hits_total", "counter", "prompt tokens found in the prefix cache"),
-    Family("vllm:prompt_tokens_total", "counter", "prompt tokens"),
-    Family("vllm:generation_tokens_total", "counter", "generated tokens"),
-    Family("vllm:request_success_total", "counter", "choices by finish reason", ("finished_reason", "model_name")),
-    Family(
+    Metric("vllm:prefix_cache_queries_total", "counter", "prompt tokens looked up in the prefix cache"),
+    Metric("vllm:prefix_cache_hits_total", "counter", "prompt tokens found in the prefix cache"),
+    Metric("vllm:prompt_tokens_total", "counter", "prompt tokens"),
+    Metric("vllm:generation_tokens_total", "counter", "generated tokens"),
+    Metric("vllm:request_success_total", "counter", "choices by finish reason", ("finished_reason", "model_name")),
+    Metric(
         "vllm:time_to_first_token_seconds", "histogram", "from the request to its first token", _MODEL, TTFT_BUCKETS
     ),
-    Family("vllm:inter_token_latency_seconds", "histogram", "between two tokens", _MODEL, ITL_BUCKETS),
-    Family(
+    Metric("vllm:inter_token_latency_seconds", "histogram", "between two tokens", _MODEL, ITL_BUCKETS),
+    Metric(
         "vllm:request_time_per_output_token_seconds",
         "histogram",
         "mean time per token after the first, per request",
         _MODEL,
         ITL_BUCKETS,
     ),
-    Family("vllm:e2e_request_latency_seconds", "histogram", "from the request to its end", _MODEL, E2E_BUCKETS),
-    Family("vllm:request_queue_time_seconds", "histogram", "from the request to its prefill", _MODEL, E2E_BUCKETS),
-    Family("vllm:request_prefill_time_seconds", "histogram", "from then to the first token", _MODEL, E2E_BUCKETS),
-    Family("vllm:request_decode_time_seconds", "histogram", "from the first token to the end", _MODEL, E2E_BUCKETS),
-    Family("vllm:request_inference_time_seconds", "histogram", "prefill and decoding", _MODEL, E2E_BUCKETS),
-    Family("vllm:request_prompt_tokens", "histogram", "prompt tokens of a request", _MODEL, TOKENS),
-    Family("vllm:request_generation_tokens", "histogram", "generated tokens of a request", _MODEL, TOKENS),
-    Family(
+    Metric("vllm:e2e_request_latency_seconds", "histogram", "from the request to its end", _MODEL, E2E_BUCKETS),
+    Metric("vllm:request_queue_time_seconds", "histogram", "from the request to its prefill", _MODEL, E2E_BUCKETS),
+    Metric("vllm:request_prefill_time_seconds", "histogram", "from then to the first token", _MODEL, E2E_BUCKETS),
+    Metric("vllm:request_decode_time_seconds", "histogram", "from the first token to the end", _MODEL, E2E_BUCKETS),
+    Metric("vllm:request_inference_time_seconds", "histogram", "prefill and decoding", _MODEL, E2E_BUCKETS),
+    Metric("vllm:request_prompt_tokens", "histogram", "prompt tokens of a request", _MODEL, TOKENS),
+    Metric("vllm:request_generation_tokens", "histogram", "generated tokens of a request", _MODEL, TOKENS),
+    Metric(
         "lean_ovms_requests_total",
         "counter",
         f"all requests by route and status; {CLIENT_LEFT}: the client left",
         ("path", "method", "status"),
     ),
-    Family("lean_ovms_request_seconds", "histogram", "from a request to its last byte", ("path",), SECONDS),
-    Family(
+    Metric("lean_ovms_request_seconds", "histogram", "from a request to its last byte", ("path",), SECONDS),
+    Metric(
         "lean_ovms_request_errors_total",
         "counter",
         "errors by code, rejections and those of grammars and in streams included; without a model its name is empty",
         ("code", "model_name"),
     ),
-    Family("lean_ovms_cancellations_total", "counter", "generations cancelled by the client or by a time limit"),
-    Family(
+    Metric("lean_ovms_cancellations_total", "counter", "generations cancelled by the client or by a time limit"),
+    Metric(
         "lean_ovms_structured_output_not_imposed_total",
         "counter",
         "generations without all of the structured output of their requests",
     ),
-    Family("lean_ovms_engine_up", "gauge", "1 while requests for the model are served, if need be after a load"),
-    Family("lean_ovms_model_load_seconds", "histogram", "time to load the model; its count: loads", _MODEL, SECONDS),
-    Family("lean_ovms_model_unloads_total", "counter", "times the model was unloaded, to be loaded by a request"),
-    Family("lean_ovms_model_waiting_requests", "gauge", "requests that wait until the model is loaded"),
-    Family("lean_ovms_engine_restarts_total", "counter", "engine children started after the first"),
-    Family(
+    Metric("lean_ovms_engine_up", "gauge", "1 while requests for the model are served, if need be after a load"),
+    Metric("lean_ovms_model_load_seconds", "histogram", "time to load the model; its count: loads", _MODEL, SECONDS),
+    Metric("lean_ovms_model_unloads_total", "counter", "times the model was unloaded, to be loaded by a request"),
+    Metric("lean_ovms_model_waiting_requests", "gauge", "requests that wait until the model is loaded"),
+    Metric("lean_ovms_engine_restarts_total", "counter", "engine children started after the first"),
+    Metric(
         "lean_ovms_engine_steps_total",
         "counter",
         "steps of the engine since it started, of an image its steps and decoding",
     ),
-    Family("lean_ovms_engine_recoveries_total", "counter", "failures that the engine survived since it started"),
-    Family("lean_ovms_pooling_tokens_total", "counter", "tokens computed by a pooling model since it started"),
-    Family("lean_ovms_pooling_padded_tokens_total", "counter", "the same with the padding of its batches"),
-    Family("lean_ovms_audio_seconds_total", "counter", "seconds of audio transcribed, or skipped"),
-    Family("lean_ovms_audio_skipped_seconds_total", "counter", "those of them without speech, which were skipped"),
-    Family("lean_ovms_audio_window_queue_seconds", "histogram", "wait of a window of audio", _MODEL, SECONDS),
-    Family("lean_ovms_audio_window_seconds", "histogram", "time to transcribe a window of audio", _MODEL, SECONDS),
-    Family(
+    Metric("lean_ovms_engine_recoveries_total", "counter", "failures that the engine survived since it started"),
+    Metric("lean_ovms_pooling_tokens_total", "counter", "tokens computed by a pooling model since it started"),
+    Metric("lean_ovms_pooling_padded_tokens_total", "counter", "the same with the padding of its batches"),
+    Metric("lean_ovms_audio_seconds_total", "counter", "seconds of audio transcribed, or skipped"),
+    Metric("lean_ovms_audio_skipped_seconds_total", "counter", "those of them without speech, which were skipped"),
+    Metric("lean_ovms_audio_window_queue_seconds", "histogram", "wait of a window of audio", _MODEL, SECONDS),
+    Metric("lean_ovms_audio_window_seconds", "histogram", "time to transcribe a window of audio", _MODEL, SECONDS),
+    Metric(
         "lean_ovms_audio_real_time_factor", "histogram", "that time by the window's length", _MODEL, REAL_TIME_FACTORS
     ),
-    Family("lean_ovms_image_queue_seconds", "histogram", "wait of an image that is made", _MODEL, SECONDS),
-    Family("lean_ovms_image_seconds", "histogram", "time to make an image; its count: images", _MODEL, SECONDS),
-    Family(
+    Metric(
         "lean_ovms_prefix_cache_disk_hit_tokens_total",
         "counter",
         "prompt tokens whose blocks were read from disk; the other hits of the prefix cache were in memory",
     ),
-    Family("lean_ovms_prefix_cache_disk_bytes", "gauge", "bytes of the model's blocks in prefix_cache_path"),
-    Family("lean_ovms_prefix_cache_disk_read_bytes_total", "counter", "bytes of blocks read from disk"),
-    Family("lean_ovms_prefix_cache_disk_written_bytes_total", "counter", "bytes of blocks written to disk"),
-    Family("lean_ovms_prefix_cache_disk_removed_bytes_total", "counter", "bytes of blocks removed to make room"),
-    Family("lean_ovms_prefix_cache_disk_read_seconds_total", "counter", "time in which blocks were read"),
-    Family("lean_ovms_prefix_cache_disk_write_seconds_total", "counter", "time in which blocks were written"),
-    Family(
+    Metric("lean_ovms_prefix_cache_disk_bytes", "gauge", "bytes of the model's blocks in prefix_cache_path"),
+    Metric("lean_ovms_prefix_cache_disk_read_bytes_total", "counter", "bytes of blocks read from disk"),
+    Metric("lean_ovms_prefix_cache_disk_written_bytes_total", "counter", "bytes of blocks written to disk"),
+    Metric("lean_ovms_prefix_cache_disk_removed_bytes_total", "counter", "bytes of blocks removed to make room"),
+    Metric("lean_ovms_prefix_cache_disk_read_seconds_total", "counter", "time in which blocks were read"),
+    Metric("lean_ovms_prefix_cache_disk_write_seconds_total", "counter", "time in which blocks were written"),
+    Metric(
         "lean_ovms_prefix_cache_disk_dropped_blocks_total",
         "counter",
         "blocks that left memory faster than they could be written",
     ),
-    Family("lean_ovms_prefix_cache_disk_errors_total", "counter", "blocks and files that could not be read or written"),
-    Family("lean_ovms_api_key_requests_total", "counter", "requests that used a named API key", _KEY),
-    Family("lean_ovms_api_key_rejections_total", "counter", "requests beyond the limits of the key", _KEY),
-    Family("lean_ovms_api_key_prompt_tokens_total", "counter", "prompt tokens of its requests", _KEY),
-    Family("lean_ovms_api_key_generation_tokens_total", "counter", "tokens generated for its requests", _KEY),
-    Family("lean_ovms_realtime_sessions", "gauge", "open sessions of realtime transcription", ()),
-    Family("lean_ovms_sequence_state_bytes", "gauge", "memory of running sequences' states, of hybrid models"),
-    Family("lean_ovms_engine_resident_memory_bytes", "gauge", "memory of the engine child"),
+    Metric("lean_ovms_prefix_cache_disk_errors_total", "counter", "blocks and files that could not be read or written"),
+    Metric("lean_ovms_api_key_requests_total", "counter", "requests that used a named API key", _KEY),
+    Metric("lean_ovms_api_key_rejections_total", "counter", "requests beyond the limits of the key", _KEY),
+    Metric("lean_ovms_api_key_prompt_tokens_total", "counter", "prompt tokens of its requests", _KEY),
+    Metric("lean_ovms_api_key_generation_tokens_total", "counter", "tokens generated for its requests", _KEY),
+    Metric("lean_ovms_realtime_sessions", "gauge", "open sessions of realtime transcription", ()),
+    Metric("lean_ovms_sequence_state_bytes", "gauge", "memory of running sequences' states, of hybrid models"),
+    Metric("lean_ovms_engine_resident_memory_bytes", "gauge", "memory of the engine child"),
 )
 PROCESS = ("process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total")
 """Metrics of the front end; process_stats.py has a few more of the kind, all or none of which are exposed."""
@@ -191,23 +179,27 @@ UNUSED = (
 """OVMS's names without a meaning for generative models: OVMS never sets them either. --metrics_list accepts them."""
 
 
-def select(listed: str) -> list[Family]:
-    """Returns the families of a comma-separated list of names; all of an empty one. Raises StartError."""
+def select(listed: str, of_features: Sequence[Metric] = ()) -> list[Metric]:
+    """Returns the families of a comma-separated list of names; all of an empty one. Raises StartError.
+
+    of_features: the families of the features, besides those of the core.
+    """
+    families = [*FAMILIES, *of_features]
     if not listed:
-        return list(FAMILIES)
+        return families
     names = {name.strip() for name in listed.split(",") if name.strip()}
-    known = {name for family in FAMILIES for name in _names(family)}
+    known = {name for family in families for name in _names(family)}
     unknown = sorted(names - known - set(UNUSED) - set(PROCESS))
     if unknown:
         raise StartError(f"--metrics_list has unknown metrics: {', '.join(unknown)} (docs/operations.md lists them)")
-    return [family for family in FAMILIES if _names(family) & names]
+    return [family for family in families if _names(family) & names]
 
 
-def _names(family: Family) -> set[str]:
+def _names(family: Metric) -> set[str]:
     return {family.name, family.name.removesuffix("_total")}
 
 
-def initial_labels(family: Family, model: str) -> list[tuple[str, ...]]:
+def initial_labels(family: Metric, model: str) -> list[tuple[str, ...]]:
     """Returns the label values that a model will have; none where they are not known in advance."""
     if family.name.startswith(SPECULATIVE):
         return []

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..engine_types import EngineStats, ModelInfo
+from ..manifest import Metric
 from . import process_stats
 from .exposition import Exposition, Histogram
 from .families import HIDDEN, ITL_BUCKETS, METHODS, PROCESS, initial_labels, select
@@ -63,12 +64,22 @@ class TokenTimer:
 
 
 class Metrics:
-    """Counts events. listed: comma-separated names of families; empty: all; None: nothing is counted. Raises StartError
-    for an unknown name. hidden: families have their older names, too."""
+    """Counts events."""
 
-    def __init__(self, listed: str | None = None, *, hidden: bool = False) -> None:
+    def __init__(self, listed: str | None = None, *, hidden: bool = False, of_features: Sequence[Metric] = ()) -> None:
+        """Makes an empty value for each metric that is served.
+
+        Args:
+            listed: comma-separated names of families; empty: all; None: nothing is counted.
+            hidden: whether families have their older names, too.
+            of_features: the families of the features, besides those of the core.
+
+        Raises:
+            StartError: for a name that is unknown.
+        """
         self.enabled = listed is not None
-        self._families = {family.name: family for family in select(listed)} if listed is not None else {}
+        chosen = select(listed, of_features) if listed is not None else []
+        self._families = {family.name: family for family in chosen}
         self._process = listed is not None and (not listed or any(name in listed for name in PROCESS))
         shown = [*self._families.values(), *(process_stats.FAMILIES if self._process else ())]
         self._values: dict[str, dict[tuple[str, ...], Any]] = {family.name: {} for family in shown}
@@ -82,22 +93,22 @@ class Metrics:
         """Observes that the response of a request is closed."""
         path = record.route or "other"
         method = record.method if record.route else "other"
-        self._add("lean_ovms_requests_total", (path, method, str(record.status)))
-        self._observe("lean_ovms_request_seconds", (path,), record.seconds)
+        self.add("lean_ovms_requests_total", (path, method, str(record.status)))
+        self.observe("lean_ovms_request_seconds", (path,), record.seconds)
         if record.error:
-            self._add("lean_ovms_request_errors_total", (record.error, record.model))
+            self.add("lean_ovms_request_errors_total", (record.error, record.model))
         if not record.model:
             return
         method, name = METHODS[record.stream], record.model
         labels = ("V3", "REST", method, name)
         if record.status in (429, 503):
-            self._add("ovms_requests_rejected", labels)
+            self.add("ovms_requests_rejected", labels)
             return
-        self._add("ovms_requests_accepted", labels)
+        self.add("ovms_requests_accepted", labels)
         if record.error:
-            self._add("ovms_graph_error", labels)
-        self._add("ovms_responses", labels, record.chunks)
-        self._observe("ovms_graph_processing_time_us", (method, name), record.seconds * 1e6)
+            self.add("ovms_graph_error", labels)
+        self.add("ovms_responses", labels, record.chunks)
+        self.observe("ovms_graph_processing_time_us", (method, name), record.seconds * 1e6)
 
     def token_timer(self) -> TokenTimer | None:
         """Returns a timer for a new generation; None if inter-token latency is not exposed."""
@@ -105,26 +116,26 @@ class Metrics:
 
     def generation_finished(self, model: str, record: GenerationRecord, timer: TokenTimer | None) -> None:
         labels = (model,)
-        self._add("vllm:prompt_tokens_total", labels, record.prompt_tokens)
-        self._add("vllm:generation_tokens_total", labels, record.completion_tokens)
-        self._observe("vllm:request_prompt_tokens", labels, record.prompt_tokens)
-        self._observe("vllm:request_generation_tokens", labels, record.completion_tokens)
-        self._observe("vllm:e2e_request_latency_seconds", labels, record.seconds)
+        self.add("vllm:prompt_tokens_total", labels, record.prompt_tokens)
+        self.add("vllm:generation_tokens_total", labels, record.completion_tokens)
+        self.observe("vllm:request_prompt_tokens", labels, record.prompt_tokens)
+        self.observe("vllm:request_generation_tokens", labels, record.completion_tokens)
+        self.observe("vllm:e2e_request_latency_seconds", labels, record.seconds)
         if record.cached_tokens is not None:
-            self._add("vllm:prefix_cache_queries_total", labels, record.prompt_tokens)
-            self._add("vllm:prefix_cache_hits_total", labels, record.cached_tokens)
+            self.add("vllm:prefix_cache_queries_total", labels, record.prompt_tokens)
+            self.add("vllm:prefix_cache_hits_total", labels, record.cached_tokens)
         for reason in record.finish_reasons:
-            self._add("vllm:request_success_total", (reason, model))
+            self.add("vllm:request_success_total", (reason, model))
         if "abort" in record.finish_reasons:
-            self._add("lean_ovms_cancellations_total", labels)
+            self.add("lean_ovms_cancellations_total", labels)
         if record.ttft_s is not None:
-            self._observe("vllm:time_to_first_token_seconds", labels, record.ttft_s)
+            self.observe("vllm:time_to_first_token_seconds", labels, record.ttft_s)
             for phase, seconds in record.phases.items():
-                self._observe(f"vllm:request_{phase}_time_seconds", labels, seconds)
+                self.observe(f"vllm:request_{phase}_time_seconds", labels, seconds)
             choices = len(record.finish_reasons)
             if record.completion_tokens > choices:
                 mean = record.decode_s / (record.completion_tokens / choices - 1)
-                self._observe("vllm:request_time_per_output_token_seconds", labels, mean)
+                self.observe("vllm:request_time_per_output_token_seconds", labels, mean)
         if timer is not None:
             self._histogram("vllm:inter_token_latency_seconds", labels).add(timer.counts, timer.total)
 
@@ -132,29 +143,24 @@ class Metrics:
         """Observes that a window of speech, or a part without any, is transcribed; it waited and took this long."""
         labels = (model,)
         seconds = window.end - window.start
-        self._add("lean_ovms_audio_seconds_total", labels, seconds + window.skipped)
-        self._add("lean_ovms_audio_skipped_seconds_total", labels, window.skipped)
+        self.add("lean_ovms_audio_seconds_total", labels, seconds + window.skipped)
+        self.add("lean_ovms_audio_skipped_seconds_total", labels, window.skipped)
         if seconds:
-            self._observe("lean_ovms_audio_window_queue_seconds", labels, queued_s)
-            self._observe("lean_ovms_audio_window_seconds", labels, computed_s)
-            self._observe("lean_ovms_audio_real_time_factor", labels, computed_s / seconds)
-
-    def image_made(self, model: str, queued_s: float, computed_s: float) -> None:
-        """Observes that an image is finished, which waited and took this long."""
-        self._observe("lean_ovms_image_queue_seconds", (model,), queued_s)
-        self._observe("lean_ovms_image_seconds", (model,), computed_s)
+            self.observe("lean_ovms_audio_window_queue_seconds", labels, queued_s)
+            self.observe("lean_ovms_audio_window_seconds", labels, computed_s)
+            self.observe("lean_ovms_audio_real_time_factor", labels, computed_s / seconds)
 
     def constraint_relaxed(self, model: str) -> None:
         """Observes that a generation runs without all of the structured output of its request."""
-        self._add("lean_ovms_structured_output_not_imposed_total", (model,))
+        self.add("lean_ovms_structured_output_not_imposed_total", (model,))
 
     def model_loaded(self, model: str, seconds: float) -> None:
         """Observes that a model has been loaded, which took this time."""
-        self._observe("lean_ovms_model_load_seconds", (model,), seconds)
+        self.observe("lean_ovms_model_load_seconds", (model,), seconds)
 
     def model_unloaded(self, model: str) -> None:
         """Observes that a model has been unloaded, to be loaded again by a request."""
-        self._add("lean_ovms_model_unloads_total", (model,))
+        self.add("lean_ovms_model_unloads_total", (model,))
 
     def realtime_sessions(self, change: int) -> None:
         """Observes that sessions were opened (1), or have ended (-1)."""
@@ -264,7 +270,8 @@ class Metrics:
                 else:
                     self._values[name].setdefault(labels, 0)
 
-    def _add(self, name: str, labels: tuple[str, ...], amount: float = 1) -> None:
+    def add(self, name: str, labels: tuple[str, ...], amount: float = 1) -> None:
+        """Adds to a counter, if it is served."""
         values = self._values.get(name)
         if values is not None:
             values[labels] = values.get(labels, 0) + amount
@@ -273,7 +280,8 @@ class Metrics:
         if name in self._values:
             self._values[name][labels] = value
 
-    def _observe(self, name: str, labels: tuple[str, ...], value: float) -> None:
+    def observe(self, name: str, labels: tuple[str, ...], value: float) -> None:
+        """Adds a value to a histogram, if it is served."""
         if name in self._values:
             self._histogram(name, labels).observe(value)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from .families import Family
+from ..manifest import Metric
 
 FAMILIES = (
-    Family("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", ()),
-    Family("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.", ()),
-    Family("process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.", ()),
-    Family("process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.", ()),
-    Family("process_open_fds", "gauge", "Number of open file descriptors.", ()),
-    Family("process_max_fds", "gauge", "Maximum number of open file descriptors.", ()),
+    Metric("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", ()),
+    Metric("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.", ()),
+    Metric("process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.", ()),
+    Metric("process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.", ()),
+    Metric("process_open_fds", "gauge", "Number of open file descriptors.", ()),
+    Metric("process_max_fds", "gauge", "Maximum number of open file descriptors.", ()),
 )
 """Names and help of Prometheus' client libraries."""
 

@@ -11,11 +11,11 @@ import difflib
 import logging
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..config import PER_MODEL, Config
+from ..config import PER_MODEL, Config, listed
 from ..config.options import from_json
 from ..errors import StartError
 from . import graph, json_file
@@ -93,7 +93,7 @@ def read(path: Path) -> ConfigFile:
 
 def options_of(entry: ConfigEntry, config: Config) -> Config:
     """Returns the model's options: those of the entry, then of its graph, then of the server. Raises StartError."""
-    base = replace(config, config_path="", model_name=entry.name, model_path=str(entry.base))
+    base = config.replace(config_path="", model_name=entry.name, model_path=str(entry.base))
     if entry.wants_graph or os.path.isfile(entry.graph):  # False for one without permission, too
         base = graph.applied(base, graph.text_of(entry.graph), entry.graph, entry.base)
     try:
@@ -144,7 +144,7 @@ def _entry(path: Path, where: str, item: dict[str, Any]) -> ConfigEntry:
 
 
 def _options(path: Path, where: str, item: dict[str, Any]) -> dict[str, Any]:
-    kinds = {row.name: type(row.default) for row in fields(Config) if row.metadata["group"] in PER_MODEL}
+    kinds = {row.name: type(row.default) for row in listed() if row.metadata["group"] in PER_MODEL}
     found: dict[str, Any] = {}
     for key, value in item.items():
         if key in ENTRY_KEYS:

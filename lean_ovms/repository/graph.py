@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import logging
 import re
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from ..config import Config
+from ..config import Config, listed
 from ..errors import StartError
 from ..util.files import read_bytes
-from .graph_schema import FILE, INVALID, NO_EFFECT, PATHS, RENAMED
+from .graph_schema import FILE, INVALID, PATHS, RENAMED, without_effect
 
 __all__ = ["FILE", "applied", "text_of"]
 
@@ -50,19 +49,20 @@ def applied(config: Config, text: str, path: Path, base: Path) -> Config:
     if size := QUEUE.search(text):
         log.debug("%s: OVMS_GRAPH_QUEUE_MAX_SIZE %s has no effect: no graphs are built here", path, size[1])
     try:
-        task, options = node_options(text)
-        return replace(config, **_config_options(options, path, base), task=task.name)
+        task, options = node_options(text, config.composition)
+        return config.replace(**_config_options(config, options, path, base), task=task.name)
     except StartError as error:
         raise StartError(f"{path}: {error}", reason=error.reason) from None
 
 
-def _config_options(options: dict[str, Any], path: Path, base: Path) -> dict[str, Any]:
-    known = {row.name for row in fields(Config)}
+def _config_options(config: Config, options: dict[str, Any], path: Path, base: Path) -> dict[str, Any]:
+    """Returns the options of a graph's node under their names here, and logs those without an effect."""
+    known, no_effect = {row.name for row in listed(config.without)}, without_effect(config.composition)
     found: dict[str, Any] = {}
     for name, value in options.items():
         ours = RENAMED.get(name, name)
         if ours not in known:
-            log.warning("%s: %s has no effect here: %s", path, name, NO_EFFECT.get(name, "it is not supported"))
+            log.warning("%s: %s has no effect here: %s", path, name, no_effect.get(name, "it is not supported"))
         elif ours == "voices":
             found[ours] = json.dumps({voice["name"]: str(base / voice["path"]) for voice in value})
         elif ours in PATHS:

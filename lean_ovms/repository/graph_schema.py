@@ -7,6 +7,8 @@ https://github.com/openvinotoolkit/model_server/blob/main/src/llm/llm_calculator
 
 from __future__ import annotations
 
+from ..composition import Composition
+
 FILE = "graph.pbtxt"
 PACKAGE = "mediapipe"
 INVALID = "Its graph is not valid."
@@ -23,14 +25,10 @@ PATHS = ("model_path", "draft_model_path")
 """Options that are paths: relative ones begin at the graph's base path."""
 NO_EFFECT = {
     "chat_template_mode": "templates are always rendered by Jinja",
-    "num_images_per_prompt": "images of a request are made one after the other",
-    "guidance_scale": "networks are not reshaped to it; requests have it",
-    "lora_adapters": "--lora_modules has the adapters",
-    "composite_lora_adapters": "--lora_modules has the adapters, each alone",
     "draft_block_size": "the device decides",
     "draft_dynamic_split_fuse": "prompts are split as dynamic_split_fuse says, and never with LM_CB and a draft model",
 }
-"""Graph options without an effect here, and why."""
+"""Graph options of the core's task without an effect here, and why."""
 
 ENUMS = {
     "AnchorPointMode": ("RANDOM", "ZEROS", "ONES", "MEAN", "ALTERNATING"),
@@ -55,29 +53,32 @@ MESSAGES = {
     "CacheEvictionConfig cache_eviction_config, string tool_parser, string reasoning_parser, "
     "bool enable_tool_guided_generation, SparseAttentionConfig sparse_attention_config, "
     "uint64 cache_interval_multiplier, ChatTemplateMode chat_template_mode, string generation_config_path",
-    "EmbeddingsCalculatorOVOptions": "!string models_path, bool normalize_embeddings, string target_device, "
-    "string plugin_config, Pooling pooling, bool truncate",
-    "RerankCalculatorOVOptions": "!string models_path, uint64 max_allowed_chunks, uint64 max_position_embeddings, "
-    "string target_device, string plugin_config",
-    "Voice": "!string name, !string path",
-    "T2sCalculatorOptions": "!string models_path, string target_device, string plugin_config, *Voice voices, "
-    "float speed_min, float speed_max",
-    "S2tCalculatorOptions": "!string models_path, string target_device, string plugin_config, "
-    "bool enable_word_timestamps",
-    "LoraAdapterEntry": "!string alias, !string path, float alpha",
-    "CompositeLoraComponent": "!string adapter_alias, float weight",
-    "CompositeLoraAdapterEntry": "!string alias, *CompositeLoraComponent components",
-    "ImageGenCalculatorOptions": "!string models_path, string device, string plugin_config, string max_resolution, "
-    "string default_resolution, uint64 max_num_images_per_prompt, uint64 default_num_inference_steps, "
-    "uint64 max_num_inference_steps, string resolution, uint64 num_images_per_prompt, float guidance_scale, "
-    "*LoraAdapterEntry lora_adapters, *CompositeLoraAdapterEntry composite_lora_adapters",
     "Node": "string calculator",
     "CalculatorGraphConfig": "*Node node",
 }
-"""Fields by message; "!" is required, "*" repeated. Their numbers do not matter, since nothing is ever serialized."""
+"""Fields by message of the core: "type name" each, "!" for required, "*" for repeated. Their numbers do not matter,
+since nothing is ever serialized."""
 
 
-def fields_of(message: str) -> dict[str, str]:
+def messages(composition: Composition) -> dict[str, str]:
+    """Returns the fields by message of all tasks."""
+    found = dict(MESSAGES)
+    for task in composition.tasks:
+        if task.graph is not None:
+            found |= task.graph.messages
+    return found
+
+
+def fields_of(fields: str) -> dict[str, str]:
     """Returns a mapping from name to type of the fields of a message, in order."""
-    pairs = (field.lstrip("!*").split() for field in MESSAGES[message].split(", "))
+    pairs = (field.lstrip("!*").split() for field in fields.split(", "))
     return {name: kind for kind, name in pairs}
+
+
+def without_effect(composition: Composition) -> dict[str, str]:
+    """Returns the graph options that have no effect here, and why."""
+    found = dict(NO_EFFECT)
+    for task in composition.tasks:
+        if task.graph is not None:
+            found |= task.graph.ignored
+    return found

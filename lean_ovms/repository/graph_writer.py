@@ -7,18 +7,17 @@ https://github.com/openvinotoolkit/model_server/blob/main/src/graph_export/graph
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from ..config import IMAGE_GENERATION, POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, Config
+from ..composition import TEXT_GENERATION
+from ..config import Config, listed
 from ..config.engine import PROPERTIES
 from ..config.options import read_object
 from ..errors import StartError
-from .graph_schema import ENUMS, MESSAGES, PACKAGE, RENAMED, fields_of
-from .task import TASKS, TEXT_GENERATION, ModelTask
+from ..manifest import GraphRow, TaskRow
+from .graph_schema import ENUMS, PACKAGE, RENAMED, fields_of, messages
 
-DEFAULTS: dict[str, Any] = {row.name: row.default for row in fields(Config)}
 ALWAYS = frozenset({"max_num_seqs", "models_path", "enable_prefix_caching", "cache_size"})
 PLUGIN = {**PROPERTIES, "max_prompt_len": "MAX_PROMPT_LEN", "num_streams": "NUM_STREAMS"}
 """Options that a graph has no field for: they are written as OpenVINO properties in plugin_config."""
@@ -66,78 +65,76 @@ LOOP_HANDLER = """\
     }
   }
 """
-LOOPS = (TEXT_GENERATION.name, SPEECH_TO_TEXT)
-"""Tasks whose calculator runs in a loop until the last token; the others have one call for each request."""
-NODES = {
-    TEXT_GENERATION.name: ("LLM", ("LLM_NODE_RESOURCES:llm", "LLM_NODE_EXECUTION_CONTEXTS:llm_ctx")),
-    SPEECH_TO_TEXT: ("S2t", ("STT_NODE_RESOURCES:s2t_servable",)),
-    TEXT_TO_SPEECH: ("T2s", ("TTS_NODE_RESOURCES:t2s_servable",)),
-    IMAGE_GENERATION: ("ImageGen", ("IMAGE_GEN_NODE_RESOURCES:pipes",)),
-    "embeddings": ("Embeddings", ("EMBEDDINGS_NODE_RESOURCES:embeddings_servable",)),
-    "rerank": ("Rerank", ("RERANK_NODE_RESOURCES:rerank_servable",)),
-}
-"""The name of each task's node, and its side packets."""
 
 
-def task_of(name: str) -> ModelTask | None:
-    """Returns the task of this name ("" generates text), if a graph can have it."""
-    found = next((task for task in TASKS if task.name == (name or TEXT_GENERATION.name)), None)
-    return found if found is not None and found.options else None
+def graph_of(config: Config) -> tuple[TaskRow, GraphRow] | None:
+    """Returns the task of the options ("" generates text) and how graphs have it; None if a graph cannot have it."""
+    task = config.composition.task(config.task)
+    return None if task.graph is None else (task, task.graph)
+
+
+def _defaults(config: Config) -> dict[str, Any]:
+    """Returns the default of each option."""
+    return {row.name: row.default for row in listed(config.without)}
 
 
 def text(config: Config, models_path: str, draft_models_path: str, version: str) -> str:
     """Returns the graph for these options and their task. Both paths are relative to the graph. Raises StartError."""
-    task = task_of(config.task)
-    if task is None:
+    found = graph_of(config)
+    if found is None:
         raise StartError(f"a graph for the task {config.task} cannot be written: OVMS does not have the task")
     if config.pipeline_type in ("PAGED", "ASR"):
         raise StartError(
             f"--pipeline_type {config.pipeline_type} cannot be written: OVMS, which reads graphs too, does not know it"
         )
-    values = {**_values(config, task), "models_path": models_path}
+    task, graph = found
+    known = messages(config.composition)
+    kinds = fields_of(known[graph.message])
+    values = {**_values(config, kinds), "models_path": models_path}
     if task is TEXT_GENERATION:
         values["draft_models_path"] = draft_models_path
     values["plugin_config"] = _plugin_config(config)
-    kinds = fields_of(task.options)
     lines = [line for name, value in values.items() if name in ALWAYS or value not in ("", None)
-             for line in _lines(name, value, kinds[name])]  # fmt: skip
-    node, packets = NODES[task.name]
-    loops, http = task.name in LOOPS, "" if task.name in POOLING_TASKS else "HTTP_"
-    side = "\n".join(f'  input_side_packet: "{packet}"' for packet in packets)
+             for line in _lines(name, value, kinds[name], known)]  # fmt: skip
+    http = "HTTP_" if graph.http else ""
+    side = "\n".join(f'  input_side_packet: "{packet}"' for packet in graph.packets)
     return FRAME.format(
         version=version,
-        queue=QUEUE if loops else "",
+        queue=QUEUE if graph.loops else "",
         http=http,
-        node=node,
-        calculator=task.calculators[0],
-        streams=(LOOP_STREAMS if loops else STREAMS).format(http=http, packets=side),
+        node=graph.node,
+        calculator=graph.calculators[0],
+        streams=(LOOP_STREAMS if graph.loops else STREAMS).format(http=http, packets=side),
         package=PACKAGE,
-        message=task.options,
+        message=graph.message,
         options="\n".join(" " * 6 + line for line in lines),
-        handler=LOOP_HANDLER if loops else "",
+        handler=LOOP_HANDLER if graph.loops else "",
     )
 
 
-def written_options(name: str = "") -> dict[str, Any]:
-    """Returns the options that `text` writes for a task, with their defaults: to be reset once the graph has them."""
-    task = task_of(name)
-    assert task is not None
-    ours = {RENAMED.get(name, name) for name in _fields(task)} | {*PLUGIN, "plugin_config"}
-    return {name: value for name, value in DEFAULTS.items() if name in ours and name != "model_path"}
+def written_options(config: Config) -> dict[str, Any]:
+    """Returns the options that `text` writes for the task, with their defaults: to be reset once the graph has them."""
+    found = graph_of(config)
+    assert found is not None
+    defaults = _defaults(config)
+    kinds = fields_of(messages(config.composition)[found[1].message])
+    ours = {RENAMED.get(name, name) for name in kinds} | {*PLUGIN, "plugin_config"}
+    return {name: value for name, value in defaults.items() if name in ours and name != "model_path"}
 
 
-def _fields(task: ModelTask) -> list[str]:
-    """Returns the options of a graph that are also options here, by their names in the graph."""
-    return [name for name in fields_of(task.options) if RENAMED.get(name, name) in DEFAULTS]
+def _values(config: Config, names: Iterable[str]) -> dict[str, Any]:
+    """Returns options that are not the default, or that are always written; None for the others.
 
-
-def _values(config: Config, task: ModelTask) -> dict[str, Any]:
-    """Returns options that are not the default, or that are always written; None for the others."""
+    names: of the graph's options, of which some are options here, under these names or others.
+    """
     found: dict[str, Any] = {}
-    for name in _fields(task):
+    defaults = _defaults(config)
+    for name in names:
         ours = RENAMED.get(name, name)
-        value = getattr(config, ours)
-        if name in ALWAYS or ours == "target_device" or value != DEFAULTS[ours]:
+        if ours not in defaults:
+            continue
+        value = config.value(ours)
+        if name in ALWAYS or ours == "target_device" or value != defaults[ours]:
             found[name] = value == "true" if ours == "normalize" else value
         else:
             found[name] = None
@@ -148,19 +145,20 @@ def _values(config: Config, task: ModelTask) -> dict[str, Any]:
 
 def _plugin_config(config: Config) -> str:
     properties = read_object("plugin_config", config.plugin_config)
+    defaults = _defaults(config)
     for option, name in PLUGIN.items():
-        if (value := getattr(config, option)) != DEFAULTS[option]:
+        if (value := config.value(option)) != defaults[option]:
             if properties.get(name, value) != value:
                 raise StartError(f"--{option} and --plugin_config disagree about {name}")
             properties[name] = value
     return json.dumps(properties, ensure_ascii=False) if properties else ""
 
 
-def _lines(name: str, value: Any, kind: str) -> Iterator[str]:
+def _lines(name: str, value: Any, kind: str, messages: Collection[str]) -> Iterator[str]:
     if name == "voices":
         for voice, path in json.loads(value).items():
             yield f"voices {{ name: {_scalar(voice)} path: {_scalar(path)} }}"
-    elif kind in MESSAGES:
+    elif kind in messages:
         yield from _message(name, json.loads(value))
     else:
         yield f"{name}: {value if kind in ENUMS else _scalar(value)}"

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from ..errors import StartError, WrongOptions
 from ..observability.logging import safe
 from .graph import FILE as GRAPH
-from .model_dir import NETWORKS
+from .model_dir import networks
 
 log = logging.getLogger("lean_ovms.models")
 
@@ -80,7 +80,7 @@ def abbreviate(names: list[str]) -> str:
 
 def is_model(directory: Path) -> bool:
     """Returns whether it has a graph or a network of a model that can be served. Raises OSError."""
-    return any((directory / name).is_file() for name in (GRAPH, *NETWORKS))
+    return any((directory / name).is_file() for name in (GRAPH, *networks()))
 
 
 def _inside(directory: Path, depth: int, above: tuple[str, ...], visit: Callable[[Path], object]) -> Iterator[Path]:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..config import IMAGE_GENERATION, SPEECH_TO_TEXT, TEXT_TO_SPEECH
+from ..composition import Composition, compose
 from ..config.options import read_object
 from ..errors import StartError
+from ..manifest import TaskRow
 from ..util.files import NOT_REGULAR, read_text
 from . import gguf_names
 from . import task as model_task
@@ -32,19 +33,6 @@ MTP_HEAD = "openvino_mtp_model.xml"
 """The file of such a model's head for multi-token prediction, which drafts tokens."""
 WEIGHTS = ("openvino_model.xml", LANGUAGE_MODEL)
 """The network of a text model, or the text part of a vision model."""
-SPEECH_WEIGHTS = ("openvino_encoder_model.xml", "openvino_decoder_model.xml")
-"""The networks of a model that transcribes speech, which needs both."""
-
-SPEECHT5 = ("openvino_encoder_model.xml", "openvino_decoder_model.xml", "openvino_postnet.xml", "openvino_vocoder.xml")
-"""The networks of SpeechT5; the last one shows it."""
-IMAGE_FILES = ("vae_decoder/openvino_model.xml", "model_index.json", "scheduler/scheduler_config.json")
-"""Files of every model that makes images; the first one shows it."""
-NETWORKS = (*WEIGHTS, SPEECH_WEIGHTS[0], SPEECHT5[-1], IMAGE_FILES[0])
-"""A directory with one of these files is a model."""
-
-VOICE = re.compile(r"voices/[^/]+\.bin")
-"""A voice of a text-to-speech model."""
-
 HUB_NAME = re.compile(r"[\w.-]*\w[\w.-]*/[\w.-]+")
 """Matches ORGANISATION/NAME, for a directory that is not there."""
 
@@ -126,7 +114,7 @@ def _generation_config(path: Path, other: str) -> dict[str, Any]:
 
 def gguf_files(path: Path) -> list[Path]:
     """Returns the GGUF files that a folder can be served by: none of a folder with an OpenVINO model."""
-    other = not os.path.isdir(path) or any((path / name).is_file() for name in NETWORKS)
+    other = not os.path.isdir(path) or any((path / name).is_file() for name in networks())
     return [] if other else gguf_names.models_in(path)
 
 
@@ -165,7 +153,7 @@ def _check(path: Path, task: str) -> None:
 def missing_in(path: Path, task: str = "") -> list[str]:
     """Returns the files that a model directory lacks. Raises OSError."""
     names = {entry.name for entry in path.iterdir() if entry.is_file()}
-    names |= {name for name in IMAGE_FILES if (path / name).is_file()}
+    names |= {f"{entry.name}/{file.name}" for entry in path.iterdir() if entry.is_dir() for file in entry.iterdir()}
     return missing_files(names, task or model_task.detect(path))
 
 
@@ -174,18 +162,31 @@ def is_checkpoint(path: Path) -> bool:
     return any(path.glob("*.safetensors")) or any(path.glob("pytorch_model*.bin"))
 
 
-def missing_files(names: Collection[str], task: str = "") -> list[str]:
-    """Returns what a model of this task lacks; "": by its files. names: of its files, some with their folder."""
-    if SPEECHT5[-1] in names:
-        return [name for name in (*SPEECHT5, TOKENIZERS[0]) if name not in names]
-    if task == TEXT_TO_SPEECH or any(VOICE.fullmatch(name) for name in names):  # Kokoro has no tokenizer
-        return [] if WEIGHTS[0] in names else [SPEECHT5[-1]]
-    if task == IMAGE_GENERATION or IMAGE_FILES[0] in names:
-        return [name for name in IMAGE_FILES if name not in names]
+def missing_files(names: Collection[str], task: str = "", composition: Composition | None = None) -> list[str]:
+    """Returns which files a model lacks.
+
+    Args:
+        names: the names of its files, some with their folder.
+        task: the model's task; "": it shows by the names.
+        composition: the features whose tasks are known; None: all.
+    """
+    for row in (composition or compose()).tasks:
+        if row.missing is not None and (row.name == task or _shows(names, row)):
+            return row.missing(names)
     missing = [name for name in TOKENIZERS if name not in names]
-    if task == SPEECH_TO_TEXT or SPEECH_WEIGHTS[0] in names:
-        return [name for name in (*SPEECH_WEIGHTS, *missing) if name not in names]
     return missing if any(name in names for name in WEIGHTS) else [WEIGHTS[0], *missing]
+
+
+def networks(composition: Composition | None = None) -> tuple[str, ...]:
+    """Returns names of files of which each shows that its directory is a model."""
+    return (*WEIGHTS, *(row.networks[0] for row in (composition or compose()).tasks if row.networks))
+
+
+def _shows(names: Collection[str], row: TaskRow) -> bool:
+    """Returns whether a task shows by the names of a model's files."""
+    if row.shown_by:
+        return any(re.fullmatch(row.shown_by, name) for name in names)
+    return bool(row.networks) and row.networks[0] in names
 
 
 def _require_regular_files(path: Path) -> None:

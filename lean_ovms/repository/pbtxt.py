@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import difflib
 import re
-from functools import cache
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import Message
 
+from ..composition import TEXT_GENERATION, Composition, compose
 from ..errors import StartError
+from ..manifest import TaskRow
 from . import task
-from .graph_schema import ENUMS, INVALID, MESSAGES, PACKAGE, fields_of
-from .task import TEXT_GENERATION, ModelTask
+from .graph_schema import ENUMS, INVALID, PACKAGE, fields_of, messages
 
+assert TEXT_GENERATION.graph is not None
+LLM = TEXT_GENERATION.graph
 OPENING, CLOSING = ("{", "<"), ("}", ">")
 
 Kind = descriptor_pb2.FieldDescriptorProto
@@ -33,34 +35,39 @@ KINDS = {
 }
 
 
-def node_options(text: str) -> tuple[ModelTask, dict[str, Any]]:
-    """Returns the task of a graph, and the options that its node sets. Raises StartError, without the file's name."""
-    graph = _parse(text, "CalculatorGraphConfig", tolerant=True)
+def node_options(text: str, composition: Composition | None = None) -> tuple[TaskRow, dict[str, Any]]:
+    """Returns the task of a graph, and the options that its node sets. composition: the features; None: all.
+
+    Raises StartError, without the file's name.
+    """
+    composition = composition or compose()
+    schema = _Schema(messages(composition))
+    graph = schema.parse(text, "CalculatorGraphConfig", tolerant=True)
     calculators = [node.calculator for node in graph.node]
-    found = task.of_calculators(calculators)
+    found = task.of_calculators(calculators, composition.tasks)
     if found is None:
         named = ", ".join(name for name in calculators if name) or "none"
-        text = f"it has no LLM node (calculator {TEXT_GENERATION.calculators[0]}); its calculators: {named}"
+        text = f"it has no LLM node (calculator {LLM.calculators[0]}); its calculators: {named}"
         raise StartError(text, reason="Its graph has no LLM node.")
-    name, node = found[0].options, _node(found[0].options)
+    name, node = found[1].message, _node(found[1].message)
     body = _options_text(text, f"{PACKAGE}.{name}")
     if body is None:
         older = (
-            f"; {found[1]} is of an older OVMS, which has removed it: export the model again, or serve its directory "
+            f"; {found[2]} is of an older OVMS, which has removed it: export the model again, or serve its directory "
             f"with --model_path DIR --task {found[0].name}"
-            if found[1] != found[0].calculators[0]
+            if found[2] != found[1].calculators[0]
             else ""
         )
         raise StartError(f"{node} has no node_options of the type {PACKAGE}.{name}{older}", reason=INVALID)
-    options = _parse(body, name, tolerant=False)
+    options = schema.parse(body, name, tolerant=False)
     if missing := options.FindInitializationErrors():
         raise StartError(f"{node} does not set {', '.join(missing)}", reason=INVALID)
     return found[0], _values(options)
 
 
-def _node(options: str) -> str:
+def _node(message: str) -> str:
     """Returns what messages call the node with these options."""
-    return "its LLM node" if options == TEXT_GENERATION.options else "its node"
+    return "its LLM node" if message == LLM.message else "its node"
 
 
 def _options_text(text: str, name: str) -> str | None:
@@ -95,26 +102,6 @@ def _tokens(text: str) -> list[str]:
     return found
 
 
-def _parse(text: str, name: str, *, tolerant: bool) -> Any:
-    message = _message(name)
-    try:
-        return text_format.Parse(text, message, allow_unknown_field=tolerant)
-    except text_format.ParseError as error:
-        raise StartError(_message_of(str(error), tolerant, name), reason=INVALID) from None
-
-
-def _message_of(error: str, with_place: bool, message: str) -> str:
-    unknown = re.search(r'has no field named "(\w+)"', error)
-    if unknown:
-        names = [field for name in MESSAGES for field in fields_of(name)]
-        near = difflib.get_close_matches(unknown[1], names, 1)
-        return f"{_node(message)} has no option {unknown[1]!r}" + (f"; did you mean {near[0]}?" if near else "")
-    place, _, what = error.partition(" : ")
-    if not what:
-        return error
-    return f"line {place.split(':')[0]}: {what}" if with_place else f"{_node(message)}: {what}"
-
-
 def _values(message: Message) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field, value in message.ListFields():
@@ -127,25 +114,42 @@ def _values(message: Message) -> dict[str, Any]:
     return found
 
 
-def _message(name: str) -> Message:
-    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{PACKAGE}.{name}"))()
+class _Schema:
+    """The messages of a graph, for parsing. messages: their fields, as graph_schema has them."""
 
+    def __init__(self, messages: dict[str, str]) -> None:
+        self._messages = messages
+        file = descriptor_pb2.FileDescriptorProto(name="graph.proto", package=PACKAGE, syntax="proto2")
+        for name, values in ENUMS.items():
+            # In protobuf the values of an enum share its scope, so each enum gets a message of its own.
+            enum = file.message_type.add(name=f"In{name}").enum_type.add(name=name)
+            for number, value in enumerate(values):
+                enum.value.add(name=value, number=number)
+        for name, fields in messages.items():
+            message = file.message_type.add(name=name)
+            for number, field in enumerate(fields.split(", "), 1):
+                _add(message, number, field)
+        self._pool = descriptor_pool.DescriptorPool()
+        self._pool.Add(file)
 
-@cache
-def _pool() -> descriptor_pool.DescriptorPool:
-    file = descriptor_pb2.FileDescriptorProto(name="graph.proto", package=PACKAGE, syntax="proto2")
-    for name, values in ENUMS.items():
-        # In protobuf the values of an enum share its scope, so each enum gets a message of its own.
-        enum = file.message_type.add(name=f"In{name}").enum_type.add(name=name)
-        for number, value in enumerate(values):
-            enum.value.add(name=value, number=number)
-    for name, fields in MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for number, field in enumerate(fields.split(", "), 1):
-            _add(message, number, field)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return pool
+    def parse(self, text: str, name: str, *, tolerant: bool) -> Any:
+        """Returns the message of this name in the text. tolerant: unknown fields are skipped. Raises StartError."""
+        message = message_factory.GetMessageClass(self._pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))()
+        try:
+            return text_format.Parse(text, message, allow_unknown_field=tolerant)
+        except text_format.ParseError as error:
+            raise StartError(self._explained(str(error), tolerant, name), reason=INVALID) from None
+
+    def _explained(self, error: str, with_place: bool, message: str) -> str:
+        unknown = re.search(r'has no field named "(\w+)"', error)
+        if unknown:
+            names = [field for fields in self._messages.values() for field in fields_of(fields)]
+            near = difflib.get_close_matches(unknown[1], names, 1)
+            return f"{_node(message)} has no option {unknown[1]!r}" + (f"; did you mean {near[0]}?" if near else "")
+        place, _, what = error.partition(" : ")
+        if not what:
+            return error
+        return f"line {place.split(':')[0]}: {what}" if with_place else f"{_node(message)}: {what}"
 
 
 def _add(message: descriptor_pb2.DescriptorProto, number: int, field: str) -> None:

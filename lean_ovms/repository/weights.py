@@ -12,8 +12,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..composition import compose
 from . import gguf_names
-from .model_dir import SPEECH_WEIGHTS, SPEECHT5, TOKENIZERS, weights_bytes
+from .model_dir import TOKENIZERS, weights_bytes
 from .model_dir import WEIGHTS as NETWORKS
 
 _CONSTANT = re.compile(rb'<data element_type="(\w+)"[^>]*? offset="(\d+)" size="(\d+)"')
@@ -85,19 +86,20 @@ def short_file(directory: Path, *, needed_only: bool = False) -> str:
 
     needed_only: of networks that no model does without, not of what else lies there.
     """
+    needed = {*NETWORKS, *TOKENIZERS, *(name for row in compose().tasks for name in row.networks)}
     for network in sorted(directory.glob("*.xml")):
-        if needed_only and network.name not in (*NETWORKS, *SPEECH_WEIGHTS, *SPEECHT5, *TOKENIZERS):
+        if needed_only and network.name not in needed:
             continue
         if _is_cut(network):
             return f"{network} ends too early: copy, pull or export the model again"
-        needed = max((place + size for _, place, size in _constants(network)), default=0)
+        size = max((place + size for _, place, size in _constants(network)), default=0)
         weights = network.with_suffix(".bin")
         try:
             found = weights.stat().st_size
         except OSError:
             found = 0
-        if found < needed:
-            return f"{weights} has {found} of {needed} bytes: copy, pull or export the model again"
+        if found < size:
+            return f"{weights} has {found} of {size} bytes: copy, pull or export the model again"
     return ""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 from ..api.key_file import read_keys
@@ -21,7 +20,7 @@ def checked(config: Config) -> Config:
     if store and "://" not in store and not Path(store).absolute().parent.is_dir():
         raise WrongOptions(f"--response_store {store}: there is no directory {Path(store).absolute().parent}")
     _check_defaults(config.override_generation_config)
-    return replace(config, api_key=read_keys(config).secret or config.api_key)
+    return config.replace(api_key=read_keys(config).secret or config.api_key)
 
 
 def _check_defaults(text: str) -> None:

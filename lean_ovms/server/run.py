@@ -10,7 +10,6 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -52,7 +51,7 @@ def run(config: Config) -> int:
         return exit_status.USAGE
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     memory.configure()
-    config = replace(config, max_connections=_max_connections(config.max_connections))
+    config = config.replace(max_connections=_max_connections(config.max_connections))
     try:
         return _run(serve(build(config), SystemdNotifier.from_environ(os.environ)))
     except StartError as error:

@@ -112,7 +112,7 @@ async def test_what_changes_the_server_needs_the_role_admin(make_app: MakeApp, t
     assert {"/sleep", "/api/pull", "/models/load", "/reset_prefix_cache", "/v1/config/reload"} <= {
         route.path for route in admins
     }
-    for route in (*admins, *(route for route in routes.ROUTES if route.auth == "metrics")):
+    for route in (*admins, *(route for route in routes.table() if route.auth == "metrics")):
         response = await app.handle(Request(route.method, route.path, headers=ALICE))
         assert response.status == 403, route
         assert (await app.handle(Request(route.method, route.path))).status == 401, route

@@ -9,9 +9,9 @@ import pytest
 
 from lean_ovms.api import route_doc, router, routes
 from lean_ovms.api.routes import Route
-from lean_ovms.config import Config
+from lean_ovms.config import Config, listed
 from lean_ovms.errors import Unavailable
-from lean_ovms.models.image_model import ImageModel
+from lean_ovms.features.images.model import ImageModel
 from lean_ovms.models.pooling_model import PoolingModel
 from lean_ovms.models.speech_model import SpeechModel
 from lean_ovms.models.text_model import TextModel
@@ -22,23 +22,23 @@ BROKEN = Route("GET", "/broken", "no_such_module:handle", auth="open")
 
 
 def test_every_row_names_a_handler_with_a_description() -> None:
-    for route in routes.ROUTES:
+    for route in routes.table():
         assert inspect.iscoroutinefunction(router.imported(route)), route
         assert route.header or router.imported(route) in route_doc._docs, route
         assert route.auth in ("key", "admin", "models", "metrics", "open"), route
 
 
 def test_every_handler_with_a_description_has_a_row() -> None:
-    handlers = {router.imported(route) for route in routes.ROUTES}
+    handlers = {router.imported(route) for route in routes.table()}
     assert {handler.__qualname__ for handler in route_doc._docs.keys() - handlers} == set()
 
 
 def test_a_module_may_be_needed_early() -> None:
-    early = {(route.module, route.model, route.options) for route in routes.ROUTES if route.model or route.options}
-    assert ("openai.chat", "TextModel", ()) in early
-    assert ("openai.batches.endpoint", "", ("files_path",)) in early
+    early = {(route.module, route.model, route.options) for route in routes.table() if route.model or route.options}
+    assert ("lean_ovms.api.openai.chat", "TextModel", ()) in early
+    assert ("lean_ovms.api.openai.batches.endpoint", "", ("files_path",)) in early
     for _, model, options in early:
-        assert set(options) <= Config.__dataclass_fields__.keys()
+        assert set(options) <= {row.name for row in listed()}
         kinds = (TextModel, PoolingModel, SpeechModel, VoiceModel, ImageModel)
         assert not model or model in {kind.__name__ for kind in kinds}
 
@@ -51,14 +51,14 @@ async def test_the_first_request_imports_its_module(make_app: MakeApp, monkeypat
     assert router._handlers == {}
     assert (await get(app, "/health")).status == 200
     assert (await get(app, "/v1/models")).status == 200
-    assert [*router._handlers] == ["admin.health:handle_health", "openai.models:handle_list"]
+    assert [name for _, name in router._handlers] == ["admin.health:handle_health", "openai.models:handle_list"]
 
 
 async def test_what_cannot_be_imported_fails_alone(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = (*routes.every(), BROKEN)
-    monkeypatch.setattr(routes, "every", lambda: table)
+    monkeypatch.setattr(routes, "every", lambda _: table)
     app, _ = await make_app()
     with caplog.at_level(logging.ERROR):
         response = await get(app, "/broken")
@@ -74,7 +74,7 @@ async def test_the_endpoints_of_the_models_are_imported_before_they_are_called(
     monkeypatch.setattr(router, "_handlers", {})
     app, _ = await make_app()
     await app.preload()
-    assert [*router._handlers] == ["openai.chat:handle"]
+    assert [name for _, name in router._handlers] == ["openai.chat:handle"]
 
 
 class State:

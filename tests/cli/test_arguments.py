@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-from dataclasses import fields, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 
 from lean_ovms.cli import completion, foreign_flags
 from lean_ovms.cli.arguments import COMMON, POINTERS, parse, parser
-from lean_ovms.config import DEMO_EMBED, DEMO_MODEL, Config
+from lean_ovms.config import DEMO_EMBED, DEMO_MODEL, Config, listed
 from lean_ovms.errors import StartError
 from lean_ovms.text import parsers
 
@@ -61,7 +60,7 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["--no_such"], "unrecognized arguments: --no_such (--help lists the options)"),
         (["--rest-prot", "1"], "unrecognized arguments: --rest_prot (did you mean --rest_port?)"),
         (["--sse_ping_s", "nan"], "--sse_ping_s must be a finite number, not nan"),
-        (["--task", "video"], "--task video is not served, only text_generation, embeddings"),
+        (["--task", "video"], "--task video is not served, only text_generation, text2speech"),
         (["--grpc_workers", "2"], "--grpc_workers is not possible: this server has no gRPC service; use REST"),
         (["--shape=auto"], "--shape is not possible: it is for models that are not generative"),
         (
@@ -179,7 +178,7 @@ def test_flags_without_effect_are_said(capsys: pytest.CaptureFixture[str]) -> No
     ],
 )  # fmt: skip
 def test_flags_of_common_command_lines(line: str, changed: dict[str, str]) -> None:
-    assert parse(line.split(), {}) == replace(Config(), **changed)  # type: ignore[arg-type]
+    assert parse(line.split(), {}) == Config(**changed)
 
 
 @pytest.mark.parametrize(("line", "words"), [
@@ -247,7 +246,7 @@ def test_vllms_name_of_a_parser_chooses_it(tool: str, reasoning: str, found: tup
 
 
 def test_a_foreign_flag_is_no_option_too_and_has_one_meaning() -> None:
-    names = {row.name for row in fields(Config)}
+    names = {row.name for row in listed()}
     text = files("lean_ovms.cli").joinpath("foreign_flags.txt").read_text("utf-8")
     found = [word.split("=")[0] for line in text.splitlines() if line.startswith(" ") for word in line.split()]
     assert set(found) == foreign_flags.IGNORED.keys() | foreign_flags.REFUSED.keys()
@@ -456,7 +455,7 @@ def test_a_flag_that_should_point_to_a_model_and_is_empty_stops_the_start(name: 
 
 def test_every_option_is_in_the_help_with_its_default() -> None:
     text = parser().format_help()
-    for row in fields(Config):
+    for row in listed():
         assert (f"--{row.name} " in text) is not row.metadata["secret"]
 
 
@@ -466,10 +465,10 @@ def test_help_has_the_most_used_options_a_group_or_one_option(capsys: pytest.Cap
         with pytest.raises(SystemExit, match="0"):
             parse(argv, {})
         shown[argv[-1]] = set(re.findall(r"^  --(\w+)", capsys.readouterr().out, re.M))
-    everything = {row.name for row in fields(Config) if not row.metadata["secret"]}
+    everything = {row.name for row in listed() if not row.metadata["secret"]}
     assert shown["--help"] == shown["-h"] == set(COMMON)
     assert shown["--help=all"] == everything
-    assert shown["limits"] == {row.name for row in fields(Config) if row.metadata["group"] == "limits"}
+    assert shown["limits"] == {row.name for row in listed() if row.metadata["group"] == "limits"}
     assert shown["--help=--max-images"] == {"max_images"}
     with pytest.raises(StartError, match=r"--help=nothing: the topics are all, deployment, .*"):
         parse(["--help=nothing"], {})
@@ -478,7 +477,7 @@ def test_help_has_the_most_used_options_a_group_or_one_option(capsys: pytest.Cap
 @pytest.mark.parametrize("shell", completion.SHELLS)
 def test_completion_knows_every_flag(shell: str) -> None:
     text = completion.script(shell)
-    for row in fields(Config):
+    for row in listed():
         assert (re.search(rf"(--|-l ){row.name}\b", text) is not None) is not row.metadata["secret"]
     assert "PAGED" in text
 
@@ -519,7 +518,7 @@ def test_a_wrong_flag_ends_with_status_2_and_one_line() -> None:
     [("{", "is not valid JSON: .*char 1"), ("[1]", "is not a JSON object")],
 )
 def test_an_option_that_is_an_object_is_checked_at_once(text: str, message: str) -> None:
-    for row in fields(Config):
+    for row in listed():
         if row.metadata["json_object"]:
             with pytest.raises(StartError, match=f"--{row.name} {message}"):
                 parse([f"--{row.name}", text], {})

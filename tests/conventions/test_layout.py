@@ -23,7 +23,7 @@ NO_ASYNCIO = (
     "engine.embedding",
     "engine.speech",
     "engine.voice",
-    "engine.image_generation",
+    "features.images.child",
     "engine.worker",
     "engine.protocol",
     "text",

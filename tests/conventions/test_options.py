@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import MISSING, Field, fields, replace
+from dataclasses import MISSING, Field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from lean_ovms.cli.arguments import parse
-from lean_ovms.config import Config
+from lean_ovms.config import Config, listed
 
 TESTS = Path(__file__).parents[1]
-OPTIONS = [row for row in fields(Config) if not row.metadata["secret"] and row.name != "options_file"]
+OPTIONS = [row for row in listed() if not row.metadata["secret"] and row.name != "options_file"]
 """All but the file that sets options, which test_cli.py is about."""
 
 COMPANIONS: dict[str, dict[str, Any]] = {
@@ -30,6 +30,7 @@ COMPANIONS: dict[str, dict[str, Any]] = {
 }
 """Options that do not go without others."""
 VALUES: dict[str, Any] = {
+    "without": "images",
     "root_path": "/proxy",
     "task": "text_generation",
     "lora_modules": "a=/dir",
@@ -72,7 +73,7 @@ def test_flag_variable_and_file_set_the_option(row: Field[Any], tmp_path: Path) 
     assert parse([f"--{row.name}", text, *beside], {}) == expected
     assert parse([f"--{hyphened}={text}", *beside], {}) == expected
     assert parse(beside, {f"LEAN_OVMS_{row.name.upper()}": text}) == expected
-    assert parse(["--options_file", str(path)], {}) == replace(expected, options_file=str(path))
+    assert parse(["--options_file", str(path)], {}) == expected.replace(options_file=str(path))
 
 
 SETS = re.compile(r"\b(\w+)=|--([\w-]+)\b|\"(\w+)\":")

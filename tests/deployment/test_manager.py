@@ -58,7 +58,7 @@ class Deployment:
 
     def want(self, *names: str, **options: Any) -> None:
         config = replace(BASE, config_path="", **options)
-        self.specs = [ModelSpec(config=replace(config, model_name=name)) for name in names]
+        self.specs = [ModelSpec(config=config.replace(model_name=name)) for name in names]
 
     def manager(self, config: Config = BASE) -> DeploymentManager:
         return DeploymentManager(config, self.app.registry, read=lambda _: self.desired(), make=self.make)

@@ -79,7 +79,7 @@ class Home:
         groups = groups or {}
         self.specs = [
             ModelSpec(
-                config=replace(config, model_name=name, group_name=groups.get(name, "")),
+                config=config.replace(model_name=name, group_name=groups.get(name, "")),
                 on_demand=groups.get(name) != "permanent",
                 permanent=groups.get(name) == "permanent",
             )

@@ -9,13 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lean_ovms.composition import compose, records_of
 from lean_ovms.engine import protocol
 
+OF_TASKS = [kind for row in compose().tasks for kind in records_of(row)]
 KINDS = [
     c
-    for c in vars(protocol).values()
+    for c in [*vars(protocol).values(), *OF_TASKS]
     if isinstance(c, type) and issubclass(c, protocol.Record) and dataclasses.is_dataclass(c)
 ]
+
+
+class Decoder(protocol.Decoder):
+    """A decoder that knows the records of all tasks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.know(OF_TASKS)
+
 
 ints = st.integers(-(2**63), 2**64 - 1)
 floats = st.floats(allow_nan=False, allow_infinity=False)
@@ -65,12 +76,12 @@ SOME = [
 @pytest.mark.slow
 @given(st.lists(records, max_size=4))
 def test_every_record_comes_out_as_it_went_in(sent):
-    assert protocol.Decoder().feed(protocol.encode(sent)) == sent
+    assert Decoder().feed(protocol.encode(sent)) == sent
 
 
 def test_frames_are_understood_byte_by_byte():
     data = protocol.encode(SOME) + protocol.encode([]) + protocol.encode(SOME[:1])
-    decoder = protocol.Decoder()
+    decoder = Decoder()
     seen = [record for at in range(len(data)) for record in decoder.feed(data[at : at + 1])]
     assert seen == SOME + SOME[:1]
 
@@ -80,22 +91,22 @@ def test_frames_are_understood_byte_by_byte():
 def test_any_cut_gives_the_same_records(frames, cuts):
     data = b"".join(map(protocol.encode, frames))
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    decoder = protocol.Decoder()
+    decoder = Decoder()
     seen = [r for start, end in itertools.pairwise(edges) for r in decoder.feed(data[start:end])]
     assert seen == [record for frame in frames for record in frame]
 
 
 def test_half_a_frame_gives_nothing():
-    assert protocol.Decoder().feed(protocol.encode(SOME)[:-1]) == []
+    assert Decoder().feed(protocol.encode(SOME)[:-1]) == []
 
 
 def test_an_oversized_frame_is_refused_before_its_body_comes():
     with pytest.raises(protocol.FrameError, match="1073741825 bytes"):
-        protocol.Decoder().feed(struct.pack("<I", protocol.MAX_FRAME_BYTES + 1))
+        Decoder().feed(struct.pack("<I", protocol.MAX_FRAME_BYTES + 1))
 
 
 def test_the_largest_allowed_length_is_waited_for():
-    assert protocol.Decoder().feed(struct.pack("<I", protocol.MAX_FRAME_BYTES)) == []
+    assert Decoder().feed(struct.pack("<I", protocol.MAX_FRAME_BYTES)) == []
 
 
 BODIES = [
@@ -121,18 +132,18 @@ BODIES = [
 @pytest.mark.parametrize("body", BODIES)
 def test_a_body_that_is_no_list_of_records_is_refused(body):
     with pytest.raises(protocol.FrameError):
-        protocol.Decoder().feed(struct.pack("<I", len(body)) + body)
+        Decoder().feed(struct.pack("<I", len(body)) + body)
 
 
 @given(st.binary(max_size=60))
 def test_garbage_is_refused_or_waited_for_but_never_a_record(body):
     with contextlib.suppress(protocol.FrameError):
-        assert protocol.Decoder().feed(struct.pack("<I", len(body)) + body) == []
+        assert Decoder().feed(struct.pack("<I", len(body)) + body) == []
 
 
 def test_the_text_of_a_traceback_is_no_frame():
     with pytest.raises(protocol.FrameError):
-        protocol.Decoder().feed(b"Traceback (most recent call last):\n")
+        Decoder().feed(b"Traceback (most recent call last):\n")
 
 
 def test_every_kind_has_a_name_of_its_own():
@@ -151,7 +162,7 @@ def test_pixels_come_with_the_submit_after_them_in_any_cut(cuts):
     data = protocol.encode(SOME) + b"".join(protocol.attachments([WITH_PIXELS])) + protocol.encode([SUBMIT])
     data += protocol.encode(SOME)
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    decoder = protocol.Decoder()
+    decoder = Decoder()
     seen = [r for start, end in itertools.pairwise(edges) for r in decoder.feed(data[start:end])]
     assert seen == [*SOME, WITH_PIXELS, *SOME]
 
@@ -164,7 +175,7 @@ def test_a_long_prompt_comes_with_its_submit_and_before_its_pixels(cuts):
     sent = [long, SOME[0], encode]
     data = b"".join(protocol.attachments(sent)) + protocol.encode(sent)
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    decoder = protocol.Decoder()
+    decoder = Decoder()
     read = [r for start, end in itertools.pairwise(edges) for r in decoder.feed(data[start:end])]
     assert [read[0].prompt, read[0].pixels, read[1], read[2].texts] == [
         "caf\u00e9\n\U0001f600",
@@ -178,17 +189,17 @@ def test_a_long_prompt_comes_with_its_submit_and_before_its_pixels(cuts):
 def test_a_long_prompt_without_its_parts_is_refused(texts, why):
     long = dataclasses.replace(SUBMIT, parts=2, texts=texts, images=[])
     with pytest.raises(protocol.FrameError, match=why):
-        protocol.Decoder().feed(b"".join(protocol.attachments([long])) + protocol.encode([long]))
+        Decoder().feed(b"".join(protocol.attachments([long])) + protocol.encode([long]))
 
 
 def test_a_submit_without_pixels_costs_no_attachment():
     assert protocol.attachments([]) == []
-    assert protocol.Decoder().feed(protocol.encode([SUBMIT])) == [SUBMIT]
+    assert Decoder().feed(protocol.encode([SUBMIT])) == [SUBMIT]
 
 
 def test_pixels_that_belong_to_nothing_are_refused():
     with pytest.raises(protocol.FrameError, match="attachment without"):
-        protocol.Decoder().feed(b"".join(protocol.attachments([WITH_PIXELS])) + protocol.encode(SOME))
+        Decoder().feed(b"".join(protocol.attachments([WITH_PIXELS])) + protocol.encode(SOME))
 
 
 @given(st.lists(st.integers(0, 400), max_size=6))
@@ -198,16 +209,16 @@ def test_vectors_come_with_the_records_after_them_in_any_cut(cuts):
     sent = [SOME[0], pooled[0], SOME[1], pooled[1]]
     data = (b"".join(protocol.attachments(sent)) + protocol.encode(sent)) * 2
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    decoder = protocol.Decoder()
+    decoder = Decoder()
     assert [r for start, end in itertools.pairwise(edges) for r in decoder.feed(data[start:end])] == sent * 2
 
 
 def test_a_record_without_its_attachment_is_refused():
     sent = [protocol.Pooled(n, [0], [3], [1], 2, bytes(8)) for n in (1, 2)]
     with pytest.raises(protocol.FrameError, match="without its attachment"):
-        protocol.Decoder().feed(b"".join(protocol.attachments(sent[:1])) + protocol.encode(sent))
+        Decoder().feed(b"".join(protocol.attachments(sent[:1])) + protocol.encode(sent))
 
 
 def test_an_attachment_has_a_limit_too():
     with pytest.raises(protocol.FrameError):
-        protocol.Decoder().feed(struct.pack("<I", protocol.ATTACHED | (protocol.MAX_FRAME_BYTES + 1)))
+        Decoder().feed(struct.pack("<I", protocol.ATTACHED | (protocol.MAX_FRAME_BYTES + 1)))

@@ -9,7 +9,7 @@ from lean_ovms.engine.loading import settings
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT
-from tests.image_fakes import SAFELY
+from tests.features.images.fakes import SAFELY
 from tests.pictures import COLOURS
 
 DATA = Path(__file__).parents[1] / "data"

@@ -24,8 +24,8 @@ from lean_ovms.config import Config
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.transports.asgi import Asgi
 from tests.fakes import FakeEngine, say
+from tests.features.images.fakes import fake_image_model
 from tests.fuzz import examples
-from tests.image_fakes import fake_image_model
 from tests.pooling_fakes import fake_model
 from tests.speech_scripts import speech_model
 from tests.voice_fakes import fake_voice

@@ -26,7 +26,7 @@ async def text_model(script: Any, *, config: Config, **info: Any) -> tuple[Model
     """A loaded text model that can do everything, and its engine."""
     engine = FakeEngine(script)
     engine.info = replace(engine.info, capabilities=sorted({*CAPABILITIES.values()}), **info)
-    model = TextModel(replace(config, model_name="m"), engine)  # type: ignore[arg-type]
+    model = TextModel(config.replace(model_name="m"), engine)  # type: ignore[arg-type]
     await model.load()
     return model, engine
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -92,7 +91,7 @@ async def test_a_request_has_a_time_limit(model: PoolingModel, monkeypatch: pyte
             cancelled.set()
             raise
 
-    monkeypatch.setattr(model, "config", replace(model.config, request_timeout_s=0.001))
+    monkeypatch.setattr(model, "config", model.config.replace(request_timeout_s=0.001))
     monkeypatch.setattr(model.engine, "pool", never)
     with pytest.raises(RequestTimeout):
         await model.pool(["x"], PARAMS)

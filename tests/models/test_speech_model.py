@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -119,7 +118,7 @@ async def test_a_closed_transcription_is_cancelled_and_its_audio_is_closed(model
 async def test_a_request_has_a_time_limit_unless_it_is_live(
     model: SpeechModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model, "config", replace(model.config, request_timeout_s=0.01))
+    monkeypatch.setattr(model, "config", model.config.replace(request_timeout_s=0.01))
 
     async def slow() -> AsyncIterator[bytes]:
         yield sound((0.3, 1), (0, 1))

@@ -6,9 +6,9 @@ import os
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from lean_ovms.manifest import Metric
 from lean_ovms.observability import process_stats
 from lean_ovms.observability.exposition import Exposition, Histogram
-from lean_ovms.observability.families import Family
 
 
 def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -17,7 +17,7 @@ def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 
 
 def test_labels_of_any_text_are_read_back_and_values_are_those_of_now() -> None:
-    family = Family("some_total", "counter", "all \\ of\nit", ("b", "a"))
+    family = Metric("some_total", "counter", "all \\ of\nit", ("b", "a"))
     exposition = Exposition(family)
     odd = 'a"b\\c\nd %s %d é'
     for value in (0, 7, 0.5):
@@ -30,7 +30,7 @@ def test_labels_of_any_text_are_read_back_and_values_are_those_of_now() -> None:
 
 
 def test_a_histogram_has_cumulative_buckets() -> None:
-    exposition = Exposition(Family("t", "histogram", "h", ("m",), (0.5, 2.0, 3e6)))
+    exposition = Exposition(Metric("t", "histogram", "h", ("m",), (0.5, 2.0, 3e6)))
     histogram = Histogram((0.5, 2.0, 3e6))
     for value in (0.25, 0.5, 1, 5e6):
         histogram.observe(value)
@@ -42,7 +42,7 @@ def test_a_histogram_has_cumulative_buckets() -> None:
 
 
 def test_series_that_are_gone_are_not_kept() -> None:
-    exposition = Exposition(Family("g", "gauge", "h", ("m",)))
+    exposition = Exposition(Metric("g", "gauge", "h", ("m",)))
     for number in range(50):
         assert exposition.text({(str(number),): 1}).endswith(f'g{{m="{number}"}} 1\n')
         assert len(exposition._templates) <= 2

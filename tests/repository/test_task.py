@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.config import SERVED_TASKS
+from lean_ovms.composition import compose
 from lean_ovms.errors import StartError
+from lean_ovms.features.images.feature import FILES as IMAGE_FILES
 from lean_ovms.repository import graph_schema, model_dir
-from lean_ovms.repository.task import TASKS, detect, of_calculators
+from lean_ovms.repository.task import detect, of_calculators
 
 BY_ARCHITECTURE = {
     "WhisperForConditionalGeneration": "speech2text",
@@ -127,7 +128,7 @@ def test_an_image_model_is_known_by_its_folders(tmp_path: Path) -> None:
     directory(tmp_path, model_index={"_class_name": "StableDiffusionPipeline"})
     with pytest.raises(StartError, match=r": vae_decoder/openvino_model.xml, scheduler/scheduler_config.json missing"):
         model_dir.check(tmp_path)
-    for name in model_dir.IMAGE_FILES:
+    for name in IMAGE_FILES:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "vae_decoder" / "openvino_model.bin").write_bytes(b"1234")
@@ -147,10 +148,11 @@ def test_an_image_model_is_known_by_its_folders(tmp_path: Path) -> None:
     ],
 )
 def test_the_calculators_show_the_task_of_a_graph(calculators: list[str], found: tuple[str, str] | None) -> None:
-    task = of_calculators(calculators)
-    assert (task and (task[0].name, task[1])) == found
+    task = of_calculators(calculators, compose().tasks)
+    assert (task and (task[0].name, task[2])) == found
 
 
 def test_a_served_task_has_the_message_of_its_options() -> None:
-    assert {task.name for task in TASKS} == set(SERVED_TASKS)
-    assert all(task.options in graph_schema.MESSAGES for task in TASKS if task.calculators)
+    graphs = [task.graph for task in compose().tasks if task.graph is not None]
+    assert len(graphs) == 6
+    assert {graph.message for graph in graphs} <= graph_schema.messages(compose()).keys()

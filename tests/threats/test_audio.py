@@ -6,7 +6,6 @@ import asyncio
 import os
 from base64 import b64encode
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -119,7 +118,7 @@ async def test_t23_a_client_that_leaves_ends_its_decoder(app: App) -> None:
 
 
 async def test_t18_a_bomb_in_a_conversation_is_a_400(app: App) -> None:
-    config = replace(app.config, model_name="m", task="", audio_input_model="w")
+    config = app.config.replace(model_name="m", task="", audio_input_model="w")
     engine = FakeEngine(say("fine"))
     model = TextModel(config, engine)  # type: ignore[arg-type]
     await model.load()

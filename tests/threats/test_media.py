@@ -21,8 +21,8 @@ from lean_ovms.models.text_model import TextModel
 from lean_ovms.server.run import close
 from lean_ovms.types import Request
 from tests.fakes import INFO, FakeEngine, say
+from tests.features.images.fakes import fake_image_model
 from tests.forms import form_request
-from tests.image_fakes import fake_image_model
 from tests.pictures import data_url, file, part, picture, user
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import fields
 from typing import Any
 
 from ... import __version__
-from ...config import Config
+from ...config import Config, listed
 from ...models.model import Model
 from ...observability.process_stats import resident_bytes
 from ...observability.records import log_quietly
@@ -81,8 +80,8 @@ async def load(services: Services) -> Json:
 
 def changed_options(config: Config) -> Json:
     """Public options by name whose values are not the default."""
-    found = {row.name: getattr(config, row.name) for row in fields(config) if not row.metadata["private"]}
-    defaults = {row.name: row.default for row in fields(config)}
+    found = {row.name: config.value(row.name) for row in listed(config.without) if not row.metadata["private"]}
+    defaults = {row.name: row.default for row in listed(config.without)}
     return {name: _shortened(value) for name, value in found.items() if value != defaults[name]}
 
 

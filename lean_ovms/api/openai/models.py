@@ -7,13 +7,9 @@ while they load.
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
-from ...config import SERVED_TASKS
-from ...engine_types import ModelInfo
+from ...composition import TEXT_GENERATION
 from ...errors import ModelNotFound
 from ...models.model import Model
-from ...pooling_types import VECTORS, PoolingInfo
 from ...types import Json, Request, Response
 from ..response import json
 from ..route_doc import RouteDoc
@@ -52,40 +48,9 @@ def describe(model: Model, name: str) -> Json:
         "owned_by": "lean_ovms",
         "root": model.name,
         "status": {"value": "loaded" if model.loaded and model.state == "ready" else model.state},
-        "task": model.config.task or SERVED_TASKS[0],
+        "task": model.config.task or TEXT_GENERATION.name,
         "input_modalities": model.input_modalities,
         "output_modalities": model.output_modalities,
-        **(_known(model.info) if model.known else {}),
+        **(model.reported if model.known else {}),
         **({"parent": model.parent} if model.parent else {}),
     }
-
-
-def _known(info: ModelInfo) -> Json:
-    """What the engine reported."""
-    voices = {} if info.voices is None else {"voices": asdict(info.voices)}
-    if voices and "speech" not in info.capabilities:
-        return voices
-    if info.images is not None:
-        return {"images": asdict(info.images)}
-    if info.speech is not None:
-        return {"speech": asdict(info.speech)}
-    return {
-        "max_model_len": info.context_length,
-        **voices,
-        **({} if info.pooling is None else {"pooling": _pooling(info.pooling)}),
-        **({"generates_by": {"type": info.pipeline, "reason": info.pipeline_reason}} if info.pipeline else {}),
-    }
-
-
-def _pooling(info: PoolingInfo) -> Json:
-    """What a model computes that does not generate, and how that was decided."""
-    known: Json = {"kind": info.kind, "dimensions": info.dimensions}
-    if info.kind in VECTORS:
-        known["pooling"] = {"type": info.pooling, "source": info.pooling_source, "assumed": info.pooling_assumed}
-        known["normalize"] = info.normalize
-        known["matryoshka"] = info.matryoshka
-        known["prompts"] = sorted(info.prompts)
-    else:
-        known["activation"] = info.activation
-        known["labels"] = info.labels
-    return known

@@ -14,8 +14,8 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
 
 from ...errors import StartError
 from ...util.child_process import wait_unreaped
@@ -64,6 +64,10 @@ class Child(asyncio.Protocol):
     @property
     def alive(self) -> bool:
         return self._process is not None and not self._exited.done()
+
+    def know(self, records: Iterable[type[Any]]) -> None:
+        """Understands the records of a task, too."""
+        self._decoder.know(records)
 
     # --- life ---
 

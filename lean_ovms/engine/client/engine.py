@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+from ...composition import records_of
 from ...config import Config
 from ...config.engine import PREFIX_CACHE_CLOSE_S
 from ...engine_types import EngineStats, ModelInfo, Vocabulary
@@ -130,7 +131,9 @@ class EngineClient:
         self._expected_at = started_at + self._load_s
         child = self._child = Child(self._deliver, self._on_lost, self._grace_s)
         try:
-            load = protocol.Load(self._config.for_engine(), self._config.task or protocol.TEXT_GENERATION)
+            row = self._config.composition.task(self._config.task)
+            child.know(records_of(row))
+            load = protocol.Load(self._config.for_engine(), row.name)
             ready = await child.start(self._command, load, self._config.engine_load_timeout_s)
             if child.ended:
                 raise StartError("the engine died as soon as the model was loaded")

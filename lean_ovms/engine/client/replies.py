@@ -15,17 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from ...errors import RequestError, from_wire
 from ...push_types import Sink, wake
 from .. import protocol
+from ..record import ANSWER, COMMAND, PARTIAL
 
 if TYPE_CHECKING:
     from ...speech_types import TranscribeParams
     from .speech_reply import SpeechReply
-
-COMMANDS = (
-    *(protocol.Submit, protocol.Pool, protocol.Speak, protocol.GenerateImage, protocol.Transcribe, protocol.Audio),
-    *(protocol.Cancel, protocol.Ping, protocol.Encode, protocol.Decode, protocol.PrefixCacheAction),
-    protocol.SlotAction,
-)
-"""Records with an id that an engine never sends."""
 
 
 class Reply(Protocol):
@@ -39,7 +33,7 @@ class Reply(Protocol):
 
 
 R = TypeVar("R", bound=Reply)
-OnPartial = Callable[[bytes], object] | None
+OnPartial = Callable[[Any], object] | None
 
 
 @dataclass(slots=True, eq=False)
@@ -226,26 +220,20 @@ class ReplyStream:
 
 
 class CallReply:
-    """The one record that answers a call, after others of which on_partial gets the data."""
+    """The one record that answers a call, after partial ones, which on_partial gets."""
 
     def __init__(self, on_partial: OnPartial) -> None:
         self.on_partial = on_partial
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def receive(self, record: protocol.Record) -> None:
-        answer: Any
-        match record:
-            case protocol.Encoded() | protocol.SlotDone() | protocol.BlocksOnDisk() | protocol.GeneratedImage():
-                answer = record
-            case protocol.Decoded(text=answer) | protocol.Pong(stats=answer) | protocol.Spoken(data=answer):
-                pass
-            case protocol.PartialImage(data=data) if self.on_partial is not None:
-                self.on_partial(data)
-                return
-            case _:
-                raise protocol.FrameError(f"{record.kind} is no answer to a call")
+        if record.role == PARTIAL and self.on_partial is not None:
+            self.on_partial(record)
+            return
+        if record.role != ANSWER:
+            raise protocol.FrameError(f"{record.kind} is no answer to a call")
         if not self.answer.done():
-            self.answer.set_result(answer)
+            self.answer.set_result(record.answer())
 
     def fail(self, error: RequestError) -> None:
         if not self.answer.done():
@@ -293,7 +281,7 @@ class ReplyRouter:
     async def call(self, make: Callable[[int], protocol.Record], on_partial: OnPartial = None) -> Any:
         """Sends the record that `make` returns for a new id and waits for its one reply. Raises RequestError.
 
-        on_partial: called with the data of each PartialImage before that.
+        on_partial: called with each partial record before that.
         Cancelled in the engine when the waiting task is; what has no steps ends there once it has begun.
         """
         number, reply = next(self._ids), CallReply(on_partial)
@@ -326,7 +314,7 @@ class ReplyRouter:
 
     def _deliver_rare(self, record: protocol.Record) -> None:
         number = getattr(record, "id", None)
-        if number is None or isinstance(record, COMMANDS):
+        if number is None or record.role == COMMAND:
             raise protocol.FrameError(f"an engine does not send {record.kind}")
         reply = self._replies.get(number)
         if reply is None:

@@ -7,6 +7,7 @@ batch. A request is checked as a whole before any of it is computed. Knows no op
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -68,7 +69,7 @@ def _first(texts: list[str], budget: int) -> list[str]:
     return texts
 
 
-def load(config: EngineConfig) -> PoolingTask:
+def load(config: EngineConfig, _: Callable[[], None]) -> PoolingTask:
     """Returns the task on the model of the options. Raises StartError."""
     if config.fake_engine:
         from .fake_pooler import FakePooler

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import openvino as ov
 
@@ -61,7 +60,7 @@ def on_device(config: EngineConfig) -> tuple[EngineConfig, Sequence[str]]:
     unknown = missing([device, config.draft_device], available)
     if unknown:
         raise StartError(f"--target_device {unknown}: there is no such device here, only {', '.join(available)}")
-    return replace(config, target_device=device), available
+    return config.replace(target_device=device), available
 
 
 def device_of(config: EngineConfig) -> str:

@@ -95,5 +95,5 @@ def _option_of(config: EngineConfig, whole: str) -> str:
 def _properties_of(config: EngineConfig) -> dict[str, list[str]]:
     """Returns the names of OpenVINO properties that each option sets."""
     plugin = json.loads(config.plugin_config) if config.plugin_config else {}
-    by_options = {option: [name] for option, name in PROPERTIES.items() if getattr(config, option)}
+    by_options = {option: [name] for option, name in PROPERTIES.items() if config.value(option)}
     return {"plugin_config": list(plugin), **by_options}

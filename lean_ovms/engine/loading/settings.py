@@ -154,7 +154,7 @@ def warm_up_prompts(most: int) -> list[list[list[int]]]:
 
 def resolve_stateful(config: EngineConfig, available: Sequence[str] = ("CPU",)) -> PipelineSettings:
     """For one text at a time. Options of the scheduler have no effect. Raises StartError."""
-    settings = resolve(replace(config, cache_size=0), 0, available)
+    settings = resolve(config.replace(cache_size=0), 0, available)
     if settings.speculative:
         raise StartError("a draft model and prompt lookup need continuous batching: --pipeline_type LM_CB")
     context, max_prompt_tokens, properties = settings.context, NO_LIMIT, settings.properties
@@ -233,7 +233,7 @@ def _properties(config: EngineConfig) -> dict[str, Any]:
     properties = base_properties(config)
     if config.target_device == "CPU" and is_small(network(config.model_dir)):
         properties["INFERENCE_NUM_THREADS"] = 1
-    properties.update({key: value for name, key in PROPERTIES.items() if (value := getattr(config, name))})
+    properties.update({key: value for name, key in PROPERTIES.items() if (value := config.value(name))})
     properties.update(read_object("plugin_config", config.plugin_config))
     return properties | (cache_precision.completed(properties) if config.target_device == "CPU" else {})
 

@@ -74,7 +74,7 @@ def _pipeline(config: EngineConfig) -> PipelineRecognizer:
     path = config.model_dir
     words = _vocabulary(path)
     kind = pipeline_kinds.read(path, words, config.enable_word_timestamps)
-    config = replace(config, target_device=device_of(config))
+    config = config.replace(target_device=device_of(config))
     loaded = pipeline.load(config, kind, properties(config))
     return pipeline.PipelineRecognizer(kind, loaded, GraphTokenizer(path), words, config.engine_watchdog_s)
 

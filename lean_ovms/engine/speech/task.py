@@ -25,7 +25,7 @@ TURN_FRAMES, BUSY_FRAMES = 128, 32
 """Frames of 32 ms to listen to between two steps, for all requests; the second while windows are in work."""
 
 
-def load(config: EngineConfig) -> SpeechTask:
+def load(config: EngineConfig, _: Callable[[], None]) -> SpeechTask:
     """Returns the task on the model of the options. Raises StartError."""
     if config.fake_engine:
         from .fake_recognizer import FakeRecognizer

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -41,7 +41,7 @@ class Synthesizer(Protocol):
         """Returns the speech of each of at most `slots` texts, at the model's own rate, or what it raised."""
 
 
-def load(config: EngineConfig) -> VoiceTask:
+def load(config: EngineConfig, _: Callable[[], None]) -> VoiceTask:
     """Returns the task on the model of the options. Raises StartError."""
     if config.fake_engine:
         from .fake_synthesizer import FakeSynthesizer

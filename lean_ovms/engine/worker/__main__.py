@@ -13,18 +13,14 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
-from dataclasses import replace
 
-from ...config import IMAGE_GENERATION, POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, EngineConfig
+from ...composition import named, records_of
+from ...config import EngineConfig
 from ...errors import StartError
 from ...observability import logging as logs
-from ...repository import gguf
 from ...util.child_process import EXIT_USAGE, inherit_socket, write_lines_at_once
 from ...util.resources import with_memory_limit
 from ..errors import EngineLost, last_line
-from ..generation.backend import Backend
-from ..generation.task import GenerationTask
 from ..protocol import Load, LoadFailed
 from ..record import LOG_FD, PREIMPORT
 from ..task import Task
@@ -35,53 +31,6 @@ from .transport import Transport
 log = logging.getLogger("lean_ovms.engine.worker")  # __name__ is "__main__" here, whose INFO lines nobody writes
 
 EXIT_CLOSED, EXIT_NOT_LOADED, EXIT_BROKEN = 0, 3, 4
-
-
-@gguf.reading_once()
-def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: None) -> Backend:
-    """Returns what serves the model, with the choice in its info. wake: ends the loop's wait. Raises StartError."""
-    from ..genai.guard.backend import GuardedPipeline
-
-    if config.fake_engine:
-        from ..genai.guard.fake_pipeline import FakePipeline
-
-        return GuardedPipeline.from_config(FakePipeline.from_config(config), config)
-    # openvino takes 0.3 s to import, and the fake engine does without.
-    from ..loading import devices, pipeline_choice, settings
-    from ..loading.load_errors import TEXT_MODEL
-
-    config, available = devices.on_device(config)
-    choice = pipeline_choice.choose(config, available)
-    if pipeline_choice.untested(config, choice):
-        from ..paged import model
-
-        if model.miscounts(config.model_dir / TEXT_MODEL):
-            choice = pipeline_choice.miscounted(choice)
-    log.info("pipeline %s: %s", *choice)
-    backend: Backend | None = None
-    if choice.pipeline == pipeline_choice.PAGED:
-        from ..paged.network import NotPageable
-        from ..paged.pipeline import PagedPipeline
-
-        try:
-            resolved = settings.resolve(config, settings.free_memory_bytes(), available, paged=True)
-            backend = PagedPipeline(config, resolved, wake)
-        except NotPageable as error:
-            choice = pipeline_choice.without_paged(config, str(error), miscounts=error.miscounts)
-            if config.pipeline_type == pipeline_choice.PAGED:
-                raise StartError(f"--pipeline_type PAGED: {error}; {choice.pipeline} can serve the model") from error
-            log.info("pipeline %s: %s", *choice)
-    if backend is None:
-        from ..genai import factory
-
-        for option in ("prefix_cache_path", "slot_save_path", "kv_events_config"):
-            if getattr(config, option):
-                log.warning(
-                    "--%s has no effect: it needs the prefix cache of PAGED, not of %s", option, choice.pipeline
-                )
-        backend = GuardedPipeline.from_config(factory.load(config, choice.pipeline, available), config)
-    backend.info = replace(backend.info, pipeline=choice.pipeline, pipeline_reason=choice.reason)
-    return backend
 
 
 def main(argv: list[str]) -> int:
@@ -116,7 +65,11 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
         config = EngineConfig(**command.config)
         with contextlib.suppress(OSError):  # no reason not to serve; the file's handler reports it, and tries again
             logs.setup(config.log_level, config.log_format, config.log_path, log_fd, printed=log_fd is None)
-        task = load(command.task, config, transport.wake)
+        row = config.composition.task(command.task)
+        transport.know(records_of(row))
+        task: Task = named(row.package, row.loader)(
+            config, transport.wake
+        )  # numpy alone takes 0.1 s, and not all need it
     except Exception as error:  # anything that keeps a model from loading has to reach the front end in one line
         log.debug("loading failed", exc_info=True)
         reason = str(error) if isinstance(error, StartError) else last_line(error)
@@ -135,28 +88,6 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
         log.error("the engine is lost: %s", error)
         return EXIT_BROKEN
     return EXIT_CLOSED
-
-
-def load(task: str, config: EngineConfig, wake: Callable[[], None]) -> Task:
-    """Returns the task of this name with its model loaded. wake: ends the loop's wait. Raises StartError."""
-    # Each imports what it needs: numpy alone takes 0.1 s.
-    if task in POOLING_TASKS:
-        from ..embedding import task as pooling
-
-        return pooling.load(config)
-    if task == SPEECH_TO_TEXT:
-        from ..speech import task as speech
-
-        return speech.load(config)
-    if task == TEXT_TO_SPEECH:
-        from ..voice import task as voice
-
-        return voice.load(config)
-    if task == IMAGE_GENERATION:
-        from ..image_generation import task as image_generation
-
-        return image_generation.load(config)
-    return GenerationTask(load_text_model(config, wake), config, wake)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ import contextlib
 import os
 import select
 import socket
+from collections.abc import Iterable
+from typing import Any
 
 from ..protocol import Decoder, Record, attachments, encode
 
@@ -43,6 +45,10 @@ class Transport:
                     return None
                 records += self._decoder.feed(data)
         return records
+
+    def know(self, records: Iterable[type[Any]]) -> None:
+        """Understands the records of a task, too."""
+        self._decoder.know(records)
 
     def wake(self) -> None:
         """Ends a waiting `receive`, the current one or the next. Thread-safe."""

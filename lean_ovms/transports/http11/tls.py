@@ -27,7 +27,7 @@ class Certificate:
     def __init__(self, config: Config) -> None:
         """Raises StartError naming the option at fault."""
         self._config = config
-        self._files = [Path(name) for option in OPTIONS if (name := getattr(config, option))]
+        self._files = [Path(name) for option in OPTIONS if (name := config.value(option))]
         self._seen = self._file_stamps()
         self.context = _context(config)
 
@@ -72,7 +72,7 @@ def _context(config: Config) -> ssl.SSLContext:
 def _load(context: ssl.SSLContext, config: Config) -> None:
     for option in OPTIONS:  # OpenSSL does not report which
         try:
-            if name := getattr(config, option):
+            if name := config.value(option):
                 read_bytes(name)
         except OSError as error:
             raise WrongOptions(f"--{option} {name}: {error.strerror}") from None

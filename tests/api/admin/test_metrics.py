@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lean_ovms.api.app import App
+from lean_ovms.composition import compose
 from lean_ovms.engine.protocol import Prefilled
 from lean_ovms.errors import EngineFailure, StartError, TooManyRequests
 from lean_ovms.models.text_model import TextModel
@@ -152,7 +153,7 @@ async def test_prometheus_own_parser_reads_every_family(make_app: MakeApp) -> No
     response = await get(app, "/metrics")
     assert isinstance(response.body, bytes)
     parsed = {family.name for family in text_string_to_metric_families(response.body.decode())}
-    missing = {f.name.removesuffix("_total") for f in FAMILIES} - parsed
+    missing = {f.name.removesuffix("_total") for f in (*FAMILIES, *compose().metrics)} - parsed
     assert missing == {"lean_ovms_engine_resident_memory_bytes"} - parsed  # the fake engine has no process
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -95,7 +94,7 @@ async def test_what_files_tell_of_a_model_that_is_not_loaded() -> None:
     weights = await model.weights()
     assert (weights.precision, weights.bytes > 1_000_000, weights.parameters > 1_000_000) == ("u8", True, True)
     assert re.fullmatch("[0-9a-f]{64}", weights.digest)
-    model.config = replace(config, tool_parser="none")
+    model.config = config.replace(tool_parser="none")
     assert await capabilities(model) == ["completion", "thinking"]
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.config import SERVED_TASKS, Config
+from lean_ovms.composition import compose
+from lean_ovms.config import Config
 from lean_ovms.models import factory
 from lean_ovms.repository.model_dir import LANGUAGE_MODEL, ModelDir
 from lean_ovms.server.run import close
@@ -22,7 +23,7 @@ MODALITIES = {
 """Input and output by task; the other tasks read text, and their output has their name."""
 
 
-@pytest.mark.parametrize("task", ["", *SERVED_TASKS])
+@pytest.mark.parametrize("task", ["", *compose().task_names])
 async def test_an_entry_has_task_and_modalities_before_its_model_is_loaded(task: str) -> None:
     config = Config(fake_engine=True, model_name="m", task=task, access_log=False)
     model = factory.make(config)

@@ -26,8 +26,8 @@ from lean_ovms.transports.websocket.local import Closed, LocalWebSocket, connect
 from lean_ovms.types import Request
 from lean_ovms.websocket_types import Close
 
-for route in routes.ROUTES:
-    if route.module == "realtime.endpoint":  # else the first request imports it in a thread, unknown to a JumpLoop
+for route in routes.table():
+    if route.module == "lean_ovms.api.realtime.endpoint":
         router.imported(route)
 
 APPEND, COMMIT, CLEAR = (f"input_audio_buffer.{verb}" for verb in ("append", "commit", "clear"))

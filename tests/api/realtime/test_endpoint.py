@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -128,7 +127,7 @@ async def test_the_key_is_needed_and_a_browser_sends_it_as_a_subprotocol() -> No
     assert response.subprotocol == "realtime"
     assert (await answer(app, sec_websocket_protocol="realtime, openai-insecure-api-key.wrong")).status == 401
     http = Request("GET", "/v1/models/w", "", {"sec-websocket-protocol": offered})
-    protected = App(replace(app.config, protect_models=True), [])
+    protected = App(app.config.replace(protect_models=True), [])
     assert (await protected.handle(http)).status == 401
 
 

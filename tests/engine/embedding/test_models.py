@@ -338,10 +338,11 @@ def test_what_cannot_be_served_is_said_in_one_line(
 
 
 def test_what_is_known_of_demo_embed_is_what_its_engine_reports() -> None:
-    from lean_ovms.models.factory import known_info
+    from lean_ovms.models.pooling_model import PoolingModel
 
-    pooler = OpenVinoPooler(Config(model_path=str(DEMO_EMBED), task="embeddings", plugin_config=EXACT))
-    assert replace(pooler.info, versions={}) == known_info()
+    config = Config(model_path=str(DEMO_EMBED), task="embeddings", plugin_config=EXACT)
+    pooler = OpenVinoPooler(config)
+    assert replace(pooler.info, versions={}) == PoolingModel(config).known_info
     rig = Rig(pooler=pooler)
     france, seat, soup = (
         rows[0] for rows in rig.ask("capital of France", "seat of the French government", "a recipe for soup")

@@ -8,7 +8,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.engine.loading import model_info, pipeline_choice, vocabulary
-from lean_ovms.engine.worker.__main__ import load_text_model
+from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import BadRequest, StartError
 from lean_ovms.repository import gguf, model_config, model_dir, task
 from lean_ovms.types import SamplingParams

@@ -8,7 +8,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.genai.scheduler_config import draft_scheduler, scheduler
 from lean_ovms.engine.loading import settings
-from lean_ovms.engine.worker.__main__ import load_text_model
+from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
 
 GB = 1 << 30

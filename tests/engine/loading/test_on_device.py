@@ -4,7 +4,7 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.engine.loading import devices
-from lean_ovms.engine.worker.__main__ import load_text_model
+from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
 
 

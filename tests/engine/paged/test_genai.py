@@ -100,7 +100,7 @@ def test_greedy_tokens_are_the_same_as_the_device_computes_by_default():
     """
     config = Config()
     made = replace(settings.resolve(config, 1 << 30), blocks=600)
-    pipes = [ContinuousPipeline(config, made), PagedPipeline(replace(config, pipeline_type="PAGED"), made)]
+    pipes = [ContinuousPipeline(config, made), PagedPipeline(config.replace(pipeline_type="PAGED"), made)]
     for prompt in prompts(pipes[0], 40):
         both = [answers(pipe, [prompt], 16) for pipe in pipes]
         assert both[0] == both[1]

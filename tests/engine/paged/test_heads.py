@@ -16,7 +16,7 @@ from lean_ovms.engine.paged import heads
 from lean_ovms.engine.paged.drafting.drafter import Drafter
 from lean_ovms.engine.paged.drafting.head import Head
 from lean_ovms.engine.paged.network import NotPageable
-from lean_ovms.engine.worker.__main__ import load_text_model
+from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
 from tests.engine.paged.vision.models import F32, SAFELY, ZOO, load
 from tests.engine.rig import Rig

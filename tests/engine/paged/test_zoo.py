@@ -17,7 +17,7 @@ from lean_ovms.engine.loading.pipeline_choice import PROVEN
 from lean_ovms.engine.paged import positions
 from lean_ovms.engine.paged.model import PagedModel
 from lean_ovms.engine.paged.network import TREE_MASK, Miscounting, NotPageable
-from lean_ovms.engine.worker.__main__ import load_text_model
+from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
 from tests.engine.real import EXACT, load
 from tests.engine.rig import Rig

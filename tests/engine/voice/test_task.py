@@ -113,5 +113,5 @@ def test_the_front_end_learns_what_the_model_can_do() -> None:
 
 
 def test_the_fake_engine_is_loaded_by_its_option() -> None:
-    made = voice.load(Config(fake_engine=True, task="text2speech", max_queued_requests=3))
+    made = voice.load(Config(fake_engine=True, task="text2speech", max_queued_requests=3), lambda: None)
     assert (made.max_queued, type(made.synthesizer)) == (3, FakeSynthesizer)

@@ -34,7 +34,7 @@ from lean_ovms.engine.protocol import (
     encode,
 )
 from lean_ovms.engine.worker import __main__ as worker
-from lean_ovms.engine.worker.__main__ import load_text_model
+from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
 from lean_ovms.types import SamplingParams
 
@@ -263,7 +263,7 @@ from dataclasses import asdict
 from lean_ovms.config import Config
 from lean_ovms.engine.protocol import Load, Submit, encode
 from lean_ovms.engine.worker import __main__ as worker
-from lean_ovms.engine.worker.__main__ import load_text_model
+from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
 from lean_ovms.types import SamplingParams
 ours, theirs = socket.socketpair()

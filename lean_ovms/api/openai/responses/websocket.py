@@ -19,6 +19,7 @@ import orjson
 
 from ....config import Config
 from ....errors import BadRequest, PayloadTooLarge, RequestError
+from ....manifest import BASES
 from ....push_types import StreamIterator
 from ....types import Json, Request, Response, Usage
 from ....util import chunked_json
@@ -28,7 +29,6 @@ from ...fields import Field, FieldSet, read
 from ...keys import keys_in_subprotocols
 from ...response import whole_body
 from ...route_doc import RouteDoc
-from ...routes import BASES
 from ...services import Services
 from ...websockets import OpenWebSockets, no_upgrade, read_event
 from .items import is_usable, read_input, without_logprobs

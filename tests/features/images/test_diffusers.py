@@ -15,10 +15,10 @@ import openvino_genai as genai
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.image_generation.pipeline import GenAiImagePipeline
-from lean_ovms.image_types import ImageParams
+from lean_ovms.features.images.child.pipeline import GenAiImagePipeline
+from lean_ovms.features.images.params import ImageParams
 from lean_ovms.types import Image
-from tests.image_fakes import unpacked_image_model
+from tests.features.images.fakes import unpacked_image_model
 
 diffusers = pytest.importorskip("diffusers")
 torch = pytest.importorskip("torch")

@@ -9,12 +9,12 @@ from dataclasses import asdict
 from functools import partial
 from itertools import count
 
-from ..engine.protocol import GenerateImage
-from ..image_types import ImageFile, ImageInfo, ImageParams
-from ..observability.records import current_client
-from ..push_types import Sink
-from ..types import Image
-from .model import Model, UsageRecorder, too_slow
+from ...models.model import Model, UsageRecorder, too_slow
+from ...observability.records import current_client
+from ...push_types import Sink
+from ...types import Image, Json
+from .params import ImageFile, ImageInfo, ImageParams
+from .records import GenerateImage, PartialImage
 
 
 class ImageModel(Model):
@@ -28,9 +28,11 @@ class ImageModel(Model):
     @property
     def images(self) -> ImageInfo:
         """What the model makes without further wishes. Raises RequestError if it is not loaded."""
-        info = self.serving().info.images
-        assert info is not None
-        return info
+        return ImageInfo(**self.serving().info.of_task)
+
+    @property
+    def reported(self) -> Json:
+        return {"images": self.info.of_task}
 
     @property
     def summary(self) -> str:
@@ -63,11 +65,13 @@ class ImageModel(Model):
                     raise too_slow() from None
                 now = time.monotonic()
                 usage.first = usage.first or now
-                model.metrics.image_made(model.name, now - begun - made.computed_s, made.computed_s)
+                labels = (model.name,)
+                model.metrics.observe("lean_ovms_image_queue_seconds", labels, now - begun - made.computed_s)
+                model.metrics.observe("lean_ovms_image_seconds", labels, made.computed_s)
                 await sink.send(ImageFile(made.data, params))
 
 
-def _unfinished(params: ImageParams, sink: Sink[ImageFile]) -> Callable[[bytes], object]:
+def _unfinished(params: ImageParams, sink: Sink[ImageFile]) -> Callable[[PartialImage], object]:
     """Returns a function that pushes the next unfinished file of an image."""
     numbers = count()
-    return lambda data: sink.push(ImageFile(data, params, next(numbers)))
+    return lambda partial: sink.push(ImageFile(partial.data, params, next(numbers)))

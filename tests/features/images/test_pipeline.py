@@ -13,11 +13,11 @@ import openvino_genai as genai
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.image_generation.pipeline import GenAiImagePipeline
 from lean_ovms.errors import BadRequest, StartError
-from lean_ovms.image_types import ImageInfo, ImageParams
+from lean_ovms.features.images.child.pipeline import GenAiImagePipeline
+from lean_ovms.features.images.params import ImageInfo, ImageParams
 from lean_ovms.types import Image
-from tests.image_fakes import image_adapter, unpacked_image_model
+from tests.features.images.fakes import image_adapter, unpacked_image_model
 
 EXACT = '{"INFERENCE_PRECISION_HINT": "f32"}'
 PROMPT, WIDTH, HEIGHT, STEPS, SEED = "a red cat", 48, 32, 4, 7
@@ -124,7 +124,7 @@ def test_a_model_without_an_encoder_of_images_makes_images_of_texts(tmp_path: Pa
     folder = unpacked_image_model(tmp_path)
     shutil.rmtree(folder / "vae_encoder")
     pipeline = GenAiImagePipeline(Config(model_path=str(folder), task="image_generation", plugin_config=EXACT))
-    assert pipeline.info.images == ImageInfo(width=16, height=16, steps=50)
+    assert ImageInfo(**pipeline.info.of_task) == ImageInfo(width=16, height=16, steps=50)
     made(pipeline)
 
 
@@ -182,7 +182,7 @@ def test_prompt_seed_and_steps_change_the_image(pipeline: GenAiImagePipeline) ->
 
 @pytest.mark.parametrize(("folder", "size", "steps"), [(STABLE, 16, 50), (FLUX, 256, 28)], indirect=["folder"])
 def test_size_and_steps_of_a_model(pipeline: GenAiImagePipeline, size: int, steps: int) -> None:
-    assert pipeline.info.images == ImageInfo(width=size, height=size, steps=steps, edits=True, masks=True)
+    assert ImageInfo(**pipeline.info.of_task) == ImageInfo(width=size, height=size, steps=steps, edits=True, masks=True)
 
 
 @pytest.mark.parametrize("steps", [0, 1, STEPS])
@@ -273,7 +273,7 @@ def test_a_family_whose_pipelines_share_no_networks_makes_images_of_texts(
     monkeypatch.setattr(genai, "Text2ImagePipeline", load)
     monkeypatch.setattr(genai, "InpaintingPipeline", unsupported)
     texts = GenAiImagePipeline(Config(model_path=str(folder), task="image_generation", plugin_config=EXACT))
-    assert texts.info.images == ImageInfo(width=16, height=16, steps=50)
+    assert ImageInfo(**texts.info.of_task) == ImageInfo(width=16, height=16, steps=50)
     assert made(texts) == made(pipeline)
 
 
@@ -286,7 +286,7 @@ def test_a_model_for_inpainting_takes_an_image_and_its_mask(
 
     monkeypatch.setattr(genai, "Image2ImagePipeline", load)
     masked = GenAiImagePipeline(Config(model_path=str(folder), task="image_generation", plugin_config=EXACT))
-    assert masked.info.images == ImageInfo(width=16, height=16, steps=50, texts=False, masks=True)
+    assert ImageInfo(**masked.info.of_task) == ImageInfo(width=16, height=16, steps=50, texts=False, masks=True)
     assert made(masked, images=[source(), mask()]) == made(pipeline, images=[source(), mask()])
 
 

@@ -1,4 +1,4 @@
-"""The dataclasses of image models, as types.py has those of generation. This module imports nothing of the package."""
+"""What an image model can do, how an image is made, and the image. Both processes use these classes."""
 
 from __future__ import annotations
 

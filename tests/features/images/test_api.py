@@ -6,7 +6,7 @@ import asyncio
 import base64
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ from PIL import Image
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.engine.image_generation.fake_pipeline import RAISE
 from lean_ovms.errors import StartError
-from lean_ovms.image_types import ImageInfo
+from lean_ovms.features.images.child.fake import RAISE
+from lean_ovms.features.images.params import ImageInfo
 from lean_ovms.media.images import pillow
 from lean_ovms.media.images.decoder_pool import DecodeJob, DecoderPool
 from lean_ovms.models.text_model import TextModel
@@ -27,8 +27,8 @@ from lean_ovms.types import Response
 from tests.api.conftest import apps_of, events, get, post, refused, whole
 from tests.api.test_keys import ALICE, written
 from tests.fakes import FakeEngine, say
+from tests.features.images.fakes import FakeImageEngine, fake_image_model
 from tests.forms import Part, form_request
-from tests.image_fakes import FakeImageEngine, fake_image_model
 from tests.waiting import until
 
 PATH, EDITS, VARIATIONS = "/v1/images/generations", "/v1/images/edits", "/v1/images/variations"
@@ -462,13 +462,12 @@ async def test_an_edit_counts_as_a_request_of_its_key_until_the_answer(make_imag
 @in_process
 async def test_a_model_that_edits_nothing_or_without_masks_or_only_with_them(make_images: MakeImages) -> None:
     app, engine = await make_images()
-    assert engine.info.images is not None
-    engine.info = replace(engine.info, images=replace(engine.info.images, masks=False))
+    engine.info = replace(engine.info, of_task={**engine.info.of_task, "masks": False})
     assert await edited(app, *EDIT, ("mask", png()), status=400) == ("the model e takes no mask", "mask")
     await edited(app, *EDIT)
-    engine.info = replace(engine.info, images=ImageInfo(width=64, height=64, steps=4))
+    engine.info = replace(engine.info, of_task=asdict(ImageInfo(width=64, height=64, steps=4)))
     assert await edited(app, *EDIT, status=400) == ("the model e makes images of texts only", "image")
-    engine.info = replace(engine.info, images=ImageInfo(width=64, height=64, steps=4, texts=False, masks=True))
+    engine.info = replace(engine.info, of_task=asdict(ImageInfo(width=64, height=64, steps=4, texts=False, masks=True)))
     assert await edited(app, *EDIT, status=400) == ("the model e edits images with a mask only", "mask")
     await edited(app, *EDIT, ("mask", png()))
     message, param = await refused(app, PATH, prompt="a cat")

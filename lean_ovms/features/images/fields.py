@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ...config import image_size
+from ...api.fields import UINT32_MAX, Field, FieldSet, Values, read
+from ...api.forms import read_file
+from ...api.generation import unsupported
+from ...api.response import warning_headers
+from ...api.services import Services
 from ...errors import BadRequest
-from ...image_types import ImageParams
 from ...media.images.loader import ImageRequest
-from ...models.image_model import ImageModel
 from ...observability.logging import safe
 from ...observability.records import current_record
 from ...types import Image, Json
-from ..fields import UINT32_MAX, Field, FieldSet, Values, read
-from ..forms import read_file
-from ..generation import unsupported
-from ..response import warning_headers
-from ..services import Services
+from .model import ImageModel
+from .options import ImageOptions, image_size
+from .params import ImageParams
 
 MOST_CHARACTERS = 32_000
 """The most characters of a prompt, as at OpenAI. Image models read some hundred tokens and cut the rest."""
@@ -161,10 +161,11 @@ def parse(fields: FieldSet, body: Json, services: Services) -> ImageGenerationRe
         raise BadRequest("prompt is empty", param="prompt")
     model = services.named_model(values, ImageModel)
     files = _files(values, model)
+    options = model.config.of(ImageOptions)
     count = _one_of(values, "n", "num_images_per_prompt") or 1
-    _check_limit("n", count, model.config.max_num_images_per_prompt)
-    steps = values["num_inference_steps"] or model.config.default_num_inference_steps or model.images.steps
-    _check_limit("num_inference_steps", steps, model.config.max_num_inference_steps)
+    _check_limit("n", count, options.max_num_images_per_prompt)
+    steps = values["num_inference_steps"] or options.default_num_inference_steps or model.images.steps
+    _check_limit("num_inference_steps", steps, options.max_num_inference_steps)
     width, height = _size(values, model, own=bool(files))
     stream, partial_images = values.get("stream", False), values.get("partial_images", 0)
     if partial_images and not stream:
@@ -236,10 +237,10 @@ def _check_limit(name: str, value: int, most: int) -> None:
 
 def _size(values: Values, model: ImageModel, *, own: bool) -> tuple[int, int]:
     """The width and the height; 0 if they are an image's own. Raises BadRequest."""
-    config, given = model.config, values["size"]
+    options, given = model.config.of(ImageOptions), values["size"]
     if given is not None and (values["width"] or values["height"]):
         raise BadRequest("size and width or height exclude each other", param="size")
-    default = config.default_resolution or config.resolution.partition(" ")[0]
+    default = options.default_resolution or options.resolution.partition(" ")[0]
     if own and not (given or values["width"] or values["height"] or default):
         return 0, 0
     width, height = given or (image_size(default) if default else (model.images.width, model.images.height))
@@ -250,9 +251,9 @@ def _size(values: Values, model: ImageModel, *, own: bool) -> tuple[int, int]:
 
 def _check_size(width: int, height: int, model: ImageModel) -> None:
     """Raises BadRequest."""
-    config = model.config
-    if config.resolution and (width, height) not in [image_size(text) for text in config.resolution.split()]:
-        raise BadRequest(f"size {width}x{height} is none of {config.resolution}, {LIMIT}", param="size")
-    most_width, most_height = image_size(config.max_resolution)
+    options = model.config.of(ImageOptions)
+    if options.resolution and (width, height) not in [image_size(text) for text in options.resolution.split()]:
+        raise BadRequest(f"size {width}x{height} is none of {options.resolution}, {LIMIT}", param="size")
+    most_width, most_height = image_size(options.max_resolution)
     if width > most_width or height > most_height:
-        raise BadRequest(f"size {width}x{height} is larger than {config.max_resolution}, {LIMIT}", param="size")
+        raise BadRequest(f"size {width}x{height} is larger than {options.max_resolution}, {LIMIT}", param="size")

@@ -11,19 +11,21 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
-from ...image_types import ImageFile, ImageParams
+from ...api import sse
+from ...api.fields import FieldSet
+from ...api.forms import body_of, read_form
+from ...api.response import now, written
+from ...api.route_doc import RouteDoc
+from ...api.services import INLINE_BYTES, Services
 from ...observability.records import current_record
 from ...push_types import Sink, StreamIterator
 from ...types import Image, Json, Request, Response
-from .. import sse
-from ..fields import FieldSet
-from ..forms import body_of, read_form
-from ..response import now, written
-from ..route_doc import RouteDoc
-from ..services import INLINE_BYTES, Services
-from .image_request import EDITS, GENERATIONS, VARIATIONS, ImageGenerationRequest, parse
+from .fields import EDITS, GENERATIONS, VARIATIONS, ImageGenerationRequest, parse
+from .params import ImageFile, ImageParams
 
 FIELDS = GENERATIONS
+MORE_FIELDS = {"…/images/edits": EDITS, "…/images/variations": VARIATIONS}
+"""The fields of further endpoints, for the documentation."""
 
 
 @RouteDoc("Images of a text", body=GENERATIONS, stream=True)

@@ -12,11 +12,12 @@ import numpy as np
 
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
-from lean_ovms.engine.image_generation.fake_pipeline import FakeImagePipeline
-from lean_ovms.engine.image_generation.task import ImageTask
 from lean_ovms.errors import EngineFailure
-from lean_ovms.image_types import ImageParams
-from lean_ovms.models.image_model import ImageModel
+from lean_ovms.features.images.child.fake import FakeImagePipeline
+from lean_ovms.features.images.child.task import ImageTask
+from lean_ovms.features.images.model import ImageModel
+from lean_ovms.features.images.params import ImageParams
+from lean_ovms.features.images.records import GeneratedImage, GenerateImage, PartialImage
 from tests.engine_client_fakes import FakeTaskClient
 from tools.make_lora import write
 
@@ -25,7 +26,7 @@ SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") e
 
 def unpacked_image_model(folder: Path, name: str = "stable_diffusion_tiny") -> Path:
     """The directory of a tiny random model, in this folder."""
-    with tarfile.open(Path(__file__).parent / "data" / f"{name}.tar.xz") as packed:
+    with tarfile.open(Path(__file__).with_name(f"{name}.tar.xz")) as packed:
         packed.extractall(folder, **SAFELY)
     return folder / name
 
@@ -59,10 +60,10 @@ class FakeImageEngine(FakeTaskClient):
         self.failing_seed = -1
 
     async def call(
-        self, make: Callable[[int], protocol.Record], on_partial: Callable[[bytes], object]
-    ) -> protocol.GeneratedImage:
+        self, make: Callable[[int], protocol.Record], on_partial: Callable[[PartialImage], object]
+    ) -> GeneratedImage:
         command = make(1)
-        assert isinstance(command, protocol.GenerateImage)
+        assert isinstance(command, GenerateImage)
         self.asked.append((command.prompt, ImageParams(**command.params), command.begun))
         self.sources.append(command.images)
         try:
@@ -75,9 +76,9 @@ class FakeImageEngine(FakeTaskClient):
             raise EngineFailure("the engine failed")
         *partial, record = self.run(command)
         for one in partial:
-            assert isinstance(one, protocol.PartialImage)
-            on_partial(one.data)
-        assert isinstance(record, protocol.GeneratedImage)
+            assert isinstance(one, PartialImage)
+            on_partial(one)
+        assert isinstance(record, GeneratedImage)
         return record
 
 

@@ -13,29 +13,30 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Generator, Sequence
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from ..loading import devices
+from ....engine.loading import devices
 
 # isort: split
 import numpy as np
 import openvino as ov
 import openvino_genai as genai
 
-from ...config import EngineConfig
-from ...config.options import read_object
-from ...engine_types import ModelInfo
-from ...errors import BadRequest
-from ...image_types import ImageInfo, ImageParams
-from ...types import Image
-from ..errors import last_line
-from ..loading.load_errors import as_start_error
-from ..loading.lora import adapters
-from ..loading.settings import base_properties
+from ....config import EngineConfig
+from ....config.options import read_object
+from ....engine.errors import last_line
+from ....engine.loading.load_errors import as_start_error
+from ....engine.loading.lora import adapters
+from ....engine.loading.settings import base_properties
+from ....engine_types import ModelInfo
+from ....errors import BadRequest
+from ....types import Image
+from ..params import ImageInfo, ImageParams
 
 log = logging.getLogger(__name__)
 CHECKS = "/image_generation/"
@@ -67,13 +68,15 @@ class GenAiImagePipeline:
             vocab_size=0,
             context_length=0,
             versions={"openvino": str(ov.get_version()), "openvino_genai": version("openvino_genai")},
-            images=ImageInfo(
-                width=defaults.width,
-                height=defaults.height,
-                steps=defaults.num_inference_steps,
-                texts=0 in self._pipelines,
-                edits=1 in self._pipelines,
-                masks=2 in self._pipelines,
+            of_task=asdict(
+                ImageInfo(
+                    width=defaults.width,
+                    height=defaults.height,
+                    steps=defaults.num_inference_steps,
+                    texts=0 in self._pipelines,
+                    edits=1 in self._pipelines,
+                    masks=2 in self._pipelines,
+                )
             ),
         )
 

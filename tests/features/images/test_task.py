@@ -11,16 +11,10 @@ import pytest
 from PIL import Image
 
 from lean_ovms.config import Config
-from lean_ovms.engine.image_generation import task as image_generation
-from lean_ovms.engine.image_generation.fake_pipeline import RAISE, FakeImagePipeline
-from lean_ovms.engine.image_generation.task import ImageTask
 from lean_ovms.engine.protocol import (
     Cancel,
     Decoder,
     Encode,
-    GeneratedImage,
-    GenerateImage,
-    PartialImage,
     Ping,
     Pong,
     Record,
@@ -30,7 +24,11 @@ from lean_ovms.engine.protocol import (
 )
 from lean_ovms.engine_types import EngineStats, ModelInfo
 from lean_ovms.errors import StartError
-from lean_ovms.image_types import ImageInfo, ImageParams
+from lean_ovms.features.images.child import task as image_generation
+from lean_ovms.features.images.child.fake import RAISE, FakeImagePipeline
+from lean_ovms.features.images.child.task import ImageTask
+from lean_ovms.features.images.params import ImageInfo, ImageParams
+from lean_ovms.features.images.records import GeneratedImage, GenerateImage, PartialImage
 from lean_ovms.types import Image as Source
 from tests.engine.rig import WorkerRig
 
@@ -101,6 +99,7 @@ def test_the_image_to_edit_and_its_mask_reach_the_pipeline_over_the_wire(rig: Ri
     command = image(1)
     command.images, command.pixels = [[2, 3], [1, 2]], [b"a" * 18, b"b" * 6]
     decoder = Decoder()
+    decoder.know([GenerateImage])
     [received] = [found for part in (*attachments([command]), encode([command])) for found in decoder.feed(part)]
     assert received == command
     rig.put(received, image(2))
@@ -200,13 +199,13 @@ def test_the_end_of_the_connection_ends_the_image(rig: Rig) -> None:
 
 def test_the_front_end_learns_the_models_defaults() -> None:
     info = ModelInfo.from_json(Rig().task.ready().info)
-    assert info.images == ImageInfo(width=64, height=64, steps=4, edits=True, masks=True)
+    assert ImageInfo(**info.of_task) == ImageInfo(width=64, height=64, steps=4, edits=True, masks=True)
 
 
 def test_the_fake_engine_is_loaded_by_its_option_and_needs_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config(fake_engine=True, task="image_generation", max_queued_requests=3)
-    made = image_generation.load(config)
+    made = image_generation.load(config, lambda: None)
     assert (made.max_queued, type(made.pipeline)) == (3, FakeImagePipeline)
     monkeypatch.setattr(image_generation.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(StartError, match="needs Pillow"):
-        image_generation.load(config)
+        image_generation.load(config, lambda: None)

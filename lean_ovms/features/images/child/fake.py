@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Generator, Sequence
+from dataclasses import asdict
 
-from ...engine_types import ModelInfo
-from ...errors import BadRequest
-from ...image_types import ImageInfo, ImageParams
-from ...types import Image
+from ....engine_types import ModelInfo
+from ....errors import BadRequest
+from ....types import Image
+from ..params import ImageInfo, ImageParams
 
 RAISE = "<|raise|>"
 """A prompt with this fails after a step."""
@@ -20,7 +21,7 @@ class FakeImagePipeline:
 
     def __init__(self) -> None:
         images = ImageInfo(width=64, height=64, steps=4, edits=True, masks=True)
-        self.info = ModelInfo(vocab_size=0, context_length=0, versions={"engine": "fake"}, images=images)
+        self.info = ModelInfo(vocab_size=0, context_length=0, versions={"engine": "fake"}, of_task=asdict(images))
 
     def generate(
         self, prompt: str, params: ImageParams, images: Sequence[Image] = ()

@@ -10,17 +10,18 @@ import importlib.util
 import io
 import logging
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Protocol
 
-from ...config import EngineConfig
-from ...engine_types import ModelInfo
-from ...errors import BadRequest, RequestError, StartError, TooManyRequests, install_command
-from ...image_types import ImageParams
-from ...types import Image
-from ...util.plurals import requests_waiting
-from ..protocol import Cancel, GeneratedImage, GenerateImage, PartialImage, Record
-from ..task import Task
+from ....config import EngineConfig
+from ....engine.protocol import Cancel, Record
+from ....engine.task import Task
+from ....engine_types import ModelInfo
+from ....errors import BadRequest, RequestError, StartError, TooManyRequests, install_command
+from ....types import Image
+from ....util.plurals import requests_waiting
+from ..params import ImageParams
+from ..records import GeneratedImage, GenerateImage, PartialImage
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +42,13 @@ class ImagePipeline(Protocol):
         """
 
 
-def load(config: EngineConfig) -> ImageTask:
+def load(config: EngineConfig, _: Callable[[], None]) -> ImageTask:
     """Returns the task on the model of the options. Raises StartError."""
     if importlib.util.find_spec("PIL") is None:
         raise StartError(f"image generation needs Pillow: {install_command('vision')}")
     pipeline: ImagePipeline
     if config.fake_engine:
-        from .fake_pipeline import FakeImagePipeline
+        from .fake import FakeImagePipeline
 
         pipeline = FakeImagePipeline()
     else:
@@ -62,7 +63,6 @@ class ImageTask(Task):
 
     def __init__(self, pipeline: ImagePipeline, max_queued: int, max_queued_per_client: int) -> None:
         super().__init__(pipeline.info)
-        assert pipeline.info.images is not None
         self.pipeline = pipeline
         self.max_queued = max_queued
         self.max_queued_per_client = max_queued_per_client

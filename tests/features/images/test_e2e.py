@@ -17,9 +17,9 @@ import pytest
 import pytest_asyncio
 from PIL import Image
 
-from lean_ovms.models.image_model import ImageModel
+from lean_ovms.features.images.model import ImageModel
 from tests.e2e.conftest import LocalServer, local_server, until
-from tests.image_fakes import image_adapter, unpacked_image_model
+from tests.features.images.fakes import image_adapter, unpacked_image_model
 
 NAME = "stable_diffusion_tiny"
 GRAPH = """

@@ -1,0 +1,34 @@
+"""`lean-ovms features`: each feature with its state, what it does, and why it is left out, if it is."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+
+from ..composition import compose, manifests
+from ..errors import StartError
+from ..manifest import Feature
+from ..server import exit_status
+from .arguments import own, without_of
+from .command_table import parser, table
+
+NOTES = "With --without NAME,... the states are those of a server with this option."
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Prints one feature a line. Raises StartError for a name that is no feature's."""
+    _, words, _ = own(parser("features", NOTES), argv)
+    if words:
+        raise StartError(f"unrecognized arguments: {' '.join(words)} (lean_ovms features --help)")
+    left_out = compose(without_of(argv, environ)).left_out
+    rows = [_row(one, left_out.get(one.name, "")) for one in manifests()]
+    print(table([("feature", "state", "what it does"), *rows]))
+    return exit_status.OK
+
+
+def _row(one: Feature, reason: str) -> tuple[str, str, str]:
+    """Returns the name, the state and the sentence of a feature. reason: why it is left out, or empty."""
+    state = "off" if reason else "essential" if one.essential else "on"
+    missing = any(importlib.util.find_spec(name) is None for name in one.packages)
+    notes = "; ".join(filter(None, (reason, f"needs the extra {one.extra}" if missing else "")))
+    return one.name, state, f"{one.summary} ({notes})" if notes else one.summary

@@ -1,0 +1,140 @@
+"""The features of a server, composed from their manifests into flat tables once, before options are read.
+
+A server without some of its features (--without) has another composition. Nothing here runs for a request.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, fields, replace
+from functools import cache, cached_property
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from . import features
+from .errors import StartError
+from .manifest import Feature, GraphRow, Metric, Route, TaskRow
+
+if TYPE_CHECKING:
+    from .repository.model_files import ModelFiles
+
+CHATS = ("InternVLChatModel",)
+"""Architectures that generate text, and whose names are not like those of others that do."""
+
+
+def _generates_text(files: ModelFiles) -> bool:
+    return files.is_of("ForCausalLM", "ForConditionalGeneration", "LMHeadModel") or any(
+        name in CHATS for name in files.architectures
+    )
+
+
+TEXT_GENERATION = TaskRow(
+    name="text_generation",
+    recognizes=_generates_text,
+    model="models.text_model:TextModel",
+    loader="engine.worker.text_model:load",
+    graph=GraphRow(
+        calculators=("HttpLLMCalculator", "LLMCalculator"),
+        message="LLMCalculatorOptions",
+        messages={},
+        node="LLM",
+        packets=("LLM_NODE_RESOURCES:llm", "LLM_NODE_EXECUTION_CONTEXTS:llm_ctx"),
+        loops=True,
+    ),
+    package="lean_ovms",
+)
+"""The task of the core itself."""
+
+
+@cache
+def manifests() -> tuple[Feature, ...]:
+    """Returns the manifest of every feature of the package, in the order of the list."""
+    return tuple(importlib.import_module(f"{features.__name__}.{name}.feature").FEATURE for name in features.NAMES)
+
+
+@cache
+def compose(without: str = "") -> Composition:
+    """Returns the composition of all features but some, and those that need one of these.
+
+    without: the names of features to leave out, separated by commas or blanks.
+    Raises StartError for a name that is no feature's, or of one that cannot be left out.
+    """
+    names = set(without.replace(",", " ").split())
+    found = manifests()
+    if unknown := sorted(names - {one.name for one in found}):
+        known = ", ".join(one.name for one in found if not one.essential)
+        raise StartError(f"--without {unknown[0]}: there is no such feature; there are {known}")
+    if essential := [one.name for one in found if one.essential and one.name in names]:
+        raise StartError(f"--without {essential[0]}: every server has this feature")
+    reasons = dict.fromkeys(names, "left out by --without")
+    while more := [one for one in found if one.name not in reasons and not reasons.keys().isdisjoint(one.needs)]:
+        for one in more:
+            needed = next(name for name in one.needs if name in reasons)
+            reasons[one.name] = f"it needs {needed}, which is left out"
+    return Composition(tuple(one for one in found if one.name not in reasons), reasons)
+
+
+def named(package: str, text: str) -> Any:
+    """Returns what "module:name" means in a package, with the module imported."""
+    module, _, name = text.partition(":")
+    return getattr(importlib.import_module(f"{package}.{module}"), name)
+
+
+@dataclass(frozen=True, eq=False)
+class Composition:
+    """Some features, and the tables made of their rows."""
+
+    features: tuple[Feature, ...]
+    """The features that the server has."""
+    left_out: dict[str, str]
+    """Why each of the others was left out."""
+
+    @cached_property
+    def options(self) -> tuple[type[Any], ...]:
+        """The classes of options of the features."""
+        return tuple(one.options for one in self.features if one.options is not None)
+
+    @cached_property
+    def option_owners(self) -> dict[str, type[Any]]:
+        """The class of each feature's option, by the option's name. Raises StartError for a name with two owners."""
+        owners: dict[str, type[Any]] = {}
+        for kind in self.options:
+            for row in fields(kind):
+                if row.name in owners:
+                    other = owners[row.name].__name__
+                    raise StartError(f"the option {row.name} is declared twice, by {other} and {kind.__name__}")
+                owners[row.name] = kind
+        return owners
+
+    @cached_property
+    def routes(self) -> tuple[Route, ...]:
+        """The endpoints of the features."""
+        return tuple(replace(row, package=one.package) for one in self.features for row in one.routes)
+
+    @cached_property
+    def tasks(self) -> tuple[TaskRow, ...]:
+        """The tasks of the features, and text generation, in the order in which their recognizers are asked."""
+        rows = [replace(row, package=row.package or one.package) for one in self.features for row in one.tasks]
+        return (*rows, TEXT_GENERATION)
+
+    @cached_property
+    def task_names(self) -> tuple[str, ...]:
+        """The names of the tasks, text generation first."""
+        return tuple(row.name for row in (self.tasks[-1], *self.tasks[:-1]))
+
+    @cached_property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The metrics of the features."""
+        return tuple(row for one in self.features for row in one.metrics)
+
+    def task(self, name: str) -> TaskRow:
+        """Returns the task of this name, or text generation for an empty name. Raises KeyError."""
+        return {row.name: row for row in self.tasks}[name or TEXT_GENERATION.name]
+
+
+def records_of(row: TaskRow) -> list[type[Any]]:
+    """Returns the classes of the records that only this task sends; their module is imported."""
+    if not row.records:
+        return []
+    module: ModuleType = importlib.import_module(f"{row.package}.{row.records}")
+    return [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]

@@ -1,0 +1,67 @@
+"""Loads a model that generates text, with the pipeline that fits its files, its device and the options."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from ...config import EngineConfig
+from ...errors import StartError
+from ...repository import gguf
+from ..generation.backend import Backend
+from ..generation.task import GenerationTask
+
+log = logging.getLogger("lean_ovms.engine.worker")
+
+
+def load(config: EngineConfig, wake: Callable[[], None]) -> GenerationTask:
+    """Returns the task on the model of the options. wake: ends the loop's wait. Raises StartError."""
+    return GenerationTask(load_text_model(config, wake), config, wake)
+
+
+@gguf.reading_once()
+def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: None) -> Backend:
+    """Returns what serves the model, with the choice in its info. wake: ends the loop's wait. Raises StartError."""
+    from ..genai.guard.backend import GuardedPipeline
+
+    if config.fake_engine:
+        from ..genai.guard.fake_pipeline import FakePipeline
+
+        return GuardedPipeline.from_config(FakePipeline.from_config(config), config)
+    # openvino takes 0.3 s to import, and the fake engine does without.
+    from ..loading import devices, pipeline_choice, settings
+    from ..loading.load_errors import TEXT_MODEL
+
+    config, available = devices.on_device(config)
+    choice = pipeline_choice.choose(config, available)
+    if pipeline_choice.untested(config, choice):
+        from ..paged import model
+
+        if model.miscounts(config.model_dir / TEXT_MODEL):
+            choice = pipeline_choice.miscounted(choice)
+    log.info("pipeline %s: %s", *choice)
+    backend: Backend | None = None
+    if choice.pipeline == pipeline_choice.PAGED:
+        from ..paged.network import NotPageable
+        from ..paged.pipeline import PagedPipeline
+
+        try:
+            resolved = settings.resolve(config, settings.free_memory_bytes(), available, paged=True)
+            backend = PagedPipeline(config, resolved, wake)
+        except NotPageable as error:
+            choice = pipeline_choice.without_paged(config, str(error), miscounts=error.miscounts)
+            if config.pipeline_type == pipeline_choice.PAGED:
+                raise StartError(f"--pipeline_type PAGED: {error}; {choice.pipeline} can serve the model") from error
+            log.info("pipeline %s: %s", *choice)
+    if backend is None:
+        from ..genai import factory
+
+        for option in ("prefix_cache_path", "slot_save_path", "kv_events_config"):
+            if config.value(option):
+                log.warning(
+                    "--%s has no effect: it needs the prefix cache of PAGED, not of %s", option, choice.pipeline
+                )
+        backend = GuardedPipeline.from_config(factory.load(config, choice.pipeline, available), config)
+    backend.info = replace(backend.info, pipeline=choice.pipeline, pipeline_reason=choice.reason)
+    return backend

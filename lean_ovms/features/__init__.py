@@ -1,0 +1,7 @@
+"""The list of all features, in the order in which they are composed. A new one is its folder and its name here.
+
+Of two tasks whose recognizers take the same model, that of the earlier feature wins.
+"""
+
+NAMES = ("voice", "speech", "images", "pooling")
+"""The names of the features, which are those of their folders."""

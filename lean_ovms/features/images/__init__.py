@@ -1,0 +1,1 @@
+"""Image models: they make images of texts, and edit images."""

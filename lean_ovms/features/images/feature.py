@@ -1,0 +1,81 @@
+"""The manifest of image models."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from ...manifest import BASES, SECONDS_BUCKETS, Feature, GraphRow, Metric, Route, TaskRow
+from .options import TASK, ImageOptions
+
+if TYPE_CHECKING:
+    from ...repository.model_files import ModelFiles
+
+FILES = ("vae_decoder/openvino_model.xml", "model_index.json", "scheduler/scheduler_config.json")
+"""Files of every model that makes images; the first one shows it."""
+ARCHITECTURES = ("CLIPTextModel", "UNet2DConditionModel", "AutoencoderKL")
+"""Architectures of its parts."""
+
+
+def _makes_images(files: ModelFiles) -> bool:
+    kind = files.json("model_index.json").get("_class_name")
+    named = files.is_of("Transformer2DModel") or any(name in ARCHITECTURES for name in files.architectures)
+    return named or (isinstance(kind, str) and ("StableDiffusion" in kind or "Flux" in kind))
+
+
+def _missing(names: Collection[str]) -> list[str]:
+    return [name for name in FILES if name not in names]
+
+
+FEATURE = Feature(
+    name="images",
+    summary="makes images of texts, and edits images",
+    title="OpenAI: images",
+    reference="https://platform.openai.com/docs/api-reference/images",
+    extra="vision",
+    options=ImageOptions,
+    routes=(
+        Route("POST", "/images/generations", "api:handle", BASES, model="ImageModel"),
+        Route("POST", "/images/edits", "api:handle_edits", BASES),
+        Route("POST", "/images/variations", "api:handle_variations", BASES),
+    ),
+    tasks=(
+        TaskRow(
+            name=TASK,
+            recognizes=_makes_images,
+            model="model:ImageModel",
+            loader="child.task:load",
+            records="records",
+            networks=FILES[:1],
+            missing=_missing,
+            graph=GraphRow(
+                calculators=("ImageGenCalculator",),
+                message="ImageGenCalculatorOptions",
+                messages={
+                    "LoraAdapterEntry": "!string alias, !string path, float alpha",
+                    "CompositeLoraComponent": "!string adapter_alias, float weight",
+                    "CompositeLoraAdapterEntry": "!string alias, *CompositeLoraComponent components",
+                    "ImageGenCalculatorOptions": "!string models_path, string device, string plugin_config, "
+                    "string max_resolution, string default_resolution, uint64 max_num_images_per_prompt, "
+                    "uint64 default_num_inference_steps, uint64 max_num_inference_steps, string resolution, "
+                    "uint64 num_images_per_prompt, float guidance_scale, *LoraAdapterEntry lora_adapters, "
+                    "*CompositeLoraAdapterEntry composite_lora_adapters",
+                },
+                node="ImageGen",
+                packets=("IMAGE_GEN_NODE_RESOURCES:pipes",),
+                ignored={
+                    "num_images_per_prompt": "images of a request are made one after the other",
+                    "guidance_scale": "networks are not reshaped to it; requests have it",
+                    "lora_adapters": "--lora_modules has the adapters",
+                    "composite_lora_adapters": "--lora_modules has the adapters, each alone",
+                },
+            ),
+        ),
+    ),
+    metrics=(
+        Metric("lean_ovms_image_queue_seconds", "histogram", "wait of an image that is made", buckets=SECONDS_BUCKETS),
+        Metric(
+            "lean_ovms_image_seconds", "histogram", "time to make an image; its count: images", buckets=SECONDS_BUCKETS
+        ),
+    ),
+)

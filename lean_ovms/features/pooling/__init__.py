@@ -1,0 +1,1 @@
+"""Pooling models: vectors, scores and classes of texts and images."""

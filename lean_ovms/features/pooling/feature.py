@@ -1,0 +1,120 @@
+"""The manifest of pooling models.
+
+Their rules are OVMS's, except that "…Model" counts as an embeddings model only without a generation_config.json
+(GPT2LMHeadModel and ChatGLMModel generate text), and that a classifier with labels of its own, or with more than two,
+is no reranker. https://github.com/openvinotoolkit/model_server/blob/main/src/default_task_detector.cpp
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...manifest import Feature, GraphRow, TaskRow
+
+if TYPE_CHECKING:
+    from ...repository.model_files import ModelFiles
+
+AMBIGUOUS = ("Qwen3ForCausalLM", "Qwen3VLForConditionalGeneration")
+"""Architectures of several tasks: the directory's name decides, and for embeddings the network's inputs."""
+EMBEDDINGS = (
+    "BertModel", "JinaBertModel", "MPNetModel", "Qwen2Model", "RobertaModel", "T5EncoderModel", "XLMRobertaModel",
+)  # fmt: skip
+"""Architectures that only embed."""
+CHATS = ("InternVLChatModel",)
+"""Architectures that are named like those that embed and do not."""
+RERANK_LABELS = 2
+"""A classifier of more labels does not rerank."""
+
+
+def _scores(files: ModelFiles) -> bool:
+    return any("LogitScore" in kind or "CrossEncoder" in kind for kind in files.modules)
+
+
+def _classifies(files: ModelFiles) -> bool:
+    """Returns whether the model is a sequence classifier with labels that mean something, or too many for a score."""
+    labels = files.config.get("id2label")
+    names = list(labels.values()) if isinstance(labels, dict) else []
+    named = any(not re.fullmatch(r"LABEL_\d+", str(name)) for name in names)
+    return (
+        files.is_of("ForSequenceClassification")
+        and not _scores(files)
+        and (len(names) > RERANK_LABELS or (named and len(names) > 1))
+    )
+
+
+def _classifies_tokens(files: ModelFiles) -> bool:
+    return files.is_of("ForTokenClassification")
+
+
+def _reranks(files: ModelFiles) -> bool:
+    named = not files.modules and _is_named(files, "rerank")
+    return named or _scores(files) or files.is_of("ForSequenceClassification")
+
+
+def _embeds(files: ModelFiles) -> bool:
+    def by_suffix(name: str) -> bool:
+        return name.endswith("Model") and name not in CHATS and not files.has("generation_config.json")
+
+    return (
+        any("Pooling" in kind for kind in files.modules)
+        or any(name in EMBEDDINGS or by_suffix(name) for name in files.architectures)
+        or (not files.modules and (_is_named(files, "embed") or _is_headless(files)))
+    )
+
+
+def _is_headless(files: ModelFiles) -> bool:
+    """Returns whether an ambiguous model was exported without what generates text: the network takes no beam_idx."""
+    if not any(name in AMBIGUOUS for name in files.architectures):
+        return False
+    head = files.network_head()
+    return b'"input_ids"' in head and b'"beam_idx"' not in head
+
+
+def _is_named(files: ModelFiles, word: str) -> bool:
+    return any(name in AMBIGUOUS for name in files.architectures) and word in files.path.resolve().name.lower()
+
+
+_row = partial(
+    TaskRow, model="models.pooling_model:PoolingModel", loader="engine.embedding.task:load", package="lean_ovms"
+)
+
+FEATURE = Feature(
+    name="pooling",
+    summary="makes vectors, scores and classes of texts and images",
+    tasks=(
+        _row(name="classify", recognizes=_classifies),
+        _row(name="token_classify", recognizes=_classifies_tokens),
+        _row(
+            name="rerank",
+            recognizes=_reranks,
+            graph=GraphRow(
+                calculators=("RerankCalculatorOV", "RerankCalculator"),
+                message="RerankCalculatorOVOptions",
+                messages={
+                    "RerankCalculatorOVOptions": "!string models_path, uint64 max_allowed_chunks, "
+                    "uint64 max_position_embeddings, string target_device, string plugin_config",
+                },
+                node="Rerank",
+                packets=("RERANK_NODE_RESOURCES:rerank_servable",),
+                http=False,
+            ),
+        ),
+        _row(
+            name="embeddings",
+            recognizes=_embeds,
+            graph=GraphRow(
+                calculators=("EmbeddingsCalculatorOV", "EmbeddingsCalculator"),
+                message="EmbeddingsCalculatorOVOptions",
+                messages={
+                    "EmbeddingsCalculatorOVOptions": "!string models_path, bool normalize_embeddings, "
+                    "string target_device, string plugin_config, Pooling pooling, bool truncate",
+                },
+                node="Embeddings",
+                packets=("EMBEDDINGS_NODE_RESOURCES:embeddings_servable",),
+                http=False,
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Speech-to-text models: they transcribe and translate audio."""

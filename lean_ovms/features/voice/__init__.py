@@ -1,0 +1,1 @@
+"""Text-to-speech models: they speak texts."""

@@ -1,0 +1,56 @@
+"""The manifest of text-to-speech models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from ...manifest import Feature, GraphRow, TaskRow
+
+if TYPE_CHECKING:
+    from ...repository.model_files import ModelFiles
+
+SPEECHT5 = ("openvino_encoder_model.xml", "openvino_decoder_model.xml", "openvino_postnet.xml", "openvino_vocoder.xml")
+"""The networks of SpeechT5; the last one shows it."""
+
+
+def _speaks(files: ModelFiles) -> bool:
+    kokoro = "n_mels" in files.config and not files.architectures and "model_type" not in files.config
+    return files.is_of("ForTextToSpeech") or "ParlerTTSForConditionalGeneration" in files.architectures or kokoro
+
+
+def _missing(names: Collection[str]) -> list[str]:
+    if SPEECHT5[-1] in names:
+        return [name for name in (*SPEECHT5, "openvino_tokenizer.xml") if name not in names]
+    # Kokoro has one network, a file for each voice, and no tokenizer.
+    return [] if "openvino_model.xml" in names else [SPEECHT5[-1]]
+
+
+FEATURE = Feature(
+    name="voice",
+    summary="speaks texts with text-to-speech models",
+    tasks=(
+        TaskRow(
+            name="text2speech",
+            recognizes=_speaks,
+            model="models.voice_model:VoiceModel",
+            loader="engine.voice.task:load",
+            networks=(SPEECHT5[-1], *SPEECHT5[:-1]),
+            shown_by=rf"{re.escape(SPEECHT5[-1])}|voices/[^/]+\.bin",
+            missing=_missing,
+            graph=GraphRow(
+                calculators=("T2sCalculator",),
+                message="T2sCalculatorOptions",
+                messages={
+                    "Voice": "!string name, !string path",
+                    "T2sCalculatorOptions": "!string models_path, string target_device, string plugin_config, "
+                    "*Voice voices, float speed_min, float speed_max",
+                },
+                node="T2s",
+                packets=("TTS_NODE_RESOURCES:t2s_servable",),
+            ),
+            package="lean_ovms",
+        ),
+    ),
+)

@@ -1,0 +1,180 @@
+"""What a feature tells the core about itself: one `Feature`, of rows that the core composes into its tables.
+
+A feature is what a user can name in one sentence and switch off. It lives in `features/NAME/`, whose feature.py has its
+`FEATURE`. This module is imported by every start, before options are read: it imports nothing but the standard library.
+
+A text such as "api:handle" names a function of a module of the feature's own folder. It is imported by its first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .repository.model_files import ModelFiles
+
+BASES = ("/v1", "/v3", "/v3/v1")
+"""Prefixes of the generative endpoints: OpenAI's and vLLM's, OVMS's, and OVMS's older one."""
+EVERYWHERE = (*BASES, "")
+"""The same, and without a prefix as well, as in vLLM or in llama.cpp's server."""
+SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 1800)
+"""Buckets for times of anything that is computed, in seconds."""
+CORE_API = "lean_ovms.api"
+"""The package of the handlers that are part of the core."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A method and path, and its handler."""
+
+    method: str
+    """The HTTP method."""
+    path: str
+    """The path behind its base; "{id}" in it matches any text, slashes included."""
+    handler: str
+    """The handler as "module:function", the module below `package`; the first request imports it."""
+    bases: tuple[str, ...] = ("",)
+    """What may precede the path."""
+    _: KW_ONLY
+    auth: str = "key"
+    """Whether an API key is required. "key": always; "admin": always, with that role; "models": only with
+    --protect_models or named keys; "metrics": only with named keys, with the role of an admin; "open": never."""
+    vital: bool = False
+    """Whether it reports on the server, cheaply, and is served when there are too many connections, too."""
+    changes: bool = False
+    """Whether it changes the state of the server for all clients, so that without a key no foreign page may use it."""
+    header: str = ""
+    """A header of requests that take this route instead of the one with the same method and path without it."""
+    model: str = ""
+    """The name of a class of models: the handler is imported while a server starts that has one."""
+    options: tuple[str, ...] = ()
+    """Options of which any one that is set makes the server import the handler's module at its start and await the
+    module's `prepare(services)`."""
+    package: str = CORE_API
+    """The package of the handler's module; the composition sets it for the routes of features."""
+
+    @property
+    def limited(self) -> bool:
+        """Whether the limits of an API key hold for it: they do not for what reads, cancels or deletes what is there,
+        or who has reached one could not even end what uses it up."""
+        return not (self.method in ("GET", "DELETE") or self.path.endswith("/cancel"))
+
+    @property
+    def module(self) -> str:
+        """The whole name of the handler's module."""
+        return f"{self.package}.{self.handler.partition(':')[0]}"
+
+    @property
+    def function(self) -> str:
+        """The name of the handler in its module."""
+        return self.handler.partition(":")[2]
+
+    @property
+    def api(self) -> str:
+        """The name of the API that it belongs to: a feature, or a folder of the core's API."""
+        return self.module.split(".")[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphRow:
+    """How OVMS's graph.pbtxt says that a model has this task."""
+
+    calculators: tuple[str, ...]
+    """The names of its calculators; the first is the one to write."""
+    message: str
+    """The name of the message with the node's options."""
+    messages: dict[str, str]
+    """The fields of that message, and of others of its own inside it, by the name of the message: "type name" each,
+    separated by commas; "!" before the type: required, "*": repeated."""
+    node: str
+    """How the name of the node begins."""
+    packets: tuple[str, ...]
+    """The node's side packets."""
+    loops: bool = False
+    """Whether the calculator runs in a loop until its last output; otherwise it has one call for each request."""
+    http: bool = True
+    """Whether the node's streams have the prefix HTTP_."""
+    ignored: dict[str, str] = field(default_factory=dict)
+    """Options of the node that have no effect here, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """A task of models: what its models are known by, and what serves them in both processes."""
+
+    name: str
+    """The task's name: OVMS's where OVMS has the task."""
+    recognizes: Callable[[ModelFiles], bool]
+    """Tells whether a model directory has a model of this task."""
+    model: str
+    """The class of its models in the front end, a `models.model.Model`, as "module:Class"."""
+    loader: str
+    """A function of the engine process, as "module:function": it returns an `engine.task.Task` with the model loaded,
+    for an EngineConfig and a function that ends the wait of the worker's loop."""
+    records: str = ""
+    """The module with the records that only this task sends through the pipe; empty: it has none of its own."""
+    networks: tuple[str, ...] = ()
+    """Files of networks that its models do not do without, besides those of text models; the first one shows by itself
+    that a directory has a model."""
+    shown_by: str = ""
+    """A pattern of names of files that show the task where nothing else does; empty: the first of the networks."""
+    missing: Callable[[Collection[str]], list[str]] | None = None
+    """Returns which of its files a model of this task lacks, for the names of those it has. None: a model needs a
+    network and tokenizers, as a text model does."""
+    graph: GraphRow | None = None
+    """How OVMS's graphs have it; None: OVMS does not have the task."""
+    package: str = ""
+    """The package of these modules; empty: that of the feature, which the composition sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric, as Prometheus has them."""
+
+    name: str
+    """The name as it is exposed, a histogram's without _bucket, _sum and _count."""
+    kind: str
+    """The type: counter, gauge or histogram."""
+    help: str
+    """What it counts."""
+    labels: tuple[str, ...] = ("model_name",)
+    """The names of its labels."""
+    buckets: tuple[float, ...] = ()
+    """The upper bounds of a histogram's buckets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    """A feature, as the core knows it: what it is, and the rows that it adds to the core's tables."""
+
+    name: str
+    """The name of its folder, for --without."""
+    summary: str
+    """What it does for a user, in one sentence without a full stop."""
+    title: str = ""
+    """The heading of its endpoints in the documentation; empty: they have none."""
+    reference: str = ""
+    """The address of the documentation of the API that it follows."""
+    essential: bool = False
+    """Whether a server makes no sense without it, so that it cannot be left out."""
+    needs: tuple[str, ...] = ()
+    """Other features that it imports; without one of them it is left out as well."""
+    extra: str = ""
+    """The extra of the package that it needs at run time, if any."""
+    packages: tuple[str, ...] = ()
+    """Third-party packages that are imported in its folder and nowhere else."""
+    options: type[Any] | None = None
+    """The class of its options, a `config.options.Options`."""
+    routes: tuple[Route, ...] = ()
+    """The endpoints."""
+    tasks: tuple[TaskRow, ...] = ()
+    """The tasks of models that it serves."""
+    metrics: tuple[Metric, ...] = ()
+    """The metrics."""
+
+    @property
+    def package(self) -> str:
+        """The whole name of its folder as a package."""
+        return f"lean_ovms.features.{self.name}"

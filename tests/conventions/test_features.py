@@ -1,0 +1,182 @@
+"""Features know the core, the core knows no feature; each can be left out by its name, with nothing left behind."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from lean_ovms import features
+from lean_ovms.composition import compose, manifests
+from lean_ovms.manifest import Feature
+from tests.conventions.source import ROOT
+from tests.conventions.test_layout import imported
+
+FOLDER = ROOT / "features"
+OPTIONAL = [one for one in manifests() if not one.essential]
+DEBTS: set[tuple[str, str]] = set()
+"""Pairs of a feature and another one that it imports without naming it in its needs; the list only shrinks."""
+
+
+def files(of: Path) -> Iterator[Path]:
+    """Yields the modules of a folder."""
+    yield from sorted(of.rglob("*.py"))
+
+
+def feature_of(name: str) -> str:
+    """Returns the feature that a module is part of, by its dotted name; "" for the core."""
+    parts = name.split(".")
+    return parts[2] if parts[:2] == ["lean_ovms", "features"] and len(parts) > 2 else ""
+
+
+def test_every_folder_is_in_the_list_and_the_manifest_has_its_name() -> None:
+    assert {path.name for path in FOLDER.iterdir() if path.is_dir() and path.name != "__pycache__"} == {*features.NAMES}
+    assert tuple(one.name for one in manifests()) == features.NAMES
+    for one in manifests():
+        assert set(one.needs) <= {*features.NAMES}
+        assert one.summary
+        assert one.summary[-1] != "."
+
+
+def test_the_core_imports_no_feature_and_spells_no_name_of_one() -> None:
+    named = re.compile(rf"\bfeatures[./]({'|'.join(features.NAMES)})\b")
+    core = [path for path in files(ROOT) if FOLDER not in path.parents]
+    assert [path for path in core if any(feature_of(name) for name in imported(path))] == []
+    assert [path for path in core if named.search(path.read_text("utf-8"))] == []
+
+
+@pytest.mark.parametrize("one", manifests(), ids=lambda one: one.name)
+def test_a_feature_imports_other_features_only_if_it_needs_them(one: Feature) -> None:
+    folder = FOLDER / one.name
+    others = {other for path in files(folder) for name in imported(path) if (other := feature_of(name))}
+    assert others - {one.name} - {needed for name, needed in DEBTS if name == one.name} <= {*one.needs}
+
+
+def test_packages_of_a_feature_are_imported_in_its_folder_only() -> None:
+    owners = {package: one.name for one in manifests() for package in one.packages}
+    found = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in files(ROOT)
+        for name in imported(path)
+        if (owner := owners.get(name.split(".")[0])) and FOLDER / owner not in path.parents
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("one", manifests(), ids=lambda one: one.name)
+def test_the_front_end_never_imports_what_is_for_the_engine_process(one: Feature) -> None:
+    child = FOLDER / one.name / "child"
+    inside = f"{one.package}.child"
+    front = [path for path in files(FOLDER / one.name) if child not in path.parents]
+    assert [path for path in front if any(f"{name}.".startswith(f"{inside}.") for name in imported(path))] == []
+
+
+PROGRAM = """
+import asyncio, sys
+from lean_ovms import embed
+from lean_ovms.api.openapi import document
+from lean_ovms.errors import StartError
+from lean_ovms.cli.arguments import parse
+from lean_ovms.types import Request
+
+name, paths, options = sys.argv[1], sys.argv[2].split(), sys.argv[3].split()
+app = embed.build(parse(["--fake_engine", "--model_name", "m", "--without", name], {}))
+
+async def status(path):
+    return (await app.handle(Request("GET", path.replace("{id}", "1"), "", {}, b"", "test"))).status
+
+async def main():
+    found = {path: await status(path) for path in paths}
+    assert set(found.values()) <= {404}, found
+    await app.close()
+
+asyncio.run(main())
+document(["m"], key=False, composition=app.config.composition)
+for option in options:
+    try:
+        parse([f"--{option}", "1", "--without", name], {})
+    except StartError as error:
+        assert "unrecognized arguments" in str(error), error
+    else:
+        raise AssertionError(f"--{option} is still there")
+print(*(module for module in sys.modules if module.startswith(f"lean_ovms.features.{name}.")))
+"""
+"""A server without a feature: its paths are unknown, and so are its options; what is loaded of it is printed."""
+
+
+def paths_of(left_out: str) -> list[str]:
+    """Returns the paths that only a server with the feature has."""
+    without = {base + row.path for row in compose(left_out).routes for base in row.bases}
+    return sorted({base + row.path for row in compose().routes for base in row.bases} - without)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("one", OPTIONAL, ids=lambda one: one.name)
+def test_a_server_can_do_without_it(one: Feature) -> None:
+    options = [row.name for row in fields(one.options)] if one.options is not None else []
+    command = [sys.executable, "-c", PROGRAM, one.name, " ".join(paths_of(one.name)), " ".join(options)]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT.parent).stdout
+    assert set(printed.split()) <= {f"{one.package}.feature", f"{one.package}.options"}
+
+
+UNUSED = """
+import asyncio, sys
+from lean_ovms import embed
+app = embed.build(embed.Config(fake_engine=True, model_name="m"))
+asyncio.run(app.preload())
+print(*(module for module in sys.modules if module.startswith("lean_ovms.features.")))
+"""
+
+
+@pytest.mark.slow
+def test_what_is_not_used_is_not_loaded() -> None:
+    printed = subprocess.run(
+        [sys.executable, "-c", UNUSED], check=True, capture_output=True, text=True, cwd=ROOT.parent
+    )
+    light = {f"{one.package}{part}" for one in OPTIONAL for part in ("", ".feature", ".options")}
+    essential = tuple(one.package for one in manifests() if one.essential)
+    assert {name for name in printed.stdout.split() if not name.startswith(essential)} <= light
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("one", OPTIONAL, ids=lambda one: one.name)
+def test_the_package_works_without_its_folder(one: Feature, tmp_path: Path) -> None:
+    """Its folder and its name in the list are removed, and those of features that need it."""
+    kept = [other.name for other in compose(one.name).features]
+    copied = tmp_path / "lean_ovms"
+    shutil.copytree(ROOT, copied, ignore=shutil.ignore_patterns("__pycache__", "*.bin", "vendor"))
+    for name in set(features.NAMES) - {*kept}:
+        shutil.rmtree(copied / "features" / name)
+    text = (copied / "features" / "__init__.py").read_text("utf-8")
+    names = ", ".join(f'"{name}"' for name in kept)
+    rewritten, count = re.subn(r"^NAMES = \(.*?\)", f"NAMES = ({names},)", text, flags=re.S | re.M)
+    assert count == 1
+    (copied / "features" / "__init__.py").write_text(rewritten, "utf-8")
+    done = subprocess.run([sys.executable, "-c", CHAT], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "200 True\n"
+
+
+CHAT = """
+import asyncio
+from lean_ovms import embed
+from lean_ovms.api import openapi
+from lean_ovms.cli.arguments import parse
+
+async def main():
+    async with embed.opened(parse(["--fake_engine", "--model_name", "m", "--metrics_enable"], {})) as app:
+        body = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}'
+        request = embed.Request("POST", "/v1/chat/completions", "", {"content-type": "application/json"}, body, "test")
+        response = await app.handle(request)
+        paths = openapi.document(["m"], key=False)["paths"]
+        print(response.status, "/v1/chat/completions" in paths)
+
+asyncio.run(main())
+"""
+"""A chat with the scripted engine, and the description of all endpoints."""
