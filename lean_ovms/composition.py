@@ -16,7 +16,7 @@ from .errors import StartError
 from .manifest import Feature, GraphRow, Metric, Route, TaskRow
 
 if TYPE_CHECKING:
-    from .repository.model_files import ModelFiles
+    from .model_files import ModelFiles
 
 CHATS = ("InternVLChatModel",)
 """Architectures that generate text, and whose names are not like those of others that do."""

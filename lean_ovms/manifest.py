@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .repository.model_files import ModelFiles
+    from .model_files import ModelFiles
 
 BASES = ("/v1", "/v3", "/v3/v1")
 """Prefixes of the generative endpoints: OpenAI's and vLLM's, OVMS's, and OVMS's older one."""

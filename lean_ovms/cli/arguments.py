@@ -23,8 +23,8 @@ from .. import __version__
 from ..config import DEMO_EMBED, DEMO_MODEL, GROUPS, Config, listed, shown
 from ..config.options import TYPE_NAMES, from_json
 from ..errors import StartError
-from ..repository import json_file
 from ..server import exit_status
+from ..util import json_file
 from . import command_table, completion, dotted_flags, foreign_flags
 from .command_table import COMMANDS, CommandParser, hint
 

@@ -26,8 +26,8 @@ from ..pooling_types import (
     TextOrTokens,
     TextWithImages,
 )
-from ..repository import json_file
 from ..types import ChatPrompt, Json
+from ..util import json_file
 from .model import Model, UsageRecorder, too_slow
 from .token_model import MIN_ENCODE_LIMIT, TokenModel
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadRequest, WrongOptions
-from ..repository import json_file
 from ..types import Json
-from ..util import atomic_file
+from ..util import atomic_file, json_file
 from ..util.files import read_bytes
 
 MOST_BODIES = 256

@@ -18,7 +18,8 @@ from typing import Any
 from ..config import PER_MODEL, Config, listed
 from ..config.options import from_json
 from ..errors import StartError
-from . import graph, json_file
+from ..util import json_file
+from . import graph
 
 log = logging.getLogger("lean_ovms.models")
 

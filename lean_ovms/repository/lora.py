@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ..lora_modules import LoraModule, invalid
+from ..util import json_file
 from ..util.files import read_text
-from . import json_file, safetensors
+from . import safetensors
 from .model_dir import LANGUAGE_MODEL
 
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"

@@ -9,7 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..types import Json
-from . import gguf, json_file
+from ..util import json_file
+from . import gguf
 
 CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx")
 """Fields that may hold the context length. OVMS reads sliding_window too, which is an attention span and does not limit

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..types import Json
-from . import gguf, json_file, model_config
+from ..util import json_file
+from . import gguf, model_config
 
 POOLING_MODES = (
     ("CLS", "cls", "pooling_mode_cls_token"),

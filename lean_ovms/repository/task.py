@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ..composition import TEXT_GENERATION, Composition, compose
 from ..manifest import GraphRow, TaskRow
+from ..model_files import ModelFiles
 from . import gguf
-from .model_files import ModelFiles
 
 RERANKS = 4
 """The pooling type of rerankers in GGUF files."""

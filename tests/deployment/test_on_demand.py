@@ -160,7 +160,7 @@ async def test_requests_wait_for_a_model_that_a_reload_adds_and_loads_at_once(ho
     await until(lambda: all(home.app.registry.models[name].waiting for name in ("b", "c")))
     assert (await home.ask("GET", "/v2/models/b/ready"))[0] != 200
     status, body, headers = await home.chat("b")
-    assert (status, body["error"]["message"]) == (429, "1 requests are waiting for this model to be loaded already")
+    assert (status, body["error"]["message"]) == (429, "1 request is waiting for this model to be loaded already")
     assert "Retry-After" in headers
     home.gate.set()
     (status, body, _), (refused, error, headers) = await asyncio.gather(*asked)

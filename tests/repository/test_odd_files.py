@@ -14,8 +14,9 @@ import pytest
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine.genai.image_tokens import Patches
 from lean_ovms.errors import StartError
-from lean_ovms.repository import config_editor, config_file, gguf, graph, json_file, model_dir
+from lean_ovms.repository import config_editor, config_file, gguf, graph, model_dir
 from lean_ovms.text.template.chat_template import _override
+from lean_ovms.util import json_file
 from lean_ovms.util.files import open_regular, read_bytes, read_text
 
 

@@ -21,8 +21,8 @@ import openvino_genai as genai
 
 from ...config import EngineConfig
 from ...errors import StartError
-from ...repository import json_file
 from ...speech_types import SAMPLE_BYTES, SAMPLE_RATE, VoiceInfo
+from ...util import json_file
 from ..generation.image_prompts import TAG
 from ..generation.pipeline import ImagePrompt
 from ..loading.settings import PipelineSettings

@@ -14,7 +14,7 @@ from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 from ...config import EngineConfig
 from ...engine_types import Vocabulary
 from ...errors import StartError
-from ...repository import json_file
+from ...util import json_file
 from ..embedding.network import properties
 from ..errors import last_line
 from ..loading import vocabulary

@@ -13,9 +13,8 @@ from typing import Any
 
 from ...engine_types import Vocabulary
 from ...errors import StartError
-from ...repository import json_file
 from ...speech_types import SAMPLE_RATE, TRANSLATE, WINDOW_S, Segment, TextDelta, TranscribeParams, WindowDone, Word
-from ...util import languages
+from ...util import json_file, languages
 from . import whisper_files
 from .recognizer import Job
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import StartError
-from ...repository import json_file
+from ...util import json_file
 
 HOP = 160
 DEFAULT_FRAMES = 3000

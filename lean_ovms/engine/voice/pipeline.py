@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from ...config import EngineConfig
 from ...config.options import read_object
 from ...engine_types import ModelInfo
-from ...repository import json_file
 from ...speech_types import SpeakParams, VoiceInfo
+from ...util import json_file
 from ...util.resources import cores
 from ..loading.load_errors import as_start_error
 from ..loading.settings import base_properties

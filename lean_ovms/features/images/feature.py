@@ -9,7 +9,7 @@ from ...manifest import BASES, SECONDS_BUCKETS, Feature, GraphRow, Metric, Route
 from .options import TASK, ImageOptions
 
 if TYPE_CHECKING:
-    from ...repository.model_files import ModelFiles
+    from ...model_files import ModelFiles
 
 FILES = ("vae_decoder/openvino_model.xml", "model_index.json", "scheduler/scheduler_config.json")
 """Files of every model that makes images; the first one shows it."""

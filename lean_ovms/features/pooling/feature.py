@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...manifest import Feature, GraphRow, TaskRow
 
 if TYPE_CHECKING:
-    from ...repository.model_files import ModelFiles
+    from ...model_files import ModelFiles
 
 AMBIGUOUS = ("Qwen3ForCausalLM", "Qwen3VLForConditionalGeneration")
 """Architectures of several tasks: the directory's name decides, and for embeddings the network's inputs."""

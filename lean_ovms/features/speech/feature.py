@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...manifest import Feature, GraphRow, TaskRow
 
 if TYPE_CHECKING:
-    from ...repository.model_files import ModelFiles
+    from ...model_files import ModelFiles
 
 ARCHITECTURES = ("WhisperForConditionalGeneration", "Qwen3ASRForConditionalGeneration")
 FUN_ASR = "fun_asr"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...manifest import Feature, GraphRow, TaskRow
 
 if TYPE_CHECKING:
-    from ...repository.model_files import ModelFiles
+    from ...model_files import ModelFiles
 
 SPEECHT5 = ("openvino_encoder_model.xml", "openvino_decoder_model.xml", "openvino_postnet.xml", "openvino_vocoder.xml")
 """The networks of SpeechT5; the last one shows it."""

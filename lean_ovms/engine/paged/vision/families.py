@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....repository import json_file, model_config
+from ....repository import model_config
 from ....types import Json
+from ....util import json_file
 from .family import Files, VisionFamily
 from .gemma4 import Gemma4, Gemma4Unified
 from .llava import Gemma3, Llava

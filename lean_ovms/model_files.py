@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import json_file
+from .util import json_file
 
 NETWORK, NETWORK_HEAD = "openvino_model.xml", 1 << 16
 """A network, and as many bytes of it as have the layers of its inputs."""

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lean_ovms.repository import json_file, model_config
+from lean_ovms.repository import model_config
+from lean_ovms.util import json_file
 
 BROKEN = [b"", b"{", b"\xff", b"[" * 100_000]
 

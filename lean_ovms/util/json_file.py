@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..util.files import read_bytes
+from .files import read_bytes
 
 
 def read(path: Path) -> Any:
