@@ -383,9 +383,9 @@ def test_a_model_for_which_memory_is_too_little_is_reported_as_that(monkeypatch:
         raise MemoryError
 
     sent: list[list[LoadFailed]] = []
-    transport = SimpleNamespace(receive=lambda wait: [Load({})], send=sent.append, wake=None)
+    transport = SimpleNamespace(receive=lambda wait: [Load({})], send=sent.append, know=lambda _: None, wake=None)
     monkeypatch.setattr(worker.logs, "setup", lambda *_, **__: None)
-    monkeypatch.setattr(worker, "load", load)
+    monkeypatch.setattr(worker, "named", lambda *_: load)
     assert worker.serve(transport) == worker.EXIT_NOT_LOADED
     [[failed]] = sent
     assert failed.message.startswith("the model does not load: there is not enough memory")
