@@ -14,7 +14,6 @@ import argparse
 import os
 import random
 import time
-from dataclasses import replace
 
 from bench import figures
 from bench.direct import Requests
@@ -86,7 +85,7 @@ def main() -> None:
     for name, value in (("--conversation", 4000), ("--agents", 8), ("--system", 1000), ("--rounds", 5)):
         parser.add_argument(name, type=int, default=value)
     arguments, rest = parser.parse_known_args()
-    config = replace(parse(rest, {}), pipeline_type="PAGED")
+    config = parse(rest, {}).replace(pipeline_type="PAGED")
     pipe = PagedPipeline(config)
     if arguments.rounds:
         unrepeated(

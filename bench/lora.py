@@ -68,7 +68,7 @@ def main() -> None:
     for name, value in (("--tokens", 48), ("--prompt", 24), ("--rounds", 11), ("--adapters", 4), ("--rank", 8)):
         parser.add_argument(name, type=int, default=value)
     args, rest = parser.parse_known_args()
-    config = replace(parse(rest, {}), allow_runtime_lora=True, max_loras=max(1, args.adapters))
+    config = parse(rest, {}).replace(allow_runtime_lora=True, max_loras=max(1, args.adapters))
     pipe = PagedPipeline(config, replace(settings.resolve(config, 1 << 30, paged=True), blocks=BLOCKS))
     gc.collect()
     gc.freeze()

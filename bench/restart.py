@@ -127,7 +127,7 @@ def main(argv: Sequence[str]) -> None:
         parser.add_argument(name, type=int, default=value)
     arguments, rest = parser.parse_known_args(argv)
     with tempfile.TemporaryDirectory(prefix="bench-restart-") as folder:
-        config = replace(parse(rest, {}), pipeline_type="PAGED", prefix_cache_path=folder)
+        config = parse(rest, {}).replace(pipeline_type="PAGED", prefix_cache_path=folder)
         if arguments.tokens:
             first_token(config, arguments.tokens)
         if arguments.conversations:

@@ -7,7 +7,6 @@ import os
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -38,7 +37,7 @@ NO_EFFECT = ("response_role", "output_tmp_dir")
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Returns the exit status. Raises StartError or CommandFailed."""
     files, words, options = own(_arguments(), argv)
-    config = replace(parse(["serve", *words, *options], environ), access_log=False, api_key="", api_key_file="")
+    config = parse(["serve", *words, *options], environ).replace(access_log=False, api_key="", api_key_file="")
     if os.path.realpath(files.input_file) == os.path.realpath(files.output_file):
         raise StartError("the output is the input")
     log.setup(config.log_level, config.log_format, config.log_path)

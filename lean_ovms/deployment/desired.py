@@ -239,7 +239,7 @@ def _from_model_path(config: Config, base: Path) -> ModelSpec:
     del given["model_path"]
     try:
         text = graph.text_of(path)
-        return ModelSpec(config=replace(graph.applied(config, text, path, base), **given), stamp=_digest(text))
+        return ModelSpec(config=graph.applied(config, text, path, base).replace(**given), stamp=_digest(text))
     except StartError as error:
         return ModelSpec(config=config, problem=error)
 

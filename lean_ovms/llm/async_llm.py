@@ -12,7 +12,6 @@ import os
 import warnings
 from asyncio import to_thread
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -88,8 +87,7 @@ class AsyncLLM:
             raise TypeError("a Config has all options: give no others")
         config = config or of_keywords(os.fspath(model), **options)
         # There is one client, and it waits: nothing is refused because of others, and models stay as they are.
-        self.config = replace(
-            config,
+        self.config = config.replace(
             max_queued_requests=NO_LIMIT,
             max_queued_requests_per_client=NO_LIMIT,
             max_queued_tokens_per_client=NO_LIMIT,

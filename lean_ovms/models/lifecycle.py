@@ -403,7 +403,7 @@ class AdapterSet:
             raise StartError(f"--lora_modules: {module.name!r} is the name of the model itself")
         share = max(1, self._config.cache_memory_percent // (2 * self._config.max_loras))
         own = self._config.replace(model_name=module.name, model_aliases="", lora_modules="", allow_runtime_lora=False)
-        engine = replace(own, lora_modules=lora_modules.dumps(module), cache_memory_percent=share)
+        engine = own.replace(lora_modules=lora_modules.dumps(module), cache_memory_percent=share)
         model = type(self._base)(own, lambda: EngineClient(engine), self._base)
         model._module = module
         model.metrics, model.offload = self._base.metrics, self._base.offload

@@ -11,7 +11,7 @@ import difflib
 import logging
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,7 @@ def options_of(entry: ConfigEntry, config: Config) -> Config:
     if entry.wants_graph or os.path.isfile(entry.graph):  # False for one without permission, too
         base = graph.applied(base, graph.text_of(entry.graph), entry.graph, entry.base)
     try:
-        return replace(base, **entry.options)
+        return base.replace(**entry.options)
     except StartError as error:
         raise StartError(f"{entry.where}: {error}", reason="Its options are not valid.") from None
 

@@ -57,7 +57,7 @@ class Deployment:
         self.app = App(BASE, [])
 
     def want(self, *names: str, **options: Any) -> None:
-        config = replace(BASE, config_path="", **options)
+        config = BASE.replace(config_path="", **options)
         self.specs = [ModelSpec(config=config.replace(model_name=name)) for name in names]
 
     def manager(self, config: Config = BASE) -> DeploymentManager:
@@ -401,7 +401,7 @@ async def test_many_models_share_the_memory_for_their_caches(deployment: Deploym
     assert [model.config.cache_memory_percent for model in deployment.made] == [25]
     deployment.made.clear()
     deployment.want("a", "b", "c", "d", "e")
-    deployment.specs[4] = replace(deployment.specs[4], config=replace(deployment.specs[4].config, cache_size=1))
+    deployment.specs[4] = replace(deployment.specs[4], config=deployment.specs[4].config.replace(cache_size=1))
     deployment.manager()
     assert [model.config.cache_memory_percent for model in deployment.made] == [12] * 5
 

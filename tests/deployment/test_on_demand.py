@@ -7,7 +7,6 @@ import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -75,7 +74,7 @@ class Home:
         self.manager: DeploymentManager | None = None
 
     def want(self, *names: str, groups: dict[str, str] | None = None, **options: Any) -> None:
-        config = replace(BASE, config_path="", **options)
+        config = BASE.replace(config_path="", **options)
         groups = groups or {}
         self.specs = [
             ModelSpec(

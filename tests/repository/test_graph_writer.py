@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +82,7 @@ def test_a_graph_of_a_model_that_speaks_comes_back() -> None:
     assert 'input_side_packet: "TTS_NODE_RESOURCES:t2s_servable"' in text
     read = graph.applied(Config(model_path="x"), text, Path("graph.pbtxt"), Path("/m"))
     assert json.loads(read.voices) == {"ada": "/m/voices/ada.bin", 'b "x"': "/m/b.bin"}
-    assert replace(read, voices=voices) == Config(task="text2speech", model_path="/m", **options)
+    assert read.replace(voices=voices) == Config(task="text2speech", model_path="/m", **options)
     rest = graph_writer.written_options(Config(task="text2speech"))
     assert Config(model_path="./", task="text2speech", **options).replace(**rest) == Config(
         model_path="./", task="text2speech"
