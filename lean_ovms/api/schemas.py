@@ -78,11 +78,15 @@ _PART = any_of(
 )
 
 
+ROLE: Json = {"enum": ["system", "developer", "user", "assistant", "tool"]}
+"""Roles of messages; a chat template may know more."""
+
+
 def _messages(part: Json) -> Json:
     message = object_of(
-        {"role": STRING},
+        {"role": {"enum": [*ROLE["enum"], "function"]}},
         content=any_of(STRING, array(part), NULL),
-        tool_calls=any_of(array(object_of({"function": OBJECT})), NULL),
+        tool_calls=any_of(array(object_of({"function": object_of({"name": STRING})})), NULL),
         tool_call_id={"description": "with role tool: id of the answered tool call"},
         reasoning_content={"description": "reasoning of an assistant message"},
     )
@@ -107,7 +111,7 @@ TOOL_CHOICE = any_of(
 )
 ANTHROPIC_TOOL = object_of({"name": SOME_TEXT, "input_schema": OBJECT}, type={"enum": ["custom", None]})
 ANTHROPIC_MESSAGES = array(
-    object_of({"role": {"enum": ["user", "assistant", "system"]}, "content": any_of(STRING, array(TEXT_PART))}), 1
+    object_of({"role": {"enum": ["user", "assistant", "system"]}, "content": any_of(STRING, array(TEXT_PART), NULL)}), 1
 )
 TOKENS = array({"type": "integer", "minimum": 0, "maximum": 4294967295})
 PROMPT = any_of(SOME_TEXT, array(SOME_TEXT, 1), TOKENS | {"minItems": 1}, array(TOKENS | {"minItems": 1}, 1))
@@ -118,13 +122,14 @@ _INPUT_PART = any_of(
     object_of({"type": const("input_image"), "image_url": any_of(STRING, object_of({"url": STRING}))}, file_id=NULL),
     _AUDIO_PART,
 )
-_CALL = {"type": const("function_call"), "name": STRING, "arguments": STRING}
+_CALL = {"type": const("function_call"), "name": STRING}
+_ARGUMENTS = any_of(STRING, NULL)
 _OUTPUT: Json = {"output": any_of(STRING, array(_INPUT_PART))}
 _CALL_ID = any_of(STRING, NULL)
 _SAID = (
-    object_of({"role": SOME_TEXT, "content": any_of(STRING, array(_INPUT_PART, 1))}, type={"enum": ["message", None]}),
-    object_of({**_CALL, "call_id": STRING}),
-    object_of({**_CALL, "id": STRING}, call_id=_CALL_ID),
+    object_of({"role": ROLE, "content": any_of(STRING, array(_INPUT_PART), NULL)}, type={"enum": ["message", None]}),
+    object_of({**_CALL, "call_id": STRING}, arguments=_ARGUMENTS),
+    object_of({**_CALL, "id": STRING}, call_id=_CALL_ID, arguments=_ARGUMENTS),
     object_of({"type": const("function_call_output"), **_OUTPUT}, call_id=_CALL_ID),
 )
 _MCP_CALL = {"server_label": STRING, "name": STRING, "arguments": STRING}

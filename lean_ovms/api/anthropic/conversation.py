@@ -84,10 +84,12 @@ def _add(found: list[Json], message: Any, param: str) -> None:
     role, content = message.get("role"), message.get("content")
     if role not in ROLES:
         raise BadRequest(f"{param}.role must be one of: {', '.join(ROLES)}", param=f"{param}.role")
+    if content is None and "content" in message:  # an empty answer comes back from some clients as null
+        content = ""
     if role == "system":
         return _add_system(found, _system(content, f"{param}.content"))
-    if isinstance(content, str) or (content is None and "content" in message):
-        content = [_part(content or "")]
+    if isinstance(content, str):
+        content = [_part(content)]
     if not isinstance(content, list):
         raise BadRequest(f"{param}.content must be a string or an array of blocks", param=f"{param}.content")
     add = _add_assistant if role == "assistant" else _add_user

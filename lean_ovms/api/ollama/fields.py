@@ -96,7 +96,7 @@ COMMON = (
 )  # fmt: skip
 _ARGUMENTS = schemas.object_of({"function": schemas.object_of({"name": schemas.STRING}, arguments=schemas.OBJECT)})
 _MESSAGE = schemas.object_of(
-    {"role": schemas.STRING},
+    {"role": schemas.ROLE},
     content=schemas.any_of(schemas.STRING, schemas.NULL),
     thinking=schemas.any_of(schemas.STRING, schemas.NULL),
     images=schemas.any_of(schemas.array(schemas.STRING), schemas.NULL),

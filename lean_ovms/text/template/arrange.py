@@ -16,7 +16,7 @@ from typing import Any
 
 from ...types import Json
 from ...util.concurrency import TooSlowInline
-from .messages import Capabilities, prepare
+from .messages import Capabilities, prepare, with_blanks
 
 Render = Callable[[list[Json], bool, bool], str]
 """(messages, with a tool, add_generation_prompt) to text; may raise anything."""
@@ -50,7 +50,7 @@ class Arranger:
         """
         for change in self._changes(_order(messages), tools, add):
             messages = change(messages)
-        return messages
+        return with_blanks(messages, self._capabilities)
 
     def arrange_exactly(self, messages: list[Json], *, tools: bool, add: bool) -> list[Json] | None:
         """Returns what `arrange` returns, by an example as long as the conversation; None if it was by such a one.
@@ -62,7 +62,7 @@ class Arranger:
             return None
         for change in self._find_changes(order, tools, add):
             messages = change(messages)
-        return messages
+        return with_blanks(messages, self._capabilities)
 
     def example(self, messages: list[Json]) -> str:
         """Returns the rendering of a short conversation as it is; "" if that fails. Raises TooSlowInline."""
@@ -76,7 +76,7 @@ class Arranger:
 
     def _try(self, messages: list[Json], tools: bool, add: bool) -> str:
         try:
-            return self._render(messages, tools, add)
+            return self._render(with_blanks(messages, self._capabilities), tools, add)
         except TooSlowInline:
             raise
         except Exception:  # a template is a program: it can fail in every way that Python can

@@ -20,8 +20,9 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 def with_ids(messages: list[Json]) -> list[Json]:
     """Returns the messages, each call with an id that is a text, and each result with that of its call.
 
-    A call without an id gets one of its place. A result that names none of the calls before it answers the first one of
-    them that no other result names, of its own name if it has one. Where there is none, or no call, its id stays.
+    A call without an id gets one of its place, and one without a type is one of a function. A result that names none of
+    the calls before it answers the first one of them that no other result names, of its own name if it has one. Where
+    there is none, or no call, its id stays.
     """
     found: list[Json] = []
     number = 0
@@ -47,7 +48,11 @@ def _with_id(call: Any, number: int) -> Any:
     if not isinstance(call, dict) or not isinstance(call.get("function"), dict):
         return call
     given = call.get("id")
-    return call if isinstance(given, str) and given else {**call, "id": _text(given) or f"call_{number}"}
+    return {
+        "type": "function",
+        **call,
+        "id": given if isinstance(given, str) and given else _text(given) or f"call_{number}",
+    }
 
 
 def _answering(result: Json, calls: list[tuple[str, Any]], waiting: list[tuple[str, Any]]) -> Json:

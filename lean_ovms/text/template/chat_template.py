@@ -24,7 +24,7 @@ from . import limits, sandbox
 from .arrange import Arranger
 from .escape import SpecialTokenEscaper
 from .messages import Capabilities, prepare
-from .probe import probe, probe_tools
+from .probe import probe, probe_tools, reads_no_tools
 from .roles import Roles
 from .tools import NO_PARAMETERS, prepare_tools
 
@@ -170,6 +170,7 @@ class _CompiledTemplate:
         self, env: jinja2.Environment, source: str, tokens: Mapping[str, str], content_format: str, probe_s: float
     ) -> None:
         self.error = ""
+        self._no_tools: list[Json] | None = None
         self._tokens = tokens
         self._template = env.from_string("")
         self.capabilities = Capabilities()
@@ -183,8 +184,10 @@ class _CompiledTemplate:
         def call(messages: list[Json], tools: list[Json], add: bool, kwargs: Json) -> str:
             return self._call(messages, tools, add, kwargs, min(DEFAULT_RENDER_S, until - time.thread_time()))
 
+        if not reads_no_tools(call):
+            self._no_tools = []
         self.capabilities = probe(source, call, content_format)
-        self._tool_defaults, self._default_texts = probe_tools(call)
+        self._tool_needs = probe_tools(call)
         self._roles = Roles(source)
         self._arranger = Arranger(self._call_example, self.capabilities)
 
@@ -193,7 +196,7 @@ class _CompiledTemplate:
         return self._call(messages, self._prepared_tools([EXAMPLE_TOOL]) if tools else [], add, {}, EXAMPLE_S)
 
     def _prepared_tools(self, tools: list[Json]) -> list[Json]:
-        return prepare_tools(tools, self._tool_defaults, texts=self._default_texts)
+        return prepare_tools(tools, self._tool_needs)
 
     def render(self, prompt: ChatPrompt, seconds: float, escaper: SpecialTokenEscaper | None) -> str:
         if self.error:
@@ -270,11 +273,12 @@ class _CompiledTemplate:
     def _call(
         self, messages: list[Json], tools: list[Json], add: bool, kwargs: Json, seconds: float = DEFAULT_RENDER_S
     ) -> str:
-        """transformers gives tools and documents always, as none when there are none; templates test for that."""
+        """transformers gives tools and documents always, as none when there are none; templates test for that. Those
+        that only know requests with tools get an empty list."""
         variables = {"documents": None, **self._tokens, **kwargs}
         return sandbox.render(
             self._template,
-            {**variables, "messages": messages, "tools": tools or None, "add_generation_prompt": add},
+            {**variables, "messages": messages, "tools": tools or self._no_tools, "add_generation_prompt": add},
             seconds,
         )
 

@@ -7,7 +7,8 @@ where they change, never written to. Knows no jinja2.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import dropwhile
 from typing import Any
 
@@ -47,6 +48,8 @@ class Capabilities:
     """The text beside calls and the calls are both shown."""
     reasoning_with_text: bool = True
     """A message with calls may have reasoning and a text."""
+    blanks: Mapping[str, Any] = field(default_factory=dict)
+    """What stands for an empty text in messages of roles in which the template refuses that."""
     markup: tuple[ReasoningMarks, ...] = ()
     """Notations of reasoning that it refuses in the text of an earlier answer."""
 
@@ -60,6 +63,18 @@ def prepare(messages: list[Json], capabilities: Capabilities) -> list[Json]:
     if not capabilities.text_with_calls:
         prepared = [part for message in prepared for part in _text_apart(message)]
     return prepared if capabilities.several_calls else _one_call_each(prepared)
+
+
+def with_blanks(messages: list[Json], capabilities: Capabilities) -> list[Json]:
+    """Returns the messages, those without a text and calls with what the template takes for an empty text."""
+    if not capabilities.blanks:
+        return messages
+    return [_with_blank(message, capabilities.blanks) for message in messages]
+
+
+def _with_blank(message: Json, blanks: Mapping[str, Any]) -> Json:
+    nothing = message.get("content") in ("", None, [{"type": "text", "text": ""}]) and not message.get("tool_calls")
+    return {**message, "content": blanks[message["role"]]} if nothing and message["role"] in blanks else message
 
 
 def _message(message: Json, capabilities: Capabilities) -> Json:

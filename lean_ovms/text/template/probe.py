@@ -13,7 +13,7 @@ from collections.abc import Callable
 from ...types import Json
 from .markup import HARMONY, NOTATIONS, ReasoningMarks
 from .messages import Capabilities
-from .tools import NO_PARAMETERS
+from .tools import NO_PARAMETERS, ToolNeeds
 
 Render = Callable[[list[Json], list[Json], bool, Json], str]
 """(messages, tools, add_generation_prompt, template arguments) to text; may raise anything."""
@@ -52,7 +52,8 @@ def probe(source: str, render: Render, content_format: str) -> Capabilities:
         null=_null_form(render, hey, calls),
         arguments=arguments,
         thinking=_THINKING.search(source) is not None,
-        raw_arguments=arguments == "any" or talk.shows_raw_arguments(),
+        raw_arguments=talk.shows_raw_arguments(),
+        blanks=_blanks(render, hey, calls),
         short_ids=talk.needs_short_ids(),
         several_calls=talk.shows_several_calls(),
         text_with_calls=talk.shows_text_with_calls(),
@@ -69,19 +70,40 @@ def _is_shown(render: Render, messages: list[Json]) -> bool:
 
 def _roles_with_parts(render: Render, hey: Json, calls: list[Json]) -> frozenset[str]:
     """Returns the roles whose content may be parts: some templates read them in a user's message only (Devstral)."""
+    return frozenset(
+        role
+        for role, (before, after) in _around(hey, calls).items()
+        if _is_shown(render, [*before, {"role": role, "content": _PARTS, **_TOOL_FIELDS.get(role, {})}, *after])
+    )
+
+
+def _around(hey: Json, calls: list[Json]) -> dict[str, tuple[list[Json], list[Json]]]:
+    """Returns the messages before and after one of each role in a short conversation."""
     call: Json = {"role": "assistant", "content": "", "tool_calls": calls}
-    around: dict[str, tuple[list[Json], list[Json]]] = {
+    return {
         "system": ([], [hey]),
         "developer": ([], [hey]),
         "user": ([], []),
         "assistant": ([hey], [hey]),
         "tool": ([hey, call], []),
     }
-    return frozenset(
-        role
-        for role, (before, after) in around.items()
-        if _is_shown(render, [*before, {"role": role, "content": _PARTS, **_TOOL_FIELDS.get(role, {})}, *after])
-    )
+
+
+def _blanks(render: Render, hey: Json, calls: list[Json]) -> dict[str, object]:
+    """Returns what stands for an empty text in the roles in which the template refuses one but no other text."""
+    found: dict[str, object] = {}
+    for role, (before, after) in _around(hey, calls).items():
+
+        def bears(content: object, role: str = role, before: list[Json] = before, after: list[Json] = after) -> bool:
+            message = {"role": role, "content": content, **_TOOL_FIELDS.get(role, {})}
+            return bool(_try(render, [*before, message, *after]))
+
+        parts = isinstance(hey["content"], list)
+        none, blank, text = [[{"type": "text", "text": one}] if parts else one for one in ("", " ", ".")]
+        if not bears(none) and bears(text):
+            forms = ([{"type": "text", "text": ""}], blank, text)
+            found[role] = next(form for form in forms if bears(form))
+    return found
 
 
 def _null_form(render: Render, hey: Json, calls: list[Json]) -> str:
@@ -198,30 +220,40 @@ class _Talk:
         return bool(plain) and not marked
 
 
-def probe_tools(render: Render) -> tuple[Json, bool]:
-    """Returns the members that each function must have, and whether its default values must be texts."""
+def reads_no_tools(render: Render) -> bool:
+    """Returns whether the template can be rendered with none in place of tools, as transformers does."""
+    return bool(_try(render, [{"role": "user", "content": "Hey"}]))
+
+
+def probe_tools(render: Render) -> ToolNeeds:
+    """Returns what the template needs of tools."""
     hey: list[Json] = [{"role": "user", "content": "Hey"}]
-    schema: Json = {"type": "object", "properties": {"a": {"type": "integer", "enum": [1], "default": 1}}}
-    whole: Json = {"name": _NEEDLE, "description": "", "parameters": NO_PARAMETERS}
 
-    def text(function: Json) -> str:
-        return _try(render, hey, [{"type": "function", "function": function}])
+    def text(members: Json) -> str:
+        return _try(render, hey, [{"type": "function", "function": {"name": _NEEDLE, **members}}])
 
-    full = text(whole)
-    if not full:
-        return {}, False
-    needed: Json = {}
-    less: tuple[tuple[str, Json], ...] = (
-        ("description", {"parameters": NO_PARAMETERS}),
-        ("parameters", {"description": ""}),
-        ("parameters", {"description": "", "parameters": {}}),
-        ("parameters", {"description": "", "parameters": {"type": "object"}}),
-    )
-    for name, members in less:
-        found = text({"name": _NEEDLE, **members})
-        if not found or any(found.count(word) > full.count(word) for word in _NOTHING):
-            needed[name] = whole[name]
-    return needed, not text(whole | {"parameters": schema})
+    def fails(members: Json) -> bool:
+        found = text(members)
+        return not found or any(found.count(word) > whole.count(word) for word in _NOTHING)
+
+    def of(schema: Json) -> Json:
+        return {"description": "", "parameters": {"type": "object", "properties": {"a": schema}}}
+
+    whole = text(of({"type": "string", "description": ""}))
+    if not whole:
+        return ToolNeeds()
+    less: list[Json] = [{"description": ""}]
+    less += [{"description": "", "parameters": one} for one in ({}, {"type": "object"})]
+    needed: Json = {"description": ""} if fails({"parameters": NO_PARAMETERS}) else {}
+    if any(fails(members) for members in less):
+        needed["parameters"] = NO_PARAMETERS
+    properties = {
+        name: value
+        for name, value, schema in (("description", "", {"type": "string"}), ("type", "any", {"description": ""}))
+        if fails(of(schema))
+    }
+    texts = not text(of({"type": "integer", "description": "", "enum": [1], "default": 1}))
+    return ToolNeeds(members=needed, properties=properties, default_texts=texts)
 
 
 def _call(arguments: object) -> Json:

@@ -49,6 +49,15 @@ ONLY_FIRST = (
     "{{ tools | tojson if tools }}"
 )
 """Drops in silence what it does not know, and all calls of a message but the first."""
+PICKY = (
+    "{% for t in tools %}{{ t.function.name + ': ' }}{% for k, p in t.function.parameters.properties.items() %}"
+    "{{ k + p.type + p.description }}{% endfor %}{% endfor %}"
+    "{% for m in messages %}{% if m.role == 'assistant' and not m.content and not m.tool_calls %}"
+    "{{ raise_exception('an answer has a text or calls') }}{% endif %}[{{ m.role }}]{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.type + c.id + c.function.name + (c.function.arguments | tojson) }}"
+    "{% endfor %}{% endfor %}"
+)
+"""Needs a list of tools, descriptions and types of all parameters, types of calls, and answers that are not empty."""
 PARTS = "{% for m in messages %}{{ m.role }}{% for part in m.content %}{{ part.text }}{% endfor %};{% endfor %}"
 """Reads lists of parts only, and no calls."""
 
@@ -57,6 +66,7 @@ SOURCES = {name: path.read_text() for name, path in TEMPLATES.items()} | {
     "last_nine": LAST_NINE,
     "strict": STRICT,
     "only_first": ONLY_FIRST,
+    "picky": PICKY,
     "parts": PARTS,
 }
 
@@ -172,6 +182,10 @@ FUNCTIONS = {
             "properties": {"a": {"type": "string", "description": None, "enum": None}},
             "required": None,
         },
+    },
+    "parameters without a type or description": {
+        "description": "Does1",
+        "parameters": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"description": "x"}, "c": {}}},
     },
     "a default beside values": {
         "parameters": {"type": "object", "properties": {"a": {"type": "integer", "enum": [1], "default": 1}}}
