@@ -8,6 +8,7 @@ model that its requests load is replaced at once, and loaded by the next request
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from ..config import Config
 from ..errors import StartError, Unavailable, WrongOptions
 from ..models.factory import make as make_model
 from ..models.model import Model
-from ..models.model_cache import ModelCache
+from ..models.model_cache import RETRY_S, ModelCache
 from ..models.registry import ModelRegistry
 from ..repository import listing
 from ..util.files import FileStat, file_stat
@@ -64,6 +65,7 @@ class DeploymentManager:
         self._specs: dict[str, ModelSpec] = {}  # of the models in the registry
         self._reloading: asyncio.Task[bool] | None = None
         self._next: asyncio.Task[bool] | None = None  # the reload that has not read anything yet
+        self._later: asyncio.Task[None] | None = None  # the reload for models that did not load
         self._draining: set[asyncio.Task[None]] = set()
         self._pulls: RepositoryPulls | None = None
         self._stopped = False
@@ -78,7 +80,10 @@ class DeploymentManager:
             await self._registry.models[spec.name].check()
 
     async def load(self) -> None:
-        """Load all models, side by side. Raises StartError for one that is required."""
+        """Load all models, side by side. Raises StartError for one that is required.
+
+        Another one whose load may succeed later is tried again, here as after a reload.
+        """
         models = [(spec, self._registry.models[spec.name]) for spec in self._desired.models]
         failures = await asyncio.gather(*(self._load(spec, model) for spec, model in models))
         for (_, model), failure in zip(models, failures, strict=True):
@@ -146,7 +151,7 @@ class DeploymentManager:
         self._stopped = True
         if self._pulls is not None:
             self._pulls.stop()
-        tasks = (self._next, self._reloading, *self._draining)
+        tasks = (self._later, self._next, self._reloading, *self._draining)
         running = [task for task in tasks if task is not None and not task.done()]
         for task in running:
             task.cancel()
@@ -175,6 +180,17 @@ class DeploymentManager:
         if failed := [str(failure) for failure in failures if failure is not None]:
             raise StartError("; ".join(failed), reason="A model could not be loaded.")
         return bool(removed or changed)
+
+    def _try_again(self, failure: StartError) -> None:
+        """Reloads in a while for a model that did not load and may load then, once for all that fail until then."""
+        if failure.temporary and self._later is None and not self._stopped:
+            self._later = asyncio.get_running_loop().create_task(self._reload_later())
+
+    async def _reload_later(self) -> None:
+        await asyncio.sleep(RETRY_S)
+        self._later = None
+        with contextlib.suppress(StartError):  # logged by reload
+            await self.reload()
 
     def _differs(self, spec: ModelSpec) -> bool:
         """Returns whether the model is not served, or not with these options."""
@@ -212,6 +228,7 @@ class DeploymentManager:
         except StartError as error:
             old.failure = error
             await model.stop()
+            self._try_again(error)
             return error
         except BaseException:
             await model.stop()
@@ -258,6 +275,7 @@ class DeploymentManager:
             try:
                 await (model.open() if spec.on_demand else self.model_cache.load(model))
             except StartError as error:
+                self._try_again(error)
                 return error
         return spec.problem
 

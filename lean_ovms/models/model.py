@@ -20,6 +20,7 @@ from ..repository import model_config, weights
 from ..repository.weights import WeightsSummary
 from ..types import Json
 from .lifecycle import ModelLifecycle
+from .model_cache import RETRY_S
 from .model_group import arrival, not_loaded, sleeping
 
 M = TypeVar("M", bound="Model")
@@ -228,7 +229,7 @@ class Model(ModelLifecycle):
         if self.known:
             return self  # its successor has not been loaded yet, and most likely equals it in this
         if model.failure is not None and not model.on_demand:
-            raise not_loaded(model.failure)
+            raise not_loaded(model.failure, RETRY_S if model.failure.temporary else None)
         raise NotLoaded(model) if model.admits else model.engine.unavailable()
 
     def require_ready(self: M) -> M:

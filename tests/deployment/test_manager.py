@@ -12,6 +12,7 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
+from lean_ovms.deployment import manager as manager_module
 from lean_ovms.deployment.desired import DesiredState, ModelSpec
 from lean_ovms.deployment.manager import DeploymentManager
 from lean_ovms.engine_types import ModelInfo
@@ -40,7 +41,7 @@ class SlowEngine(FakeEngine):
         await self.loaded.wait()
         if self.fault:
             self.state = "failed"
-            raise StartError(self.fault, reason="It is broken.")
+            raise StartError(self.fault, reason="It is broken.", temporary=self.fault.startswith("killed"))
         return await super().start()
 
 
@@ -296,6 +297,34 @@ async def test_a_removed_model_finishes_its_requests_and_is_not_found_any_more(d
     deployment.want("a", "b")
     await manager.reload()
     assert deployment.app.registry.unloaded == {}
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+async def test_one_that_was_killed_while_it_loaded_is_tried_again_by_itself(
+    replaces: bool, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the start and in the place of another one; one with a fault of its own is left alone."""
+    monkeypatch.setattr(manager_module, "RETRY_S", 0.01)
+    manager = await deployment.loaded(*(["a"] if replaces else []))
+    deployment.want("a", "b", max_num_seqs=7)
+    deployment.faults = {"a": "killed by SIGKILL", "b": "no such model"}
+    if replaces:
+        with pytest.raises(StartError):
+            await manager.reload()
+    else:
+        manager = deployment.manager()
+        await manager.load()
+        with pytest.raises(Unavailable) as error:
+            deployment.app.registry.get("a").serving()
+        assert error.value.retry_after_s == 10
+    made = len(deployment.made)
+    await until(lambda: len(deployment.made) > made + 3)  # and again
+    del deployment.faults["a"]
+    await until(
+        lambda: deployment.app.registry.get("a").config.max_num_seqs == 7 and deployment.app.registry.get("a").ready
+    )
+    await manager.stop()
+    assert deployment.app.registry.get("b").failure is not None
 
 
 async def test_one_that_failed_is_tried_again_at_the_next_reload(deployment: Deployment) -> None:

@@ -229,9 +229,11 @@ class Child(asyncio.Protocol):
     def _fail_start(self) -> None:
         """Fails a start that still waits when pipe and process have both ended."""
         if self.ended and self._exited.done() and not self._ready.done():
-            how = self._describe(self._exited.result())
+            status = self._exited.result()
+            how = self._describe(status)
             why = self.why or f"the engine died while loading the model: {with_memory_limit(how)}"
-            self._ready.set_exception(StartError(why))
+            killed = status < 0 and self._crashed(status)
+            self._ready.set_exception(StartError(why, temporary=killed))
 
     def _crashed(self, status: int) -> bool:
         return status != 0 and not self._forced and not self.why

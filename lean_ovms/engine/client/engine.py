@@ -43,6 +43,8 @@ BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Wait before the first, second, ... restart in a row; the last one is repeated."""
 HEALTHY_AFTER_S = 60.0
 """A child that ran this long was healthy: the count of restarts in a row starts again."""
+FIRST_TRIES = 3
+"""Children that are started before a model that was never ready counts as one that does not load."""
 FAILED_AFTER = 5
 """Restarts in a row without getting ready, after which the state is "failed" (and restarts go on)."""
 PARTS_PER_TURN = 16
@@ -101,15 +103,26 @@ class EngineClient:
     # --- life ---
 
     async def start(self) -> ModelInfo:
-        """Starts the first child and waits until its model is loaded. Raises StartError: never served. Call it once."""
+        """Starts the first child and waits until its model is loaded. Raises StartError: never served. Call it once.
+
+        A child that is killed while it loads, as for want of memory, is replaced FIRST_TRIES - 1 times.
+        """
         assert self._child is None, "an engine is started once"
-        try:
-            await self._launch()
-        except StartError:
-            if self.state != "stopped":
-                self.state = "failed"
-            raise
-        return self.info
+        while True:
+            try:
+                await self._launch()
+            except StartError as error:
+                if self.state == "stopped":
+                    raise
+                if not error.temporary or self._unready == FIRST_TRIES - 1:
+                    self.state = "failed"
+                    raise
+                log.error("%s; it is tried again", error)
+                await asyncio.sleep(self._backoff_s())
+                self._unready += 1
+                self.restarts += 1
+            else:
+                return self.info
 
     async def stop(self) -> None:
         """Ends the child, and everything in flight with an error. Idempotent."""
@@ -136,7 +149,7 @@ class EngineClient:
             load = protocol.Load(self._config.for_engine(), row.name)
             ready = await child.start(self._command, load, self._config.engine_load_timeout_s)
             if child.ended:
-                raise StartError("the engine died as soon as the model was loaded")
+                raise StartError("the engine died as soon as the model was loaded", temporary=True)
             self._update_model(ready)
         except StartError:
             await child.stop()

@@ -15,7 +15,7 @@ import uvloop
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client import engine as engine_module
-from lean_ovms.engine.client.engine import EngineClient
+from lean_ovms.engine.client.engine import FIRST_TRIES, EngineClient
 from lean_ovms.engine_types import EngineStats
 from lean_ovms.errors import BadRequest, EngineFailure, RequestTimeout, StartError, Unavailable
 from tests.engine.client.harness import command, read, run_fast, running, submit, until
@@ -202,6 +202,31 @@ async def test_an_engine_that_never_served_is_a_start_error(part, words):
     with pytest.raises(Unavailable):
         await submit(engine, "count 1")
     return await engine.stop()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_a_child_that_is_killed_while_it_loads_is_replaced(number, tmp_path, caplog):
+    part = tmp_path / "part"
+
+    async def main():
+        part.write_text(f"killed{number:d}")
+        engine = EngineClient(Config(engine_load_timeout_s=1e9), command(str(part)))
+        start = asyncio.create_task(engine.start())
+        await until(lambda: engine.restarts)
+        part.write_text("ok")
+        await start
+        assert await read(await submit(engine, "count 1")) == {0: ([0], [], "stop")}
+        await engine.stop()
+        part.write_text(f"killed{number:d}")
+        engine = EngineClient(Config(engine_load_timeout_s=1e9), command(str(part)))
+        with pytest.raises(StartError, match="died while loading") as error:
+            await engine.start()
+        assert error.value.temporary
+        assert (engine.state, engine.restarts) == ("failed", FIRST_TRIES - 1)
+        await engine.stop()
+
+    with caplog.at_level(logging.CRITICAL):
+        run_fast(main)
 
 
 async def dies_at_once(engine):
@@ -539,7 +564,7 @@ async def test_a_model_that_is_not_there_is_reported_by_the_real_child(tmp_path)
 PARENT = """
 import asyncio
 from lean_ovms.config import Config
-from lean_ovms.engine.client.engine import EngineClient
+from lean_ovms.engine.client.engine import FIRST_TRIES, EngineClient
 
 async def main():
     engine = EngineClient(Config(fake_engine=True))
