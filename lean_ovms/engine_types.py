@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 CLEAN_UP = r" (?:[.?!,\\]|'[ms]|' |'[rv]e|n't)"
 """clean_up_tokenization_spaces as a regular expression: each match loses the spaces at its ends."""
 
+SPEECH = "speech"
+"""The capability of models that speak their answers."""
 CAPABILITIES = {
     "top_logprobs": "alternatives",
     "logprob_token_ids": "alternatives",
@@ -26,7 +28,7 @@ CAPABILITIES = {
     "early_stopping": "beam_control",
     "cache_salt": "cache_salt",
     "report_progress": "progress",
-    "speaker": "speech",
+    "speaker": SPEECH,
 }
 """Fields of SamplingParams that not every engine supports, with the member of ModelInfo.capabilities that they need."""
 

@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from ...errors import BadRequest
 from ..errors import NOT_UNICODE
@@ -54,6 +54,18 @@ class JsonTokenizer:
         except TypeError:  # the library takes only strings that UTF-8 can express
             raise BadRequest(NOT_UNICODE) from None
         return found
+
+    @overload
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str: ...
+
+    @overload
+    def decode(self, tokens: list[list[int]], skip_special_tokens: bool) -> list[str]: ...
+
+    def decode(self, tokens: list[int] | list[list[int]], skip_special_tokens: bool) -> str | list[str]:
+        """Returns the text of these ids, or that of each list of ids."""
+        if tokens and isinstance(tokens[0], list):
+            return list(self._tokenizer.decode_batch(tokens, skip_special_tokens=skip_special_tokens))
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))
 
     def encode_pair(self, first: str, second: str) -> Any:
         """Returns the library's Encoding of two texts that the model's template joins."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ...config import EngineConfig
+from ...engine_types import CAPABILITIES, SPEECH
 from ...errors import StartError
 from ...repository import gguf, model_config
 from ...repository.model_dir import TALKER, TEXT_EMBEDDINGS
@@ -115,6 +116,13 @@ def untested(config: EngineConfig, choice: Choice) -> bool:
 def miscounted(choice: Choice) -> Choice:
     """Instead of one that would give all tokens of a step one position."""
     return Choice(STATEFUL, f"{choice.reason}, and LM_CB would give all tokens of a step the same position")
+
+
+def lost_fields(config: EngineConfig, choice: Choice, capabilities: Collection[str]) -> list[str]:
+    """Returns the request fields without effect, as AUTO did not choose the paged engine. capabilities: ModelInfo's."""
+    if config.pipeline_type != "AUTO" or choice.pipeline in (PAGED, OMNI):
+        return []
+    return [name for name, need in CAPABILITIES.items() if need not in capabilities and need != SPEECH]
 
 
 def only_genai(config: EngineConfig) -> str:

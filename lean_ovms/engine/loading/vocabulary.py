@@ -9,6 +9,7 @@ Runs in the engine child, once, while the model loads. Knows no requests.
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import re
@@ -20,7 +21,10 @@ from xml.etree.ElementTree import ParseError
 
 from ...engine_types import CLEAN_UP, Vocabulary
 from ...repository import gguf
+from . import json_tokenizer
 from .ir import Graph, NotUnderstood
+
+log = logging.getLogger(__name__)
 
 DETOKENIZER = "openvino_detokenizer"
 _BYTE_TOKEN = re.compile(rb"<0x([0-9A-Fa-f]{2})>")
@@ -33,16 +37,35 @@ Rewrite = Callable[[bytes], bytes]
 
 
 def build(model_dir: Path, tokenizer: Any) -> Vocabulary:
-    """The table of the model's detokenizer, compared with tokenizer.decode (openvino_genai.Tokenizer) or not exact.
+    """The table of the model's detokenizer, compared with tokenizer.decode (openvino_genai.Tokenizer), where that has
+    other texts with tokenizer.json, or not exact.
 
     Never raises: a model whose detokenizer is not understood is served by decoding in the engine. 60 ms at 131k ids.
     """
     if gguf.is_gguf(model_dir):
         return from_gguf(gguf.read(model_dir), tokenizer)
     try:
-        return _compared(read(model_dir), tokenizer)
+        vocabulary = read(model_dir)
     except NotUnderstood:
         return from_tokens(tokenizer)
+    compared = _compared(vocabulary, tokenizer)
+    if compared.exact or not vocabulary.exact:
+        return compared
+    return vocabulary if _written_so(vocabulary, model_dir) else compared
+
+
+def _written_so(vocabulary: Vocabulary, model_dir: Path) -> bool:
+    """Returns whether tokenizer.json has the texts of a table with which the engine does not agree.
+
+    openvino_tokenizers (2026.4) takes each token of six characters in angle brackets for a byte, as Gemma's <code>.
+    """
+    library = json_tokenizer.read(model_dir)
+    starts = (replace(vocabulary, strip_leading_space=strip) for strip in (True, False))  # no matter for tokens
+    if library is None or not any(agrees(one, library) for one in starts):
+        return False
+    text = "the exported detokenizer of %s has other texts for some tokens than %s, by which answers are written"
+    log.warning(text, model_dir, json_tokenizer.FILE)
+    return True
 
 
 def _compared(vocabulary: Vocabulary, tokenizer: Any) -> Vocabulary:

@@ -32,7 +32,6 @@ from ..loading import lora, model_info, pipeline_choice, vocabulary
 from ..loading.gguf_tokenizer import GgufTokenizer
 from ..loading.graph_tokenizer import TOKENIZER_PROPERTIES
 from ..loading.load_errors import as_start_error, check_files, network
-from ..loading.pipeline_choice import PAGED
 from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, network_bytes, resolve, warm_up_prompts
 from ..loading.text_encoder import TextEncoder
 from . import kv_events
@@ -268,10 +267,9 @@ class PagedPipeline(Engine):
         """Returns what compiles grammars for this vocabulary; None if its tokens' texts or end tokens are unknown."""
         words, eos = self.vocabulary, self.info.eos_token_ids
         if not words.exact or not eos:
-            unknown = "the texts of its tokens are not known for certain"
-            if config.pipeline_type != PAGED:
-                raise NotPageable(f"no structured output with it: {unknown}")
-            log.warning("no structured output with this model: %s", unknown)
+            unknown = "that end a text are unknown" if words.exact else "have texts that are not known for certain"
+            text = "%s: schemas, grammars and required tool calls are refused, as its tokens %s"
+            log.warning(text, config.served_name, unknown)
             return None
         return self._library(config, words, self._model.vocab_size, eos)
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ...config import EngineConfig
+from ...engine_types import ModelInfo
 from ...errors import StartError
 from ...repository import gguf
 from ..generation.backend import Backend
 from ..generation.task import GenerationTask
+
+if TYPE_CHECKING:
+    from ..loading.pipeline_choice import Choice
 
 log = logging.getLogger("lean_ovms.engine.worker")
 
@@ -57,11 +62,18 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
     if backend is None:
         from ..genai import factory
 
-        for option in ("prefix_cache_path", "slot_save_path", "kv_events_config"):
-            if config.value(option):
-                log.warning(
-                    "--%s has no effect: it needs the prefix cache of PAGED, not of %s", option, choice.pipeline
-                )
         backend = GuardedPipeline.from_config(factory.load(config, choice.pipeline, available), config)
+        _say_what_is_lost(config, choice, backend.info)
     backend.info = replace(backend.info, pipeline=choice.pipeline, pipeline_reason=choice.reason)
     return backend
+
+
+def _say_what_is_lost(config: EngineConfig, choice: Choice, info: ModelInfo) -> None:
+    """Names the options and request fields that have no effect without the paged engine."""
+    from ..loading import pipeline_choice
+
+    for option in ("prefix_cache_path", "slot_save_path", "kv_events_config"):
+        if config.value(option):
+            log.warning("--%s has no effect: it needs the prefix cache of PAGED, not of %s", option, choice.pipeline)
+    if fields := pipeline_choice.lost_fields(config, choice, info.capabilities):
+        log.warning("%s instead of PAGED, as %s: %s have no effect", choice.pipeline, choice.reason, ", ".join(fields))

@@ -99,6 +99,22 @@ def test_auto_says_what_keeps_it_from_the_paged_engine(config, options, reason):
 
 
 @pytest.mark.parametrize(
+    ("options", "lost"),
+    [
+        ({"model_type": "rwkv"}, True),
+        ({"target_device": "GPU"}, True),
+        ({"pipeline_type": "LM_CB"}, False),
+        ({}, False),
+    ],
+)
+def test_what_is_lost_without_the_paged_engine_is_known_unless_that_was_asked_for(config, options, lost):
+    made = config(**options)
+    found = pipeline_choice.lost_fields(made, pipeline_choice.choose(made, ("CPU", "GPU")), ["progress"])
+    assert ("logit_bias" in found) is lost
+    assert not {"report_progress", "speaker"}.intersection(found)
+
+
+@pytest.mark.parametrize(
     "options",
     [
         {"prompt_lookup": True},

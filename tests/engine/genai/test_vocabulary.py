@@ -10,6 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import pytest
+import tokenizers
 
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine.loading import vocabulary
@@ -244,6 +245,21 @@ def test_any_difference_makes_it_inexact(tmp_path, decoder):
     found = vocabulary.build(graph(tmp_path, PLAIN, ("FuzeRagged",), VALIDATE), decoder)
     assert not found.exact
     assert found.pieces == PLAIN
+
+
+@pytest.mark.parametrize(("shown", "exact"), [("<code>", True), ("<other>", False)])
+def test_tokenizer_json_is_believed_where_the_exported_detokenizer_takes_a_tag_for_a_byte(tmp_path, shown, exact):
+    words = [b"<s>", "▁Hello".encode(), "日本".encode(), "▁".encode(), b"<code>"]
+    graph(tmp_path, words, *SPM)
+    pieces = {piece.decode(): number for number, piece in enumerate(words)}
+    pieces[shown] = pieces.pop("<code>")
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(pieces, "<s>"))
+    made.add_special_tokens(["<s>"])
+    parts = [tokenizers.decoders.Replace("▁", " "), tokenizers.decoders.ByteFallback(), tokenizers.decoders.Fuse()]
+    made.decoder = tokenizers.decoders.Sequence(parts)
+    made.save(str(tmp_path / "tokenizer.json"))
+    found = vocabulary.build(tmp_path, Decoder([b"<s>", b" Hello", "日本".encode(), b" ", b"\xcd"], strip=True))
+    assert (found.exact, found.pieces[-1]) == (exact, b"<code>")
 
 
 def test_the_number_of_replacement_characters_does_not_matter(tmp_path):

@@ -331,19 +331,37 @@ def inexact(model_dir, tokenizer):
 
 
 @pytest.mark.model
-@pytest.mark.parametrize(
-    ("place", "broken", "reason"),
-    [
-        (TRANSFORMATION, unpageable, "cannot be paged: no attention is known here"),
-        ("lean_ovms.engine.loading.vocabulary.build", inexact, "the texts of its tokens are not known"),
-    ],
-)
-def test_openvino_genai_serves_what_the_paged_engine_turns_out_not_to(monkeypatch, place, broken, reason):
-    monkeypatch.setattr(place, broken)
+def test_openvino_genai_serves_what_the_paged_engine_turns_out_not_to(monkeypatch, caplog):
+    monkeypatch.setattr(TRANSFORMATION, unpageable)
     found = load_text_model(Config(max_model_len=256))
     assert type(found.pipeline).__name__ == "ContinuousPipeline"
     assert found.info.pipeline == "LM_CB"
+    reason = "cannot be paged: no attention is known here"
     assert reason in found.info.pipeline_reason
+    [told] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert reason in told
+    assert "logit_bias" in told
+
+
+@pytest.mark.model
+def test_tokens_of_uncertain_texts_cost_no_more_than_grammars(monkeypatch, caplog):
+    monkeypatch.setattr(vocabulary, "build", inexact)
+    found = load_text_model(Config(max_model_len=256))
+    assert (type(found).__name__, found.info.pipeline, found.grammars) == ("PagedPipeline", "PAGED", None)
+    assert "schemas, grammars and required tool calls are refused" in caplog.text
+
+
+@pytest.mark.model
+def test_tokenizers_that_differ_do_not_keep_a_model_from_the_paged_engine(tmp_path):
+    shutil.copytree(Config().model_dir, tmp_path / "model")
+    file = tmp_path / "model" / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    tokenizer["normalizer"] = {"type": "Prepend", "prepend": "z"}
+    file.write_text(json.dumps(tokenizer))
+    found = load_text_model(Config(model_path=str(tmp_path / "model"), max_model_len=256))
+    assert found.info.pipeline == "PAGED"
+    assert found.grammars is not None
+    assert found.encode("z", False) != found.encode("zz", False)
 
 
 @pytest.mark.model
