@@ -28,13 +28,18 @@ def file_stat(path: Path) -> FileStat:
 def open_regular(path: Path | str) -> BinaryIO:
     """Opens the file to read it. Raises OSError, also for what is no regular file, and ValueError for an impossible
     name."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    return open(path, "rb", opener=opener)
+
+
+def opener(path: str, flags: int) -> int:
+    """Opens a file for `open`, whose opener it is, as open_regular does. Raises OSError."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
     try:
         require_regular(descriptor, path)
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
+    except OSError:
         os.close(descriptor)
         raise
+    return descriptor
 
 
 def require_regular(descriptor: int, path: Path | str) -> None:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -24,6 +27,15 @@ OPTION = "kv_events_config"
 QUEUE = "inproc://batches"
 SEQUENCE_BYTES = 8
 END = (-1).to_bytes(SEQUENCE_BYTES, "big", signed=True)
+Message = tuple[bytes, ...]
+REPLAY_CLIENTS, REPLAYS = 16, 4
+"""Clients to which batches are repeated at once, and requests of one that wait; more are not answered."""
+REPLAY_HWM = 256
+"""Messages that wait for a client to read them."""
+REPLAY_PAUSE_MS = 20
+"""Between two looks whether a client has read."""
+REPLAY_TIMEOUT_S = 30.0
+"""Without having read anything a client has no more replay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +84,8 @@ class KvEventPublisher:
         self._open(self._sockets[1], config.endpoint)
         if config.replay_endpoint:
             self._sockets.append(self._context.socket(zmq.ROUTER))
-            self._sockets[2].set_hwm(config.buffer_steps + 1)  # one answer
+            self._sockets[2].set_hwm(REPLAY_HWM)
+            self._sockets[2].setsockopt(zmq.ROUTER_MANDATORY, 1)  # tells who has not read, or has left
             self._open(self._sockets[2], config.replay_endpoint)
         self._sequence = 0
         self.dropped = 0
@@ -111,18 +124,20 @@ class KvEventPublisher:
     def _run(self) -> None:
         queue, events, *replay = self._sockets
         topic, sent = self._config.topic.encode(), deque[list[bytes]](maxlen=self._config.buffer_steps)
-        poller = zmq.Poller()
+        poller, replays = zmq.Poller(), Replays(topic, sent)
         for socket in (queue, *replay):
             poller.register(socket, zmq.POLLIN)
         try:
             while True:
-                for socket, _ in poller.poll():
+                for socket, _ in poller.poll(REPLAY_PAUSE_MS if replays else None):
                     message = socket.recv_multipart()
                     if socket is queue:
                         events.send_multipart((topic, *message))
                         sent.append(message)
                     else:
-                        _repeat(socket, message, topic, sent)
+                        replays.add(message)
+                for socket in replay:
+                    replays.send(socket)
         except zmq.ContextTerminated:
             pass
         finally:
@@ -130,13 +145,67 @@ class KvEventPublisher:
                 socket.close(linger=0)
 
 
-def _repeat(socket: zmq.Socket[bytes], request: list[bytes], topic: bytes, sent: deque[list[bytes]]) -> None:
-    """Sends what was sent from a number on, as far as it is kept, and the end mark."""
-    if len(request) != 3 or len(request[2]) != SEQUENCE_BYTES:
-        logger.warning("a request on the replay endpoint of KV events is not valid")
-        return
-    client, _, first = request
-    for message in sent:
-        if message[0] >= first:  # big-endian numbers
-            socket.send_multipart((client, b"", topic, *message))
-    socket.send_multipart((client, b"", b"", END, b""))
+class Replays:
+    """What is repeated to clients: as fast as each reads, to few at once, so that the memory for it is limited."""
+
+    def __init__(self, topic: bytes, sent: deque[list[bytes]], clock: Callable[[], float] = time.monotonic) -> None:
+        """sent: the batches that are kept."""
+        self._topic = topic
+        self._sent = sent
+        self._clock = clock
+        self._waiting: dict[bytes, deque[bytes]] = {}  # first numbers by client
+        self._left: dict[bytes, tuple[Iterator[Message], Message, float]] = {}  # what comes next, since when
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting or self._left)
+
+    def add(self, request: list[bytes]) -> None:
+        """Takes a request: what was sent from a number on, as far as it is kept, and the end mark."""
+        if len(request) != 3 or len(request[2]) != SEQUENCE_BYTES:
+            logger.warning("a request on the replay endpoint of KV events is not valid")
+            return
+        client, _, first = request
+        clients = self._waiting.keys() | self._left.keys() | {client}
+        asked = self._waiting.setdefault(client, deque())
+        if len(clients) > REPLAY_CLIENTS or len(asked) >= REPLAYS:
+            logger.warning("a request on the replay endpoint of KV events is not answered: there are too many")
+            if not asked:
+                del self._waiting[client]
+            return
+        asked.append(first)
+
+    def send(self, socket: zmq.Socket[bytes]) -> None:
+        """Sends what clients have room for."""
+        for client in [*self._waiting, *self._left]:
+            if client not in self._left and client in self._waiting:
+                self._begin(client)
+            if client in self._left:
+                self._go_on(socket, client)
+
+    def _begin(self, client: bytes) -> None:
+        first = self._waiting[client].popleft()
+        if not self._waiting[client]:
+            del self._waiting[client]
+        kept = [message for message in self._sent if message[0] >= first]  # big-endian numbers
+        messages = chain(((client, b"", self._topic, *one) for one in kept), [(client, b"", b"", END, b"")])
+        self._left[client] = messages, next(messages), self._clock()
+
+    def _go_on(self, socket: zmq.Socket[bytes], client: bytes) -> None:
+        messages, following, since = self._left.pop(client)
+        try:
+            while True:
+                socket.send_multipart(following, zmq.NOBLOCK)
+                since = self._clock()
+                following = next(messages)
+        except StopIteration:
+            return
+        except zmq.Again:
+            if self._clock() < since + REPLAY_TIMEOUT_S:
+                self._left[client] = messages, following, since
+                return
+            logger.warning("a client on the replay endpoint of KV events does not read")
+        except zmq.ContextTerminated:
+            raise
+        except zmq.ZMQError:  # it has left
+            pass
+        self._waiting.pop(client, None)

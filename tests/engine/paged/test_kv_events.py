@@ -5,6 +5,7 @@ import random
 import socket
 import sys
 from array import array
+from collections import deque
 
 import httpx
 import msgspec
@@ -13,7 +14,15 @@ import zmq
 
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine.paged import kv_events
-from lean_ovms.engine.paged.kv_event_publisher import END, KvEventPublisher, read_config
+from lean_ovms.engine.paged.kv_event_publisher import (
+    END,
+    REPLAY_CLIENTS,
+    REPLAY_TIMEOUT_S,
+    REPLAYS,
+    KvEventPublisher,
+    Replays,
+    read_config,
+)
 from lean_ovms.engine.paged.kv_events import KvEvents
 from lean_ovms.errors import StartError
 from tests.e2e.conftest import start_process
@@ -302,6 +311,52 @@ def test_a_subscriber_rebuilds_what_is_cached(context, publishing, tmp_path):
         late.take(payload)
     assert late.texts == router.texts
     events.close()
+
+
+class Pipes:
+    """A socket with clients that have room for so many messages, and count what they got."""
+
+    def __init__(self, **rooms):
+        self.rooms = {name.encode(): room for name, room in rooms.items()}
+        self.got = {name: [] for name in self.rooms}
+
+    def send_multipart(self, message, flags):
+        client = message[0]
+        if client not in self.rooms:
+            raise zmq.ZMQError(zmq.EHOSTUNREACH)
+        if not self.rooms[client]:
+            raise zmq.Again
+        self.rooms[client] -= 1
+        self.got[client].append(message[3])
+
+
+def test_replays_take_no_more_memory_than_few_messages_for_few_clients():
+    now = 0.0
+    sent = deque([[number.to_bytes(8, "big"), b"x"] for number in range(100)])
+    replays = Replays(b"kv", sent, lambda: now)
+    assert not replays
+    socket = Pipes(slow=3, quick=1000, stuck=1)
+    for client in (b"slow", b"quick", b"stuck", b"gone", b"quick"):
+        replays.add([client, b"", (90).to_bytes(8, "big")])
+    for number in range(100):
+        replays.add([b"x%d" % number, b"", (0).to_bytes(8, "big")])
+        replays.add([b"slow", b"", (95).to_bytes(8, "big")])
+    assert len(replays._waiting) == REPLAY_CLIENTS
+    assert max(map(len, replays._waiting.values())) == REPLAYS
+    for _ in range(3):
+        replays.send(socket)
+    sent.clear()  # what has begun goes on
+    ten = [number.to_bytes(8, "big") for number in range(90, 100)]
+    assert socket.got[b"quick"] == [*ten, END, *ten, END]
+    assert (socket.got[b"slow"], socket.got[b"stuck"]) == (ten[:3], ten[:1])
+    socket.rooms[b"slow"], now = 1000, REPLAY_TIMEOUT_S - 1
+    replays.send(socket)
+    assert socket.got[b"slow"][:11] == [*ten, END]
+    now += 1
+    replays.send(socket)
+    replays.send(socket)
+    assert not replays._left
+    assert socket.got[b"stuck"] == ten[:1]
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import orjson
 from ....errors import BadRequest, StoreFailure, error_response
 from ....types import Handle, Json, Request
 from ....util import chunked_json
+from ....util.files import opener
 from ...fields import parsed_body
 from ...generation.sampling import MAX_PRIORITY
 from ...response import whole_body
@@ -160,7 +161,7 @@ class Results:
         self._turn = asyncio.Lock()
         self._error: StoreFailure | None = None
         for number, path in enumerate(paths):
-            with path.open("ab+") as file:
+            with open(path, "ab+", opener=opener) as file:
                 size, end = file.tell(), 0
                 file.seek(0)
                 for raw in file:
@@ -210,7 +211,7 @@ class Results:
 
 def _append(path: Path, data: bytes) -> None:
     """Writes all of the data to the disk, or nothing. Raises OSError."""
-    with path.open("ab", buffering=0) as file:
+    with open(path, "ab", buffering=0, opener=opener) as file:
         size = os.fstat(file.fileno()).st_size
         try:
             left = memoryview(data)

@@ -25,7 +25,7 @@ from ....media.file_slice import FileSlice
 from ....push_types import Sink
 from ....types import Json
 from ....util import atomic_file
-from ....util.files import open_regular
+from ....util.files import open_regular, read_bytes
 from ...fields import Values
 from ..responses.store import Page
 
@@ -87,9 +87,9 @@ class Storage:
         self._lock = lock
         for path in self._directory.glob("*.json"):
             try:
-                entry = Entry(**orjson.loads(path.read_bytes()))
+                entry = Entry(**orjson.loads(read_bytes(path)))
                 self._entries[entry.body["id"]] = entry
-            except (ValueError, TypeError, KeyError):
+            except (OSError, ValueError, TypeError, KeyError):
                 logger.error("%s is damaged, and ignored", path)
         sizes = {path.stem: path.stat().st_size for path in self._directory.glob(f"{FILE}-*.data")}
         self.used = sum(sizes.values())

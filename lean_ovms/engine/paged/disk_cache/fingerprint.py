@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ....util.files import open_regular
+
 FORMAT = 1
 """To be raised when the bytes of a block, or its key, mean something else."""
 SAMPLES, SAMPLE_BYTES = 64, 1 << 16
@@ -46,7 +48,7 @@ def _network(file: Path) -> tuple[object, ...]:
 def _weights(file: Path) -> list[object]:
     """Returns size, time of change and a hash of samples of a file that may have many GB."""
     found = hashlib.blake2b(digest_size=32)
-    with file.open("rb") as opened:
+    with open_regular(file) as opened:
         status = os.fstat(opened.fileno())
         for sample in range(SAMPLES):
             opened.seek(max(0, status.st_size - SAMPLE_BYTES) * sample // (SAMPLES - 1))

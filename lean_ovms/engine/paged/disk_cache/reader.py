@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
 from array import array
 from dataclasses import dataclass, field
 
+from ...errors import last_line
 from ..block_manager import Parent
 from ..network import Network
 from ..state_cache import NO_STATE
 from .block_store import BlockStore
 from .segment import nbytes
+
+log = logging.getLogger(__name__)
 
 
 class Speed:
@@ -83,8 +87,11 @@ class BlockReader:
 
     def _run(self) -> None:
         while (read := self._wanted.get()) is not None:
-            begin = time.monotonic()
-            size = self._read(read)
+            begin, size = time.monotonic(), 0
+            try:
+                size = self._read(read)
+            except Exception as error:  # the thread goes on: a cache may miss
+                log.error("prefix cache on disk: %s", last_line(error))
             seconds = time.monotonic() - begin
             if size:
                 self.speed.add(size, seconds)

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import StartError
+from ....util.files import require_regular
 
 MAGIC = b"LOVMSKV1"
 FINGERPRINT = 32
@@ -95,12 +96,16 @@ class DiskSegment:
                 self.whole = False
                 raise Damaged("it is not of this model, or no index")
             self._read, found = HEADER, found[HEADER:]
+        written = self.path.with_suffix(DATA).lstat().st_size  # of each block before its record
         for at in range(0, len(found) - RECORD_BYTES + 1, RECORD_BYTES):
             record = bytes(found[at : at + RECORD.size])
             if CHECKSUM.unpack_from(found, at + RECORD.size)[0] != zlib.crc32(record):
                 self.whole = False
                 raise Damaged("a record of the index is not as it was written")
             key, offset, size, check = RECORD.unpack(record)
+            if offset + size > written:
+                self.whole = False
+                raise Damaged("a record of the index is of a place behind the end of the data")
             self._read += RECORD_BYTES
             self.keys.append(key)
             self.bytes += size
@@ -203,6 +208,20 @@ def checksum(key: bytes, buffers: Sequence[Bytes]) -> int:
     return found
 
 
+def shared_directory(path: Path, option: str) -> None:
+    """Makes a directory, if it is not there, for this user alone; one of several users is not for everybody.
+
+    option: for the error. Raises StartError.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise StartError(f"{option} {path}: {error.strerror}") from None
+    if mode & 0o002:
+        raise StartError(f"{option}: everybody could write to {path}")
+
+
 def private_directory(path: Path, option: str) -> None:
     """Makes a directory and the one above, if they are not there, for this user alone. option: for the error.
 
@@ -219,8 +238,14 @@ def private_directory(path: Path, option: str) -> None:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Opens a file that may be no link; a new one is for this user alone. Raises OSError."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    """Opens a regular file, which may be no link, without waiting; a new one is for this user alone. Raises OSError."""
+    file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o600)
+    try:
+        require_regular(file, path)
+    except OSError:
+        os.close(file)
+        raise
+    return file
 
 
 def write_all(file: int, data: bytes) -> None:

@@ -7,6 +7,7 @@ used only with the network that its fingerprint names.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from array import array
@@ -17,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ....errors import BadRequest, EngineFailure
-from ....util.files import require_regular
 from ..block_manager import BlockManager
 from ..network import Network
 from ..state_cache import NO_STATE, StateCache
@@ -103,9 +103,8 @@ class SlotFiles:
         """Reads a file into the prefix cache, as the text that uses a slot. Returns as `save` does. Raises
         RequestError."""
         try:
-            file = open_file(self._directory / name, os.O_RDONLY | os.O_NONBLOCK)
+            file = open_file(self._directory / name, os.O_RDONLY)
             try:
-                require_regular(file, name)
                 return self._read(slot, file)
             finally:
                 os.close(file)
@@ -146,7 +145,8 @@ class SlotFiles:
                 os.close(file)
             os.replace(temporary, self._directory / name)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a file system that is read-only, again
+                temporary.unlink(missing_ok=True)
             raise EngineFailure(f"the file cannot be written: {error.strerror}") from None
         return size
 

@@ -4,6 +4,7 @@ import errno
 import os
 import random
 import stat
+import zlib
 
 import numpy as np
 import pytest
@@ -75,6 +76,48 @@ def test_a_directory_to_which_others_can_write_is_refused(tmp_path):
     (tmp_path / MINE.hex()).chmod(0o777)
     with pytest.raises(StartError, match="others could write"):
         BlockStore(tmp_path, MINE, LIMIT)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o702])
+def test_a_root_to_which_everybody_can_write_is_refused(tmp_path, mode):
+    filled(tmp_path)
+    tmp_path.chmod(mode)
+    with pytest.raises(StartError, match="everybody could write"):
+        BlockStore(tmp_path, MINE, LIMIT)
+    tmp_path.chmod(0o775)  # a group may share it
+    assert check(BlockStore(tmp_path, MINE, LIMIT)) == 20
+
+
+@pytest.mark.parametrize("suffix", ["data", "index"])
+@pytest.mark.parametrize("known", [False, True])
+def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(tmp_path, suffix, known):
+    filled(tmp_path)
+    store = BlockStore(tmp_path, MINE, LIMIT) if known else None
+    for one in files(tmp_path, suffix):
+        one.unlink()
+        os.mkfifo(one)
+    store = store or BlockStore(tmp_path, MINE, LIMIT)
+    assert check(store) == (20 if known and suffix == "index" else 0)
+    store.refresh()
+    assert store.write(key(30), block(30))
+    store.clear()
+    assert not len(store)
+
+
+@pytest.mark.parametrize(
+    ("offset", "size"),
+    [(1 << 63, SIZE), ((1 << 64) - 1, SIZE), (0, (1 << 64) - 1), (20 * SIZE, SIZE), (19 * SIZE + 1, SIZE)],
+)
+def test_a_record_with_a_right_checksum_and_a_wrong_place_is_not_used(tmp_path, offset, size, caplog):
+    filled(tmp_path)
+    [index] = files(tmp_path, "index")
+    record = segments.RECORD.pack(key(77), offset, size, 0)
+    with index.open("ab") as file:
+        file.write(record + segments.CHECKSUM.pack(zlib.crc32(record)))
+    store = BlockStore(tmp_path, MINE, LIMIT)
+    assert key(77) not in store
+    assert check(store) == 20
+    assert "behind the end" in caplog.text
 
 
 def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path):

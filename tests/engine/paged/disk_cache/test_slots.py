@@ -1,5 +1,6 @@
 """Slots: what is cached of a text is saved, erased and restored; no file gives a wrong answer."""
 
+import errno
 import os
 import stat
 import struct
@@ -8,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from lean_ovms.engine.paged.disk_cache import slots
 from lean_ovms.engine.paged.disk_cache.slots import HEAD, MOST_SALT, MOST_SLOTS, SlotFiles
 from lean_ovms.errors import BadRequest, EngineFailure, StartError
 from tests.engine.paged.harness import Params
@@ -190,6 +192,20 @@ def test_what_is_no_file_is_refused(saved):
     with pytest.raises(EngineFailure, match="cannot be written"):
         made.slot_action("save", 0, "folder")
     assert sorted(os.listdir(path)) == [FILE, "fifo", "folder", "link"]
+
+
+def test_a_file_system_that_is_read_only_is_told(saved, monkeypatch):
+    path, ids, kind, _ = saved
+    made = with_slots(path, kind=kind)
+    cached(made, ids, salt="s")
+
+    def refused(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(slots, "open_file", refused)
+    monkeypatch.setattr(type(path), "unlink", refused)
+    with pytest.raises(EngineFailure, match="cannot be written: Read-only file system"):
+        made.slot_action("save", 0, "b.bin")
 
 
 def test_the_files_have_a_limit_together(saved):

@@ -121,6 +121,23 @@ def settled(made):
     tier.store.refresh = write
 
 
+def test_whatever_happens_in_a_read_the_next_is_served(tmp_path, monkeypatch, caplog):
+    made = tiered(tmp_path)
+    answer(made, prompt(101))
+    made = slow_computing(restarted(made, tmp_path))
+    read = disk(made).store.read
+
+    def broken(*_):
+        monkeypatch.setattr(disk(made).store, "read", read)
+        raise OverflowError("int too big to convert")
+
+    monkeypatch.setattr(disk(made).store, "read", broken)
+    assert answer(made, prompt(50)) == 0
+    assert answer(made, prompt(101), salt="") in (96, 100)
+    assert made.stats().disk_hit_tokens
+    assert "int too big" in caplog.text
+
+
 def test_what_is_in_memory_is_not_read_and_what_is_behind_it_is(tmp_path):
     made = tiered(tmp_path)
     answer(made, prompt(101))
