@@ -82,11 +82,12 @@ class Adapters:
         if adapter is None:
             try:
                 adapter = Adapter(text, *lora.read(text))
-                if wrong := fits(adapter, self._model.layers, self._model.fixed):
-                    raise StartError(wrong)
             except StartError as error:
                 log.error("an adapter cannot be loaded: %s", error)
                 raise EngineFailure("The adapter could not be loaded.") from error
+            if wrong := fits(adapter, self._model.layers, self._model.fixed):
+                log.error("an adapter cannot be loaded: %s", wrong)
+                raise EngineFailure(f"The adapter could not be loaded: {wrong}.")
         self._read[text] = adapter
         while len(self._read) > self._most:
             del self._read[next(iter(self._read))]
