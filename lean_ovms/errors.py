@@ -119,6 +119,10 @@ class GrammarInvalid(BadRequest):
     code = "grammar_invalid"
 
 
+class SchemaInvalid(GrammarInvalid):
+    """400: a JSON schema that is none, or that has no value which ends."""
+
+
 class GrammarTooComplex(BadRequest):
     """400: a schema, regular expression or grammar that exceeds a limit of this server."""
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
-from ..errors import BadRequest, GrammarInvalid, GrammarTooComplex
+from ..errors import BadRequest, GrammarInvalid, GrammarTooComplex, SchemaInvalid
 from ..types import Json, OutputConstraint
-from . import formats, schema, sentencepiece
+from . import formats, schema, sentencepiece, validity
 from .frames import CallForm, CannotEnforce, OutputForm, Tool
 
 MAX_DEPTH = 32
@@ -83,9 +83,11 @@ def relax(
     An invalid format is not enforced, as in OVMS; one that is too large to compile is an error.
     """
     if constraint.format is not None:
-        if constraint.strict or isinstance(error, GrammarTooComplex):
+        if constraint.strict or isinstance(error, GrammarTooComplex | SchemaInvalid):
             raise error
         return replace(constraint, format=None), context, f"{constraint.param} was not imposed: {error.message}"
+    if isinstance(error, SchemaInvalid):
+        raise error
     if any(tool["function"].get("parameters") != ANY_OBJECT for tool in context.tools):
         loose = tuple({**tool, "function": {**tool["function"], "parameters": ANY_OBJECT}} for tool in context.tools)
         return constraint, replace(context, tools=loose), f"the schemas of the tools are not imposed: {error.message}"
@@ -137,6 +139,10 @@ class _Builder:
         constraint, context = self.constraint, self.context
         if not context.tools or (not constraint.tool_calls and constraint.format is None):
             return None
+        for function in (tool["function"] for tool in context.tools if constraint.checked):
+            if function.get("strict") is True:
+                what = f"the parameters of the tool {function['name'][:80]}"
+                _check(function.get("parameters", True), what, "tools")
         try:
             form = _call_form(context.form)
             if constraint.tool_calls == "schema" and constraint.format is None:
@@ -196,10 +202,20 @@ class _Builder:
         if form.get("type") == "json_schema":
             if not isinstance(form.get("json_schema"), dict | bool):
                 raise GrammarInvalid("json_schema is not an object")
+            if self.constraint.checked:
+                _check(form["json_schema"], f"the schema of {self.constraint.param}", self.constraint.param)
             done["json_schema"], ignored = schema.closed(form["json_schema"])
             if ignored:
                 self.notices.append(f"not imposed in the schema of {self.constraint.param}: {', '.join(ignored)}")
         return done
+
+
+def _check(found: Any, what: str, param: str) -> None:
+    """Raises SchemaInvalid, with the place, for a schema that is none; GrammarTooComplex for too many parts."""
+    try:
+        validity.check(found)
+    except SchemaInvalid as error:
+        raise SchemaInvalid(f"{what} is invalid: {error.message}", param=param) from None
 
 
 def _call_form(form: OutputForm) -> CallForm:

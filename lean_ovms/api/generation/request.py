@@ -194,6 +194,10 @@ class BodyReader:
             name = "max_tokens" if values[max_tokens_name] is None else max_tokens_name
             raise BadRequest("max_tokens value should be greater than 0", param=name)
         constraint, notices = read_constraint(given, config)
+        rule = add_tool_rule(constraint, offer, config, sampling, combines="beam_control" in capabilities)
+        record = current_record.get()
+        if rule is not None and (record is None or not record.path.startswith("/v3/")):
+            rule = replace(rule, checked=True)
         known = "alternatives" in capabilities
         vocab = model.info.vocab_size if model.known else 0
         logprobs = logprobs.resolve(known=known, limit=config.max_logprobs, vocab=vocab)
@@ -206,7 +210,7 @@ class BodyReader:
             stream=stream,
             parsing=parsing,
             tools=offer.tools,
-            constraint=add_tool_rule(constraint, offer, config, sampling, combines="beam_control" in capabilities),
+            constraint=rule,
         )
         return GenerationBody(
             model=model,

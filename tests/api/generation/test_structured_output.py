@@ -145,13 +145,59 @@ async def test_vllms_older_structural_tag_becomes_triggered_tags(make_app: MakeA
 
 
 async def test_a_response_format_that_cannot_be_imposed_is_dropped_with_a_warning(make_app: MakeApp) -> None:
-    for form in ({"type": "nope"}, schema_format(name="x"), schema_format(name="x", schema={"type": "nope"})):
+    for path, form in (
+        (CHAT, {"type": "nope"}),
+        (CHAT, schema_format(name="x")),
+        ("/v3/chat/completions", schema_format(name="x", schema={"type": "nope"})),
+    ):
         app, engine = await make_app(say("x"))
-        response = await ask(app, response_format=form)
+        response = await post(app, path, {"model": "m", "messages": HELLO, "response_format": form})
         assert (await whole(response))["choices"][0]["message"]["content"] == "x"
         assert engine.constraints == [""]
         assert len(warned(response)) == 1
         assert warned(response)[0].startswith('299 lean_ovms "response_format was not imposed: ')
+
+
+NO_SCHEMA = {"type": "object", "properties": {"a": {"type": "objct"}}}
+ENDLESS = {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
+
+
+@pytest.mark.parametrize(
+    ("param", "fields"),
+    [
+        ("response_format", {"response_format": schema_format(name="x", schema=NO_SCHEMA)}),
+        ("response_format", {"response_format": {"type": "json_object", "schema": NO_SCHEMA}}),
+        ("response_format", {"response_format": {"type": "sequence", "elements": [schema_format(**NO_SCHEMA)]}}),
+        ("structured_outputs", {"structured_outputs": {"json": NO_SCHEMA}}),
+        ("guided_json", {"guided_json": NO_SCHEMA}),
+        ("json_schema", {"json_schema": NO_SCHEMA}),
+        (
+            "tools",
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": NO_SCHEMA, "strict": True}}]},
+        ),
+    ],
+)
+async def test_a_schema_that_is_none_is_refused_with_its_place(
+    make_app: MakeApp, param: str, fields: dict[str, Any]
+) -> None:
+    app, _ = await make_app(say("x"))
+    found = await error(await ask(app, **fields))
+    assert (found["param"], found["code"]) == (param, "grammar_invalid")
+    assert "'objct' at #/properties/a/type is not a type" in found["message"]
+
+
+async def test_a_schema_without_a_value_that_ends_is_refused(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    found = await error(await ask(app, response_format=schema_format(name="x", schema=ENDLESS)))
+    assert "no value that ends" in found["message"]
+
+
+async def test_schemas_of_tools_that_are_not_strict_are_loosened(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    tool = {"type": "function", "function": {"name": "f", "parameters": NO_SCHEMA}}
+    assert (await ask(app, tools=[tool])).status == 200
+    strict = {"type": "function", "function": {**tool["function"], "strict": True}}
+    assert (await post(app, "/v3/chat/completions", {"model": "m", "messages": HELLO, "tools": [strict]})).status == 200
 
 
 EXPECTED = r"""299 lean_ovms "response_format was not imposed: a 'quote'\r\nX-Evil: 1 \u017e" """.strip()
