@@ -16,6 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
+from lean_ovms.ray_serve import PROXY_CALLBACK
+
 pytest.importorskip("ray.serve", reason='needs pip install ".[ray]"')
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +34,7 @@ class Cluster:
             "PYTHONPATH": f"{ROOT}:{EXAMPLES}",
             "RAY_USAGE_STATS_ENABLED": "0",
             "PYTHONWARNINGS": "ignore",
+            PROXY_CALLBACK: "lean_ovms.ray_serve:proxy_middlewares",
         }
         self.log = folder / "log"
         with self.log.open("wb") as log:
@@ -151,7 +154,9 @@ async def test_a_replica_killed_under_load_leaves_each_request_one_outcome(clust
             ledger["the connection broke"] += 1
             return
         if answer.status_code != 200:
-            ledger[f"status {answer.status_code}"] += 1
+            assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2"), answer.text
+            assert answer.json()["error"]["type"] == "server_error"
+            ledger["status 503"] += 1
         elif stream:
             whole = answer.text.endswith("data: [DONE]\n\n")
             ledger["whole stream" if whole else "cut stream"] += 1
