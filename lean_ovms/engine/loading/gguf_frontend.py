@@ -43,6 +43,8 @@ def read(path: Path, header: gguf.Header) -> Any:
             model = frontend.convert(frontend.load(str(file)))
         except Exception as error:  # the frontend has classes of its own, without a common one
             raise StartError(f"{path} cannot be served: {last_line(error)}; {gguf.EXPORT}") from error
+    if header.number("attention.head_count_kv") == 1:
+        _tell_heads_from_tokens(model)
     if header.architecture == QWEN3_MOE:
         _correct_qwen3_moe(model)
     return model
@@ -100,7 +102,9 @@ def _attention(node: Any, header: gguf.Header) -> Attention:
     new = [ops.transpose(ops.convert(query, "f32"), np.array([0, 2, 1, 3]))]
     for each in written:
         if not _source(each.input_value(2), "Convert").get_output_partial_shape(0)[2].is_static:
-            raise StartError("its keys have one head, which openvino's GGUF frontend mistakes for the tokens")
+            raise StartError(
+                f"its keys have one head, which openvino's GGUF frontend mistakes for the tokens; {gguf.EXPORT}"
+            )
         new.append(ops.convert(each.input_value(2), "f32"))
     mask = _source(node.input_value(3), "Parameter").get_friendly_name()
     return Attention(
@@ -112,6 +116,21 @@ def _attention(node: Any, header: gguf.Header) -> Attention:
         window=header.number("attention.sliding_window") if mask == WINDOWED else 0,
         sinks=node.input_value(SINKS) if node.get_input_size() > SINKS else None,
     )
+
+
+def _tell_heads_from_tokens(model: Any) -> None:
+    """Gives the one head of keys and of values an axis.
+
+    The frontend (2026.4.1) leaves it out, [1, 1, tokens, size], and multiplies by angles [1, tokens, 1, size].
+    """
+    for node in model.get_ordered_ops():
+        if node.get_type_name() == "MatMul" and node.get_friendly_name().endswith((".Kcur", ".Vcur")):
+            readers = list(node.output(0).get_target_inputs())
+            size = node.get_output_partial_shape(0)[-1].get_length()
+            shaped = ops.reshape(node, np.array([1, -1, 1, size]), False)
+            for reader in readers:
+                reader.replace_source_output(shaped.output(0))
+    model.validate_nodes_and_infer_types()
 
 
 def _correct_qwen3_moe(model: Any) -> None:

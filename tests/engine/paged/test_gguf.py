@@ -170,20 +170,37 @@ def test_hostile_headers_crash_nothing(name, tmp_path):
     subprocess.run([sys.executable, "-W", "ignore", "-c", HOSTILE, path, str(header)], check=True, timeout=500)
 
 
-@pytest.mark.parametrize(
-    ("changes", "word"),
-    [
-        ({"llama.attention.head_count_kv": 1}, "its keys have one head"),
-        ({"tensors": "blk.0.ffn_up.weight"}, "blk.0.ffn_up.weight"),
-    ],
-)
-def test_what_the_network_lacks_is_named(changes, word, tmp_path):
+def one_head(path, name, times):
+    """The file of a recorded model with the first head of keys and values alone, so many times."""
+    known = RECORDED[name]
+    key = f"{known['architecture']}.attention.head_count_kv"
+    tensors = {}
+    for tensor, shape in known["tensors"].items():
+        single = tensor.split(".")[-2] in ("attn_k", "attn_v")
+        rows = [shape[0] // known["metadata"][key], *shape[1:]] if single else shape
+        tensors[tensor] = np.concatenate([zoo_gguf.values(tensor, rows)] * (times if single else 1))
+    metadata = {**known["metadata"], **zoo_gguf.WORDS, key: times}
+    return make_gguf.pack(path, known["architecture"], metadata, tensors.items(), "F16")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({*RECORDED} - {"olmoe", "phi3"}))
+def test_one_head_of_keys_is_as_two_that_are_alike(name, tmp_path):
+    """olmoe normalizes all heads together; phi3 has queries, keys and values in one matrix."""
+    single, double = (
+        answers(load(blocks=60, model_path=str(one_head(tmp_path / f"{times}.gguf", name, times)), **OPTIONS))
+        for times in (1, 2)
+    )
+    for (ours, our_logprobs), (theirs, their_logprobs) in zip(single, double, strict=True):
+        assert ours == theirs
+        assert our_logprobs == pytest.approx(their_logprobs, abs=1e-3)
+
+
+def test_what_the_network_lacks_is_named(tmp_path):
     known = RECORDED["llama"]
-    missing = changes.pop("tensors", "")
-    kept = {name: shape for name, shape in known["tensors"].items() if name != missing}
-    rows = {"attn_k", "attn_v"} if changes else set()
-    shapes = {name: [16, 64] if name.split(".")[-2] in rows else shape for name, shape in kept.items()}
-    tensors = {name: zoo_gguf.values(name, shape) for name, shape in shapes.items()}
-    metadata = {**known["metadata"], **zoo_gguf.WORDS, **changes}
-    with pytest.raises(StartError, match=word):
-        gguf_network.read(make_gguf.pack(tmp_path / "x.gguf", "llama", metadata, tensors.items(), "F16"))
+    tensors = {name: zoo_gguf.values(name, shape) for name, shape in known["tensors"].items()}
+    del tensors["blk.0.ffn_up.weight"]
+    metadata = {**known["metadata"], **zoo_gguf.WORDS}
+    path = make_gguf.pack(tmp_path / "x.gguf", "llama", metadata, tensors.items(), "F16")
+    with pytest.raises(StartError, match=r"blk\.0\.ffn_up\.weight"):
+        gguf_network.read(path)
