@@ -43,6 +43,16 @@ def write(style: str, schema: Schema, writer: NotationWriter) -> str:
     return values.arguments(schema) if style == "python_arguments" else values.value(schema)
 
 
+def text(style: str, value: Any) -> str:
+    """Returns a value as a notation, or JSON, writes it; the arguments of a Python call are an object."""
+    if style == "json":
+        return json.dumps(value, ensure_ascii=False)
+    values = STYLES[style]
+    if style == "python_arguments":
+        return ", ".join(f"{name}={values.written(one)}" for name, one in value.items())
+    return values.written(value)
+
+
 class _Values:
     """A notation of values: objects, arrays and words are those of Python."""
 
@@ -169,12 +179,13 @@ class _Values:
         kept = {key: schema[key] for key in ("minLength", "maxLength", "pattern", "format") if key in schema}
         return self.writer.json({"type": "string", **kept}, json_allowed_escapes='nrt"\\')
 
-    def written(self, value: Any) -> str:
+    @classmethod
+    def written(cls, value: Any) -> str:
         if isinstance(value, dict):
-            parts = (f"{json.dumps(key, ensure_ascii=False)}: {self.written(one)}" for key, one in value.items())
+            parts = (f"{json.dumps(key, ensure_ascii=False)}: {cls.written(one)}" for key, one in value.items())
             return "{" + ", ".join(parts) + "}"
         if isinstance(value, list):
-            return "[" + ", ".join(map(self.written, value)) + "]"
+            return "[" + ", ".join(map(cls.written, value)) + "]"
         if value is None or isinstance(value, bool):
             return str(value)
         return json.dumps(value, ensure_ascii=False)
@@ -203,12 +214,13 @@ class _Gemma(_Values):
         counted = f"/[^<]{{{int(least)},{'' if most is None else int(most)}}}/"
         return self.writer.named("T", f"{quote} {counted} {quote}")
 
-    def written(self, value: Any) -> str:
+    @classmethod
+    def written(cls, value: Any) -> str:
         if isinstance(value, dict):
-            return "{" + ",".join(f"{self._key(key)}:{self.written(one)}" for key, one in value.items()) + "}"
+            return "{" + ",".join(f"{cls._key(key)}:{cls.written(one)}" for key, one in value.items()) + "}"
         if isinstance(value, list):
-            return "[" + ",".join(map(self.written, value)) + "]"
-        return f"{self.quote}{value}{self.quote}" if isinstance(value, str) else json.dumps(value)
+            return "[" + ",".join(map(cls.written, value)) + "]"
+        return f"{cls.quote}{value}{cls.quote}" if isinstance(value, str) else json.dumps(value)
 
     def key(self, name: str) -> str:
         return json.dumps(self._key(name))
@@ -216,8 +228,9 @@ class _Gemma(_Values):
     def any_key(self) -> str:
         return "/[a-zA-Z_][a-zA-Z0-9_]{0,63}/"
 
-    def _key(self, name: str) -> str:
-        return name if _IDENTIFIER.fullmatch(name) else f"{self.quote}{name}{self.quote}"
+    @classmethod
+    def _key(cls, name: str) -> str:
+        return name if _IDENTIFIER.fullmatch(name) else f"{cls.quote}{name}{cls.quote}"
 
 
 class _FunctionGemma(_Gemma):

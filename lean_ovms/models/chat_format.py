@@ -6,13 +6,16 @@ running requests. Imported by TextModel.load alone: it needs a third of all impo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from ..config import Config
 from ..config.options import read_object
 from ..engine_types import ModelInfo, Vocabulary
 from ..errors import BadRequest, RequestError, WrongOptions
+from ..grammar.call_text import WrittenCall, calls_text
 from ..grammar.constraint import GrammarContext
 from ..grammar.frames import OutputForm
 from ..repository.model_dir import ModelDir
@@ -21,12 +24,13 @@ from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
 from ..text.decode.stop_strings import StopMatcher
 from ..text.template.chat_template import ChatTemplate
 from ..text.template.escape import SpecialTokenEscaper
-from ..types import ChatPrompt, OutputParams, SamplingParams
+from ..types import ChatPrompt, OutputConstraint, OutputParams, SamplingParams
 from ..util.concurrency import INLINE_CHARACTERS, Offload
 from .output_decoder import OutputDecoder
 from .structured_output import StructuredOutput
 
 UNPARSED = "skip_special_tokens is false, and so the answer is not parsed"
+NO_TOOL_PARSER = "tool_choice requires a call, but this server reads none of this model (--tool_parser none)"
 NO_REASONING = "thinking_token_budget has no effect: the model has no reasoning parser"
 TEMPLATE_NOT_TRUSTED = (
     "chat_template is not accepted in requests: the server has to be started with --trust_request_chat_template, "
@@ -51,7 +55,8 @@ class ChatFormat:
             escaper=SpecialTokenEscaper(special) if config.neutralize_special_tokens else None,
             variables=read_object("default_chat_template_kwargs", config.default_chat_template_kwargs),
         )
-        self.tool_parser, self.reasoning_parser = parser_names(config, self.template.source)
+        self.tool_parser, self.reasoning_parser = parser_names(config, self.template.source, self.template.tool_source)
+        self.template.write_calls = partial(_write_calls, parsers.output_form(self.tool_parser or parsers.GENERIC, None))
         self._config = config
         self._sentencepiece = info.sentencepiece
         self._template_opens_reasoning = self._opens_reasoning()
@@ -73,11 +78,33 @@ class ChatFormat:
 
         return await offload.run(prompt.render_cost + len(prompt.template), work)
 
-    def structured_output(self, output: OutputParams, tail: str, offload: Offload) -> StructuredOutput | None:
-        """The constraint of a request, None if it has none. tail: the prompt's end."""
-        if output.constraint is None:
+    def structured_output(
+        self, output: OutputParams, sampling: SamplingParams, tail: str, offload: Offload, *, combines: bool
+    ) -> StructuredOutput | None:
+        """Returns the constraint of a request, None if it has none.
+
+        The calls of the generic parser are held to their schemas unasked: no model is trained for its notation.
+
+        Args:
+            output: What the client asks for.
+            sampling: The parameters of the request.
+            tail: The prompt's end.
+            offload: Where the grammar of large schemas is built.
+            combines: The engine's grammars go with beam search and min_tokens.
+
+        Raises:
+            BadRequest: A call is required of a model whose tool parser is turned off.
+        """
+        constraint = output.constraint
+        if constraint is not None and constraint.tool_calls == "required" and output.parse and not self.tool_parser:
+            raise BadRequest(NO_TOOL_PARSER, param="tool_choice")
+        asked = constraint is not None
+        if constraint is None and self.tool_parser == parsers.GENERIC and output.tools and output.parse:
+            if output.parse_calls and (combines or (sampling.beams == 1 and not sampling.min_tokens)):
+                constraint = OutputConstraint(param="tools", tool_calls="schema")
+        if constraint is None:
             return None
-        return StructuredOutput(output.constraint, self.setting(output, tail), self._config, offload)
+        return StructuredOutput(constraint, self.setting(output, tail), self._config, offload, asked=asked)
 
     def setting(self, output: OutputParams, tail: str) -> GrammarContext:
         """The model and prompt that a grammar is built for. tail: the prompt's end."""
@@ -165,10 +192,29 @@ def check_options(config: Config) -> None:
     ChatTemplate.load(ModelDir(), override=config.chat_template)
 
 
-def parser_names(config: Config, template: str) -> tuple[str | None, str | None]:
-    """The tool parser and the reasoning parser: those of the options, or that the template shows. Raises
-    WrongOptions."""
+def _write_calls(form: OutputForm, calls: Sequence[tuple[str, Any]]) -> str:
+    return calls_text(form.calls, [WrittenCall(*call) for call in calls])
+
+
+def parser_names(config: Config, template: str, tool_template: str = "") -> tuple[str | None, str | None]:
+    """Returns the tool parser and the reasoning parser: those of the options, or that the templates show.
+
+    A chat template that shows no tool parser has the generic one, by which any chat model can call.
+
+    Args:
+        config: The options.
+        template: The source of the chat template; "": there is no chat.
+        tool_template: The source of the template for requests with tools, where that is another one.
+
+    Raises:
+        WrongOptions: An option names a parser that does not exist.
+    """
     known, (tool, reasoning) = parsers.names(), parsers.detect(template)
+    if tool_template:
+        of_tools = parsers.detect(tool_template)
+        tool, reasoning = of_tools[0] or tool, reasoning or of_tools[1]
+    if template:
+        tool = tool or parsers.GENERIC
     return (
         _parser_name("tool_parser", config.tool_parser, tool, known.tool),
         _parser_name("reasoning_parser", config.reasoning_parser, reasoning, known.reasoning),

@@ -28,7 +28,26 @@ MAX_SCHEMAS = 8
 class StructuredOutput:
     """What is left of a request's constraint: `build` it, submit it, `rebuild_after` each refusal."""
 
-    def __init__(self, constraint: OutputConstraint, context: GrammarContext, config: Config, offload: Offload) -> None:
+    def __init__(
+        self,
+        constraint: OutputConstraint,
+        context: GrammarContext,
+        config: Config,
+        offload: Offload,
+        *,
+        asked: bool = True,
+    ) -> None:
+        """Keeps what the constraint is built of.
+
+        Args:
+            constraint: What the text must match.
+            context: The model and the prompt.
+            config: The limits, and whether a part that does not hold is an error.
+            offload: Where the grammar of large schemas is built.
+            asked: The client asked for it; else what does not hold is neither told nor an error.
+        """
+        self._strict = asked and config.strict_response_format
+        self._asked = asked
         self._constraint = constraint
         self._context = context
         self._config = config
@@ -39,14 +58,14 @@ class StructuredOutput:
     @property
     def warnings(self) -> list[str]:
         """The parts of the constraint that do not hold, one sentence each."""
-        return self._relaxed + self._ignored
+        return self._relaxed + self._ignored if self._asked else []
 
     async def build(self) -> str:
         """The structural tag to submit, "" for none. Raises RequestError when it may not be relaxed further."""
         while True:
             try:
                 built = await self._built()
-                if built.notices and self._config.strict_response_format:
+                if built.notices and self._strict:
                     raise GrammarInvalid(built.notices[0])
             except (GrammarInvalid, GrammarTooComplex) as error:
                 self._relax(error)
@@ -64,12 +83,12 @@ class StructuredOutput:
         if not notices:
             return
         self._ignored.append(f"not imposed in the schema of {grammar.subject(self._constraint)}: {', '.join(notices)}")
-        if self._config.strict_response_format:
+        if self._strict:
             raise GrammarInvalid(self._ignored[-1], param=self._constraint.param)
 
     def _relax(self, error: GrammarInvalid | GrammarTooComplex) -> None:
         error.param = error.param or self._constraint.param
-        if self._config.strict_response_format:
+        if self._strict:
             raise error
         self._constraint, self._context, warning = grammar.relax(self._constraint, self._context, error)
         self._relaxed.append(warning)

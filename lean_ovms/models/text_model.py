@@ -232,7 +232,8 @@ class TextModel(TokenModel):
             if model.config.log_prompts:
                 log.info("prompt of %s: %s", record.request_id if record else "-", safe(str(text), MAX_LOGGED))
             tail = text[-PROMPT_TAIL:] if isinstance(text, str) else ""
-            structured = model.chat_format.structured_output(output, tail, model.offload)
+            combines = "beam_control" in model.info.capabilities
+            structured = model.chat_format.structured_output(output, sampling, tail, model.offload, combines=combines)
             sampling, without_effect = model.chat_format.with_thinking(sampling, tail)
             if record is not None:
                 record.sampling = sampling

@@ -91,6 +91,7 @@ CALLS = {
     'ernie45': '<tool_call>\n{"name": "f", "arguments": ‹json›}\n</tool_call>',
     'functiongemma': '<start_function_call>call:f‹functiongemma›<end_function_call>',
     'gemma4': '<|tool_call>call:f‹gemma›<tool_call|>',
+    'generic': '<tool_call>\n{"name": "f", "arguments": ‹json›}\n</tool_call>',
     'gigachat3': '<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "f", "arguments": ‹json›}',
     'gigachat31': '<|function_call|>{"name": "f", "arguments": ‹json›}',
     'glm4_moe': '<tool_call>f\n<arg_key>city</arg_key>\n<arg_value>…</arg_value>\n</tool_call>',

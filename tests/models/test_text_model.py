@@ -62,9 +62,8 @@ async def test_a_prompt_too_long_for_the_context_is_refused_before_the_engine_se
             await start(model, prompt)
         assert caught.value.code == "context_length_exceeded"
     assert engine.submitted == []
-    # The template leaves tools out, so they need not fit.
-    tool = {"type": "function", "function": {"name": "f", "description": text}}
-    await (await start(model, ChatPrompt([user], tools=[tool]))).aclose()
+    # The template leaves its variables out, so they need not fit.
+    await (await start(model, ChatPrompt([user], template_kwargs={"unused": text}))).aclose()
 
 
 async def test_a_truncated_prompt_keeps_its_end() -> None:

@@ -23,7 +23,8 @@ class JsonCalls(Syntax):
 
     name_keys, argument_keys: the keys of the function's name and of its arguments. list_only: a tag without a list
     after it is text. one_call: one object follows a tag. start_bracket: how an answer that has no tag begins, where
-    at_start: "[" for a list of calls, "{" for calls alone.
+    at_start: "[" for a list of calls, "{" for calls alone. offered_only: a call that has no tag is of a tool that the
+    client offers; an answer in JSON with other names is text.
     """
 
     name_keys: ClassVar[tuple[str, ...]] = ("name", "function")
@@ -31,6 +32,7 @@ class JsonCalls(Syntax):
     list_only: ClassVar[bool] = False
     one_call: ClassVar[bool] = False
     start_bracket: ClassVar[str] = "["
+    offered_only: ClassVar[bool] = False
 
     def read(self, tag: str) -> Steps[bool]:
         if (yield from self.scanner.space()) != "[" and self.list_only:
@@ -139,6 +141,8 @@ class _Call:
         if not (yield from self.scanner.json_string(name.append)):
             return False
         self.name = decoded("".join(name))
+        if self.syntax.offered_only and not self.eager and self.name not in self.out.schemas:
+            return False
         if self.name and (self.early is not None or self.eager):
             self.begin()
         return bool(self.name)

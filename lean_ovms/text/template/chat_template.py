@@ -26,6 +26,7 @@ from .escape import SpecialTokenEscaper
 from .messages import Capabilities, prepare
 from .probe import probe, probe_tools, reads_no_tools
 from .roles import Roles
+from .tool_text import CallsWriter, plain_calls, with_tool_texts
 from .tools import NO_PARAMETERS, prepare_tools
 
 DEFAULT_RENDER_S = 10.0
@@ -52,6 +53,7 @@ class ChatTemplate:
     special_tokens: text by name, given to the template. content_format: "string", "openai" (a list of parts) or
     "auto": the form that the template reads. directory: for includes. escaper: for texts of users and tools.
     variables: chat_template_kwargs of every prompt, below its own. probe_s: CPU time to find out what it reads.
+    write_calls: how the model writes calls, for what the template does not show; set by who knows the model's parser.
     """
 
     def __init__(
@@ -71,6 +73,8 @@ class ChatTemplate:
         if refused := sorted(RESERVED & self._variables.keys()):
             raise WrongOptions(f"--default_chat_template_kwargs must not set {', '.join(refused)}")
         self.source = source
+        self.tool_source = tool_source
+        self.write_calls: CallsWriter = plain_calls
         self.special_tokens = tokens = {"bos_token": "", "eos_token": "", **(special_tokens or {})}
         env = sandbox.ChatEnvironment(directory)
         self._escaper = escaper
@@ -130,6 +134,7 @@ class ChatTemplate:
         if len(source) > MAX_REQUEST_TEMPLATE:
             raise BadRequest(f"chat_template is longer than {MAX_REQUEST_TEMPLATE} characters", param="chat_template")
         template = self._of_request(source)
+        template.write_calls = self.write_calls
         if template.problem:
             raise BadRequest(template.problem, param="chat_template")
         return template
@@ -150,7 +155,8 @@ class ChatTemplate:
             raise BadRequest(NO_TEMPLATE)
         if self._variables:
             prompt = replace(prompt, template_kwargs=self._variables | prompt.template_kwargs)
-        return (self._tool if prompt.tools else self._main).render(prompt, seconds, self._escaper)
+        template = self._tool if prompt.tools else self._main
+        return template.render(prompt, seconds, self._escaper, self.write_calls)
 
 
 def _override(option: str) -> str:
@@ -198,7 +204,9 @@ class _CompiledTemplate:
     def _prepared_tools(self, tools: list[Json]) -> list[Json]:
         return prepare_tools(tools, self._tool_needs)
 
-    def render(self, prompt: ChatPrompt, seconds: float, escaper: SpecialTokenEscaper | None) -> str:
+    def render(
+        self, prompt: ChatPrompt, seconds: float, escaper: SpecialTokenEscaper | None, write_calls: CallsWriter
+    ) -> str:
         if self.error:
             raise BadRequest(self.error)
         add, kwargs = _arguments(prompt)
@@ -206,6 +214,7 @@ class _CompiledTemplate:
         messages, tools = prepare(prompt.messages, self.capabilities), self._prepared_tools(prompt.tools)
         if escaper is not None:  # only now: arguments of calls were JSON texts, in which anything can be escaped
             messages, tools, kwargs = escaper.messages(messages), escaper.value(tools), escaper.value(kwargs)
+        messages, tools = with_tool_texts(messages, tools, self.capabilities, write_calls)
         arranged = self._arranger.arrange(messages, tools=bool(tools), add=add)
         try:
             text = self._text(prompt, arranged, tools, kwargs, seconds, add=add)

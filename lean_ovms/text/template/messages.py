@@ -52,6 +52,16 @@ class Capabilities:
     """What stands for an empty text in messages of roles in which the template refuses that."""
     markup: tuple[ReasoningMarks, ...] = ()
     """Notations of reasoning that it refuses in the text of an earlier answer."""
+    tools: bool = True
+    """Tools are shown."""
+    calls: bool = True
+    """Earlier calls and their results are shown in a prompt without tools."""
+    calls_with_tools: bool = True
+    """The same in a prompt with tools."""
+
+    def shows_calls(self, tools: list[Json]) -> bool:
+        """Whether earlier calls and their results are shown in a prompt with these tools."""
+        return self.calls_with_tools if tools else self.calls
 
 
 def prepare(messages: list[Json], capabilities: Capabilities) -> list[Json]:

@@ -26,7 +26,17 @@ _TOOL: Json = {
     "function": {"name": "test_tool", "description": "", "parameters": {"type": "object", "properties": {}}},
 }
 _DUMPED = re.compile(r"""['"]type['"]""")
+_MARKED: Json = {
+    "type": "function",
+    "function": {
+        "name": _NEEDLE,
+        "description": "Test",
+        "parameters": {"type": "object", "properties": {"a": {"type": "string", "description": "Test"}}},
+    },
+}
 _TOOL_FIELDS: dict[str, Json] = {"tool": {"tool_call_id": "call00001", "name": "test_tool"}}
+_NO_CONTENT: dict[str, Json] = {"null": {"content": None}, "missing": {}, "empty": {"content": ""}}
+"""A message without content, by Capabilities.null."""
 _ARGUMENTS: dict[str, object] = {"object": {_NEEDLE: "value"}, "string": json.dumps({_NEEDLE: "value"})}
 _NOTHING = ("None", "null", "Undefined")
 """What a template writes for a member that is missing or null."""
@@ -46,10 +56,13 @@ def probe(source: str, render: Render, content_format: str) -> Capabilities:
     arguments = _arguments(render, hey) if "tool_calls" in source else "any"
     calls = [_call(_ARGUMENTS["string" if arguments == "string" else "object"])]
     talk = _Talk(render, hey, calls)
+    null = _null_form(render, hey, calls)
+    call: Json = {"role": "assistant", **_NO_CONTENT[null], "tool_calls": calls}
+    system: Json = {**hey, "role": "system"}
     return Capabilities(
         parts=_roles_with_parts(render, hey, calls) if parts else frozenset(),
         strings=strings,
-        null=_null_form(render, hey, calls),
+        null=null,
         arguments=arguments,
         thinking=_THINKING.search(source) is not None,
         raw_arguments=talk.shows_raw_arguments(),
@@ -59,7 +72,17 @@ def probe(source: str, render: Render, content_format: str) -> Capabilities:
         text_with_calls=talk.shows_text_with_calls(),
         reasoning_with_text=talk.bears_reasoning_with_text(),
         markup=tuple(one for one in NOTATIONS if (one.start in source or one.end in source) and talk.refuses(one)),
+        tools=any(_NEEDLE in _try(render, [*before, hey], [_MARKED]) for before in ([], [system])),
+        calls=_shows_calls(render, [hey, call], strings, []),
+        calls_with_tools=_shows_calls(render, [hey, call], strings, [_TOOL]),
     )
+
+
+def _shows_calls(render: Render, begun: list[Json], strings: bool, tools: list[Json]) -> bool:
+    """Returns whether a call and its result are rendered. begun: a conversation that ends with a call."""
+    content = _NEEDLES[1] if strings else _PARTS[1:]
+    text = _try(render, [*begun, {"role": "tool", "content": content, **_TOOL_FIELDS["tool"]}], tools)
+    return all(needle in text for needle in _NEEDLES)
 
 
 def _is_shown(render: Render, messages: list[Json]) -> bool:
@@ -112,10 +135,9 @@ def _null_form(render: Render, hey: Json, calls: list[Json]) -> str:
     Among equals in the order of the contract (OVMS leaves null), of transformers from 5.20 on (the key is missing), and
     the empty string. A template may fail only later in a conversation (QwQ).
     """
-    ways: dict[str, Json] = {"null": {"content": None}, "missing": {}, "empty": {"content": ""}}
 
     def score(way: str) -> int:
-        call = {"role": "assistant", **ways[way], "tool_calls": calls}
+        call = {"role": "assistant", **_NO_CONTENT[way], "tool_calls": calls}
         talk = [
             hey,
             call,
@@ -126,7 +148,7 @@ def _null_form(render: Render, hey: Json, calls: list[Json]) -> str:
         texts = [_try(render, talk[:end]) for end in (2, 3, 5)]
         return sum(bool(text) and "None" not in text.partition("Hey")[2] for text in texts)
 
-    return max(ways, key=score)
+    return max(_NO_CONTENT, key=score)
 
 
 def _arguments(render: Render, hey: Json) -> str:

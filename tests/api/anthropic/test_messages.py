@@ -54,7 +54,7 @@ async def test_every_base_serves_the_endpoints(make_app: MakeApp, base: str) -> 
 
 
 async def test_the_events_of_a_stream_come_in_anthropics_order(make_app: MakeApp) -> None:
-    app, _ = await make_app(say(*FULL), **PARSERS)
+    app, engine = await make_app(say(*FULL), **PARSERS)
     response = await post(app, PATH, ask(stream=True, tools=[WEATHER]))
     assert ("Content-Type", "text/event-stream; charset=utf-8") in response.headers
     found = await stream(response)
@@ -80,7 +80,7 @@ async def test_the_events_of_a_stream_come_in_anthropics_order(make_app: MakeApp
         data["index"] for _, data in found if "index" in data
     )
     start = found[0][1]["message"]
-    assert (start["content"], start["stop_reason"], start["usage"]["input_tokens"]) == ([], None, 8)
+    assert (start["content"], start["stop_reason"], start["usage"]["input_tokens"]) == ([], None, len(engine.submitted[0][0]))
     assert start["usage"]["output_tokens"] == 0
     assert found[-2][1]["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
     assert found[-2][1]["usage"]["output_tokens"] > 20

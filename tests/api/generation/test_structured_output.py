@@ -417,12 +417,12 @@ async def test_a_grammar_of_the_answer_is_refused_where_a_call_is_required(
     assert engine.submitted == []
 
 
-async def test_a_model_without_a_tool_parser_says_that_it_cannot_be_forced(make_app: MakeApp) -> None:
-    app, engine = await make_app(say("x"))
-    response = await ask(app, tools=[TOOL], tool_choice="required")
-    await whole(response)
-    assert engine.constraints == [""]
-    assert warned(response) == ['299 lean_ovms "tool calls are not enforced: the model has no tool parser"']
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
+async def test_a_model_whose_calls_are_not_read_cannot_be_forced(make_app: MakeApp, choice: Any) -> None:
+    app, engine = await make_app(say("x"), tool_parser="none")
+    found = await error(await ask(app, tools=[TOOL], tool_choice=choice))
+    assert (found["param"], "--tool_parser none" in found["message"]) == ("tool_choice", True)
+    assert engine.submitted == []
 
 
 async def test_a_request_that_turns_its_parser_off_is_told_so(make_app: MakeApp) -> None:
@@ -444,6 +444,6 @@ async def test_schemas_of_tools_that_are_too_much_are_loosened_before_the_call_i
 async def test_what_is_not_imposed_is_counted(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"), metrics_enable=True)
     await whole(await ask(app, response_format={"type": "regex", "pattern": "a"}))
-    await whole(await ask(app, tools=[TOOL], tool_choice="required"))
+    await whole(await ask(app, tools=[TOOL], tool_choice="required", skip_special_tokens=False))
     text = app.registry.models["m"].metrics.expose().decode()
     assert 'lean_ovms_structured_output_not_imposed_total{model_name="m"} 1' in text

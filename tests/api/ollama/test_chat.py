@@ -196,7 +196,7 @@ async def test_a_misspelt_field_is_warned_of(make_app: MakeApp) -> None:
     ],
 )  # fmt: skip
 async def test_refusals_have_ollamas_form(make_app: MakeApp, fields: Any, message: str) -> None:
-    app, engine = await make_app(say("x"))
+    app, engine = await make_app(say("x"), tool_parser="none")
     assert await error(await post(app, PATH, ask(**fields))) == (400, message)
     assert engine.submitted == []
 
@@ -282,7 +282,7 @@ async def test_a_conversation_in_ollamas_words(make_app: MakeApp) -> None:
         "{% for m in messages %}"
         "{{ m.role }}:{{ m.content }}|{{ m.reasoning_content }}|{{ m.name }}|{{ m.tool_call_id }}"
         "{% for c in m.tool_calls %}<{{ c.id }} {{ c.function.name }} {{ c.function.arguments }}>{% endfor %};"
-        "{% endfor %}"
+        "{% endfor %}{% for t in tools or [] %}{{ t.function.name }}{% endfor %}"
     )
     app, engine = await make_app(say("x"), chat_template=template, **PARSING)
     calls = [{"function": {"name": name, "arguments": {"x": 1}}} for name in ("f", "g")]
@@ -296,7 +296,7 @@ async def test_a_conversation_in_ollamas_words(make_app: MakeApp) -> None:
     await whole(await post(app, PATH, ask(messages=talk, tools=[TOOL], stream=False)))
     assert engine.submitted[0][0] == (
         'user:hi|||;assistant:|hm||<call_1 f {"x": 1}><call_2 g {"x": 1}>;'
-        "tool:2||g|call_2;tool:1|||call_1;tool:3|||other;"
+        "tool:2||g|call_2;tool:1|||call_1;tool:3|||other;f"
     )
 
 

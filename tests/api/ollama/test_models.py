@@ -52,7 +52,7 @@ async def test_show(make_app: MakeApp) -> None:
     )
     for body in ({"model": "m"}, {"name": "m:latest"}, {"model": "", "name": "M", "verbose": True}):
         shown = await whole(await post(app, "/api/show", body))
-    assert shown["capabilities"] == ["completion", "insert"]
+    assert shown["capabilities"] == ["completion", "tools", "insert"]
     assert shown["model_info"] == {
         "general.architecture": "qwen3",
         "general.basename": "m",

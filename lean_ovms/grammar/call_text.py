@@ -1,0 +1,61 @@
+"""Calls with known arguments as a family writes them: the one text that its grammar allows for them.
+
+For a chat template that shows no calls, and for the example by which a model learns the notation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..errors import GrammarInvalid
+from ..types import Json
+from . import notations
+from .frames import CallForm, CannotEnforce, Tool
+
+
+class WrittenCall(NamedTuple):
+    """A function's name, and its arguments: an object, or what a client sent in the place of one."""
+
+    name: str
+    arguments: Any
+
+
+def calls_text(form: CallForm | None, calls: Sequence[WrittenCall]) -> str:
+    """Returns the text of the calls of one message; as plain JSON what the form, or none, cannot write."""
+    try:
+        if form is None:
+            raise CannotEnforce("the family has no form")
+        ones = [_text(form.one(_tool_of(call))) for call in calls]
+    except (CannotEnforce, GrammarInvalid):
+        return "\n".join(json.dumps(call._asdict(), ensure_ascii=False) for call in calls)
+    return form.before + form.between.join(ones) + form.after
+
+
+def _tool_of(call: WrittenCall) -> Tool:
+    """Returns a tool that takes just these arguments. Raises CannotEnforce if they are no object."""
+    if not isinstance(call.arguments, dict):
+        raise CannotEnforce("the arguments are no object")
+    constants = {name: {"const": value} for name, value in call.arguments.items()}
+    return Tool(call.name, {"type": "object", "properties": constants, "required": [*constants]}, set())
+
+
+def _text(form: Json) -> str:
+    """Returns the text of a format that has one only; a number of a call is 0."""
+    kind = form["type"]
+    if kind == "const_string":
+        return str(form["value"])
+    if kind == "tag":
+        return f"{form['begin']}{_text(form['content'])}{form['end']}"
+    if kind == "sequence":
+        return "".join(map(_text, form["elements"]))
+    if kind == "json_schema":
+        return notations.text(form.get("style", "json"), _value(form["json_schema"]))
+    return "0"
+
+
+def _value(schema: Json) -> Any:
+    if "const" in schema:
+        return schema["const"]
+    return {name: part["const"] for name, part in schema["properties"].items()}

@@ -1,0 +1,48 @@
+"""Any chat model without a notation of its own that is known: <tool_call>{"name": …, "arguments": {…}}</tool_call>.
+
+The prompt has an example of it where the chat template shows no tools, and grammars write it. Models that were never
+trained for it also write the objects, or a list of them, as the whole answer or in a fence: read where they name a tool
+of the request.
+"""
+
+from __future__ import annotations
+
+from ...grammar.frames import CallForm, in_json
+from .family import ModelFamily
+from .json_calls import EnclosedJson
+from .scanner import Steps
+
+_FENCE = "```"
+
+
+class GenericCalls(EnclosedJson):
+    """Calls between the tags, in a fence, or as the whole answer."""
+
+    tags = (_FENCE, "<tool_call>", "</tool_call>")
+    keep_special_tokens = True
+    at_start = True
+    offered_only = True
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag != _FENCE:
+            return (yield from super().read(tag))
+        yield from self.scanner.literal("json")
+        yield from self.scanner.space()
+        if not (yield from self.start()):
+            return False
+        yield from self.scanner.space()
+        yield from self.scanner.literal(_FENCE)
+        return True
+
+    def start(self) -> Steps[bool]:
+        if (yield from self.scanner.space()) not in ("[", "{"):
+            return False
+        return (yield from self.calls(eager=False))
+
+
+FAMILIES = {
+    "generic": ModelFamily(
+        tools=GenericCalls,
+        form=CallForm(one=in_json(around=("<tool_call>\n", "\n</tool_call>")), between="\n", trigger="<tool_call>"),
+    )
+}
