@@ -304,7 +304,7 @@ class OutputConstraint:
     format: an XGrammar format ({"type": "json_schema", "json_schema": {...}}, regex, sequence, ...), None: any text.
     param: the request field that asks for it. strict: a part that cannot be enforced is an error; else it is dropped,
     with a Warning header. tool_calls: "": tool calls are free; "schema": their arguments match the tools' schemas;
-    "required": so do they, and there is at least one. parallel: there may be several. checked: a schema that is none is
+    "required": so do they, and there is at least one. checked: a schema that is none is
     an error also where other parts would be dropped: that of the format, and those of tools that are strict.
     """
 
@@ -312,7 +312,6 @@ class OutputConstraint:
     param: str = "response_format"
     strict: bool = False
     tool_calls: str = ""
-    parallel: bool = True
     checked: bool = False
 
 
@@ -323,7 +322,8 @@ class OutputParams:
     stop: stop strings, found across token borders, not searched for in the first min_tokens tokens.
     include_stop: keep the stop string in the text. skip_special_tokens: leave special tokens out of the text.
     parse: run the model's reasoning parser, and its tool parser if there are tools; parse_reasoning, parse_calls: not
-    if these are false, and what they would parse is text.
+    if these are false, and what they would parse is text. parallel: an answer may have several calls; None: the client
+    does not say.
     constraint: structured output, None for free text.
     """
 
@@ -335,6 +335,7 @@ class OutputParams:
     parse_reasoning: bool = True
     parse_calls: bool = True
     tools: tuple[Json, ...] = ()
+    parallel: bool | None = None
     constraint: OutputConstraint | None = None
 
 

@@ -31,6 +31,8 @@ _NESTED = ("elements", "content", "tags")
 class GrammarContext:
     """The model and the prompt that a grammar is for. prompt_tail: the end of the prompt, with its markup.
 
+    parallel: an answer may have several calls; None: where the model's form has several.
+
     sentencepiece: grammars are matched against token text with "▁" for spaces (sentencepiece.py).
     template_opens_reasoning: a prompt that does not end inside reasoning asks for none.
     """
@@ -38,6 +40,7 @@ class GrammarContext:
     form: OutputForm
     prompt_tail: str
     tools: tuple[Json, ...]
+    parallel: bool | None = None
     sentencepiece: bool = False
     template_opens_reasoning: bool = False
 
@@ -147,7 +150,7 @@ class _Builder:
             form = _call_form(context.form)
             if constraint.tool_calls == "schema" and constraint.format is None:
                 return self._optional_calls(form)
-            calls, before = self._list(form, constraint.parallel), form.forced + form.before
+            calls, before = self._list(form, self._several(form)), form.forced + form.before
             return formats.tag(before, calls, form.after) if before or form.after else calls
         except CannotEnforce as error:
             if constraint.tool_calls:
@@ -162,7 +165,12 @@ class _Builder:
             parser = self.context.form.tool_parser
             raise CannotEnforce(f"with the tool parser {parser} the beginning of a call cannot be told from text")
         tags = [formats.tag(form.before, self._list(form, True), form.after)] if form.before else self._ones(form)
-        return {"type": "triggered_tags", "triggers": [form.trigger], "tags": tags}
+        ends = {"stop_after_first": True} if form.single and not self._several(form) else {}
+        return {"type": "triggered_tags", "triggers": [form.trigger], "tags": tags, **ends}
+
+    def _several(self, form: CallForm) -> bool:
+        parallel = self.context.parallel
+        return not form.single if parallel is None else parallel
 
     def _list(self, form: CallForm, several: bool) -> Json:
         ones = self._ones(form)

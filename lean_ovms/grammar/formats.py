@@ -11,6 +11,8 @@ from __future__ import annotations
 from ..types import Json
 
 ANY_TEXT: Json = {"type": "any_text"}
+ONE_LINE = "one_line"
+"""The style of JSON as Python writes it: one blank behind a colon and a comma, and no others."""
 ANY_VALUE: Json = {"type": "any_text", "special": False}
 """Text without special tokens, which are not shown in a value."""
 

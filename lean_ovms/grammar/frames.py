@@ -58,6 +58,7 @@ class CallForm:
     """before, after: around all calls; between: two of them. one: writes a call. forced: what stands before `before`
     where no text may stand between the reasoning and a call.
 
+    single: an answer has one call where the client does not say whether several are wanted.
     trigger: the text that begins a call which the model makes by itself, a prefix of `before` or of every call; "" if a
     call cannot be told from text. alone: a message holds one call only.
     """
@@ -68,6 +69,7 @@ class CallForm:
     after: str = ""
     trigger: str = ""
     alone: bool = False
+    single: bool = False
     forced: str = ""
 
 
@@ -101,10 +103,21 @@ class OutputForm:
     answer_header: str = ""
 
 
-def in_json(name_key: str = "name", arguments_key: str = "arguments", around: tuple[str, str] = ("", "")) -> CallWriter:
+def in_json(
+    name_key: str = "name", arguments_key: str = "arguments", around: tuple[str, str] = ("", ""), style: str = "json"
+) -> CallWriter:
+    """Returns the writer of calls that are JSON objects.
+
+    Args:
+        name_key: The key of the function's name.
+        arguments_key: The key of its arguments.
+        around: What stands before and after the object.
+        style: The notation of the arguments.
+    """
+
     def write(tool: Tool) -> Json:
         head = f'{around[0]}{{"{name_key}": {json.dumps(tool.name, ensure_ascii=False)}, "{arguments_key}": '
-        return formats.tag(head, formats.json_value(tool.parameters), "}" + around[1])
+        return formats.tag(head, formats.json_value(tool.parameters, style), "}" + around[1])
 
     return write
 

@@ -22,6 +22,7 @@ HEADER = '%llguidance {"no_forcing": true}\n'
 tool call took more than its fuel, 7 ms instead of 0.7, and `(("a"){200}){100}` 0.15 s for every token (2026-11)."""
 WHITESPACE = "[ \\n\\r\\t]{1,25}"
 """Between two tokens of JSON: enough for any indentation; without a limit a model may write blanks for ever."""
+_ONE_LINE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _EMPTY = "/(?:)/"
 TERMINALS = ("ANY: ~/[^\\s\\S]/", 'SOME: (ANY & ~"")', "TEXT: /(?s:.)*/")
 """All bytes, at least one of them, and all that is UTF-8."""
@@ -127,8 +128,9 @@ class _Writer:
         schema, style = form.get("json_schema"), form.get("style", "json")
         if not isinstance(schema, dict | bool):
             raise GrammarInvalid("json_schema is not an object")
-        if style == "json":
-            return Expression(self.json(merged(schema, self.converters.match)), False)
+        if style in ("json", formats.ONE_LINE):
+            layout = _ONE_LINE if style == formats.ONE_LINE else {}
+            return Expression(self.json(merged(schema, self.converters.match), **layout), False)
         return Expression(notations.write(style, schema, self), False)
 
     def _grammar(self, form: Json, depth: int) -> Expression:

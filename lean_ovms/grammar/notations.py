@@ -44,8 +44,8 @@ def write(style: str, schema: Schema, writer: NotationWriter) -> str:
 
 
 def text(style: str, value: Any) -> str:
-    """Returns a value as a notation, or JSON, writes it; the arguments of a Python call are an object."""
-    if style == "json":
+    """Returns a value in a notation, or in JSON; the arguments of a Python call are an object."""
+    if style not in STYLES:
         return json.dumps(value, ensure_ascii=False)
     values = STYLES[style]
     if style == "python_arguments":

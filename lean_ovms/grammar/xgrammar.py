@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..types import Json
+from . import formats
 
 MAX_BLANKS = 25
 """Between two tokens of JSON. The version inside openvino-genai has no such limit."""
@@ -114,7 +115,8 @@ class Lowered:
             if "multipleOf" in part and (self._within_genai or part.get("type") != "integer"):
                 self._ignored.add("multipleOf")
         done = {**form, "json_schema": self._rewritten(form.get("json_schema"))}
-        return done if self._within_genai else {"max_whitespace_cnt": MAX_BLANKS, **done}
+        one_line = done.pop("style", "") == formats.ONE_LINE
+        return done if self._within_genai else {"max_whitespace_cnt": 1 if one_line else MAX_BLANKS, **done}
 
     def _note_names(self, part: Json) -> None:
         """Notes what is not imposed of the names of an object and of the values that patterns of names have."""

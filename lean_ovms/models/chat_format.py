@@ -56,7 +56,9 @@ class ChatFormat:
             variables=read_object("default_chat_template_kwargs", config.default_chat_template_kwargs),
         )
         self.tool_parser, self.reasoning_parser = parser_names(config, self.template.source, self.template.tool_source)
-        self.template.write_calls = partial(_write_calls, parsers.output_form(self.tool_parser or parsers.GENERIC, None))
+        self.template.write_calls = partial(
+            _write_calls, parsers.output_form(self.tool_parser or parsers.GENERIC, None)
+        )
         self._config = config
         self._sentencepiece = info.sentencepiece
         self._template_opens_reasoning = self._opens_reasoning()
@@ -99,11 +101,11 @@ class ChatFormat:
         if constraint is not None and constraint.tool_calls == "required" and output.parse and not self.tool_parser:
             raise BadRequest(NO_TOOL_PARSER, param="tool_choice")
         asked = constraint is not None
-        if constraint is None and self.tool_parser == parsers.GENERIC and output.tools and output.parse:
-            if output.parse_calls and (combines or (sampling.beams == 1 and not sampling.min_tokens)):
-                constraint = OutputConstraint(param="tools", tool_calls="schema")
         if constraint is None:
-            return None
+            parsed = output.parse and output.parse_calls and output.tools and self.tool_parser == parsers.GENERIC
+            if not parsed or not (combines or (sampling.beams == 1 and not sampling.min_tokens)):
+                return None
+            constraint = OutputConstraint(param="tools", tool_calls="schema")
         return StructuredOutput(constraint, self.setting(output, tail), self._config, offload, asked=asked)
 
     def setting(self, output: OutputParams, tail: str) -> GrammarContext:
@@ -115,6 +117,7 @@ class ChatFormat:
             form=form,
             prompt_tail=tail,
             tools=output.tools,
+            parallel=output.parallel,
             sentencepiece=self._sentencepiece,
             template_opens_reasoning=self._template_opens_reasoning,
         )

@@ -10,6 +10,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -164,9 +165,8 @@ async def test_every_family_makes_calls_that_its_own_parser_reads_and_the_schema
 
 @pytest.mark.parametrize("family", parsers.names().tool)
 async def test_a_named_function_is_called_once(engine: EngineClient, family: str) -> None:
-    built = constraint.build(
-        OutputConstraint(tool_calls="required", parallel=False), context(tool=family, tools=TOOLS[1:2])
-    )
+    setting = replace(context(tool=family, tools=TOOLS[1:2]), parallel=False)
+    built = constraint.build(OutputConstraint(tool_calls="required"), setting)
     text, reason = await generate(engine, built.tag)
     free = family in NOTATIONS and not is_guidance(engine)
     if free and reason == "length":

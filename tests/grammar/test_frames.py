@@ -44,10 +44,18 @@ def shown(form: Json) -> str:
     return str(form[value]) if value else "…" if kind == "any_text" else f"‹{form.get('style', 'json')}›"
 
 
-def answer(family: str | None, *tools: Json, reasoning: str | None = None, tail: str = "", **guide: Any) -> str:
-    """The answer with one call."""
-    asked = OutputConstraint(**{"tool_calls": "required", "parallel": False, **guide})
-    built = constraint.build(asked, context(family, *(tools or (tool(),)), reasoning=reasoning, tail=tail))
+def answer(
+    family: str | None,
+    *tools: Json,
+    reasoning: str | None = None,
+    tail: str = "",
+    parallel: bool | None = False,
+    **guide: Any,
+) -> str:
+    """The answer with one call, unless several are asked for."""
+    setting = context(family, *(tools or (tool(),)), reasoning=reasoning, tail=tail)
+    asked = OutputConstraint(**{"tool_calls": "required", **guide})
+    built = constraint.build(asked, replace(setting, parallel=parallel))
     assert built.notices == []
     return shown(json.loads(built.tag)["format"])
 
@@ -91,7 +99,7 @@ CALLS = {
     'ernie45': '<tool_call>\n{"name": "f", "arguments": ‹json›}\n</tool_call>',
     'functiongemma': '<start_function_call>call:f‹functiongemma›<end_function_call>',
     'gemma4': '<|tool_call>call:f‹gemma›<tool_call|>',
-    'generic': '<tool_call>\n{"name": "f", "arguments": ‹json›}\n</tool_call>',
+    'generic': '<tool_call>\n{"name": "f", "arguments": ‹one_line›}\n</tool_call>',
     'gigachat3': '<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "f", "arguments": ‹json›}',
     'gigachat31': '<|function_call|>{"name": "f", "arguments": ‹json›}',
     'glm4_moe': '<tool_call>f\n<arg_key>city</arg_key>\n<arg_value>…</arg_value>\n</tool_call>',
@@ -240,6 +248,9 @@ def test_an_answer_begins_a_response_unless_the_prompt_has() -> None:
 def test_several_calls_are_bounded_and_separated() -> None:
     assert answer("hermes3", parallel=True).endswith("){1,32,\n}")
     assert answer("pythonic", parallel=True).endswith("){1,32,, }]")
+    assert answer("hermes3", parallel=None) == answer("hermes3", parallel=True)
+    assert answer("generic", parallel=True).endswith("){1,32,\n}")
+    assert answer("generic", parallel=None) == answer("generic"), "no model is trained to end a list of these"
     assert "{1,32" not in answer("gptoss", parallel=True), "harmony ends a message with its call"
 
 

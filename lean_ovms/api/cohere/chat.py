@@ -44,7 +44,7 @@ def _parse(body: Json, services: Services) -> tuple[GenerationBody, ChatPrompt, 
     values = reader.values
     messages = fields.messages(values)
     reader.check_max_tokens("max_tokens")
-    offer = read_offer(fields.tools(values), values["tool_choice"], parallel=True)
+    offer = read_offer(fields.tools(values), values["tool_choice"], parallel=None)
     messages = read_messages(messages)
     logprobs = LogprobsRequest(chosen=values["logprobs"])
     generation = reader.generation(fields.named_as_chat(values), offer=offer, logprobs=logprobs)

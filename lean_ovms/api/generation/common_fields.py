@@ -105,7 +105,11 @@ MESSAGES = Field(
 TOOLS = (
     Field("tools", "any", "functions that the model may call; no built-in tools", schema=schemas.TOOLS),
     Field("tool_choice", "any", "none, auto, required, one function, or allowed_tools", schema=schemas.TOOL_CHOICE),
-    Field("parallel_tool_calls", "bool", "false: at most one tool call in the response", default=True),
+    Field(
+        "parallel_tool_calls",
+        "bool",
+        "false: at most one tool call in the response; true: several also with the tool parser generic",
+    ),
 )
 LOGPROBS = Field("logprobs", "bool", "return the log probability of each chosen token", default=False)
 NUM_LOGPROBS = Field(

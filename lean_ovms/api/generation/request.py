@@ -210,6 +210,7 @@ class BodyReader:
             stream=stream,
             parsing=parsing,
             tools=offer.tools,
+            parallel=offer.parallel,
             constraint=rule,
         )
         return GenerationBody(
@@ -222,7 +223,7 @@ class BodyReader:
             stream_options=self._stream_options,
             named_by_id=by_id or values.get("return_tokens_as_token_ids", False),
             tools=offer.tools,
-            one_call=bool(offer.tools) and not offer.parallel,
+            one_call=bool(offer.tools) and offer.parallel is False,
             truncate=given["truncate_prompt_tokens"],
             truncation_side=given["truncation_side"],
             priority=given["priority"],

@@ -200,6 +200,7 @@ def build_output(
     stream: bool,
     parsing: OutputParams = PARSED,
     tools: list[Json] | None = None,
+    parallel: bool | None = None,
     constraint: OutputConstraint | None = None,
 ) -> OutputParams:
     """OutputParams from the request. In streams a stop string is included by default.
@@ -218,6 +219,7 @@ def build_output(
         parse_reasoning=parsing.parse_reasoning,
         parse_calls=parsing.parse_calls,
         tools=tuple(tools or ()),
+        parallel=parallel,
         constraint=constraint,
     )
 

@@ -111,7 +111,7 @@ def add_tool_rule(
     if constraint is None and not calls:
         return None
     base = constraint or OutputConstraint(param="tool_choice" if calls == "required" else "tools")
-    return replace(base, tool_calls=calls, parallel=offer.parallel)
+    return replace(base, tool_calls=calls)
 
 
 def read_format(form: Json, param: str = "response_format") -> Json | None:

@@ -15,13 +15,13 @@ from ...types import Json
 @dataclass(frozen=True, slots=True)
 class ToolOffer:
     """The tools that are left after tool_choice, and what is demanded. required: one must be called. parallel: several
-    may be. strict: a tool is strict, so calls keep to the schemas (OpenAI's promise) also when the model decides
-    whether it calls.
+    may be; None: the client does not say. strict: a tool is strict, so calls keep to the schemas (OpenAI's promise)
+    also when the model decides whether it calls.
     """
 
     tools: list[Json]
     required: bool = False
-    parallel: bool = True
+    parallel: bool | None = None
     strict: bool = False
 
 
@@ -33,7 +33,7 @@ def read_offer(tools: Any, choice: Any, parallel: bool | None) -> ToolOffer:
     if tools is None and choice is None:
         return NO_TOOLS
     tools, choice = read_tools(tools, choice)
-    several = parallel is not False and not isinstance(choice, dict)  # a named function is called once, as OpenAI does
+    several = False if isinstance(choice, dict) else parallel  # a named function is called once, as OpenAI does
     strict = any(tool["function"].get("strict") is True for tool in tools)
     return ToolOffer(tools, choice != "auto", several, strict)
 

@@ -165,7 +165,7 @@ def parse_chat(body: Json, services: Services) -> OllamaRequest | LoadModelReque
     reader, warnings = _reader(CHAT, values, served, body, services)
     if values["tools"] and not reader.model.parser_names[0]:
         raise BadRequest(f'"{values["model"]}" does not support tools', param="tools")
-    offer = read_offer(values["tools"], None, True)
+    offer = read_offer(values["tools"], None, None)
     messages = read_messages(to_messages(values["messages"]))
     generation = reader.generation(offer=offer, logprobs=_logprobs(values))
     prefill = messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls")
@@ -211,7 +211,7 @@ def _read(fields: FieldSet, body: Json, services: Services) -> tuple[Values, str
 def _load(values: Values, served: str, services: Services, *, chat: bool) -> LoadModelRequest:
     """Reads a body without a prompt; its other fields are checked all the same. Raises RequestError."""
     read(AS_CHAT, translated(values, served, None)[0])
-    read_offer(values.get("tools"), None, True)
+    read_offer(values.get("tools"), None, None)
     model, keep_alive = services.registry.get(served), values[KEEP_ALIVE.name]
     if keep_alive != 0:
         model.require_task(TextModel)  # any model may be unloaded, as in Ollama

@@ -115,7 +115,7 @@ def conversation(values: Values) -> tuple[bool, ToolOffer, list[Json]]:
     """Returns whether calls are in the older form, the tools, and the messages. Raises BadRequest."""
     functions = chat_functions.read_functions(values)
     tools, choice = functions or (values["tools"], values["tool_choice"])
-    offer = read_offer(tools, choice, functions is None and values["parallel_tool_calls"])
+    offer = read_offer(tools, choice, values["parallel_tool_calls"] if functions is None else False)
     return functions is not None, offer, read_messages(values["messages"])
 
 

@@ -19,7 +19,18 @@ from .base import CombinedParser, Parser, PlainText, Syntax
 from .family import Detection, ModelFamily
 from .think_tags import ThinkTags
 
-__all__ = ["GENERIC", "Names", "Parser", "detect", "detections", "load", "make", "names", "opens_reasoning", "output_form"]
+__all__ = [
+    "GENERIC",
+    "Names",
+    "Parser",
+    "detect",
+    "detections",
+    "load",
+    "make",
+    "names",
+    "opens_reasoning",
+    "output_form",
+]
 
 
 GENERIC = "generic"

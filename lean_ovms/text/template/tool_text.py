@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from ...types import Json
@@ -110,10 +111,8 @@ def _read(call: Any, names: dict[Any, str]) -> tuple[str, Any]:
     function = function if isinstance(function, dict) else {}
     name, arguments = str(function.get("name") or ""), function.get("arguments")
     if isinstance(arguments, str):
-        try:
+        with suppress(ValueError, RecursionError):  # the text stays
             arguments = json.loads(arguments) if arguments.strip() else {}
-        except (ValueError, RecursionError):
-            pass  # the text stays
     if isinstance(call, dict) and isinstance(call.get("id"), str):
         names[call["id"]] = name
     return name, {} if arguments is None else arguments

@@ -80,7 +80,11 @@ async def test_the_events_of_a_stream_come_in_anthropics_order(make_app: MakeApp
         data["index"] for _, data in found if "index" in data
     )
     start = found[0][1]["message"]
-    assert (start["content"], start["stop_reason"], start["usage"]["input_tokens"]) == ([], None, len(engine.submitted[0][0]))
+    assert (start["content"], start["stop_reason"], start["usage"]["input_tokens"]) == (
+        [],
+        None,
+        len(engine.submitted[0][0]),
+    )
     assert start["usage"]["output_tokens"] == 0
     assert found[-2][1]["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
     assert found[-2][1]["usage"]["output_tokens"] > 20

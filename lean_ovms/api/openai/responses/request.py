@@ -172,7 +172,7 @@ def _echo(values: Values, tools: AgentTools, generation: GenerationBody) -> Json
     functions = [tool["function"] for tool in read_tools(tools.functions, None)[0]]
     plain = [function for function in functions if function["name"] not in tools.origins]
     fields: Json = {
-        "parallel_tool_calls": values["parallel_tool_calls"],
+        "parallel_tool_calls": values["parallel_tool_calls"] is not False,
         "store": values["store"],
         "temperature": sampling.temperature,
         "text": _text(values),
