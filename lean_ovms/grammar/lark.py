@@ -97,9 +97,10 @@ class _Writer:
             return '""'
         return self.named("T", part.text) if part.regular else part.text
 
-    def json(self, schema: Any, **more: Any) -> str:
-        """The name of a rule for values of a schema."""
-        settings = {"whitespace_pattern": WHITESPACE, "lenient": True, **more}
+    def json(self, schema: Any, *, one_line: bool = False, **more: Any) -> str:
+        """The name of a rule for values of a schema. one_line: with the blanks of formats.ONE_LINE."""
+        blanks: Json = _ONE_LINE if one_line else {"whitespace_pattern": WHITESPACE}
+        settings = {**blanks, "lenient": True, **more}
         whole = {**schema, "x-guidance": settings} if isinstance(schema, dict) else schema
         if schema is True:
             whole = {"x-guidance": settings}
@@ -129,8 +130,8 @@ class _Writer:
         if not isinstance(schema, dict | bool):
             raise GrammarInvalid("json_schema is not an object")
         if style in ("json", formats.ONE_LINE):
-            layout = _ONE_LINE if style == formats.ONE_LINE else {}
-            return Expression(self.json(merged(schema, self.converters.match), **layout), False)
+            one_line = style == formats.ONE_LINE
+            return Expression(self.json(merged(schema, self.converters.match), one_line=one_line), False)
         return Expression(notations.write(style, schema, self), False)
 
     def _grammar(self, form: Json, depth: int) -> Expression:
