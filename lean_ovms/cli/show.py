@@ -12,10 +12,10 @@ from ..engine.protocol import TEXT_GENERATION
 from ..errors import StartError
 from ..hub.select import quantized
 from ..hub.staging import human_size
+from ..models.chat_format import parser_names
 from ..repository import gguf_names, model_config, model_dir, task, weights
 from ..repository.model_dir import ModelDir
 from ..server import exit_status
-from ..text import parsers
 from ..text.template.chat_template import ChatTemplate
 from .arguments import own, parse
 from .command_table import parser, table
@@ -122,12 +122,11 @@ def _chat(config: Config, directory: ModelDir) -> Rows:
     }
     place = next((name for name, text in sources.items() if text), "none")
     if directory.path is not None and directory.path.is_file():
-        place = "in the GGUF file" if place == "none" else place
+        place = "in the GGUF file" if place == "tokenizer_config.json" else place
     elif template.problem:
         place = f"{place}, without chat: {template.problem}"
-    tool, reasoning = parsers.detect(template.source)
-    found = (("tool parser", config.tool_parser, tool), ("reasoning parser", config.reasoning_parser, reasoning))
-    return [("chat template", place), *((name, chosen or detected or "none") for name, chosen, detected in found)]
+    tool, reasoning = parser_names(config, template.source, template.tool_source)
+    return [("chat template", place), ("tool parser", tool or "none"), ("reasoning parser", reasoning or "none")]
 
 
 def _template_of_tokenizer(path: Path | None) -> str:

@@ -123,7 +123,8 @@ class TextModel(TokenModel):
         """The text of its chat template, by its files until it is loaded; "" if there is none."""
         if self._chat_format is not None:
             return self._chat_format.template.source
-        return self.directory.chat_template or self.directory.fallback_template
+        directory = self.directory
+        return directory.chat_template or directory.fallback_template or directory.tool_template
 
     @property
     def parser_names(self) -> tuple[str | None, str | None]:
@@ -132,7 +133,7 @@ class TextModel(TokenModel):
             return self._chat_format.tool_parser, self._chat_format.reasoning_parser
         from . import chat_format
 
-        return chat_format.parser_names(self.config, self.template_source)
+        return chat_format.parser_names(self.config, self.template_source, self.directory.tool_template)
 
     @property
     def image_tokens(self) -> list[str] | None:

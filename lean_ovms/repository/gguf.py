@@ -39,6 +39,8 @@ REFUSED = {
 GENAI = ("llama", "qwen2", "qwen3")
 """The architectures that openvino-genai 2026.4.1 can load; the only tokenizer that it supports is "gpt2"."""
 TOKENIZERS = ("gpt2", "llama")
+TEMPLATE = "tokenizer.chat_template"
+"""The key of the chat template; a template with a name has the name behind it."""
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 STRING, ARRAY = 8, 9
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}

@@ -20,9 +20,8 @@ from ..config.options import read_object
 from ..errors import StartError
 from ..manifest import TaskRow
 from ..util.files import NOT_REGULAR, read_text
-from . import gguf_names
+from . import gguf, gguf_names
 from . import task as model_task
-from .gguf import is_gguf
 
 LANGUAGE_MODEL = "openvino_language_model.xml"
 TEXT_EMBEDDINGS = "openvino_text_embeddings_model.xml"
@@ -77,8 +76,8 @@ def read(path: Path, *, generation_config: str = "", override: str = "", task: s
     detect it.
     """
     above = read_object("override_generation_config", override)
-    if os.path.isfile(path) and is_gguf(path):
-        return ModelDir(path=path, generation_config=above)
+    if os.path.isfile(path) and gguf.is_gguf(path):
+        return _of_gguf(path, above)
     check(path, task)
     tokenizer = _json(path / "tokenizer_config.json")
     templates = [_json(path / name).get("chat_template") for name in ("chat_template.json", "processor_config.json")]
@@ -93,6 +92,21 @@ def read(path: Path, *, generation_config: str = "", override: str = "", task: s
         or _template(tokenizer.get("chat_template"), "tool_use", alone=False),
         special_tokens={name: text for name in SPECIAL_TOKENS if (text := _content(tokenizer.get(name)))},
         tokenizer=_tokenizer(tokenizer),
+    )
+
+
+def _of_gguf(path: Path, generation_config: dict[str, Any]) -> ModelDir:
+    """Returns the templates in a file's metadata; none of a file that cannot be read: its engine says why."""
+    try:
+        metadata = gguf.read(path).metadata
+    except StartError:
+        metadata = {}
+    default, tools = (metadata.get(key) for key in (gguf.TEMPLATE, f"{gguf.TEMPLATE}.tool_use"))
+    return ModelDir(
+        path=path,
+        generation_config=generation_config,
+        fallback_template=default if isinstance(default, str) else "",
+        tool_template=tools if isinstance(tools, str) else "",
     )
 
 

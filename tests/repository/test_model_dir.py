@@ -185,3 +185,29 @@ def test_bytes_that_are_no_text_are_named(model):
 def test_an_empty_json_file_says_nothing(model):
     write(model, "generation_config.json", "")
     assert read(model).generation_config == {}
+
+
+# --- templates of a GGUF file --------------------------------------------------------------------------------------
+
+PLAIN, OF_TOOLS = "{{ messages }}", "{{ tools }}"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "found"),
+    [
+        ({}, ("", "")),
+        ({"": PLAIN}, (PLAIN, "")),
+        ({"": PLAIN, "s": ["tool_use"], ".tool_use": OF_TOOLS}, (PLAIN, OF_TOOLS)),
+        ({"s": ["tool_use"], ".tool_use": OF_TOOLS}, ("", OF_TOOLS)),
+        ({"": PLAIN, "s": ["rag"], ".rag": "{{ documents }}"}, (PLAIN, "")),
+        ({"": 3, ".tool_use": [OF_TOOLS]}, ("", "")),
+    ],
+)
+@pytest.mark.slow
+def test_the_templates_of_a_gguf_file(tmp_path, metadata, found):
+    pytest.importorskip("gguf")
+    from tools import zoo_gguf
+
+    named = {f"tokenizer.chat_template{name}": value for name, value in metadata.items()}
+    directory = read(zoo_gguf.write(tmp_path / "x.gguf", "llama", **named))
+    assert (directory.fallback_template, directory.tool_template) == found

@@ -156,7 +156,7 @@ class GgufTokenizer:
         return self._header.token("eos")
 
     def get_original_chat_template(self) -> str:
-        template = self._metadata.get("tokenizer.chat_template")
+        template = self._metadata.get(gguf.TEMPLATE)
         return template if isinstance(template, str) else ""
 
     def _id(self, name: str) -> int:

@@ -104,14 +104,15 @@ class ChatTemplate:
         variables: Mapping[str, Any] | None = None,
     ) -> ChatTemplate:
         """Returns the template of a model, by preference: override, chat_template.jinja, the tokenizer's, the JSON
-        files'.
+        files', the one for tools.
 
         override: a file or the text itself. bos_token, eos_token: the engine's; where it has none, the model
         directory's. Raises WrongOptions for an override that is no template; a broken template of the model only makes
         chat impossible.
         """
         override = _override(override)
-        source = override or directory.chat_template or from_tokenizer or directory.fallback_template
+        found = override or directory.chat_template or from_tokenizer or directory.fallback_template
+        source = found or directory.tool_template
         known = {"bos_token": bos_token, "eos_token": eos_token}
         template = cls(
             source,
