@@ -115,7 +115,8 @@ class Lowered:
             if "multipleOf" in part and (self._within_genai or part.get("type") != "integer"):
                 self._ignored.add("multipleOf")
         done = {**form, "json_schema": self._rewritten(form.get("json_schema"))}
-        one_line = done.pop("style", "") == formats.ONE_LINE
+        if one_line := done.get("style") == formats.ONE_LINE:
+            del done["style"]
         return done if self._within_genai else {"max_whitespace_cnt": 1 if one_line else MAX_BLANKS, **done}
 
     def _note_names(self, part: Json) -> None:

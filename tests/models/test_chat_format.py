@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lean_ovms.config import Config
@@ -36,3 +38,24 @@ def test_it_is_known_who_begins_a_thought(template: str, opens: bool) -> None:
 def test_a_parser_that_does_not_exist_stops_the_start() -> None:
     with pytest.raises(StartError, match="tool_parser"):
         dialect("{{ messages }}", tool_parser="nope")
+
+
+@pytest.mark.parametrize(
+    ("template", "of_tools", "configured", "parser"),
+    [
+        ("{{ messages }}", "", "", "generic"),
+        ("{{ messages }}", "", "hermes3", "hermes3"),
+        ("{{ messages }}", "", "none", None),
+        ("{{ messages }}{{ tools }}", "", "", "generic"),
+        ("{{ messages }}", "<tool_call></tool_call>{{ tools }}", "", "hermes3"),
+        ("[TOOL_CALLS]", "{{ tools }}", "", "mistral"),
+        ("[TOOL_CALLS]", "", "generic", "generic"),
+        ("", "<tool_call></tool_call>{{ tools }}", "", "hermes3"),
+        ("", "", "", None),
+    ],
+)
+def test_which_tool_parser_a_model_has(template: str, of_tools: str, configured: str, parser: str | None) -> None:
+    directory = ModelDir(fallback_template=template, tool_template=of_tools)
+    nothing = Vocabulary(pieces=[], special=frozenset())
+    found = ChatFormat(Config(tool_parser=configured), directory, replace(INFO, chat_template=""), nothing)
+    assert found.tool_parser == parser

@@ -37,18 +37,19 @@ def _tool(tool: Any, param: str) -> Json:
     return {"type": "function", "function": function}
 
 
-def read_choice(choice: Json | None) -> tuple[str | Json | None, bool]:
-    """(tool_choice as in chat, parallel_tool_calls). Raises BadRequest."""
+def read_choice(choice: Json | None) -> tuple[str | Json | None, bool | None]:
+    """Returns tool_choice as in chat, and parallel_tool_calls, None if the client does not say. Raises BadRequest."""
     if choice is None:
-        return None, True
+        return None, None
     kind, alone = choice.get("type"), choice.get("disable_parallel_tool_use")
     if kind not in CHOICES:
         raise BadRequest(f"tool_choice.type must be one of: {', '.join(CHOICES)}", param="tool_choice.type")
     if alone is not None and not isinstance(alone, bool):
         text = "tool_choice.disable_parallel_tool_use accepts values true or false"
         raise BadRequest(text, param="tool_choice.disable_parallel_tool_use")
+    several = None if alone is None else not alone
     if kind != "tool":
-        return {"any": "required"}.get(kind, kind), not alone
+        return {"any": "required"}.get(kind, kind), several
     if not isinstance(choice.get("name"), str):
         raise BadRequest("tool_choice.name: Field required", param="tool_choice.name")
-    return {"type": "function", "function": {"name": choice["name"]}}, not alone
+    return {"type": "function", "function": {"name": choice["name"]}}, several

@@ -1,7 +1,8 @@
 """Tools, calls and results as texts, for a chat template that does not show them.
 
 Every chat model can be told in a system text which functions there are and how it calls them; what it called and what
-came back are then texts of the assistant and of the user. Knows no parsers: how a call is written is passed in.
+came back are then texts of the assistant and of the user, which arrange.py puts where the template shows them. Knows no
+parsers: how a call is written is passed in.
 """
 
 from __future__ import annotations
@@ -61,13 +62,8 @@ def with_tool_texts(
 
 
 def _with_system(messages: list[Json], text: str, capabilities: Capabilities) -> list[Json]:
-    """Returns the messages with a text behind the system message, or before the first text of the user."""
+    """Returns the messages with a text behind the first system message, or as one."""
     content = _content(text, capabilities)
-    if not capabilities.system:
-        place = next((i for i, message in enumerate(messages) if message.get("role") == "user"), len(messages))
-        asked = messages[place] if place < len(messages) else {"role": "user"}
-        asked = {**asked, "content": _joined(content, asked.get("content"))}
-        return [*messages[:place], asked, *messages[place + 1 :]]
     if messages and messages[0].get("role") in ("system", "developer"):
         return [{**messages[0], "content": _joined(messages[0].get("content"), content)}, *messages[1:]]
     return [{"role": "system", "content": content}, *messages]
@@ -76,7 +72,7 @@ def _with_system(messages: list[Json], text: str, capabilities: Capabilities) ->
 def _calls_as_text(messages: list[Json], capabilities: Capabilities, write_calls: CallsWriter) -> list[Json]:
     """Returns the messages with calls in the text of the assistant, and results in the text of the user.
 
-    Results in a row are one message, with a text of the user that follows: many templates want roles in turns.
+    Results in a row are one message. Whether it is joined to what the user says next is for arrange.py.
     """
     if not any(message.get("role") == "tool" or message.get("tool_calls") for message in messages):
         return messages
@@ -94,7 +90,7 @@ def _calls_as_text(messages: list[Json], capabilities: Capabilities, write_calls
             start = f'<tool_response name="{name}">\n' if name else "<tool_response>\n"
             content = _joined(_joined(start, message.get("content"), ""), "\n</tool_response>", "")
             message = {"role": "user", "content": content}
-        if role in ("tool", "user") and answered:
+        if role == "tool" and answered:
             content = _joined(found[-1]["content"], message.get("content"), "\n")
             found[-1] = {**found[-1], "content": content}
         else:

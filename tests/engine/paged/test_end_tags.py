@@ -23,8 +23,8 @@ def library(request):
 
 
 def tag_of(family):
-    context = GrammarContext(form=parsers.output_form(family, None), prompt_tail="", tools=(TOOL,))
-    return build(OutputConstraint(tool_calls="required", parallel=False), context).tag
+    context = GrammarContext(form=parsers.output_form(family, None), prompt_tail="", tools=(TOOL,), parallel=False)
+    return build(OutputConstraint(tool_calls="required"), context).tag
 
 
 @pytest.mark.slow

@@ -35,8 +35,10 @@ def tool(schema):
 
 
 def tagged(how="required", family="hermes3", reasoning=None, schema=LETTERS):
-    context = GrammarContext(form=parsers.output_form(family, reasoning), prompt_tail="", tools=(tool(schema),))
-    return build(OutputConstraint(tool_calls=how, parallel=False), context).tag
+    context = GrammarContext(
+        form=parsers.output_form(family, reasoning), prompt_tail="", tools=(tool(schema),), parallel=False
+    )
+    return build(OutputConstraint(tool_calls=how), context).tag
 
 
 def content(form):

@@ -40,8 +40,9 @@ TOOL: Json = {
 
 def written(family: str, *values: str) -> str:
     """A call with these values of a and b, as the family's form writes it."""
-    context = GrammarContext(form=parsers.output_form(family, None), prompt_tail="", tools=(TOOL,))
-    asked = OutputConstraint(tool_calls="required", parallel=False)
+    form = parsers.output_form(family, None)
+    context = GrammarContext(form=form, prompt_tail="", tools=(TOOL,), parallel=False)
+    asked = OutputConstraint(tool_calls="required")
     left = iter(values)
     return _written(json.loads(build(asked, context).tag)["format"], left)
 

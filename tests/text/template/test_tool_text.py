@@ -12,7 +12,8 @@ from lean_ovms.text.template.escape import SpecialTokenEscaper
 from lean_ovms.types import ChatPrompt, Json
 
 CHATML = (
-    "{% for m in messages %}{% if loop.first and m.role != 'system' %}<|im_start|>system\nDefault<|im_end|>\n{% endif %}"
+    "{% for m in messages %}{% if loop.first and m.role != 'system' %}<|im_start|>system\nDefault<|im_end|>\n"
+    "{% endif %}"
     "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
@@ -27,18 +28,15 @@ KNOWN_ROLES = (
     "{% endif %}{% endfor %}"
 )
 PARTS = (
-    "{% for m in messages %}[{{ m.role }}]{% for p in m.content %}{% if p.type == 'text' %} {{ p.text }}{% else %} <image>"
-    "{% endif %}{% endfor %}\n{% endfor %}"
+    "{% for m in messages %}[{{ m.role }}]{% for p in m.content %}{% if p.type == 'text' %} {{ p.text }}{% else %}"
+    " <image>{% endif %}{% endfor %}\n{% endfor %}"
 )
 TOOLS_ONLY = "{% for t in tools or [] %}{{ t.function | tojson }}\n{% endfor %}" + KNOWN_ROLES
-CALLS_ONLY = KNOWN_ROLES.replace(
-    "{{ m.content }}\n",
-    "{{ m.content }}{% for c in m.tool_calls %}<{{ c.function.name }} {{ c.function.arguments | tojson }}>{% endfor %}\n",
-)
+CALLS = "{% for c in m.tool_calls %}<{{ c.function.name }} {{ c.function.arguments | tojson }}>{% endfor %}"
+CALLS_ONLY = KNOWN_ROLES.replace("{{ m.content }}\n", "{{ m.content }}" + CALLS + "\n")
 CALLS_WITH_TOOLS = (
-    "{% for t in tools or [] %}{{ t.function | tojson }}\n{% endfor %}{% for m in messages %}[{{ m.role }}] {{ m.content }}"
-    "{% if tools %}{% for c in m.tool_calls %}<{{ c.function.name }} {{ c.function.arguments | tojson }}>{% endfor %}"
-    "{% endif %}\n{% endfor %}"
+    "{% for t in tools or [] %}{{ t.function | tojson }}\n{% endfor %}{% for m in messages %}"
+    "[{{ m.role }}] {{ m.content }}{% if tools %}" + CALLS + "{% endif %}\n{% endfor %}"
 )
 TEMPLATES = {
     "chatml": CHATML, "turns": TURNS, "known roles": KNOWN_ROLES, "parts": PARTS, "tools only": TOOLS_ONLY,
@@ -55,7 +53,11 @@ TOOL: Json = {
 
 
 def call(identity: str, city: str) -> Json:
-    return {"id": identity, "type": "function", "function": {"name": "get_weather", "arguments": f'{{"city": "{city}"}}'}}
+    return {
+        "id": identity,
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": f'{{"city": "{city}"}}'},
+    }
 
 
 def result(identity: str, content: Any) -> Json:
@@ -72,7 +74,18 @@ TALK: list[Json] = [
     {"role": "assistant", "content": "I look.", "tool_calls": [call("c3", "Bern")]},
     result("c3", "15 degrees"),
 ]
-SAID = ("How is it?", "Oslo", "Rome", "10 degrees", "20 degrees", "Mild.", "And there?", "I look.", "Bern", "15 degrees")
+SAID = (
+    "How is it?",
+    "Oslo",
+    "Rome",
+    "10 degrees",
+    "20 degrees",
+    "Mild.",
+    "And there?",
+    "I look.",
+    "Bern",
+    "15 degrees",
+)
 
 
 def places(text: str, words: tuple[str, ...]) -> list[int]:
