@@ -70,8 +70,8 @@ class ModelOptions(Options):
     response_role: str = _model("assistant", "role of the messages that chat completions return")
     tool_parser: str = _model(
         "",
-        "parser of tool calls, such as hermes3 (docs/coming_from.md lists them); empty: chosen by the chat template; "
-        "none: tool calls stay in the text",
+        "parser of tool calls, such as hermes3 (docs/coming_from.md lists them); empty: chosen by the chat template, "
+        "or generic; none: tool calls stay in the text",
     )
     reasoning_parser: str = _model(
         "",
