@@ -97,7 +97,8 @@ def test_a_conversation_is_rendered_and_parsed_as_by_the_server(make_llm: MakeLL
     turns = [{"role": "user", "content": "a"}]
     alone = llm.chat(turns, GREEDY, tools=[tool])
     both = llm.chat([turns, [{"role": "user", "content": "b"}]], SamplingParams(logprobs=1))
-    assert [one.prompt for one in alone + both] == ["user:a;", "user:a;", "user:b;"]
+    assert [one.prompt for one in both] == ["user:a;", "user:b;"]
+    assert alone[0].prompt.endswith("</tool_response> XML tags.;user:a;")
     answer = alone[0].outputs[0]
     assert (answer.text, answer.reasoning) == ("Hi", "hm")
     assert [(call.name, call.arguments) for call in answer.tool_calls] == [("f", '{"x": 1}')]
