@@ -304,8 +304,8 @@ class OutputConstraint:
     format: an XGrammar format ({"type": "json_schema", "json_schema": {...}}, regex, sequence, ...), None: any text.
     param: the request field that asks for it. strict: a part that cannot be enforced is an error; else it is dropped,
     with a Warning header. tool_calls: "": tool calls are free; "schema": their arguments match the tools' schemas;
-    "required": so do they, and there is at least one. checked: a schema that is none is
-    an error also where other parts would be dropped: that of the format, and those of tools that are strict.
+    "required": so do they, and there is at least one. checked: a schema that is none is an error
+    also where other parts would be dropped: that of the format, and those of tools that are strict.
     """
 
     format: Json | None = None
