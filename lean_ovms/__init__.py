@@ -9,15 +9,29 @@ if TYPE_CHECKING:
     from .llm.llm import LLM
     from .llm.outputs import CompletionOutput, RequestOutput
     from .llm.params import SamplingParams
+    from .llm.requests import BeamSearchParams, LoRARequest, StructuredOutputsParams
 
-__all__ = ["LLM", "AsyncLLM", "CompletionOutput", "RequestOutput", "SamplingParams", "__version__"]
+__all__ = [
+    "LLM",
+    "AsyncLLM",
+    "BeamSearchParams",
+    "CompletionOutput",
+    "LoRARequest",
+    "RequestOutput",
+    "SamplingParams",
+    "StructuredOutputsParams",
+    "__version__",
+]
 __version__ = "0.1.0"
 _PLACES = {
     "LLM": "llm.llm",
     "AsyncLLM": "llm.async_llm",
+    "BeamSearchParams": "llm.requests",
     "CompletionOutput": "llm.outputs",
+    "LoRARequest": "llm.requests",
     "RequestOutput": "llm.outputs",
     "SamplingParams": "llm.params",
+    "StructuredOutputsParams": "llm.requests",
 }
 """Modules that are imported when a program asks for their class: the package itself imports nothing."""
 

@@ -255,6 +255,16 @@ REASONING = {"openai_gptoss": "gptoss", "deepseek_v3": "deepseek_r1", "step3": "
 }
 """vLLM's reasoning parsers that have another name here; most models think between the same tags."""
 
+TASKS = {
+    **dict.fromkeys(("auto", "none"), ""),
+    **dict.fromkeys(("embed", "embedding"), "embeddings"),
+    "generate": "text_generation",
+    "score": "rerank",
+    "reward": "classify",
+    "transcription": "speech2text",
+}
+"""vLLM's tasks, and kinds of model into which it converts one, that have another name here."""
+
 ALIASES = (
     Alias("model_idle_timeout_s", OVMS, ("idle_unload_timeout_seconds",)),
     Alias("rest_bind_address", VLLM, ("host",)),
@@ -265,6 +275,8 @@ ALIASES = (
     Alias("tool_parser", VLLM, ("tool_call_parser",), read=lambda text: PARSERS.get(text, text)),
     Alias("reasoning_parser", VLLM, ("reasoning_parser",), read=lambda text: REASONING.get(text, text)),
     Alias("plugin_config", VLLM, ("dtype",), read=_precision),
+    Alias("task", VLLM, ("task",), read=lambda text: TASKS.get(text, text)),
+    Alias("task", VLLM, ("convert",), read=lambda text: TASKS.get(text, text)),
     Alias("max_model_len", VLLM, ("max_model_len",), read=_model_len),
     Alias("kv_cache_precision", VLLM, ("kv_cache_dtype",), read=_cache_type),
     Alias("enable_prefix_caching", VLLM, ("no_enable_prefix_caching",), bare="false"),

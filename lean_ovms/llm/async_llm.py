@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import os
 import warnings
-from asyncio import to_thread
+from asyncio import Lock, to_thread
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from os import PathLike
@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from ..api.fields import UINT32_MAX, FieldSet
 from ..api.forms import FilePart
 from ..api.generation.request import GenerationBody
+from ..api.generation.sampling import SAMPLING, Defaults, build_sampling
 from ..api.openai import audio_speech, completion_request, completions, embeddings
 from ..api.openai.audio import transcriptions
 from ..api.openai.audio.fields import TRANSCRIPTIONS
@@ -28,19 +29,26 @@ from ..api.openai.audio.transcript import Transcript
 from ..api.openai.chat_request import ALL_FIELDS as CHAT_FIELDS
 from ..api.openai.chat_request import parse_chat
 from ..api.pooling import scoring
+from ..api.response import model_name
 from ..api.services import Services
 from ..api.vllm import classify, score
 from ..cli.keywords import of_keywords
 from ..config import Config
 from ..embed import opened
-from ..errors import RequestError
+from ..errors import BadRequest, RequestError, StartError
+from ..lora_modules import LoraModule
 from ..media.audio.decoder import AudioDecoder
 from ..models.generation import DeltaStream, Generation
+from ..models.text_model import TextModel
 from ..speech_types import TRANSCRIBE
 from ..types import Json
+from .options import in_python, python_options, with_lora
 from .outputs import (
+    BeamSearchOutput,
+    BeamSearchSequence,
     ClassificationOutput,
     ClassificationRequestOutput,
+    CompletionOutput,
     EmbeddingOutput,
     EmbeddingRequestOutput,
     PoolingRequestOutput,
@@ -51,14 +59,19 @@ from .outputs import (
     Started,
 )
 from .params import SamplingParams, check_names, for_chat
+from .requests import BeamSearchParams, LoRARequest, as_given
+from .tokenizer import AsyncTokenizer
 
 Prompt = str | list[int] | Mapping[str, Any]
 """A text, token ids, or vLLM's objects {"prompt": TEXT} and {"prompt_token_ids": IDS}."""
 Text = str | list[int]
+Adapter = LoRARequest | None
 Audio = str | PathLike[str] | bytes
 """An audio file: its path, or its bytes."""
 T = TypeVar("T")
 NO_LIMIT = 1 << 40
+ARGUMENTS = frozenset(("sampling_params", "use_tqdm", "lora_request"))
+"""Arguments of the methods that are no fields, but may be misspelt like one."""
 
 
 @contextlib.contextmanager
@@ -69,6 +82,19 @@ def _python_errors() -> Iterator[None]:
     except RequestError as error:
         wrong = error.status < 500 and error.status not in (408, 429)
         raise (ValueError if wrong else RuntimeError)(error.message) from error
+
+
+async def _sequence(found: RequestOutput, output: CompletionOutput, tokenizer: AsyncTokenizer) -> BeamSearchSequence:
+    """Returns a text of a beam search, with its prompt as vLLM's has it. Raises RequestError."""
+    tokens = [*found.prompt_token_ids, *output.token_ids]
+    return BeamSearchSequence(
+        tokens=tokens,
+        text=await tokenizer.decode(tokens),
+        logprobs=[place or {} for place in output.logprobs or ()],
+        cum_logprob=output.cumulative_logprob or 0.0,
+        finish_reason=output.finish_reason,
+        stop_reason=output.stop_reason,
+    )
 
 
 class AsyncLLM:
@@ -85,7 +111,8 @@ class AsyncLLM:
         """The arguments are those of LLM. Raises StartError."""
         if config is not None and (model or options):
             raise TypeError("a Config has all options: give no others")
-        config = config or of_keywords(os.fspath(model), **options)
+        with python_options():
+            config = config or of_keywords(os.fspath(model), **with_lora(options))
         # There is one client, and it waits: nothing is refused because of others, and models stay as they are.
         self.config = config.replace(
             max_queued_requests=NO_LIMIT,
@@ -97,17 +124,20 @@ class AsyncLLM:
         self._ids = map(str, itertools.count())
         self._stack = contextlib.AsyncExitStack()
         self._services: Services | None = None
+        self._adapters = Lock()
 
     def pull(self) -> None:
         """Downloads the model of a hub, unless it is there. Blocks. Raises StartError."""
         from ..cli.commands import available
 
-        self.config = available(self.config)
+        with python_options():
+            self.config = available(self.config)
 
     async def __aenter__(self) -> AsyncLLM:
         """Loads the model. Raises StartError."""
         await to_thread(self.pull)
-        self._services = (await self._stack.enter_async_context(opened(self.config))).services
+        with python_options():
+            self._services = (await self._stack.enter_async_context(opened(self.config))).services
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -121,16 +151,80 @@ class AsyncLLM:
     # --- text
 
     def generate(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None, **fields: Any
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        lora_request: Adapter = None,
+        **fields: Any,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Yields the answers to a prompt: all of their texts so far, each time that there is more."""
-        return self._stream(partial(self.start, prompt, sampling_params, **fields))
+        return self._stream(partial(self.start, prompt, sampling_params, lora_request, **fields))
 
     def chat(
-        self, messages: list[Json], sampling_params: SamplingParams | None = None, **fields: Any
+        self,
+        messages: list[Json],
+        sampling_params: SamplingParams | None = None,
+        *,
+        lora_request: Adapter = None,
+        **fields: Any,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Yields the next message of a conversation, as generate does."""
-        return self._stream(partial(self.start_chat, messages, sampling_params, **fields))
+        return self._stream(partial(self.start_chat, messages, sampling_params, lora_request, **fields))
+
+    async def beam_search(
+        self, prompt: Prompt, params: BeamSearchParams, *, lora_request: Adapter = None, **fields: Any
+    ) -> BeamSearchOutput:
+        """Returns the likeliest texts that go on from a prompt."""
+        found = await self.complete(self.start(prompt, SamplingParams(**params.as_fields()), lora_request, **fields))
+        tokenizer = await self.get_tokenizer()
+        with _python_errors():
+            sequences = [await _sequence(found, output, tokenizer) for output in found.outputs]
+        return BeamSearchOutput(sequences)
+
+    async def get_tokenizer(self) -> AsyncTokenizer:
+        """Returns the tokenizer of the only model, whose methods are awaited."""
+        with _python_errors():
+            return AsyncTokenizer(await self.services.when_known(self.default_model))
+
+    async def get_default_sampling_params(self) -> SamplingParams:
+        """Returns what holds for a request that says nothing: the model's defaults, and those of the options."""
+        with _python_errors():
+            model = await self.services.when_known(self.default_model)
+            defaults = Defaults(model.directory.generation_config)
+            found = build_sampling(SAMPLING.defaults, defaults, model.config)
+        names = (
+            "temperature",
+            "top_p",
+            "top_k",
+            "min_p",
+            "repetition_penalty",
+            "presence_penalty",
+            "frequency_penalty",
+        )
+        return SamplingParams(**{name: getattr(found, name) for name in names})
+
+    def default_model(self) -> TextModel:
+        """Returns the only model of text. Raises RequestError."""
+        name = self.services.registry.default_of(TextModel)
+        return self.services.registry.get(model_name({"model": name or None})).require_task(TextModel)
+
+    async def _adapter_of(self, request: Adapter) -> Json:
+        """Returns the field that names an adapter, which is loaded first unless it is there. Raises RequestError."""
+        if request is None:
+            return {}
+        registry = self.services.registry
+        async with self._adapters:
+            if request.lora_path and (request.load_inplace or request.lora_name not in registry.names):
+                model = registry.get(request.base_model_name) if request.base_model_name else self.default_model()
+                try:
+                    with await model.hold():
+                        await model.adapters.add(LoraModule(request.lora_name, request.lora_path))
+                except StartError as error:
+                    raise BadRequest(
+                        f"the adapter {request.lora_name} cannot be loaded: {in_python(str(error))}"
+                    ) from error
+        return {"model": request.lora_name}
 
     @staticmethod
     async def complete(started: Awaitable[Started]) -> RequestOutput:
@@ -145,8 +239,11 @@ class AsyncLLM:
                 async for output in outputs:
                     yield output
 
-    async def start(self, prompt: Prompt, sampling_params: SamplingParams | None, **fields: Any) -> Started:
+    async def start(
+        self, prompt: Prompt, sampling_params: SamplingParams | None, lora_request: Adapter = None, **fields: Any
+    ) -> Started:
         """Starts a completion. Raises RequestError."""
+        fields |= await self._adapter_of(lora_request)
         text = prompt if isinstance(prompt, str) else None
         if isinstance(prompt, Mapping):
             check_names(prompt, frozenset(("prompt", "prompt_token_ids")), "a prompt")
@@ -162,8 +259,11 @@ class AsyncLLM:
         completion, [generation] = await completions.start(completion)
         return self._running(generation, completion.generation, generation, text)
 
-    async def start_chat(self, messages: list[Json], sampling_params: SamplingParams | None, **fields: Any) -> Started:
+    async def start_chat(
+        self, messages: list[Json], sampling_params: SamplingParams | None, lora_request: Adapter = None, **fields: Any
+    ) -> Started:
         """Starts an answer to a conversation. Raises RequestError."""
+        fields |= await self._adapter_of(lora_request)
         given = {**for_chat(vars(sampling_params or SamplingParams())), "messages": messages}
         chat = await self._read(parse_chat, CHAT_FIELDS, given, fields)
         generation = await chat.generation.start(chat.prompt, echo=True)
@@ -231,8 +331,8 @@ class AsyncLLM:
     async def _read(self, parse: Callable[[Json, Services], T], known: FieldSet, given: Json, fields: Json) -> T:
         """Returns what parse returns for a body; a model that is not known yet is loaded first. known: the endpoint's
         fields. Raises RequestError, and TypeError for a field that is none of them."""
-        fields = {name: value for name, value in fields.items() if value is not None}
-        check_names(fields, known.names, "the method")
+        fields = {name: as_given(value) for name, value in fields.items() if value is not None}
+        check_names(fields, known.names, "the method", ARGUMENTS)
         body = {**given, **fields}
         if "return_token_ids" in known.places:
             body["return_token_ids"] = True

@@ -17,8 +17,10 @@ from tqdm.auto import tqdm
 from ..api.openai.audio.transcript import Transcript
 from ..config import Config
 from ..types import Json
+from ..util.plurals import counted
 from .async_llm import AsyncLLM, Audio, Prompt, Text
 from .outputs import (
+    BeamSearchOutput,
     ClassificationRequestOutput,
     EmbeddingRequestOutput,
     RequestOutput,
@@ -26,6 +28,8 @@ from .outputs import (
     SpeechOutput,
 )
 from .params import SamplingParams
+from .requests import BeamSearchParams, LoRARequest
+from .tokenizer import Tokenizer
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -33,6 +37,8 @@ Tqdm = bool | Callable[..., Any]
 """Whether there is a progress bar, on a terminal or in a notebook; or what makes one."""
 Params = SamplingParams | Sequence[SamplingParams] | None
 """One for all inputs, one for each, or the defaults."""
+Adapters = LoRARequest | Sequence[LoRARequest | None] | None
+"""One for all inputs, one for each, or none."""
 Texts = Text | Sequence[Text]
 BATCHED_TOKENS = 1024
 """The default of max_num_batched_tokens here: nobody waits for the next token, and larger steps are more tokens a
@@ -87,10 +93,15 @@ class LLM:
         self._end()
 
     def generate(
-        self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None, use_tqdm: Tqdm = True, **fields: Any
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: Params = None,
+        use_tqdm: Tqdm = True,
+        lora_request: Adapters = None,
+        **fields: Any,
     ) -> list[RequestOutput]:
         """Returns the answers to each prompt."""
-        inputs = _with_params(_several(prompts, int), sampling_params)
+        inputs = _with_params(_several(prompts, int), sampling_params, lora_request)
         return self._batch(inputs, lambda one: self._llm.complete(self._llm.start(*one, **fields)), use_tqdm)
 
     def chat(
@@ -98,11 +109,34 @@ class LLM:
         messages: list[Json] | Sequence[list[Json]],
         sampling_params: Params = None,
         use_tqdm: Tqdm = True,
+        lora_request: Adapters = None,
         **fields: Any,
     ) -> list[RequestOutput]:
         """Returns the next message of each conversation."""
-        inputs = _with_params(_several(messages, dict), sampling_params)
+        inputs = _with_params(_several(messages, dict), sampling_params, lora_request)
         return self._batch(inputs, lambda one: self._llm.complete(self._llm.start_chat(*one, **fields)), use_tqdm)
+
+    def beam_search(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: BeamSearchParams,
+        lora_request: Adapters = None,
+        use_tqdm: Tqdm = False,
+        **fields: Any,
+    ) -> list[BeamSearchOutput]:
+        """Returns the likeliest texts that go on from each prompt."""
+        inputs = _with_params(_several(prompts, int), None, lora_request)
+        return self._batch(
+            inputs, lambda one: self._llm.beam_search(one[0], params, lora_request=one[2], **fields), use_tqdm
+        )
+
+    def get_tokenizer(self) -> Tokenizer:
+        """Returns the tokenizer of the only model of text."""
+        return Tokenizer(self._loop.run(self._llm.get_tokenizer()), self._loop.run)
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """Returns what holds for a request that says nothing: the model's defaults, and those of the options."""
+        return self._loop.run(self._llm.get_default_sampling_params())
 
     def embed(self, prompts: Texts, use_tqdm: Tqdm = True, **fields: Any) -> list[EmbeddingRequestOutput]:
         """Returns the vector of each text."""
@@ -152,12 +186,19 @@ def _several(value: Any, element: type) -> list[Any]:
     return [value] if alone else list(value)
 
 
-def _with_params(inputs: list[T], params: Params) -> list[tuple[T, SamplingParams | None]]:
-    """Returns each input with its parameters. Raises ValueError for a list of another length."""
-    each = [params] * len(inputs) if params is None or isinstance(params, SamplingParams) else list(params)
+def _with_params(
+    inputs: list[T], params: Params, adapters: Adapters
+) -> list[tuple[T, SamplingParams | None, LoRARequest | None]]:
+    """Returns each input with its parameters and its adapter. Raises ValueError for a list of another length."""
+    return list(zip(inputs, _each(inputs, params, SamplingParams), _each(inputs, adapters, LoRARequest), strict=True))
+
+
+def _each(inputs: list[Any], given: Any, kind: type[T]) -> list[T | None]:
+    """Returns one value for each input: the same one, or those of a list. Raises ValueError for another length."""
+    each = [given] * len(inputs) if given is None or isinstance(given, kind) else list(given)
     if len(each) != len(inputs):
-        raise ValueError(f"there are {len(inputs)} inputs and {len(each)} SamplingParams")
-    return list(zip(inputs, each, strict=True))
+        raise ValueError(f"there are {counted(len(inputs), 'input')} and {len(each)} {kind.__name__}")
+    return each
 
 
 async def _map(inputs: Sequence[T], call: Callable[[T], Awaitable[R]], at_once: int, bar: Any) -> list[R]:

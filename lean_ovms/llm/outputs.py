@@ -143,6 +143,35 @@ def _place(token: TokenLogprob) -> dict[int, Logprob]:
     return found
 
 
+# --- beam search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeamSearchSequence:
+    """One text of a beam search."""
+
+    tokens: list[int]
+    """The ids of the prompt and of what was found."""
+    text: str
+    """Their text."""
+    logprobs: list[dict[int, Logprob]]
+    """The log probabilities of what was found."""
+    cum_logprob: float
+    """Their sum over the tokens."""
+    finish_reason: str | None
+    """"stop" or "length"."""
+    stop_reason: str | int | None = None
+    """The stop string or token id that ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSearchOutput:
+    """The result of a beam search."""
+
+    sequences: list[BeamSearchSequence]
+    """The best first."""
+
+
 # --- vectors, scores, classes, speech
 
 

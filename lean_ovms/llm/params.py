@@ -15,6 +15,7 @@ from ..api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..api.generation.unsupported import UNSUPPORTED, similar
 from ..errors import BadRequest
 from ..types import Json
+from .requests import as_given
 
 FIELDS = FieldSet((*SAMPLING, NUM_LOGPROBS, PROMPT_LOGPROBS, *STRUCTURED, RESPONSE_FORMAT))
 _UNSUPPORTED = FieldSet(field for field in UNSUPPORTED if field.name not in FIELDS.names)
@@ -31,7 +32,7 @@ class SamplingParams:
 
     def __setattr__(self, name: str, value: Any) -> None:
         check_names((name,), FIELDS.names | _UNSUPPORTED.names, "SamplingParams")
-        fields = FIELDS if name in FIELDS.places else _UNSUPPORTED
+        fields, value = FIELDS if name in FIELDS.places else _UNSUPPORTED, as_given(value)
         try:
             read_one(fields.named(name), value)
         except BadRequest as error:
@@ -60,10 +61,20 @@ def for_chat(fields: Mapping[str, Any]) -> Json:
     return body
 
 
-def check_names(names: Iterable[str], known: frozenset[str], what: str) -> None:
-    """Raises TypeError for a name that is not known, as Python does for a wrong keyword. what: the callee."""
+def check_names(names: Iterable[str], known: frozenset[str], what: str, others: frozenset[str] = frozenset()) -> None:
+    """Raises TypeError for a name that is not known, as Python does for a wrong keyword.
+
+    Args:
+        names: The names that were given.
+        known: Those that there are.
+        what: The callee.
+        others: Arguments of the callee that are no fields, for the nearest name.
+
+    Raises:
+        TypeError: A name is not known.
+    """
     for name in names:
         if name not in known:
-            near = similar(name, known)
+            near = similar(name, known | others)
             hint = f"; did you mean {near}?" if near else ""
             raise TypeError(f"{what} has no argument {name!r}{hint}")

@@ -153,7 +153,7 @@ def test_wrong_names_are_type_errors_with_a_hint(make_llm: MakeLLM) -> None:
     llm = make_llm(partial(text_model, say("x")))
     with pytest.raises(TypeError, match="'tool'; did you mean tools"):
         llm.chat([{"role": "user", "content": "a"}], tool=[])
-    with pytest.raises(StartError, match=r"--max_num_seq=1 .*did you mean --max_num_seqs"):
+    with pytest.raises(StartError, match=r"max_num_seq=1 .*did you mean max_num_seqs"):
         LLM(max_num_seq=1)
     with pytest.raises(TypeError, match="a Config has all options"):
         LLM("m", config=Config())

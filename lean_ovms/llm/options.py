@@ -1,0 +1,49 @@
+"""Options of the command line as a program gives them, and errors that name them so."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..config import listed
+from ..errors import StartError
+
+COMMANDS = re.compile(r"\b(?:optimum-cli|convert_tokenizer|lean_ovms|lean-ovms|pip) ")
+"""Where a command for a shell begins, which stays as it is."""
+
+
+def with_lora(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns options in which vLLM's enable_lora lets a LoRARequest load an adapter."""
+    found = dict(options)
+    if found.pop("enable_lora", False):
+        found.setdefault("allow_runtime_lora", True)
+    return found
+
+
+def in_python(text: str) -> str:
+    """Returns a message with options as keywords: max_num_seqs in place of --max_num_seqs."""
+    begin = found.start() if (found := COMMANDS.search(text)) else len(text)
+    names = {row.name for row in listed()}
+    said = text[:begin].replace("--help lists the options", "docs/options.md lists the options")
+    said = re.sub(
+        r"(there is no option |unrecognized arguments: |did you mean )?--(\w+)",
+        lambda match: _keyword(match, names),
+        said,
+    )
+    return said + text[begin:]
+
+
+def _keyword(match: re.Match[str], names: set[str]) -> str:
+    before, name = match[1] or "", match[2]
+    return before + name if before or name in names else match[0]
+
+
+@contextlib.contextmanager
+def python_options() -> Iterator[None]:
+    """Raises StartError in the words of a program."""
+    try:
+        yield
+    except StartError as error:
+        raise type(error)(in_python(str(error)), reason=error.reason, temporary=error.temporary) from error

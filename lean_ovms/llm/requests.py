@@ -1,0 +1,114 @@
+"""What vLLM's snippets pass beside SamplingParams: constraints, beam searches, adapters.
+
+https://docs.vllm.ai/en/stable/api/vllm/sampling_params.html and https://docs.vllm.ai/en/stable/features/lora.html
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+from ..types import Json
+
+CONSTRAINTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+"""Attributes of StructuredOutputsParams of which one is given."""
+NO_EFFECT = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
+"""Others, of vLLM's other libraries: the schema says what its objects and blanks are."""
+
+
+@dataclass
+class StructuredOutputsParams:
+    """What an answer has to be, as `SamplingParams(structured_outputs=...)`. Raises ValueError unless one is given."""
+
+    json: str | Json | None = None
+    """A JSON schema, also as a text."""
+    regex: str | None = None
+    """A regular expression of the whole answer."""
+    choice: list[str] | None = None
+    """Texts of which the answer is one."""
+    grammar: str | None = None
+    """A grammar (EBNF or Lark)."""
+    json_object: bool | None = None
+    """Whether the answer is any JSON object."""
+    disable_any_whitespace: bool = False
+    """Whether JSON has no blanks between its tokens."""
+    disable_additional_properties: bool = False
+    """Whether objects have the properties of their schema only."""
+    whitespace_pattern: str | None = None
+    """A regular expression of the blanks in JSON."""
+    structural_tag: str | Json | None = None
+    """Parts of the answer that have a structure, as vLLM and XGrammar write them."""
+
+    def __post_init__(self) -> None:
+        given = [name for name in CONSTRAINTS if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = " and ".join(given) or "none"
+            raise ValueError(f"StructuredOutputsParams take one of {', '.join(CONSTRAINTS)}; {found} is given")
+        for name in NO_EFFECT:
+            if getattr(self, name):
+                warnings.warn(f"{name} has no effect", stacklevel=3)
+
+    def as_field(self) -> Json:
+        """Returns the value of the field structured_outputs of a request."""
+        return {name: value for name in CONSTRAINTS if (value := getattr(self, name)) is not None}
+
+
+@dataclass
+class BeamSearchParams:
+    """A beam search, for `LLM.beam_search`."""
+
+    beam_width: int
+    """Beams, and texts that are returned."""
+    max_tokens: int
+    """Tokens of a text at most."""
+    ignore_eos: bool = False
+    """Whether the search goes on behind the end of a text."""
+    temperature: float = 0.0
+    """Divides the logits if it is not 0."""
+    length_penalty: float = 1.0
+    """The exponent of the length by which the score of a text is divided."""
+    include_stop_str_in_output: bool = False
+    """Whether a text has the stop string that ended it."""
+    structured_outputs: StructuredOutputsParams | None = None
+    """What each text has to be."""
+
+    def as_fields(self) -> Json:
+        """Returns the sampling fields of a request. Beams of width 1 are a greedy choice."""
+        fields: Json = {
+            "n": self.beam_width,
+            "use_beam_search": True,
+            "max_tokens": self.max_tokens,
+            "length_penalty": self.length_penalty,
+            "logprobs": 1,
+        }
+        if self.beam_width == 1 or self.temperature:
+            fields["temperature"] = self.temperature
+        if self.ignore_eos:
+            fields["ignore_eos"] = True
+        if self.include_stop_str_in_output:
+            fields["include_stop_str_in_output"] = True
+        if self.structured_outputs is not None:
+            fields["structured_outputs"] = self.structured_outputs
+        return fields
+
+
+@dataclass(frozen=True)
+class LoRARequest:
+    """An adapter, for one call: it is loaded the first time, and served by its name from then on."""
+
+    lora_name: str
+    """The adapter's name; a call may also give it as `model`."""
+    lora_int_id: int = 1
+    """The number by which vLLM tells adapters apart; here the name does."""
+    lora_path: str = ""
+    """The adapter's directory or file; "": it is loaded already."""
+    base_model_name: str | None = None
+    """The name of the model that it changes, where several are served."""
+    load_inplace: bool = False
+    """Whether an adapter of this name is replaced."""
+
+
+def as_given(value: Any) -> Any:
+    """Returns a field's value as a request has it."""
+    return value.as_field() if isinstance(value, StructuredOutputsParams) else value
