@@ -49,14 +49,27 @@ TOKENIZER = (
 """What is kept of tokenizer_config.json for clients that tokenize themselves."""
 
 
+GGUF_SAMPLING = {
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "penalty_repeat": "repetition_penalty",
+}
+"""Keys of a GGUF file behind "general.sampling.", and the request fields of which they are defaults."""
+LLAMA_CPP_DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+"""What llama.cpp samples with where neither the file nor the request says it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDir:
     """path: the directory, or the .gguf file; None for no model at all.
 
-    generation_config, config: the files of that name, {} if missing. chat_template: chat_template.jinja or "".
-    fallback_template: the template in the JSON files, or "" (the tokenizer's own has precedence). tool_template: used
-    instead when a request has tools, or "". special_tokens: their text by name, e.g. "bos_token". tokenizer: the
-    members TOKENIZER of tokenizer_config.json, and additional_special_tokens as texts.
+    generation_config, config: the files of that name, {} if missing; of a GGUF file, its defaults of sampling.
+    chat_template: chat_template.jinja or "". fallback_template: the template in the JSON files, or "" (the tokenizer's
+    own has precedence). tool_template: used instead when a request has tools, or "". special_tokens: their text by
+    name, e.g. "bos_token". tokenizer: the members TOKENIZER of tokenizer_config.json, and additional_special_tokens as
+    texts.
     """
 
     path: Path | None = None
@@ -77,7 +90,7 @@ def read(path: Path, *, generation_config: str = "", override: str = "", task: s
     """
     above = read_object("override_generation_config", override)
     if os.path.isfile(path) and gguf.is_gguf(path):
-        return _of_gguf(path, above)
+        return _of_gguf(path, generation_config, above)
     check(path, task)
     tokenizer = _json(path / "tokenizer_config.json")
     templates = [_json(path / name).get("chat_template") for name in ("chat_template.json", "processor_config.json")]
@@ -95,16 +108,30 @@ def read(path: Path, *, generation_config: str = "", override: str = "", task: s
     )
 
 
-def _of_gguf(path: Path, generation_config: dict[str, Any]) -> ModelDir:
-    """Returns the templates in a file's metadata; none of a file that cannot be read: its engine says why."""
+def _of_gguf(path: Path, generation_config: str, above: dict[str, Any]) -> ModelDir:
+    """Returns the templates and defaults in a file's metadata; of one that cannot be read its engine says why.
+
+    Args:
+        path: the file.
+        generation_config: a file in its folder whose defaults are taken instead; "none": none are.
+        above: defaults that win over those.
+
+    Returns:
+        the model.
+
+    Raises:
+        StartError: the file with defaults is missing or not valid.
+    """
     try:
         metadata = gguf.read(path).metadata
     except StartError:
         metadata = {}
     default, tools = (metadata.get(key) for key in (gguf.TEMPLATE, f"{gguf.TEMPLATE}.tool_use"))
+    other = _generation_config(path.parent, generation_config) if generation_config else None
+    defaults = _gguf_defaults(metadata) if other is None else other
     return ModelDir(
         path=path,
-        generation_config=generation_config,
+        generation_config=defaults | above,
         fallback_template=default if isinstance(default, str) else "",
         tool_template=tools if isinstance(tools, str) else "",
     )
@@ -124,6 +151,12 @@ def _generation_config(path: Path, other: str) -> dict[str, Any]:
     if other and not os.path.isfile(file):
         raise StartError(f"--generation_config_path: there is no file {file}", reason="One of its files is missing.")
     return _json(file)
+
+
+def _gguf_defaults(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Returns the defaults of a GGUF file's requests: its own, and llama.cpp's for what it does not say."""
+    found = {field: metadata.get(f"general.sampling.{key}") for key, field in GGUF_SAMPLING.items()}
+    return LLAMA_CPP_DEFAULTS | {field: value for field, value in found.items() if type(value) in (int, float)}
 
 
 def gguf_files(path: Path) -> list[Path]:

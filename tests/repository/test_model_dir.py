@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.errors import StartError
-from lean_ovms.repository.model_dir import ModelDir, read
+from lean_ovms.repository.model_dir import LLAMA_CPP_DEFAULTS, ModelDir, read
 
 DATA = Path(__file__).parents[1] / "data"
 FILES = ("openvino_model.xml", "openvino_tokenizer.xml", "openvino_detokenizer.xml")
@@ -67,7 +67,7 @@ def test_a_kokoro_has_one_network_and_no_tokenizer(tmp_path):
 def test_a_gguf_file_is_a_model(tmp_path):
     file = tmp_path / "m.gguf"
     file.write_bytes(b"GGUF")
-    assert read(file) == ModelDir(path=file)
+    assert read(file) == ModelDir(path=file, generation_config=LLAMA_CPP_DEFAULTS)
 
 
 def test_special_tokens_may_be_objects_or_missing(model):

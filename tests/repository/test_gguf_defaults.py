@@ -1,0 +1,45 @@
+"""Defaults of sampling for a GGUF file: the request's, the option's, the file's, llama.cpp's, in this order."""
+
+import json
+
+import pytest
+
+from lean_ovms.repository import gguf, model_dir
+from lean_ovms.repository.model_dir import LLAMA_CPP_DEFAULTS
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch):
+    """Reads a file with these entries below general.sampling."""
+
+    def read(entries, **options):
+        metadata = {f"general.sampling.{key}": value for key, value in entries.items()}
+        header = gguf.Header(metadata, {}, {}, {}, entries_end=0, start=0, alignment=32)
+        monkeypatch.setattr(gguf, "read", lambda path: header)
+        (tmp_path / "x.gguf").touch()
+        return model_dir.read(tmp_path / "x.gguf", **options).generation_config
+
+    return read
+
+
+def test_a_file_that_says_nothing_has_those_of_llama_cpp(read):
+    assert read({}) == LLAMA_CPP_DEFAULTS == {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+
+
+def test_what_the_file_says_wins(read):
+    said = {"temp": 0.2, "top_k": 20, "top_p": 1.0, "min_p": 0.0, "penalty_repeat": 1.1, "mirostat": 1}
+    wanted = {"temperature": 0.2, "top_k": 20, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.1}
+    assert read(said) == wanted
+    assert read({"temp": "hot", "top_k": True}) == LLAMA_CPP_DEFAULTS
+
+
+def test_options_win_over_the_file(read, tmp_path):
+    (tmp_path / "other.json").write_text(json.dumps({"top_k": 3}))
+    assert read({"temp": 0.2}, override='{"temperature": 0.5}')["temperature"] == 0.5
+    assert read({"temp": 0.2}, generation_config="none") == {}
+    assert read({"temp": 0.2}, generation_config="other.json") == {"top_k": 3}
+
+
+def test_a_file_that_cannot_be_read_is_left_to_the_engine(tmp_path):
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    assert model_dir.read(tmp_path / "x.gguf").generation_config == LLAMA_CPP_DEFAULTS
