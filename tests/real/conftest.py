@@ -47,3 +47,25 @@ def minilm() -> Path:
 def whisper_ct2() -> Path:
     """The folder of Whisper base, of CTranslate2."""
     return _folder("whisper_ct2")
+
+
+def _export(name: str, file: str, how: str) -> Path:
+    """Returns the folder of an export, which is made by hand from a fetched model; skips the test without it."""
+    folder = real_models.cache() / name
+    if not (folder / file).is_file():
+        pytest.skip(f"no {file} in {folder}: {how}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def minilm_ir() -> Path:
+    """all-MiniLM-L6-v2 as optimum-cli exports it without --library: with no pooling, and none of its files."""
+    how = "optimum-cli export openvino -m minilm --task feature-extraction minilm_ir"
+    return _export("minilm_ir", "openvino_model.xml", how)
+
+
+@pytest.fixture(scope="session")
+def whisper_ir() -> Path:
+    """Whisper base as optimum-cli exports it."""
+    how = "optimum-cli export openvino -m openai/whisper-base --task automatic-speech-recognition-with-past whisper_ir"
+    return _export("whisper_ir", "openvino_encoder_model.xml", how)

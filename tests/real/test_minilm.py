@@ -1,0 +1,57 @@
+"""all-MiniLM-L6-v2: its vectors are torch's, and an export that has lost its pooling says so."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.engine.embedding.model import OpenVinoPooler
+from tests.engine.embedding.rig import Rig
+from tests.engine.speech.words import EXACT
+
+DATA = Path(__file__).parents[1] / "data" / "real" / "minilm.json"
+"""Texts, and their vectors by transformers in torch: the mean of the last hidden state, normalized; as float16."""
+WIDTH = 384
+
+
+def cosines(folder: Path, **options: Any) -> tuple[list[float], OpenVinoPooler]:
+    """The cosine of each text's vector and torch's."""
+    known = json.loads(DATA.read_text("utf-8"))
+    expected = np.frombuffer(base64.b64decode(known["vectors"]), "<f2").astype(np.float32).reshape(-1, WIDTH)
+    pooler = OpenVinoPooler(Config(model_path=str(folder), task="embeddings", plugin_config=EXACT, **options))
+    rig = Rig(pooler=pooler)
+    number = rig.submit(*known["texts"], truncate=256)
+    rig.run()
+    found = np.stack([rows[0] for rows in rig.rows(number)])
+    return (np.sum(found * expected, axis=1) / np.linalg.norm(expected, axis=1)).tolist(), pooler
+
+
+def test_vectors_are_torchs(minilm_ir: Path) -> None:
+    found, _ = cosines(minilm_ir, pooling="MEAN")
+    assert min(found) > 0.9999
+
+
+def test_an_export_without_its_pooling_is_pooled_by_its_name(minilm_ir: Path, tmp_path: Path) -> None:
+    (tmp_path / "all-MiniLM-L6-v2").mkdir()
+    for file in minilm_ir.iterdir():
+        (tmp_path / "all-MiniLM-L6-v2" / file.name).symlink_to(file)
+    found, pooler = cosines(tmp_path / "all-MiniLM-L6-v2")
+    assert min(found) > 0.9999
+    assert pooler.info.pooling is not None
+    assert not pooler.info.pooling.pooling_assumed
+
+
+def test_a_pooling_that_is_assumed_is_wrong_for_this_model_and_said_so(
+    minilm_ir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found, pooler = cosines(minilm_ir)
+    assert max(found[:5]) < 0.9
+    assert pooler.info.pooling is not None
+    assert pooler.info.pooling.pooling_assumed
+    assert "pooling CLS" in caplog.text
