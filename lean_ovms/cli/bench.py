@@ -17,7 +17,7 @@ from ..errors import StartError
 from ..server import exit_status
 from .arguments import own, parse
 from .client import CommandFailed, ServerClient, connect, is_url, url_of
-from .command_table import CommandParser, parser
+from .command_table import CommandParser, add_json, parser, print_json
 
 NOTES = """MODEL: a name that the server has; its first model otherwise. Without URL: of the server with these options
 on this machine, such as --rest_port 9000. TTFT: time to the first token. TPOT: time per token after the first, of a
@@ -33,6 +33,23 @@ COUNTS = {
     "random_output_len": (64, "tokens of an answer"),
 }
 """The numbers of a load by vLLM's names: default and help."""
+
+TITLES = {
+    "completed": "Successful requests",
+    "failed": "Failed requests",
+    "max_concurrency": "Maximum request concurrency",
+    "duration": "Benchmark duration (s)",
+    "total_input_tokens": "Total input tokens",
+    "total_output_tokens": "Total generated tokens",
+    "request_throughput": "Request throughput (req/s)",
+    "output_throughput": "Output token throughput (tok/s)",
+    "total_token_throughput": "Total token throughput (tok/s)",
+}
+TIMES = {
+    "ttft": "Time to First Token",
+    "tpot": "Time per Output Token (excl. 1st token)",
+    "itl": "Inter-token Latency",
+}
 
 
 @dataclass
@@ -69,7 +86,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     begin = time.perf_counter()
     with ThreadPoolExecutor(given.max_concurrency) as threads:
         timings = list(threads.map(lambda prompt: _request(client, model, prompt, given.random_output_len), prompts))
-    print(report(timings, time.perf_counter() - begin, given.max_concurrency))
+    found = results(timings, time.perf_counter() - begin, given.max_concurrency)
+    print_json(found) if given.json else print(report(found))
     errors = [timing.error for timing in timings if timing.error]
     if errors:
         print(f"lean_ovms bench: {errors[0]}", file=sys.stderr)
@@ -77,7 +95,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _arguments() -> CommandParser:
-    result = parser("bench", NOTES)
+    result = add_json(parser("bench", NOTES))
     for name, (default, text) in COUNTS.items():
         result.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{text} (default: {default})")
     result.add_argument("--seed", type=int, default=0, metavar="N", help="of the random prompts (default: 0)")
@@ -110,38 +128,50 @@ def _request(client: ServerClient, model: str, prompt: Sequence[int], tokens: in
     return found if found.first else Timing(error="the answer has no text")
 
 
-def report(timings: Sequence[Timing], seconds: float, concurrency: int) -> str:
-    """Returns the report. seconds: from the first request to the last answer."""
+def results(timings: Sequence[Timing], seconds: float, concurrency: int) -> dict[str, float]:
+    """Returns what was measured, by the names of vLLM's result files, in the order of the report.
+
+    Args:
+        timings: Of all requests.
+        seconds: From the first request to the last answer.
+        concurrency: Requests at the same time at most.
+    """
     done = [timing for timing in timings if not timing.error]
     prompt_tokens, tokens = sum(one.prompt_tokens for one in done), sum(one.tokens for one in done)
-    per_token = [(one.last - one.first) / (one.tokens - 1) for one in done if one.tokens > 1]
-    lines = [
-        f"{' Serving Benchmark Result ':=^{WIDTH}}",
-        _line("Successful requests", len(done)),
-        _line("Failed requests", len(timings) - len(done)),
-        _line("Maximum request concurrency", concurrency),
-        _line("Benchmark duration (s)", seconds),
-        _line("Total input tokens", prompt_tokens),
-        _line("Total generated tokens", tokens),
-        _line("Request throughput (req/s)", len(done) / seconds),
-        _line("Output token throughput (tok/s)", tokens / seconds),
-        _line("Total token throughput (tok/s)", (prompt_tokens + tokens) / seconds),
-        *_times("Time to First Token", "TTFT", [one.first for one in done]),
-        *_times("Time per Output Token (excl. 1st token)", "TPOT", per_token),
-        *_times("Inter-token Latency", "ITL", [piece for one in done for piece in one.pieces]),
-        "=" * WIDTH,
-    ]
-    return "\n".join(lines)
+    found: dict[str, float] = {
+        "completed": len(done),
+        "failed": len(timings) - len(done),
+        "max_concurrency": concurrency,
+        "duration": seconds,
+        "total_input_tokens": prompt_tokens,
+        "total_output_tokens": tokens,
+        "request_throughput": len(done) / seconds,
+        "output_throughput": tokens / seconds,
+        "total_token_throughput": (prompt_tokens + tokens) / seconds,
+    }
+    times = {
+        "ttft": [one.first for one in done],
+        "tpot": [(one.last - one.first) / (one.tokens - 1) for one in done if one.tokens > 1],
+        "itl": [piece for one in done for piece in one.pieces],
+    }
+    for name, measured in times.items():
+        values = sorted(1000 * value for value in measured) or [0.0]
+        found |= {
+            f"mean_{name}_ms": statistics.fmean(values),
+            f"median_{name}_ms": statistics.median(values),
+            f"p99_{name}_ms": percentile(values, 0.99),
+        }
+    return found
 
 
-def _times(title: str, name: str, seconds: Sequence[float]) -> list[str]:
-    values = sorted(1000 * value for value in seconds) or [0.0]
-    return [
-        f"{title:-^{WIDTH}}",
-        _line(f"Mean {name} (ms)", statistics.fmean(values)),
-        _line(f"Median {name} (ms)", statistics.median(values)),
-        _line(f"P99 {name} (ms)", percentile(values, 0.99)),
-    ]
+def report(found: dict[str, float]) -> str:
+    """Returns the results for people."""
+    lines = [f"{' Serving Benchmark Result ':=^{WIDTH}}", *(_line(text, found[name]) for name, text in TITLES.items())]
+    for name, title in TIMES.items():
+        lines.append(f"{title:-^{WIDTH}}")
+        for kind in ("Mean", "Median", "P99"):
+            lines.append(_line(f"{kind} {name.upper()} (ms)", found[f"{kind.lower()}_{name}_ms"]))
+    return "\n".join([*lines, "=" * WIDTH])
 
 
 def percentile(values: Sequence[float], share: float) -> float:

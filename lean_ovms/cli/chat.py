@@ -12,6 +12,7 @@ import os
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,11 +21,14 @@ from typing import Any
 from ..config.options import read_object
 from ..errors import StartError
 from ..server import exit_status
+from ..util.plurals import counted
 from .arguments import own, parse
 from .client import CommandFailed, ServerClient, connect, is_url
 from .command_table import CommandParser, hint, parser
 
 PROMPT, MORE = ">>> ", "... "
+TEXTS = ("content", "reasoning_content", "reasoning")
+"""Parts of a delta that are text."""
 QUOTES = '"""'
 PATIENCE_S = 3600.0
 """Seconds without a token after which the answer counts as lost: a long prompt on a small machine takes its time."""
@@ -51,6 +55,7 @@ Without URL: by the server with these options on this machine, such as --rest_po
 def arguments(name: str, notes: str) -> CommandParser:
     """Returns the parser of chat's and run's own arguments."""
     result = parser(name, notes)
+    result.add_argument("--verbose", action="store_true", help="say how fast each answer came")
     result.add_argument("--system", default="", metavar="TEXT", help="system prompt")
     return result
 
@@ -66,7 +71,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     client = connect(url, config)
     fields = read_object("override_generation_config", config.override_generation_config)
     model = client.asked_for(config, given.model, words)
-    return talk(Conversation(client, model, given.system, fields), prompt_of(words), environ)
+    conversation = Conversation(client, model, given.system, fields, verbose=given.verbose)
+    return talk(conversation, prompt_of(words), environ)
 
 
 def prompt_of(words: Sequence[str]) -> str:
@@ -94,12 +100,16 @@ def talk(conversation: Conversation, prompt: str, environ: Mapping[str, str]) ->
 
 
 class Conversation:
-    """The messages of a chat. fields: those that go with each request."""
+    """The messages of a chat. fields: those that go with each request. verbose: a line after each answer says how fast
+    it came."""
 
-    def __init__(self, client: ServerClient, model: str, system: str, fields: Mapping[str, Any]) -> None:
+    def __init__(
+        self, client: ServerClient, model: str, system: str, fields: Mapping[str, Any], *, verbose: bool = False
+    ) -> None:
         self.client = client
         self.model = model
-        self._fields = fields
+        self._fields = {**fields, "stream_options": {"include_usage": True}} if verbose else fields
+        self._verbose = verbose
         self._messages: list[dict[str, Any]] = []
         self._images: list[str] = []
         self.clear(system)
@@ -131,15 +141,43 @@ class Conversation:
         content = [*images, {"type": "text", "text": text}] if images else text
         message = {"role": "user", "content": content}
         body = {**self._fields, "model": self.model, "messages": [*self._system, *self._messages, message]}
-        answer = ""
+        answer, speed = "", AnswerSpeed()
         try:
             with self.client.stream("/v1/chat/completions", body) as events:
-                for piece in _printed(events):
+                for piece in _printed(speed.watched(events)):
                     answer += piece
+            if self._verbose:
+                print(speed.line(), file=sys.stderr)
         finally:
             if answer:
                 self._messages += [message, {"role": "assistant", "content": answer}]
                 self._images = []
+
+
+class AnswerSpeed:
+    """How fast an answer comes."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        self._first = self._last = 0.0
+        self._usage: Mapping[str, Any] = {}
+
+    def watched(self, events: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Yields the events, and keeps when they came and what they say of tokens."""
+        for event in events:
+            if any((choice.get("delta") or {}).get(name) for choice in event.get("choices", ()) for name in TEXTS):
+                self._last = time.perf_counter() - self._began
+                self._first = self._first or self._last
+            self._usage = event.get("usage") or self._usage
+            yield event
+
+    def line(self) -> str:
+        """Returns what was measured, for people."""
+        prompt, tokens = self._usage.get("prompt_tokens", 0), self._usage.get("completion_tokens", 0)
+        parts = [counted(prompt, "prompt token"), counted(tokens, "token"), f"first after {1000 * self._first:.0f} ms"]
+        if tokens > 1 and self._last > self._first:
+            parts.append(f"{(tokens - 1) / (self._last - self._first):.1f} tokens/s")
+        return ", ".join(parts)
 
 
 def _printed(events: Iterator[dict[str, Any]]) -> Iterator[str]:

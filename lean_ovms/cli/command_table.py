@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -86,6 +87,17 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(
         "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
+
+
+def add_json(result: CommandParser) -> CommandParser:
+    """Returns the parser with --json, for what programs read."""
+    result.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    return result
+
+
+def print_json(value: object) -> None:
+    """Prints what a command found, for programs."""
+    print(json.dumps(value, indent=2))
 
 
 def listed() -> str:

@@ -50,8 +50,8 @@ class Interrupted(BaseException):
 
 def run(config: Config) -> int:
     """Runs the command that the options name, or serves. Returns the exit status."""
-    log.setup(config.log_level, config.log_format)
     commands = [name for name in COMMANDS if config.value(name)]
+    set_up_log(config, plain=bool(commands))
     try:
         _check(config, commands)
         config = with_repository(config)
@@ -73,6 +73,12 @@ def run(config: Config) -> int:
             return _print_error(error, exit_status.FAILED)
         return _print_error(f"cannot start: {error}", exit_status.of(error))
     return _serve(config)
+
+
+def set_up_log(config: Config, *, plain: bool) -> None:
+    """Sets up the log. plain: a person who waits for the end of a command reads it on a terminal, without times."""
+    text = log.PLAIN if plain and config.log_format == "text" and sys.stderr.isatty() else ""
+    log.setup(config.log_level, config.log_format, text=text)
 
 
 def available(config: Config) -> Config:
@@ -281,7 +287,11 @@ def _served(config: Config, changes: dict[str, Any]) -> Config:
 
 def _pull(config: Config) -> None:
     served = pull(config)
-    print(f"Model: {config.source_model or config.model_name} downloaded to: {served.model_path}")
+    name = config.source_model or config.model_name
+    if sys.stdout.isatty():
+        print(f"{name} is in {served.model_path}; lean_ovms run {name} starts a chat with it")
+        return
+    print(f"Model: {name} downloaded to: {served.model_path}")
     print(f"Graph: {GRAPH_FILE} created in: {served.model_path}")
 
 

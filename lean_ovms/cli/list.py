@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..errors import StartError
 from ..hub.staging import human_size
@@ -13,7 +14,7 @@ from ..repository import task, weights
 from ..repository.listing import servable
 from ..server import exit_status
 from .arguments import own, parse
-from .command_table import parser, table
+from .command_table import add_json, parser, print_json, table
 from .commands import with_repository
 
 HEAD = ("NAME", "SIZE", "WEIGHTS", "TASK", "CHANGED")
@@ -21,25 +22,30 @@ HEAD = ("NAME", "SIZE", "WEIGHTS", "TASK", "CHANGED")
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Prints the table. Raises StartError."""
-    _, words, options = own(
-        parser("list", "--model_repository_path DIR: of another directory than the user's cache"), argv
+    given, words, options = own(
+        add_json(parser("list", "--model_repository_path DIR: of another directory than the user's cache")), argv
     )
     if words:
         raise StartError(f"list takes no {words[0]}")
     repository = Path(with_repository(parse(["list", *options], environ)).model_repository_path)
     names = servable(repository)
-    if names:
-        print(table([HEAD, *(_row(repository, name) for name in names)]))
+    if given.json:
+        print_json([_facts(repository, name) for name in names])
+    elif names:
+        rows = [_facts(repository, name) for name in names]
+        print(table([HEAD, *(tuple(map(str, (row | {"size": human_size(row["size"])}).values())) for row in rows)]))
     else:
         print(f"lean_ovms: there is no model in {repository}", file=sys.stderr)
     return exit_status.OK
 
 
-def _row(repository: Path, name: str) -> tuple[str, ...]:
+def _facts(repository: Path, name: str) -> dict[str, Any]:
+    """Returns what the table says of a model, in its order; the size in bytes."""
     path = repository / name
     changed = time.strftime("%Y-%m-%d", time.localtime(path.stat().st_mtime))
     gguf = "GGUF" if any(path.rglob("*.gguf")) else ""
-    return name, human_size(size(path)), weights.precision(path) or gguf, task.detect(path), changed
+    precision = weights.precision(path) or gguf
+    return {"name": name, "size": size(path), "weights": precision, "task": task.detect(path), "changed": changed}
 
 
 def size(path: Path) -> int:

@@ -9,7 +9,7 @@ from ..server import exit_status
 from ..util.plurals import counted
 from .arguments import own, parse
 from .client import CommandFailed, connect, url_of
-from .command_table import parser, table
+from .command_table import add_json, parser, print_json, table
 
 NOTES = "Without URL: of the server with these options on this machine, such as --rest_port 9000."
 HEAD = ("NAME", "STATE", "TASK", "CONTEXT", "ENGINE")
@@ -17,13 +17,18 @@ HEAD = ("NAME", "STATE", "TASK", "CONTEXT", "ENGINE")
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Prints the table. Raises StartError or CommandFailed."""
-    _, words, options = own(parser("ps", NOTES), argv)
+    given, words, options = own(add_json(parser("ps", NOTES)), argv)
     client = connect(url_of(words), parse(options, environ))
     rows = client.get("/v1/models")["data"]
-    print(table([HEAD, *map(_row, rows)]) if rows else f"{client.url} has no models")
     try:
         load = client.get("/server_info")["load"]
     except (CommandFailed, KeyError):  # another server
+        load = None
+    if given.json:
+        print_json({"models": rows, "load": load})
+        return exit_status.OK
+    print(table([HEAD, *map(_row, rows)]) if rows else f"{client.url} has no models")
+    if load is None:
         return exit_status.OK
     running = counted(load["running"], "request")
     print(f"{running} running, {load['waiting']} waiting, KV cache {load['kv_cache_usage']:.0%} used")

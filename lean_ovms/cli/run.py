@@ -14,14 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import StartError
-from ..observability import logging as log
 from ..server import exit_status
 from ..server.checks import checked
 from ..util import child_process
 from . import chat
 from .arguments import names_model, own, parse
 from .client import READY, CommandFailed, ServerClient, is_url
-from .commands import pull, with_repository
+from .commands import pull, set_up_log, with_repository
 
 NOTES = """MODEL is a directory, a GGUF file, demo, or a model of a hub, which is pulled if it is missing; without
 MODEL, it is demo. An option such as -hf may name it instead. PROMPT, or text at stdin, is answered once. All other
@@ -41,13 +40,14 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     prompt = chat.prompt_of(words[len(model) :])
     config = with_repository(checked(parse(["serve", *model, *options], environ)))
     if config.source_model:
-        log.setup(config.log_level, config.log_format)
+        set_up_log(config, plain=True)
         try:
             pull(config)
         except StartError as error:
             raise CommandFailed(str(error)) from None
     with _server([*model, *options], "".join(model) or "the demo model", config.api_key) as client:
-        return chat.talk(chat.Conversation(client, client.model(), given.system, {}), prompt, environ)
+        conversation = chat.Conversation(client, client.model(), given.system, {}, verbose=given.verbose)
+        return chat.talk(conversation, prompt, environ)
 
 
 @contextmanager
@@ -83,10 +83,12 @@ def _server(options: Sequence[str], name: str, api_key: str) -> Iterator[ServerC
 def _wait(server: subprocess.Popen[bytes], client: ServerClient, name: str, file: Path) -> None:
     """Waits until the server is ready. Raises CommandFailed if it has ended."""
     terminal = sys.stderr.isatty()
-    if terminal:
-        print(f"loading {name} ...", end="", file=sys.stderr, flush=True)
+    began = time.monotonic()
     try:
         while True:
+            if terminal:
+                line = f"{CLEAR_LINE}loading {name} ... {time.monotonic() - began:.0f} s"
+                print(line, end="", file=sys.stderr, flush=True)
             ended = server.poll() is not None
             try:
                 client.check(READY)

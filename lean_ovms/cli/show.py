@@ -18,7 +18,7 @@ from ..repository.model_dir import ModelDir
 from ..server import exit_status
 from ..text.template.chat_template import ChatTemplate
 from .arguments import own, parse
-from .command_table import parser, table
+from .command_table import add_json, parser, print_json, table
 from .commands import with_repository
 
 NOTES = """With the options of the server, such as --cache_size, --target_device or --tool_parser. MODEL is a
@@ -31,7 +31,7 @@ Rows = list[tuple[str, str]]
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Prints one fact a line. Raises StartError for what is no model."""
-    _, words, options = own(parser("show", NOTES), argv)
+    given, words, options = own(add_json(parser("show", NOTES)), argv)
     config = parse(["serve", *words, *options], environ)
     if not config.model_path:
         if not config.source_model:
@@ -40,7 +40,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         if not path.is_dir():
             raise StartError(f"{config.source_model} is not here: lean_ovms pull {config.source_model}")
         config = config.replace(model_path=str(path), source_model="")
-    print(table(facts(config)))
+    found = facts(config)
+    print_json(dict(found)) if given.json else print(table(found))
     return exit_status.OK
 
 

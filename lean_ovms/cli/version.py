@@ -8,16 +8,17 @@ from importlib.metadata import PackageNotFoundError, version
 
 from .. import __version__
 from ..server import exit_status
-from .command_table import parser, table
+from .command_table import add_json, parser, print_json, table
 
 LIBRARIES = ("openvino", "openvino-genai", "openvino-tokenizers", "tokenizers", "llguidance", "huggingface-hub")
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Prints the versions."""
-    parser("version").parse_args(argv)
+    given = add_json(parser("version")).parse_args(argv)
     rows = [("lean_ovms", __version__), ("python", platform.python_version()), ("system", platform.platform())]
-    print(table(rows + [(name, _version(name)) for name in LIBRARIES]))
+    rows += [(name, _version(name)) for name in LIBRARIES]
+    print_json(dict(rows)) if given.json else print(table(rows))
     return exit_status.OK
 
 

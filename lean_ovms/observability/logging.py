@@ -20,17 +20,19 @@ from .records import RequestRecord
 
 TRACE = 5
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+PLAIN = "%(message)s"
+"""The format of lines for a person who waits for a command."""
 PRINTED = "[%(levelname)s] %(name)s: %(message)s"
 """The format of lines in an engine whose log the front end reads with what is printed; engine/client/output.py reads
 it."""
 
 
-def setup(level: str, form: str = "text", path: str = "", fd: int | None = None, *, printed: bool = False) -> None:
+def setup(level: str, form: str = "text", path: str = "", fd: int | None = None, *, text: str = "") -> None:
     """Send our loggers to stderr at this level, form text or json; other libraries' loggers are left alone.
 
     path: a file that gets the lines, too; it may be moved away at any time (logrotate). Raises OSError when it cannot
     be written now; logging is set up nevertheless, and the file gets lines once it can be written.
-    fd: gets the lines instead of stderr. printed: those to stderr have the form PRINTED.
+    fd: gets the lines instead of stderr. text: the format of those in form text to stderr; "": TEXT.
     """
     logging.addLevelName(TRACE, "TRACE")
     stderr = _to_stderr() if fd is None else NonBlockingHandler(fd)
@@ -41,7 +43,7 @@ def setup(level: str, form: str = "text", path: str = "", fd: int | None = None,
     root.setLevel(level)
     root.propagate = False
     formatter = JsonLines() if form == "json" else logging.Formatter(TEXT)
-    stderr.setFormatter(logging.Formatter(PRINTED) if printed else formatter)
+    stderr.setFormatter(logging.Formatter(text) if text else formatter)
     if path:
         _add_file(root, path, formatter)
 

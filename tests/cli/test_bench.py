@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 
-from lean_ovms.cli.bench import Timing, percentile, report
+from lean_ovms.cli.bench import Timing, percentile, report, results
 from lean_ovms.cli.main import run_command
 from tests.cli.scripted import ScriptedServer
 
@@ -25,7 +25,7 @@ def test_the_report() -> None:
         Timing(first=0.3, last=0.3, prompt_tokens=10, tokens=1),
         Timing(error="503"),
     ]
-    text = report(timings, 2.0, 3)
+    text = report(results(timings, 2.0, 3))
     assert all(len(line) <= 50 for line in text.splitlines())
     assert numbers(text) == {
         "Successful requests": 2,

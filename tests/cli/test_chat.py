@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -76,6 +77,19 @@ def test_a_model_of_the_server_is_named(
     script.stream(CHAT, {"content": "Yes."})
     assert chat(*(word.replace("URL", script.url) for word in argv), terminal=True) == 0
     assert (script.bodies[0]["model"], script.bodies[0]["messages"][-1]["content"]) == (model, prompt)
+
+
+def test_verbose_says_how_fast_an_answer_came(
+    script: ScriptedServer, chat: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    deltas = [{"choices": [{"delta": {"content": text}}]} for text in ("a", "b")]
+    usage = {"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 12}}
+    script.answers[CHAT] = deque([[*deltas, usage]])
+    assert chat(script.url, "--verbose", "Hi", terminal=True) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "ab\n"
+    assert re.fullmatch(r"1 prompt token, 12 tokens, first after \d+ ms(, [\d.]+ tokens/s)?\n", printed.err)
+    assert script.bodies[0]["stream_options"] == {"include_usage": True}
 
 
 def test_text_at_stdin_goes_behind_the_prompt(

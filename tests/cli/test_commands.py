@@ -32,7 +32,7 @@ def run(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> R
     monkeypatch.setenv("HF_ENDPOINT", server.url)
     monkeypatch.setenv("GIT_LFS_RESUME_INTERVAL_SECONDS", "0")
     monkeypatch.delenv("OVMS_MODEL_REPOSITORY_PATH", raising=False)
-    monkeypatch.setattr(commands.log, "setup", lambda *_: None)  # loggers are the process's
+    monkeypatch.setattr(commands.log, "setup", lambda *_, **__: None)  # loggers are the process's
     return lambda *argv: commands.run(parse(argv, os.environ))
 
 

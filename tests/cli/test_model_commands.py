@@ -7,6 +7,7 @@ import re
 import shutil
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -176,6 +177,33 @@ def test_ps_shows_models_and_load(script: ScriptedServer, capsys: Capture) -> No
     ]
     script.answers["/server_info"] = deque([(404, {"detail": "Not Found"})])  # another server
     assert run("ps", script.url) == 0
+
+
+def test_programs_read_json(models: Path, script: ScriptedServer, capsys: Capture) -> None:
+    """Each table that a person reads, by the same names; sizes in bytes."""
+
+    def found(name: str, *argv: str) -> Any:
+        assert run_command(name, [*argv, "--json"], {"LEAN_OVMS_MODEL_REPOSITORY_PATH": str(models)}) == 0
+        return json.loads(capsys.readouterr().out)
+
+    [row, *_] = found("list")
+    assert set(row) == {"name", "size", "weights", "task", "changed"}
+    assert type(row["size"]) is int
+    assert found("show", "demo-embed")["task"] == "embeddings"
+    assert "openvino" in found("version")
+    script.answers["/server_info"] = deque([{"load": {"running": 1}}, (404, {})])
+    assert found("ps", script.url) == {"models": MODELS["data"], "load": {"running": 1}}
+    assert found("ps", script.url)["load"] is None
+    events = [{"choices": [{"text": "a"}], "usage": {"prompt_tokens": 4, "completion_tokens": 1}}]
+    script.answers["/v1/completions"] = deque([events])
+    measured = found("bench", script.url, "--num-prompts", "2")
+    assert (measured["completed"], measured["total_output_tokens"]) == (2, 2)
+    assert measured["mean_ttft_ms"] > 0
+
+
+def test_an_empty_list_is_one_for_programs_too(tmp_path: Path, capsys: Capture) -> None:
+    assert run("list", "--json", "--model_repository_path", str(tmp_path)) == 0
+    assert capsys.readouterr() == ("[]\n", "")
 
 
 def test_stop_unloads_a_model(script: ScriptedServer, capsys: Capture) -> None:

@@ -72,3 +72,33 @@ def test_the_description_has_no_link_into_the_source() -> None:
     assert "[docs/behaviour.md](https://example.org/o/lean_ovms/blob/v1/docs/behaviour.md)" in linked
     assert "(https://example.org/o/lean_ovms/blob/v1/docs/page.png?raw=true)" in linked
     assert '"Source": "https://example.org/o/lean_ovms/blob/v1"' in linked
+
+
+TOP = {".ci", "bench", "docs", "lean_ovms", "tests", "tools"}
+"""The folders of the repository."""
+BINARY = {
+    "bench/results": {".png"},
+    "docs": {".png"},
+    "lean_ovms/demo_model": {".bin"},
+    "lean_ovms/demo_embed": {".bin"},
+    "lean_ovms/engine/speech/silero": {".onnx"},
+    "tests/data": {".bin", ".xz", ".zip"},
+    "tests/features": {".xz"},
+    "tests/fuzz/corpus": {""},
+}
+"""Where files that are no text may be, and of which kinds."""
+
+
+def test_nothing_is_left_over_in_git() -> None:
+    """A file of a test was once there, in a folder of its own, and in the source archive."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("this is no checkout")
+    files = [Path(name) for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+    assert {file.parts[0] for file in files if len(file.parts) > 1} <= TOP
+    assert [
+        str(file)
+        for file in files
+        if b"\0" in (ROOT / file).read_bytes()[:8192]
+        and not any(file.is_relative_to(place) and file.suffix in kinds for place, kinds in BINARY.items())
+    ] == []

@@ -6,6 +6,7 @@ GET and HEAD / answer agents that look whether there is a server at all.
 from __future__ import annotations
 
 from ... import __version__
+from ...observability.records import log_quietly
 from ...types import Request, Response
 from ..response import json
 from ..route_doc import RouteDoc
@@ -15,11 +16,13 @@ from ..services import Services
 @RouteDoc("Readiness of all models")
 async def handle_health(request: Request, services: Services) -> Response:
     services.require_ready()
+    log_quietly()
     return json({"status": "ok"})  # llama.cpp's clients read it
 
 
 @RouteDoc("Liveness of the process", answer="")
 async def handle_ping(request: Request, services: Services) -> Response:
+    log_quietly()
     return Response(200)
 
 

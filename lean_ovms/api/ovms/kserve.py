@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from ...errors import ModelNotFound, Unavailable
+from ...observability.records import log_quietly
 from ...types import Request, Response
 from ..route_doc import RouteDoc
 from ..services import Services
@@ -18,12 +19,14 @@ MODEL_PATH = re.compile(r"/v2/models/(?P<name>.+?)(/versions/(?P<version>[^/]+))
 
 @RouteDoc("Liveness of the process", answer="")
 async def handle_live(request: Request, services: Services) -> Response:
+    log_quietly()
     return Response(200)
 
 
 @RouteDoc("Readiness of all models", answer="")
 async def handle_ready(request: Request, services: Services) -> Response:
     services.require_ready()
+    log_quietly()
     return Response(200)
 
 
@@ -35,4 +38,5 @@ async def handle_model_ready(request: Request, services: Services) -> Response:
         raise ModelNotFound("Model with requested version is not found")
     if not services.registry.get(found["name"]).require_ready().ready:
         raise Unavailable("The model could not be loaded.", code="model_not_loaded")
+    log_quietly()
     return Response(200)

@@ -64,7 +64,13 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
     try:
         config = EngineConfig(**command.config)
         with contextlib.suppress(OSError):  # no reason not to serve; the file's handler reports it, and tries again
-            logs.setup(config.log_level, config.log_format, config.log_path, log_fd, printed=log_fd is None)
+            logs.setup(
+                config.log_level,
+                config.log_format,
+                config.log_path,
+                log_fd,
+                text=logs.PRINTED if log_fd is None else "",
+            )
         row = config.composition.task(command.task)
         transport.know(records_of(row))
         task: Task = named(row.package, row.loader)(

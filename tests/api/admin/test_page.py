@@ -87,6 +87,7 @@ async def test_no_other_file_is_served(make_app: MakeApp, name: str) -> None:
         ("/", "INFO"),
         ("/web/main.js", "DEBUG"),
         ("/server_info", "DEBUG"),
+        *((path, "DEBUG") for path in ("/health", "/v1/health", "/ping", "/v2/health/live", "/v2/health/ready")),
         ("/web/x.js", "INFO"),
         ("/v1/models", "INFO"),
     ],
