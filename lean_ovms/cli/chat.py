@@ -29,6 +29,8 @@ from .command_table import CommandParser, hint, parser
 PROMPT, MORE = ">>> ", "... "
 TEXTS = ("content", "reasoning_content", "reasoning")
 """Parts of a delta that are text."""
+RATED = 32
+"""Tokens of an answer from which on a speed says something."""
 QUOTES = '"""'
 PATIENCE_S = 3600.0
 """Seconds without a token after which the answer counts as lost: a long prompt on a small machine takes its time."""
@@ -175,7 +177,7 @@ class AnswerSpeed:
         """Returns what was measured, for people."""
         prompt, tokens = self._usage.get("prompt_tokens", 0), self._usage.get("completion_tokens", 0)
         parts = [counted(prompt, "prompt token"), counted(tokens, "token"), f"first after {1000 * self._first:.0f} ms"]
-        if tokens > 1 and self._last > self._first:
+        if tokens >= RATED and self._last > self._first:
             parts.append(f"{(tokens - 1) / (self._last - self._first):.1f} tokens/s")
         return ", ".join(parts)
 
