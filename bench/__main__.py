@@ -11,19 +11,14 @@ BENCHES = {
     "start": ("start", "main"),
     "rivals": ("rivals", "main"),
     "compare": ("compare", "main"),
-    "prefix": ("prefix", "main"),
-    "offline": ("offline", "main"),
     "front": ("front", "main"),
     "parts": ("parts", "main"),
     "serve": ("serve", "main"),
     "engine": ("serve", "engine"),
-    "timeline": ("timeline", "main"),
-    "first_token": ("first_token", "main"),
     "embed": ("embed", "main"),
-    "speech": ("speech", "main"),
-    "flood": ("flood", "main"),
-    "vision": ("vision", "main"),
     "grammars": ("grammars", "main"),
+    "drafts": ("drafts", "main"),
+    "restart": ("restart", "main"),
 }
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import figures, limits, plots, race, rivals, turn
+from bench import figures, limits, race, rivals, turn
 from bench import weights as forms
 from bench.processes import KvBudget, closing, rss_mb
 from bench.race import Contestant
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     args.rate = args.rate if args.rate is not None else "" if args.shape else "4,12"
     report, entries = Report("compare", args), Entries(args)
-    rows, results, machine = list[dict[str, Any]](), {}, limits.measured()
+    rows, machine = list[dict[str, Any]](), limits.measured()
     with closing(entries):
         folder, kinds = chosen_weights(args, entries)
         entries.room = max(map(int, args.concurrency.split(","))), room(args)
@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> None:
         costs = {kind: limits.cost(Path(path), model_config.read(folder)) for kind, path in served.items()}
         for sized, more in sizes(args, folder):
             report.rows.clear()
-            results = race.race(sized, report, entries.contestants, more)
+            race.race(sized, report, entries.contestants, more)
             rows += report.rows
         once = of_servers(entries.contestants, starts)
     machine = tuple(map(max, machine, limits.measured()))
@@ -86,9 +86,6 @@ def main(argv: Sequence[str]) -> None:
     report.table("each server", ONCE, once)
     if args.markdown:
         Path(args.markdown).write_text(markdown(COLUMNS, rows) + "\n" + markdown(ONCE, once))
-    if args.plots:
-        plots.compare(args.plots, rows, once)
-        plots.race(args.plots, "compare", results)
 
 
 def chosen_weights(args: argparse.Namespace, entries: Entries) -> tuple[Path, dict[str, forms.Weights]]:

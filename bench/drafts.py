@@ -12,7 +12,7 @@ one with the probability. So weights may be random, and the drafts are of any ki
 With no model named it is the demo model, or that Qwen3.5, with `--ballast_mb`: weights that are read at every step and
 add zero. Ratios by round, CPU time and wall time.
 
-python -m bench.drafts [--drafts ngrams] [--model_path DIR] [--weights i8] [--ballast_mb 200] [--draft_mb 24]
+python -m bench drafts [--drafts ngrams] [--model_path DIR] [--weights i8] [--ballast_mb 200] [--draft_mb 24]
 [--streams 1,2,4,8] [--accepted 0,0.5,0.7,0.9] [--second 0,0.4] [--tokens 128] [--rounds 3] [options of the server]
 """
 
@@ -27,6 +27,7 @@ import tarfile
 import tempfile
 import time
 from array import array
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -257,7 +258,7 @@ def compare(pipe: PagedPipeline, streams: int, arguments: argparse.Namespace) ->
         )
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--drafts", choices=("ngrams", "model", "head"), default="ngrams")
     parser.add_argument("--weights", choices=BITS, default="i8")
@@ -267,7 +268,7 @@ def main() -> None:
     sizes = {"--ballast_mb": 200, "--draft_mb": 24, "--tokens": 128, "--rounds": 3, "--longest": 5}
     for name, value in sizes.items():
         parser.add_argument(name, type=int, default=value)
-    arguments, rest = parser.parse_known_args()
+    arguments, rest = parser.parse_known_args(argv)
     config, kind = parse(rest, {}), arguments.drafts
     with tempfile.TemporaryDirectory() as directory:
         made = Path(directory)
@@ -284,7 +285,3 @@ def main() -> None:
         for streams in map(int, arguments.streams.split(",")):
             compare(pipe, streams, arguments)
     print("load average", *(f"{value:.1f}" for value in os.getloadavg()))
-
-
-if __name__ == "__main__":
-    main()

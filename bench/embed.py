@@ -2,7 +2,7 @@
 
 The limit has its texts tokenized before and all of them at once; the server tokenizes, queues, and answers in base64.
 For one text alone there is a second limit, with pauses: a server's engine waits for the next request of its client.
---rival adds an OpenAI-compatible server, such as python -m bench.sentence_server.
+--rival adds another OpenAI-compatible server.
 """
 
 from __future__ import annotations

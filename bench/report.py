@@ -51,7 +51,6 @@ def options(name: str, about: str | None) -> argparse.ArgumentParser:
     """The arguments that every benchmark has."""
     parser = argparse.ArgumentParser(prog=f"python -m bench {name}", description=about)
     parser.add_argument("--json", default="", metavar="FILE", help="append JSON lines to FILE; - for the output")
-    parser.add_argument("--plots", default="", metavar="FOLDER", help="write PNG plots there")
     parser.add_argument("--seed", type=int, default=1)
     return parser
 
@@ -66,7 +65,7 @@ class Report:
         self._console = Console(stderr=self._json == "-", highlight=False)
         if not self._console.is_terminal:
             self._console.width = 170
-        flags = {key: value for key, value in vars(args).items() if key not in ("json", "plots") and value != ""}
+        flags = {key: value for key, value in vars(args).items() if key != "json" and value != ""}
         self.header = header(bench=name, flags=flags, **facts)
         self._line(self.header)
         shown = (f"{key} {value}" for key, value in self.header.items() if key != "flags")

@@ -6,7 +6,7 @@ has blocks for, and their hits are compared with those of a cache of so many byt
 ago. What writing costs: two engines, one with a directory, compute the same prompts in turns, each of which pushes
 others out of memory.
 
-python -m bench prefix --restart [--tokens 16000] [--conversations 1000] [--length 2000] [--rounds 8] [options of the
+python -m bench restart [--tokens 16000] [--conversations 1000] [--length 2000] [--rounds 8] [options of the
 server]
 """
 
@@ -23,15 +23,34 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bench.hybrid import turn, words
+from bench.direct import Requests
 from bench.work import turns
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import Config
 from lean_ovms.engine.loading import settings
 from lean_ovms.engine.paged.pipeline import PagedPipeline
+from lean_ovms.types import SamplingParams
 
 BLOCK = 32
 CLOSE_S = 600.0
+SAMPLING = SamplingParams(temperature=0.0, ignore_eos=True)
+
+
+def words(dice: random.Random, count: int) -> list[int]:
+    return [dice.randrange(3, 2000) for _ in range(count)]
+
+
+def turn(pipe: PagedPipeline, prompt: list[int]) -> tuple[float, float, list[int]]:
+    """Returns wall and CPU seconds to the first token of an answer, and its 16 tokens."""
+    wall, cpu, requests = time.perf_counter(), time.process_time(), Requests(pipe)
+    handle, ids = requests.add(prompt, SAMPLING, 16), []
+    took = 0.0, 0.0
+    while requests.busy():
+        requests.step()
+        if handle.can_read():
+            took = took if ids else (time.perf_counter() - wall, time.process_time() - cpu)
+            ids += handle.read()[0].generated_ids
+    return *took, ids
 
 
 def pipeline(config: Config, blocks: int = 0) -> PagedPipeline:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from bench import plots, race, weights
+from bench import race, weights
 from bench.processes import Server, Worker, closing, free_port, lean_ovms
 from bench.race import Contestant
 from bench.recipes import RECIPES, filled
@@ -40,10 +40,8 @@ def main(argv: Sequence[str]) -> None:
                 entries.rival(rival)
             except Unavailable as reason:
                 raise SystemExit(f"{rival}: {reason}") from None
-        results = race.race(args, report, entries.contestants)
+        race.race(args, report, entries.contestants)
     race.tables(report, "rivals")
-    if args.plots:
-        plots.race(args.plots, "rivals", results)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

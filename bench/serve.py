@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench import plots, race
+from bench import race
 from bench.processes import Server, Worker, children, closing, lean_ovms
 from bench.race import Contestant
 from bench.report import Report, options
@@ -46,10 +46,8 @@ def _main(name: str, about: str | None, argv: Sequence[str], with_server: bool) 
         workers.append(load)
         contestants.append(over_http("lean_ovms", load, servers[0], args.ignore_eos))
     with closing(*workers, *servers):
-        results = race.race(args, report, contestants)
+        race.race(args, report, contestants)
     race.tables(report, "against the limit")
-    if args.plots:
-        plots.race(args.plots, name, results)
 
 
 def runner(worker: Worker, **more: object):

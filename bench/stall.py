@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from bench import attacks, figures, plots, race
+from bench import figures, race
 from bench.client import payload
 from bench.processes import Worker, closing, free_port
 from bench.report import Report, options, tick
@@ -32,7 +32,6 @@ def main(argv: Sequence[str]) -> None:
     parser.set_defaults(rounds=3)
     parser.add_argument("--prompt_tokens", type=int, default=4000, help="length of the long prompt")
     parser.add_argument("--streams", type=int, default=64, help="how many at once")
-    parser.add_argument("--attacks", nargs="?", const="", help="instead: the largest requests; those with this word")
     args = parser.parse_args(argv)
     report = Report("stall", args)
     port = free_port()
@@ -42,9 +41,6 @@ def main(argv: Sequence[str]) -> None:
     with closing(server, control, load), socket.create_connection(("127.0.0.1", port)) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         bench = Bench(report, sock, server, control)
-        if args.attacks is not None:
-            attack(bench, report, port, args)
-            return
         with report.progress(2 + 2 * args.rounds, "stall") as bar:
             bench.during("warm-up", lambda: streams(load, port, args, 4))
             tick(bar, "idle")
@@ -55,23 +51,7 @@ def main(argv: Sequence[str]) -> None:
             for _ in range(args.rounds):
                 tick(bar, f"{args.streams} streams")
                 bench.during(f"{args.streams} streams", lambda: streams(load, port, args, args.streams))
-    del report.rows[0], bench.series["warm-up"]
-    report.table("pauses between the ticks of a clock in the event loop, and /health: p50/p90/p99/max in ms", COLUMNS)
-    if args.plots:
-        plots.stall(args.plots, bench.series)
-
-
-def attack(bench: Bench, report: Report, port: int, args) -> None:
-    """A row for each kind of large request."""
-    names, cases = attacks.names(args.attacks), attacks.cases()
-    with report.progress(1 + len(names), "attacks") as bar:
-        tick(bar, "idle")
-        attacks.warm_up(port)
-        bench.during("idle", lambda: time.sleep(1.0))
-        for name in names:
-            tick(bar, name)
-            deed = cases[name]()
-            bench.during(name, lambda deed=deed: deed(port))
+    del report.rows[0]
     report.table("pauses between the ticks of a clock in the event loop, and /health: p50/p90/p99/max in ms", COLUMNS)
 
 
@@ -82,7 +62,6 @@ class Bench:
     """Measures the server while it is under load."""
 
     def __init__(self, report: Report, sock: socket.socket, server: Worker, control: Worker) -> None:
-        self.series: dict[str, dict[str, list[float]]] = {}
         self._report, self._sock, self._server, self._control = report, sock, server, control
 
     def during(self, case: str, deed: Callable[[], object]) -> None:
@@ -105,9 +84,6 @@ class Bench:
             health_ms=figures.quantiles(health),
             samples=len(health),
         )
-        kept = self.series.setdefault(case, {"loop": [], "empty loop": [], "/health": []})
-        for name, values in zip(kept, (pauses, empty, health), strict=True):
-            kept[name] += values
 
     def _health_while(self, doing: threading.Thread) -> list[float]:
         times = []

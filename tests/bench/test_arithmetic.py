@@ -14,7 +14,6 @@ import pytest
 from bench import figures
 from bench.client import Lane, payload
 from bench.race import Lap, against
-from bench.timeline import ORDER, segments
 from bench.work import Outcome, poisson, prompts, turns
 
 
@@ -100,20 +99,6 @@ def test_differences_are_taken_within_rounds() -> None:
     assert shown["ttft_added_ms"]["median"] == 1.0
     assert shown["ttft_added_p99_ms"] == 1.0
     assert shown["itl_added_us"]["median"] == pytest.approx(50)
-
-
-def test_the_timeline_takes_each_mark_after_the_one_before() -> None:
-    """Marks of other requests, and of other steps, are not this one's."""
-    times = {mark: 1.0 + place / 10 for place, (_, mark, _) in enumerate(ORDER)}
-    marks = {
-        process: sorted(
-            (t + late, m) for late in (-5.0, 0.0, 5.0) for p, m, _ in ORDER if p == process for t in [times[m]]
-        )
-        for process in ("front", "child")
-    }
-    rows = segments([(0.9, times["answer is here"])], {p: [(m, t) for t, m in pairs] for p, pairs in marks.items()})
-
-    assert [round(value, 6) for value in rows[0].values()] == [0.1] * len(ORDER)
 
 
 class Wire:

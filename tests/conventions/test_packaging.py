@@ -77,7 +77,6 @@ def test_the_description_has_no_link_into_the_source() -> None:
 TOP = {".ci", "bench", "docs", "lean_ovms", "tests", "tools"}
 """The folders of the repository."""
 BINARY = {
-    "bench/results": {".png"},
     "docs": {".png"},
     "lean_ovms/demo_model": {".bin"},
     "lean_ovms/demo_embed": {".bin"},
