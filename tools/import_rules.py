@@ -91,8 +91,6 @@ ALLOWED: dict[str, set[str]] = {
     "api.anthropic": OBSERVED | {"api", "api.generation", "models"},
     "api.anthropic.batches": OBSERVED | {"api", "api.anthropic", "api.openai.batches", "util"},
     "api.llama_cpp": OBSERVED | {"api", "api.generation", "api.pooling", "models", "__version__"},
-    "api.cohere": OBSERVED | {"api", "api.generation", "api.pooling", "models", "util"},
-    "api.tei": OBSERVED | {"api", "api.pooling"},
     "api.ollama": OBSERVED | {"api", "api.generation", "api.pooling", "models", "util"},
     "api.realtime": OBSERVED | {"api", "media", "models", "config", "util", "websocket_types"},
     "api.ovms": OBSERVED | {"api", "models"},

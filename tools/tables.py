@@ -29,7 +29,7 @@ from tools import import_rules
 ROOT = Path(__file__).parent.parent
 NAMES = ("options", "endpoints", "fields", "operations", "cli", "tour", "coming_from")
 FILES = tuple(ROOT / "docs" / f"{name}.md" for name in NAMES)
-API_NAMES = {"vllm": "vLLM", "anthropic": "Anthropic", "cohere": "Cohere", "tei": "text-embeddings-inference"}
+API_NAMES = {"vllm": "vLLM", "anthropic": "Anthropic"}
 API_NAMES |= {"openai": "OpenAI", "llama_cpp": "llama.cpp's server", "ovms": "OpenVINO Model Server"}
 API_NAMES |= {"realtime": "OpenAI, live audio", "admin": "The server itself"}
 """The APIs by the folders of lean_ovms/api, where the folder's name is not enough."""

@@ -54,8 +54,6 @@ REFERENCES = {
     "realtime": "https://platform.openai.com/docs/api-reference/realtime",
     "vllm": "https://docs.vllm.ai/en/stable/serving/online_serving/",
     "anthropic": "https://docs.anthropic.com/en/api/messages",
-    "cohere": "https://docs.cohere.com/reference",
-    "tei": "https://huggingface.github.io/text-embeddings-inference",
     "llama_cpp": "https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md",
     "ollama": "https://docs.ollama.com/api",
     "ovms": "https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_tfs.md",

@@ -92,13 +92,6 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/messages/batches/{id}/results", "anthropic.batches:handle_results", BASES),
     Route("GET", "/models", "anthropic.models:handle_list", BASES, auth="models", header="anthropic-version"),
     Route("GET", "/models/{id}", "anthropic.models:handle_one", BASES, auth="models", header="anthropic-version"),
-    # cohere
-    Route("POST", "/v2/chat", "cohere.chat:handle", EVERYWHERE),
-    Route("POST", "/cohere/v2/chat", "cohere.chat:handle"),
-    Route("POST", "/v2/embed", "cohere.embed:handle", EVERYWHERE),
-    Route("POST", "/embed", "cohere.embed:handle", BASES),
-    # tei
-    Route("POST", "/embed", "tei.embed:handle"),
     # llama_cpp
     Route("POST", "/apply-template", "llama_cpp.apply_template:handle"),
     Route("POST", "/completion", "llama_cpp.completion:handle_completion"),

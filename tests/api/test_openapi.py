@@ -11,7 +11,6 @@ from jsonschema import Draft202012Validator
 
 from lean_ovms.api import routes
 from lean_ovms.api.app import App
-from lean_ovms.api.cohere import embed
 from lean_ovms.api.fields import Field, FieldSet, read_one
 from lean_ovms.api.openai import chat_request, completion_request, embeddings
 from lean_ovms.api.openai.audio.fields import TRANSCRIPTIONS, TRANSLATIONS
@@ -19,6 +18,7 @@ from lean_ovms.api.openai.responses import fields as responses
 from lean_ovms.api.openapi import REFERENCES, schema
 from lean_ovms.api.vllm import classify, generate, pooling, rerank, score, tokenize
 from lean_ovms.errors import BadRequest
+from lean_ovms.features.cohere.api import embed
 from tests.api.conftest import MakeApp, get, post, whole
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}

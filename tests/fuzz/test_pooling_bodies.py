@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_ovms.api.app import App
-from lean_ovms.api.cohere import embed
 from lean_ovms.api.openai import embeddings
-from lean_ovms.api.tei import embed as tei_embed
 from lean_ovms.api.vllm import classify, pooling, rerank, score
+from lean_ovms.features.cohere.api import embed
+from lean_ovms.features.tei import api as tei_embed
 from lean_ovms.server.run import close
 from lean_ovms.types import Request
 from tests.fuzz import examples

@@ -6,17 +6,17 @@ name no model: the only one for embeddings is meant. /v1/embed and /v2/embed are
 
 from __future__ import annotations
 
+from ...api.fields import Field, FieldSet
+from ...api.pooling import fields as shared
+from ...api.pooling.encoding import FLOATS, bare_list
+from ...api.pooling.inputs import read_inputs
+from ...api.pooling.request import Inputs, PoolingRequest, dimensions, items_of, parse
+from ...api.pooling.tei_fields import TRUNCATION, truncation
+from ...api.route_doc import RouteDoc
+from ...api.schemas import all_of
+from ...api.services import Services
 from ...pooling_types import EMBED
 from ...types import Json, Request, Response
-from ..fields import Field, FieldSet
-from ..pooling import fields as shared
-from ..pooling.encoding import FLOATS, bare_list
-from ..pooling.inputs import read_inputs
-from ..pooling.request import Inputs, PoolingRequest, dimensions, items_of, parse
-from ..pooling.tei_fields import TRUNCATION, truncation
-from ..route_doc import RouteDoc
-from ..schemas import all_of
-from ..services import Services
 
 FIELDS = FieldSet((
     *shared.COMMON,

@@ -13,19 +13,19 @@ from typing import Any
 
 import orjson
 
-from ...errors import BadRequest
-from ...pooling_types import EMBED, PooledOutput, PoolingInfo, PoolingParams, TextWithImages
-from ...types import ChatPrompt, Json, Request, Response
-from ..fields import Field, FieldSet, Values
-from ..generation.messages import read_messages
-from ..pooling import fields as shared
-from ..pooling.encoding import Encoding
-from ..pooling.inputs import check_count, content_text
-from ..pooling.request import Inputs, PoolingRequest, dimensions, items_of, parse
-from ..response import json_bytes
-from ..route_doc import RouteDoc
-from ..schemas import TEXT_AND_IMAGES, one_of
-from ..services import Services
+from ....api.fields import Field, FieldSet, Values
+from ....api.generation.messages import read_messages
+from ....api.pooling import fields as shared
+from ....api.pooling.encoding import Encoding
+from ....api.pooling.inputs import check_count, content_text
+from ....api.pooling.request import Inputs, PoolingRequest, dimensions, items_of, parse
+from ....api.response import json_bytes
+from ....api.route_doc import RouteDoc
+from ....api.schemas import TEXT_AND_IMAGES, one_of
+from ....api.services import Services
+from ....errors import BadRequest
+from ....pooling_types import EMBED, PooledOutput, PoolingInfo, PoolingParams, TextWithImages
+from ....types import ChatPrompt, Json, Request, Response
 
 TYPES = ("float", "int8", "uint8", "binary", "ubinary", "base64")
 NONE_GIVEN = "Exactly one of texts, images, or inputs must be provided, and it must be non-empty"
@@ -189,6 +189,6 @@ def full(embed: EmbedRequest, outputs: list[PooledOutput], images: Sequence[bool
 def _one(name: str, output: PooledOutput) -> bytes:
     if name in ("float", "base64"):
         return Encoding(name, "float32", "little").json(output)
-    from ...util import vectors
+    from ....util import vectors
 
     return vectors.by_type(output.data, name)

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...models.collect import collect
-from ...types import ChatPrompt, Json, Request, Response
-from .. import sse
-from ..generation.logprobs_request import LogprobsRequest, generated_size
-from ..generation.messages import read_messages
-from ..generation.request import BodyReader, GenerationBody
-from ..generation.tools import read_offer
-from ..response import warning_headers, written
-from ..route_doc import RouteDoc
-from ..services import Services
-from . import chat_fields as fields
+from ....api import sse
+from ....api.generation.logprobs_request import LogprobsRequest, generated_size
+from ....api.generation.messages import read_messages
+from ....api.generation.request import BodyReader, GenerationBody
+from ....api.generation.tools import read_offer
+from ....api.response import warning_headers, written
+from ....api.route_doc import RouteDoc
+from ....api.services import Services
+from ....models.collect import collect
+from ....types import ChatPrompt, Json, Request, Response
+from .. import fields
 from .chat_message import CohereMessageRenderer, MessageEnd, whole
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import orjson
 
+from ...api import schemas
+from ...api.fields import Field, Values, whole
+from ...api.generation.common_fields import KEEP_ALIVE, LOGPROBS, MESSAGES, MODEL, STREAM, TEMPLATE_KWARGS
+from ...api.generation.sampling import MAX_STOPS, SAMPLING, GenerationFields
 from ...errors import BadRequest
 from ...types import Json
-from .. import schemas
-from ..fields import Field, Values, whole
-from ..generation.common_fields import KEEP_ALIVE, LOGPROBS, MESSAGES, MODEL, STREAM, TEMPLATE_KWARGS
-from ..generation.sampling import MAX_STOPS, SAMPLING, GenerationFields
 
 CHOICES = {"REQUIRED": "required", "NONE": "none"}
 BUDGET = "thinking_token_budget"

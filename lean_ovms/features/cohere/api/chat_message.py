@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...errors import RequestError
-from ...models.collect import CompletedChoice
-from ...types import Delta, Event, Json, Reasoning, Text, TokenLogprob, ToolCallStart, Usage
-from .. import sse
-from ..response import new_id
+from ....api import sse
+from ....api.response import new_id
+from ....errors import RequestError
+from ....models.collect import CompletedChoice
+from ....types import Delta, Event, Json, Reasoning, Text, TokenLogprob, ToolCallStart, Usage
 
 TEXT, THINKING, CALL = "text", "thinking", "tool_calls"
 

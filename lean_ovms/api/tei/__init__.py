@@ -1,1 +1,0 @@
-"""Hugging Face's text-embeddings-inference: its endpoints that have no other shape here."""

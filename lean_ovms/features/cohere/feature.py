@@ -1,0 +1,19 @@
+"""The manifest of Cohere's API."""
+
+from __future__ import annotations
+
+from ...manifest import BASES, EVERYWHERE, Feature, Route
+
+FEATURE = Feature(
+    name="cohere",
+    summary="Cohere's API: conversations, and embeddings of texts and images",
+    title="Cohere",
+    reference="https://docs.cohere.com/reference",
+    needs=("pooling",),
+    routes=(
+        Route("POST", "/v2/chat", "api.chat:handle", EVERYWHERE),
+        Route("POST", "/cohere/v2/chat", "api.chat:handle"),
+        Route("POST", "/v2/embed", "api.embed:handle", EVERYWHERE),
+        Route("POST", "/embed", "api.embed:handle", BASES),
+    ),
+)

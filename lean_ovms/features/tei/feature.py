@@ -1,0 +1,14 @@
+"""The manifest of text-embeddings-inference's API."""
+
+from __future__ import annotations
+
+from ...manifest import Feature, Route
+
+FEATURE = Feature(
+    name="tei",
+    summary="embeddings as Hugging Face's text-embeddings-inference sends them",
+    title="text-embeddings-inference",
+    reference="https://huggingface.github.io/text-embeddings-inference",
+    needs=("pooling",),
+    routes=(Route("POST", "/embed", "api:handle"),),
+)
