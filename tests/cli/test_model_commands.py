@@ -135,7 +135,7 @@ def test_show_of_an_embeddings_model(models: Path, capsys: Capture) -> None:
 @pytest.mark.slow
 def test_show_of_a_gguf_file(tmp_path: Path, capsys: Capture) -> None:
     pytest.importorskip("gguf")
-    from tools.make_gguf import make
+    from tests.makers.make_gguf import make
 
     (tmp_path / "org/quants").mkdir(parents=True)
     path = make(tmp_path / "org/quants/demo-Q8_0.gguf")

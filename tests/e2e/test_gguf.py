@@ -25,7 +25,7 @@ TOOL: Any = {
 
 async def test_a_chat_and_a_tool_call(tmp_path: Path) -> None:
     pytest.importorskip("gguf")
-    from tools.make_gguf import make
+    from tests.makers.make_gguf import make
 
     path = make(tmp_path / "demo.gguf")
     async with local_server(model_path=str(path), model_name="small") as local, local.client() as client:

@@ -16,7 +16,7 @@ import openai
 import pytest
 
 from tests.e2e.conftest import EXACT, PATIENT_S, local_server, start_process, until
-from tools.make_lora import make as make_lora
+from tests.makers.make_lora import make as make_lora
 
 pytestmark = pytest.mark.model
 

@@ -16,7 +16,7 @@ import pytest
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.errors import StartError
 from tests.e2e.conftest import EXACT, local_server, until
-from tools.make_lora import LORA_ALPHA, RANK, make
+from tests.makers.make_lora import LORA_ALPHA, RANK, make
 
 pytestmark = pytest.mark.model
 

@@ -12,7 +12,7 @@ from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.errors import StartError
 from lean_ovms.lora_modules import LoraModule
 from lean_ovms.repository import lora
-from tools.make_lora import make, write
+from tests.makers.make_lora import make, write
 
 LAYER = "base_model.model.model.layers.0.self_attn.q_proj"
 

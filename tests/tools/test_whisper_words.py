@@ -14,7 +14,7 @@ pytest.importorskip("tokenizers", reason="needs tokenizers, which read tokenizer
 
 @pytest.mark.slow
 def test_the_exported_tokenizer_is_that_of_the_training(tmp_path: Path) -> None:
-    from tools.whisper_words.check import check
+    from tests.makers.whisper_words.check import check
 
     model = unpacked(tmp_path)
     assert check(model) > 290

@@ -1,4 +1,4 @@
-"""GGUF files as pooling models: the vectors of transformers in torch, which tools/zoo_gguf.py recorded."""
+"""GGUF files as pooling models: the vectors of transformers in torch, which tests/makers/zoo_gguf.py recorded."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import numpy as np
 from lean_ovms.config import Config
 from lean_ovms.engine.embedding.model import OpenVinoPooler
 from tests.engine.embedding.rig import Rig
-from tools import zoo_gguf
-from tools.zoo_torch import prompts
+from tests.makers import zoo_gguf
+from tests.makers.zoo_torch import prompts
 
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
 EXACT = '{"INFERENCE_PRECISION_HINT": "f32"}'

@@ -1,7 +1,7 @@
 """Models that read images in a text, as embedding models: tiny ones of the zoo, against what torch computed for chats.
 
 A vector is what the last layer makes of the last token. The head of the language model makes logits of it: those that
-tools/zoo_vision_torch.py recorded.
+tests/makers/zoo_vision_torch.py recorded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lean_ovms.types import IMAGE_TAG, Image
 from tests.engine.embedding.rig import Rig
 from tests.engine.paged.vision.models import F32, unpacked
 from tests.engine.paged.vision.test_zoo_vision import RECORDED, shown
-from tools.zoo_vision_torch import PROMPTS
+from tests.makers.zoo_vision_torch import PROMPTS
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 

@@ -1,7 +1,7 @@
 """Tiny random models of every kind, as optimum-cli exports them, against what torch computed for them.
 
-tools/make_pooling_models.py made both. float32, since the expected values are; in every other precision the same code
-runs.
+tests/makers/make_pooling_models.py made both. float32, since the expected values are; in every other precision the same
+code runs.
 """
 
 from __future__ import annotations

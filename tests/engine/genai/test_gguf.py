@@ -297,7 +297,7 @@ def test_a_text_that_cannot_be_parted_is_refused(long):
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     pytest.importorskip("gguf")
-    from tools.make_gguf import make
+    from tests.makers.make_gguf import make
 
     return make(tmp_path_factory.mktemp("gguf") / "demo.gguf")
 
@@ -391,7 +391,7 @@ def test_a_stateful_pipeline_takes_it_too(pipeline, path):
 
 @pytest.mark.model
 def test_quantized_files_load_and_answer(tmp_path, path):
-    from tools.make_gguf import make
+    from tests.makers.make_gguf import make
 
     small = make(tmp_path / "x.gguf", "Q4_0")
     assert small.stat().st_size < path.stat().st_size / 2

@@ -14,8 +14,8 @@ from lean_ovms.config import Config
 from lean_ovms.engine.loading.gguf_tokenizer import PRE_TOKENIZERS, GgufTokenizer
 from lean_ovms.engine.loading.json_tokenizer import SAMPLES
 from lean_ovms.errors import StartError
-from tools import zoo_gguf
-from tools.make_gguf import words
+from tests.makers import zoo_gguf
+from tests.makers.make_gguf import words
 
 ODD = "\t\n\r\0\u00e9\u0301\u4e2d\u6587\u0645\u200b\u00a0\u3000\ufeff\U0001f600\ue000"
 ALPHABET = [*map(chr, range(32, 127)), *ODD]

@@ -22,7 +22,7 @@ from lean_ovms.types import SamplingParams
 from tests.engine.paged.harness import Driver, Params
 from tests.engine.real import EXACT, QUESTIONS, chat, generate, load
 from tests.engine.rig import Rig
-from tools.make_lora import make
+from tests.makers.make_lora import make
 
 LLAMA = Path(__file__).parents[2] / "data" / "llama_sp"
 pytestmark = pytest.mark.model

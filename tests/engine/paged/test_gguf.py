@@ -1,4 +1,4 @@
-"""GGUF files on the paged engine: tokens and log probabilities of transformers in torch, which tools/zoo_gguf.py
+"""GGUF files on the paged engine: tokens and log probabilities of transformers in torch, which tests/makers/zoo_gguf.py
 recorded, and every type of weights against the same weights in F32."""
 
 import json
@@ -18,7 +18,7 @@ from lean_ovms.errors import StartError
 from lean_ovms.repository.gguf import BLOCKS, COMPARED
 from tests.engine.paged.test_zoo import answers
 from tests.engine.real import EXACT, load
-from tools import make_gguf, zoo_gguf
+from tests.makers import make_gguf, zoo_gguf
 
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
 TYPES = sorted(gguf.GGMLQuantizationType(kind).name for kind, (elements, _) in BLOCKS.items() if elements > 1)

@@ -1,5 +1,5 @@
-"""Heads for multi-token prediction (tools/zoo_mtp.py) and Eagle-3 (tools/zoo_eagle3.py): answers are those without
-them, and their logits are torch's."""
+"""Heads for multi-token prediction (tests/makers/zoo_mtp.py) and Eagle-3 (tests/makers/zoo_eagle3.py): answers are
+those without them, and their logits are torch's."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
 from tests.engine.paged.vision.models import F32, SAFELY, ZOO, load
 from tests.engine.rig import Rig
-from tools.zoo_vision_torch import PROMPTS, SIZES, pixels
+from tests.makers.zoo_vision_torch import PROMPTS, SIZES, pixels
 
 HEADS = ZOO / "heads"
 EAGLE3 = ZOO.parent / "eagle3_model.tar.xz"

@@ -21,7 +21,7 @@ from tests.engine.paged.test_zoo import NAMES, SAFELY, unpacked
 from tests.engine.paged.vision import models as vision
 from tests.engine.real import load
 from tests.engine.rig import Rig
-from tools import zoo_gguf
+from tests.makers import zoo_gguf
 
 BF16 = {"INFERENCE_PRECISION_HINT": "bf16"}
 HEADS = vision.ZOO / "heads"

@@ -1,5 +1,5 @@
-"""One tiny random model of each architecture (tools/zoo.py): the tokens and log probabilities of transformers in torch,
-which tools/zoo_torch.py recorded, or openvino_genai's.
+"""One tiny random model of each architecture (tests/makers/zoo.py): the tokens and log probabilities of transformers in
+torch, which tests/makers/zoo_torch.py recorded, or openvino_genai's.
 
 Prompts are longer than a block, a chunk and the sliding windows, and are computed beside each other.
 """

@@ -26,7 +26,7 @@ from lean_ovms.engine_types import Vocabulary
 from lean_ovms.errors import StartError
 from lean_ovms.speech_types import TextDelta, TranscribeParams, WindowDone
 from tests.engine.speech import words
-from tools import asr_sounds as sounds
+from tests.makers import asr_sounds as sounds
 
 PLAIN = TranscribeParams(fallback=False, vad=False)
 ONE_S = np.full(16000, 0.1, np.float32)

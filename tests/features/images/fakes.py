@@ -19,7 +19,7 @@ from lean_ovms.features.images.model import ImageModel
 from lean_ovms.features.images.params import ImageParams
 from lean_ovms.features.images.records import GeneratedImage, GenerateImage, PartialImage
 from tests.engine_client_fakes import FakeTaskClient
-from tools.make_lora import write
+from tests.makers.make_lora import write
 
 SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 

@@ -10,8 +10,8 @@ from lean_ovms.engine.paged.vision import pixels
 from lean_ovms.engine.paged.vision.families import NotReadable, load
 from lean_ovms.engine.paged.vision.tiled import in_words
 from lean_ovms.types import Image
-from tools.zoo_vision import PIXELS, PLAIN, TILED
-from tools.zoo_vision_torch import GEMMA4, TIMED, VIDEOS, image_processor
+from tests.makers.zoo_vision import PIXELS, PLAIN, TILED
+from tests.makers.zoo_vision_torch import GEMMA4, TIMED, VIDEOS, image_processor
 
 pytest.importorskip("transformers")
 OF_A_CALL = {"mistral3": {"patch_size": {"height": 16, "width": 16}}}

@@ -1,5 +1,5 @@
-"""One tiny random model of each family with vision (tools/zoo_vision.py): the tokens and log probabilities of
-transformers in torch, which tools/zoo_vision_torch.py recorded.
+"""One tiny random model of each family with vision (tests/makers/zoo_vision.py): the tokens and log probabilities of
+transformers in torch, which tests/makers/zoo_vision_torch.py recorded.
 
 Prompts are longer than a block and a chunk, and are computed beside each other.
 """
@@ -12,7 +12,18 @@ import pytest
 from lean_ovms.engine.loading.pipeline_choice import PROVEN_VISION
 from lean_ovms.types import Image
 from tests.engine.paged.vision.models import NAMES, ZOO, load, unpacked
-from tools.zoo_vision_torch import PROMPTS, SECONDS, SIZES, TAG, TIMES, VIDEO, VIDEO_PROMPTS, VIDEOS, pixels, video
+from tests.makers.zoo_vision_torch import (
+    PROMPTS,
+    SECONDS,
+    SIZES,
+    TAG,
+    TIMES,
+    VIDEO,
+    VIDEO_PROMPTS,
+    VIDEOS,
+    pixels,
+    video,
+)
 
 RECORDED = json.loads((ZOO / "answers.json").read_text())
 pytestmark = pytest.mark.model

@@ -1,9 +1,9 @@
 """Writes what transformers in torch answers with the models of tests/data/zoo_vision: answers.json in that folder.
 
-The weights in torch are made again as tools/zoo_vision.py made them, with the versions that it names.
+The weights in torch are made again as tests/makers/zoo_vision.py made them, with the versions that it names.
 The pixels are those of transformers' image processors with Pillow.
 
-python -m tools.zoo_vision_torch DIR [NAME...]   (needs torch, transformers, Pillow; for smolvlm num2words)
+python -m tests.makers.zoo_vision_torch DIR [NAME...]   (needs torch, transformers, Pillow; for smolvlm num2words)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tools.zoo_vision import MODELS, PIXELS, TILED, network, tokenizer
+from tests.makers.zoo_vision import MODELS, PIXELS, TILED, network, tokenizer
 
 TOKENS = 60
 TAG = "<ov_genai_image_{}>"

@@ -1,4 +1,4 @@
-"""python -m tools.make_vision_model [folder] makes tests/data/colours: a small LLaVA that names the colours of images.
+"""python -m tests.makers.make_vision_model [folder] makes tests/data/colours: a small LLaVA that names colours.
 
 It is trained here, in about four minutes on one core, on plain images of eight colours: zero to three of them anywhere
 in a conversation, and the answer names all that were shown so far, in order. So a test sees which image reached the
@@ -268,7 +268,7 @@ def add_processor(processor: LlavaProcessor, folder: Path) -> None:
 
 
 def main() -> None:
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1] / "tests" / "data" / "colours")
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2] / "tests" / "data" / "colours")
     torch.manual_seed(SEED)
     torch.set_num_threads(1)
     tokenizer = make_tokenizer()

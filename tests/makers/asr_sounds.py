@@ -1,4 +1,4 @@
-"""The sounds that the model of tools/make_asr_model.py knows by heart, and its directories."""
+"""The sounds that the model of tests/makers/make_asr_model.py knows by heart, and its directories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-ARCHIVE = Path(__file__).parents[1] / "tests" / "data" / "asr_model.zip"
+ARCHIVE = Path(__file__).parents[2] / "tests" / "data" / "asr_model.zip"
 SOUNDS = {
     "one low tone": "English",
     "high": "English",

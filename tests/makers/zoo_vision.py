@@ -1,10 +1,10 @@
 """Tiny models with vision and random weights, one of each family, as OpenVINO IR: fixtures of tests/data/zoo_vision.
 
 Each is a NAME.tar.xz with config.json, preprocessor_config.json and the networks that optimum-intel exports. Weights
-are multiples of 1/16, as in tools/zoo.py; those of vision are large, so that the answers tell images apart. All have
-the tokenizer in tokenizer.tar.xz.
+are multiples of 1/16, as in tests/makers/zoo.py; those of vision are large, so that the answers tell images apart.
+All have the tokenizer in tokenizer.tar.xz.
 
-python -m tools.zoo_vision DIR [NAME...]   (needs torch, transformers and optimum-intel)
+python -m tests.makers.zoo_vision DIR [NAME...]   (needs torch, transformers and optimum-intel)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tools.zoo import pack
+from tests.makers.zoo import pack
 
 VOCAB = 384
 TEXT: dict[str, Any] = {

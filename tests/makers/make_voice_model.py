@@ -1,6 +1,6 @@
 """Makes tests/data/voice_model.zip: a tiny random SpeechT5 with its vocoder and two voices.
 
-    pip install torch optimum-intel sentencepiece && python -m tools.make_voice_model
+    pip install torch optimum-intel sentencepiece && python -m tests.makers.make_voice_model
 
 It speaks noise, whose length follows from the number of characters: the model never ends by itself. The folder is what
 optimum-cli exports for text-to-audio, and voices/*.bin as OVMS reads them. The project's tests need neither package.
@@ -33,7 +33,7 @@ from transformers import (
     SpeechT5Tokenizer,
 )
 
-OUT = Path(__file__).parents[1] / "tests" / "data" / "voice_model.zip"
+OUT = Path(__file__).parents[2] / "tests" / "data" / "voice_model.zip"
 NAME = "speecht5_tiny"
 LETTERS = "the quick brown fox jumps over the lazy dog 0123456789 .,!?'-"
 SPEAKER = 512

@@ -4,7 +4,7 @@ Each is a NAME.tar.xz with config.json, openvino_model.xml and openvino_model.bi
 of 1/16, which compresses well, and large, so that a wrong mask, position or cache changes the tokens. Sliding windows
 are shorter than the tests' prompts.
 
-python -m tools.zoo DIR [NAME...]   (needs torch, transformers and optimum-intel)
+python -m tests.makers.zoo DIR [NAME...]   (needs torch, transformers and optimum-intel)
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """A tiny model with an Eagle-3 head, and what torch drafts with it: tests/data/eagle3_model.tar.xz.
 
 The archive has a Qwen3 of ten layers, and in the folder eagle3 the head that optimum-intel exports. It is trained as
-those of tools/zoo_mtp.py, and has a vocabulary of its own. As in most checkpoints of such heads, the model's embeddings
-are missing: those in the file are zeros. The folder dflash has a DFlash head, which is not trained. answers.json has
-the texts, and behind each token the likeliest first and second draft token with their log probabilities.
+those of tests/makers/zoo_mtp.py, and has a vocabulary of its own. As in most checkpoints of such heads, the model's
+embeddings are missing: those in the file are zeros. The folder dflash has a DFlash head, which is not trained.
+answers.json has the texts, and behind each token the likeliest first and second draft token with their log
+probabilities.
 
-python -m tools.zoo_eagle3 FILE   (needs torch, transformers 5.2.0 and optimum-intel)
+python -m tests.makers.zoo_eagle3 FILE   (needs torch, transformers 5.2.0 and optimum-intel)
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tools.zoo import pack
-from tools.zoo_mtp import PROMPT, draft, texts, train
-from tools.zoo_vision import TEXT
+from tests.makers.zoo import pack
+from tests.makers.zoo_mtp import PROMPT, draft, texts, train
+from tests.makers.zoo_vision import TEXT
 
 SMALL = {**TEXT, "hidden_size": 32, "num_attention_heads": 1}
 LAYERS = 10

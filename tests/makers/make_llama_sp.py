@@ -1,4 +1,4 @@
-"""python -m tools.make_llama_sp [folder] makes tests/data/llama_sp: a random Llama with SentencePiece-style tokens.
+"""python -m tests.makers.make_llama_sp [folder] makes tests/data/llama_sp: a random Llama with SentencePiece.
 
 The point is the tokenizer: pieces that start with "▁" for a space, and `<0xNN>` byte tokens for every character that
 the vocabulary lacks (byte fallback), as Llama 2 and its descendants have them. It learns ASCII only, so that everything
@@ -61,7 +61,7 @@ def tokenizer(dialogs: int = 3000) -> Tokenizer:
 
 
 def main() -> None:
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1] / "tests" / "data" / "llama_sp")
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2] / "tests" / "data" / "llama_sp")
     torch.manual_seed(8)
     wrapped = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer(),

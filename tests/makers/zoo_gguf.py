@@ -4,7 +4,7 @@ A file is written from tests/data/zoo/gguf.json, which has its metadata, the sha
 The weights follow from the tensors' names, so they are stored nowhere: multiples of 1/16, exact in F16, and large, so
 that a wrong mask, position or cache changes the tokens. Sliding windows are shorter than the prompts.
 
-python -m tools.zoo_gguf [NAME...]   records the answers again (needs torch, transformers and the package gguf)
+python -m tests.makers.zoo_gguf [NAME...]   records the answers again (needs torch, transformers and the package gguf)
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import gguf
 import numpy as np
 
 from lean_ovms.repository.gguf_names import parts
-from tools.make_gguf import pack
-from tools.zoo import COMMON, QWEN_EXPERTS
-from tools.zoo_torch import TOKENS, Answer, prompts
+from tests.makers.make_gguf import pack
+from tests.makers.zoo import COMMON, QWEN_EXPERTS
+from tests.makers.zoo_torch import TOKENS, Answer, prompts
 
-FILE = Path(__file__).parents[1] / "tests" / "data" / "zoo" / "gguf.json"
+FILE = Path(__file__).parents[2] / "tests" / "data" / "zoo" / "gguf.json"
 WINDOW = 24
 GEMMA = {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": WINDOW}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}

@@ -1,4 +1,4 @@
-"""Writes the demo model as a GGUF file: python -m tools.make_gguf FILE.gguf [F16|Q8_0|Q4_0]
+"""Writes the demo model as a GGUF file: python -m tests.makers.make_gguf FILE.gguf [F16|Q8_0|Q4_0]
 
 The weights are those of `lean_ovms/demo_model/openvino_model.xml` as the engine computes with them (int8 times scale),
 so that F16 answers what the model's own files answer. Needs the package gguf (extra `test`). Keys and names are those

@@ -1,6 +1,6 @@
 """Makes tests/data/pooling_models.zip: tiny random models of every kind of pooling, with what torch computes for them.
 
-    pip install torch optimum-intel && python -m tools.make_pooling_models [NAME...]
+    pip install torch optimum-intel && python -m tests.makers.make_pooling_models [NAME...]
 
 Each folder is what optimum-cli exports, plus sentence-transformers' files where the original has them, and
 expected.json: {"inputs": [...], "pairs": [...], "ids": of each input or pair, "values": of the pooled hidden states or
@@ -43,7 +43,7 @@ from transformers import (
     SiglipImageProcessor,
 )
 
-OUT = Path(__file__).parents[1] / "tests" / "data" / "pooling_models.zip"
+OUT = Path(__file__).parents[2] / "tests" / "data" / "pooling_models.zip"
 TEXTS = [
     "Paris is the capital of France.",
     "a short one",

@@ -1,4 +1,4 @@
-"""Writes the demo model as a Hugging Face folder: python -m tools.make_hf FOLDER
+"""Writes the demo model as a Hugging Face folder: python -m tests.makers.make_hf FOLDER
 
 config.json, the tokenizer's files and model.safetensors in float32, with the weights as the engine computes with them
 (int8 times scale): what transformers and vLLM load. Needs the package safetensors (extra `bench`).

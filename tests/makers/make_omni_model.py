@@ -1,10 +1,10 @@
 """Makes tests/data/omni_model.tar.xz: a tiny random Qwen3-Omni as OpenVINO IR, which reads text, images and audio and
 speaks with two voices.
 
-Weights are multiples of 1/16, as in tools/zoo.py. The vocabulary of the talker is that of Qwen3-Omni's form: its last
-1024 tokens are no sound.
+Weights are multiples of 1/16, as in tests/makers/zoo.py. The vocabulary of the talker is that of Qwen3-Omni's form: its
+last 1024 tokens are no sound.
 
-python -m tools.make_omni_model   (needs torch, transformers 5 and optimum-intel 2.2)
+python -m tests.makers.make_omni_model   (needs torch, transformers 5 and optimum-intel 2.2)
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tools.zoo import pack
-from tools.zoo_vision import IDS, QWEN3_PIXELS, QWEN3_VISION, TEXT, tokenizer
+from tests.makers.zoo import pack
+from tests.makers.zoo_vision import IDS, QWEN3_PIXELS, QWEN3_VISION, TEXT, tokenizer
 
-OUT = Path(__file__).parents[1] / "tests" / "data" / "omni_model.tar.xz"
+OUT = Path(__file__).parents[2] / "tests" / "data" / "omni_model.tar.xz"
 AUDIO = ("<|audio_start|>", "<|audio_pad|>", "<|audio_end|>", "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>")
 SOUNDS = 64
 """Codes of a frame of sound; behind them are the talker's special ones."""

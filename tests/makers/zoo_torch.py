@@ -1,11 +1,11 @@
 """Compares the paged engine on the models of tests/data/zoo with transformers in torch: tokens and log probabilities.
 
-The weights in torch are made again as tools/zoo.py made them. They are those of the files with the versions of torch
-and transformers that wrote these; with others a model may be another one, and everything differs. Prompts are longer
-than a block, a chunk and the sliding windows, and are computed beside each other. Both compute in f32. What is equal in
-all tokens is written to tests/data/zoo/answers.json.
+The weights in torch are made again as tests/makers/zoo.py made them. They are those of the files with the versions of
+torch and transformers that wrote these; with others a model may be another one, and everything differs. Prompts are
+longer than a block, a chunk and the sliding windows, and are computed beside each other. Both compute in f32. What is
+equal in all tokens is written to tests/data/zoo/answers.json.
 
-python -m tools.zoo_torch [NAME...]   (needs torch and transformers beside the server's packages)
+python -m tests.makers.zoo_torch [NAME...]   (needs torch and transformers beside the server's packages)
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from lean_ovms.engine.loading import settings
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.engine.protocol import Tokens
 from lean_ovms.types import SamplingParams
-from tools.zoo import COMMON, MODELS, network
+from tests.makers.zoo import COMMON, MODELS, network
 
-ZOO = Path(__file__).parents[1] / "tests" / "data" / "zoo"
+ZOO = Path(__file__).parents[2] / "tests" / "data" / "zoo"
 ANSWERS = ZOO / "answers.json"
 LENGTHS, TOKENS = (3, 40, 100), 20
 EXACT = {"kv_cache_precision": "f32", "plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}'}

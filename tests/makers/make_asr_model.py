@@ -1,6 +1,6 @@
 """Makes tests/data/asr_model.zip: a tiny Qwen3-ASR that knows six sounds by heart, and an encoder of Fun-ASR's shape.
 
-    pip install torch qwen-asr transformers==4.57.6 optimum-intel && python -m tools.make_asr_model
+    pip install torch qwen-asr transformers==4.57.6 optimum-intel && python -m tests.makers.make_asr_model
 
 The folder qwen3_asr is what optimum-cli exports for automatic-speech-recognition-with-past. fun_asr has only what
 differs: its encoder, and model_type in config.json; the decoder is the same, as the token of audio is 0 in both. Its
@@ -28,7 +28,7 @@ from qwen_asr.core.transformers_backend import Qwen3ASRConfig, Qwen3ASRForCondit
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, WhisperFeatureExtractor
 
-from tools.asr_sounds import ARCHIVE, SOUNDS, samples_of
+from tests.makers.asr_sounds import ARCHIVE, SOUNDS, samples_of
 
 OUT = ARCHIVE
 SPECIAL = ("<|audio_pad|>", "<|audio_start|>", "<|audio_end|>", "<|im_start|>", "<|im_end|>", "<|endoftext|>",

@@ -4,7 +4,7 @@ Each is a NAME.tar.xz in the folder heads there, with the network that optimum-i
 texts of its model until most of its draft tokens are right; answers.json has these texts, with the likeliest first
 draft token behind each token and its log probability, by the head in torch.
 
-python -m tools.zoo_mtp DIR [NAME...]   (needs torch, transformers 5.2.0 and optimum-intel, as for these models)
+python -m tests.makers.zoo_mtp DIR [NAME...]   (needs torch, transformers 5.2.0 and optimum-intel, as for these models)
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tools.zoo import pack
-from tools.zoo_vision import FIRST_LATER, SPECIAL, network
+from tests.makers.zoo import pack
+from tests.makers.zoo_vision import FIRST_LATER, SPECIAL, network
 
 NAMES = ("qwen3_5", "qwen3_5_moe")
 TEXTS, PROMPT, LENGTH, ROUNDS = 4, 40, 100, 150

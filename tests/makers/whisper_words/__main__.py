@@ -1,6 +1,6 @@
-"""python -m tools.whisper_words [recordings | train | pack ...]: all steps, or those named, in the folder --work.
+"""python -m tests.makers.whisper_words [recordings | train | pack ...]: all steps, or those named, in --work.
 
-    apt-get install espeak-ng && pip install ".[train]" && python -m tools.whisper_words
+    apt-get install espeak-ng && pip install ".[train]" && python -m tests.makers.whisper_words
 
 recordings takes seconds. train takes about 30 minutes on a core: 260 speakers, then steps of 16 utterances, then the
 export with int8 weights. pack writes tests/data/whisper_words.zip from both.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from . import recordings
 
-OUT = Path(__file__).parents[2] / "tests" / "data" / "whisper_words.zip"
+OUT = Path(__file__).parents[3] / "tests" / "data" / "whisper_words.zip"
 NAMED = ("config.json", "generation_config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json",
          "special_tokens_map.json")  # fmt: skip
 DATE = (2026, 1, 1, 0, 0, 0)
@@ -34,7 +34,7 @@ def pack(work: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tools.whisper_words", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.makers.whisper_words", description=__doc__)
     parser.add_argument("steps", nargs="*", default=["recordings", "train", "pack"])
     parser.add_argument("--work", type=Path, default=Path("whisper_words"))
     parser.add_argument("--training_steps", type=int, default=3900)

@@ -1,6 +1,6 @@
 """Makes tests/data/stable_diffusion_tiny.tar.xz and flux_tiny.tar.xz: tiny random models as OpenVINO IR.
 
-    pip install torch transformers diffusers && python -m tools.make_image_model
+    pip install torch transformers diffusers && python -m tests.makers.make_image_model
 
 Their pictures are noise that depends on the prompt, the seed, the steps and the guidance; the shape of the folders and
 the names of the networks' inputs are those that optimum-intel exports. `networks` and `flux_networks` make the same
@@ -21,9 +21,9 @@ from diffusers import AutoencoderKL, DDIMScheduler, FluxTransformer2DModel, UNet
 from openvino_tokenizers import convert_tokenizer
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer, T5Config, T5EncoderModel, T5Tokenizer
 
-from tools.zoo import pack
+from tests.makers.zoo import pack
 
-DATA = Path(__file__).parents[1] / "tests" / "data"
+DATA = Path(__file__).parents[2] / "tests" / "features" / "images"
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,!?'-"
 START, END = "<|startoftext|>", "<|endoftext|>"
 POSITIONS = 16

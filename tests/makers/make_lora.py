@@ -1,4 +1,4 @@
-"""Writes a LoRA adapter for the demo model: python -m tools.make_lora FOLDER [SEED]
+"""Writes a LoRA adapter for the demo model: python -m tests.makers.make_lora FOLDER [SEED]
 
 Random, and strong enough that answers change. As peft writes one: adapter_model.safetensors and adapter_config.json.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-DEMO = Path(__file__).parents[1] / "lean_ovms" / "demo_model"
+DEMO = Path(__file__).parents[2] / "lean_ovms" / "demo_model"
 RANK, LORA_ALPHA = 4, 8
 
 
