@@ -29,6 +29,9 @@ from lean_ovms.cli.arguments import parse
 from lean_ovms.config import Config
 from lean_ovms.engine.loading import settings
 from lean_ovms.engine.paged.pipeline import PagedPipeline
+from lean_ovms.features.disk_cache.child.tier import DiskTier
+from lean_ovms.features.disk_cache.feature import METRIC
+from lean_ovms.features.disk_cache.options import DiskCacheOptions
 from lean_ovms.types import SamplingParams
 
 BLOCK = 32
@@ -61,8 +64,9 @@ def pipeline(config: Config, blocks: int = 0) -> PagedPipeline:
 
 def close(pipe: PagedPipeline) -> None:
     """Writes all that is in memory, however long it takes."""
-    assert pipe.scheduler.disk is not None
-    pipe.scheduler.disk.close(CLOSE_S)
+    [tier] = pipe.hooks
+    assert isinstance(tier, DiskTier)
+    tier.close(CLOSE_S)
 
 
 def first_token(config: Config, tokens: int) -> None:
@@ -72,21 +76,21 @@ def first_token(config: Config, tokens: int) -> None:
     begin = time.perf_counter()
     close(pipe)
     closing = time.perf_counter() - begin
-    written = pipe.stats().disk_written_bytes
+    written = pipe.stats().of_features[f"{METRIC}written_bytes_total"]
     del pipe
-    for file in Path(config.prefix_cache_path).glob("*/*.data"):
+    for file in Path(config.of(DiskCacheOptions).prefix_cache_path).glob("*/*.data"):
         with file.open("rb") as opened:  # else it is read from memory
             os.fsync(opened.fileno())
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     pipe = pipeline(config)
     warm, cpu, again = turn(pipe, prompt)
-    stats = pipe.stats()
+    stats = pipe.stats().of_features
     close(pipe)
     print(f"{tokens} tokens, cold: {cold:.2f} s, {cold_cpu:.2f} s of CPU time; {written / 1e6:.0f} MB", end=" ")
     print(f"written in {closing:.2f} s")
     print(f"after a restart: {warm:.3f} s ({100 * warm / cold:.2f} %), {cpu:.3f} s of CPU time,", end=" ")
-    print(f"{stats.disk_hit_tokens} tokens from disk,", end=" ")
-    print(f"{stats.disk_read_bytes / 1e6 / max(stats.disk_read_seconds, 1e-9):.0f} MB/s read")
+    print(f"{stats[f'{METRIC}hit_tokens_total']} tokens from disk,", end=" ")
+    print(f"{stats[f'{METRIC}read_bytes_total'] / 1e6 / max(stats[f'{METRIC}read_seconds_total'], 1e-9):.0f} MB/s read")
     print("the answers are equal" if again == answer else f"THE ANSWERS DIFFER: {answer} {again}")
 
 
@@ -95,7 +99,7 @@ def conversations(config: Config, count: int, length: int) -> None:
     blocks = length // BLOCK * 3
     pipe, dice = pipeline(config, blocks), random.Random(2)
     block_bytes = pipe._model.block_bytes
-    room = int(config.prefix_cache_disk_gb * (1 << 30)) // (length // BLOCK * block_bytes)
+    room = int(config.of(DiskCacheOptions).prefix_cache_disk_gb * (1 << 30)) // (length // BLOCK * block_bytes)
     order = [*range(count), *(dice.randrange(count) for _ in range(count))]
     known: OrderedDict[int, None] = OrderedDict()
     expected = hits = tokens = 0
@@ -105,17 +109,18 @@ def conversations(config: Config, count: int, length: int) -> None:
             expected += which in known
             tokens += length
         elif number == count - 1:
-            hits = pipe.stats().disk_hit_tokens
+            hits = pipe.stats().of_features[f"{METRIC}hit_tokens_total"]
         known.pop(which, None)
         known[which] = None
         while len(known) > room:
             known.popitem(last=False)
-    stats = pipe.stats()
+    stats = pipe.stats().of_features
     close(pipe)
     print(f"{count} conversations of {length} tokens, {block_bytes} bytes a block, room for {room} on disk:", end=" ")
-    print(f"{100 * (stats.disk_hit_tokens - hits) / tokens:.1f} % of the tokens read from disk,", end=" ")
+    print(f"{100 * (stats[f'{METRIC}hit_tokens_total'] - hits) / tokens:.1f} % of the tokens read from disk,", end=" ")
     print(f"{100 * expected / count:.1f} % by arithmetic (of them two in memory);", end=" ")
-    print(f"{stats.disk_dropped_blocks} blocks dropped, {stats.disk_removed_bytes / 1e6:.0f} MB removed")
+    dropped, removed = (stats[f"{METRIC}{name}_total"] for name in ("dropped_blocks", "removed_bytes"))
+    print(f"{dropped} blocks dropped, {removed / 1e6:.0f} MB removed")
 
 
 def steps(config: Config, rounds: int, length: int) -> None:
@@ -129,15 +134,18 @@ def steps(config: Config, rounds: int, length: int) -> None:
         wall, cpu, _ = turn(pipes[name], prompts[number])
         if number > 2:
             took[name].append((wall, cpu))
-    stats = pipes["with"].stats()
+    stats = pipes["with"].stats().of_features
     close(pipes["with"])
     ratios = [
         statistics.median(a[part] / b[part] for a, b in zip(took["with"], took["without"], strict=True))
         for part in (0, 1)
     ]
-    print(f"{rounds} prompts of {length} tokens while {stats.disk_written_bytes / 1e6:.0f} MB are written:", end=" ")
+    print(
+        f"{rounds} prompts of {length} tokens while {stats[f'{METRIC}written_bytes_total'] / 1e6:.0f} MB are written:",
+        end=" ",
+    )
     print(f"{ratios[0]:.3f} of the time without, {ratios[1]:.3f} of the CPU time;", end=" ")
-    print(f"{stats.disk_dropped_blocks} blocks dropped")
+    print(f"{stats[f'{METRIC}dropped_blocks_total']} blocks dropped")
 
 
 def main(argv: Sequence[str]) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import features
 from .errors import StartError
-from .manifest import Feature, GraphRow, Metric, Route, TaskRow
+from .manifest import EngineRow, Feature, GraphRow, Metric, ModelRow, Route, TaskRow
 
 if TYPE_CHECKING:
     from .model_files import ModelFiles
@@ -127,14 +126,27 @@ class Composition:
         """The metrics of the features."""
         return tuple(row for one in self.features for row in one.metrics)
 
+    @cached_property
+    def engine_rows(self) -> tuple[EngineRow, ...]:
+        """What the features do inside the steps of the paged engine, in the order in which they are installed."""
+        return tuple(replace(one.engine, package=one.package) for one in self.features if one.engine is not None)
+
+    @cached_property
+    def model_rows(self) -> tuple[ModelRow, ...]:
+        """What the features do for a model before requests may use it."""
+        return tuple(replace(one.model, package=one.package) for one in self.features if one.model is not None)
+
     def task(self, name: str) -> TaskRow:
         """Returns the task of this name, or text generation for an empty name. Raises KeyError."""
         return {row.name: row for row in self.tasks}[name or TEXT_GENERATION.name]
 
 
-def records_of(row: TaskRow) -> list[type[Any]]:
-    """Returns the classes of the records that only this task sends; their module is imported."""
-    if not row.records:
-        return []
-    module: ModuleType = importlib.import_module(f"{row.package}.{row.records}")
-    return [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]
+def records_of(*rows: TaskRow | EngineRow) -> list[type[Any]]:
+    """Returns the classes of the records that only these tasks and features send; their modules are imported."""
+    modules = [importlib.import_module(f"{row.package}.{row.records}") for row in rows if row.records]
+    return [
+        kind
+        for module in modules
+        for kind in vars(module).values()
+        if isinstance(kind, type) and kind.__module__ == module.__name__
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -137,7 +137,7 @@ class EngineStats:
     running, queued: sequences. kv_blocks_used: by running requests. steps, preemptions, recoveries: since the start.
     state_bytes: memory of the states of running sequences, without keys and values.
     speculative: drafts are verified. drafts, drafted, accepted, accepted_by_position: as in SpecDecodeStats.
-    disk_tier: the prefix cache has a tier on disk. disk_…: of this tier; disk_bytes: now, the others since the start.
+    of_features: values of features' metrics, by the names of the metrics.
     Of a pooling model running and queued are texts, steps are batches, and tokens, padded_tokens count those computed
     since the start.
     """
@@ -157,13 +157,4 @@ class EngineStats:
     accepted_by_position: Sequence[int] = ()
     tokens: int = 0
     padded_tokens: int = 0
-    disk_tier: bool = False
-    disk_hit_tokens: int = 0
-    disk_bytes: int = 0
-    disk_read_bytes: int = 0
-    disk_written_bytes: int = 0
-    disk_removed_bytes: int = 0
-    disk_read_seconds: float = 0.0
-    disk_write_seconds: float = 0.0
-    disk_dropped_blocks: int = 0
-    disk_errors: int = 0
+    of_features: Mapping[str, float] = field(default_factory=dict)

@@ -129,6 +129,45 @@ class TaskRow:
     """The package of these modules; empty: that of the feature, which the composition sets."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRow:
+    """What a feature does inside the steps of the paged engine. Nothing of it is imported unless one of its options is
+    set."""
+
+    install: str
+    """A function of the engine process as "module:function", which is called once with the engine.paged.hooks.Parts of
+    a loaded model."""
+    options: tuple[str, ...]
+    """Options of which any one that is set makes the feature part of an engine."""
+    records: str = ""
+    """The module with the records that the feature adds to the pipe; empty: it adds none."""
+    close_s: float = 0.0
+    """How many seconds it may take when the engine is stopped, besides what an engine needs."""
+    package: str = ""
+    """The package of these modules; the composition sets it."""
+
+    def wanted(self, value: Callable[[str], Any]) -> bool:
+        """Returns whether one of the options is set. value: returns an option by its name."""
+        return any(value(name) for name in self.options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRow:
+    """What a feature does for a model before requests may use it, where one of its options is set."""
+
+    install: str
+    """A function of the front end as "module:function": for an api.services.Services and a model it returns a
+    `models.lifecycle.Preparation`, or None for a model that needs none."""
+    options: tuple[str, ...]
+    """Options of which any one that is set for a model makes the function be called for it."""
+    package: str = ""
+    """The package of the module; the composition sets it."""
+
+    def wanted(self, value: Callable[[str], Any]) -> bool:
+        """Returns whether one of the options is set. value: returns an option by its name."""
+        return any(value(name) for name in self.options)
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One metric, as Prometheus has them."""
@@ -143,6 +182,9 @@ class Metric:
     """The names of its labels."""
     buckets: tuple[float, ...] = ()
     """The upper bounds of a histogram's buckets."""
+    load_name: str = ""
+    """The name by which the load in GET /server_info has the sum over all engines that report it; empty: it has
+    none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +215,10 @@ class Feature:
     """The tasks of models that it serves."""
     metrics: tuple[Metric, ...] = ()
     """The metrics."""
+    engine: EngineRow | None = None
+    """What it does inside the steps of the paged engine."""
+    model: ModelRow | None = None
+    """What it does for a model before requests may use it."""
 
     @property
     def package(self) -> str:

@@ -85,7 +85,7 @@ SLOW_FOLDERS = {
         "bench",
         "demo_model",
         "e2e",
-        "engine/paged/disk_cache",
+        "features/disk_cache",
         "engine/paged/vision",
         "hub",
         "real",

@@ -18,6 +18,8 @@ from lean_ovms.engine.client.replies import ReplyRouter, ReplyStream
 from lean_ovms.engine.generation import validation
 from lean_ovms.engine_types import ModelInfo, Vocabulary
 from lean_ovms.errors import RequestError
+from lean_ovms.features.disk_cache.records import BlocksOnDisk, DiskCacheAction
+from lean_ovms.features.slots.records import SlotAction, SlotDone
 from lean_ovms.types import Image, SamplingParams
 from tests.engine_client_fakes import FakeEngineClient
 from tests.in_range import assert_complete
@@ -84,16 +86,20 @@ class FakeEngine(FakeEngineClient):
         self.slot_actions: list[tuple[str, int, str]] = []
         self.mail = ReplyRouter(self._sent)
 
-    async def prefix_cache_action(self, action: str, *, disk: bool = False) -> protocol.BlocksOnDisk:
+    async def call(self, make: Callable[[int], Any]) -> Any:
+        """Answers a command about what is cached of prompts."""
         self.refuse()
-        if action == "reset":
-            self.resets.append(disk)
-        return protocol.BlocksOnDisk(1, 3 if action == "save" else 9, 1000, self.failed_blocks)
-
-    async def slot_action(self, action: str, slot: int, file: str) -> protocol.SlotDone:
-        self.refuse()
-        self.slot_actions.append((action, slot, file))
-        return protocol.SlotDone(1, 64, 0 if action == "erase" else 1000, 1.5)
+        match make(1):
+            case protocol.ResetPrefixCache() as command:
+                self.resets.append(command.external)
+                return protocol.PrefixCacheReset(1)
+            case DiskCacheAction() as command:
+                return BlocksOnDisk(1, 3 if command.action == "save" else 9, 1000, self.failed_blocks)
+            case SlotAction() as command:
+                self.slot_actions.append((command.action, command.slot, command.file))
+                return SlotDone(1, 64, 0 if command.action == "erase" else 1000, 1.5)
+            case command:
+                raise AssertionError(command)
 
     def _sent(self, record: protocol.Record) -> None:
         assert isinstance(record, protocol.Cancel)

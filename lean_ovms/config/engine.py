@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from .model import POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH
-from .options import Options, option
+from .options import DIRECTORY, GIVEN, Options, option
 
 _deployment = partial(option, group="deployment")
 _engine = partial(option, group="engine")
@@ -21,10 +21,6 @@ PROPERTIES = {
     "cache_dir": "CACHE_DIR",
 }
 """Options that are OpenVINO properties of each generative model."""
-
-
-PREFIX_CACHE_CLOSE_S = 10.0
-"""How long an engine writes blocks to prefix_cache_path at most when it is stopped."""
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -89,30 +85,6 @@ class EngineOptions(Options):
     enable_prefix_caching: bool = _engine(
         True, "keep the KV cache of prompts, and reuse it for prompts that begin with the same tokens"
     )
-    prefix_cache_path: str = _engine(
-        "", "directory in which PAGED keeps the prefix cache when it leaves memory, also over restarts; empty: nowhere"
-    )
-    prefix_cache_disk_gb: float = _engine(
-        8.0,
-        "most GB of files in prefix_cache_path, of all models together; what was used longest ago is removed",
-        low=0.001,
-    )
-    kv_events_config: str = _engine(
-        "",
-        "JSON object with vLLM's settings of KV cache events over ZeroMQ (docs/operations.md), for one model with "
-        "PAGED; empty: off",
-        json_object=True,
-    )
-    slot_save_path: str = _engine(
-        "",
-        "directory for files of llama.cpp's POST /slots/{id}, in which PAGED saves what is cached of a text; together"
-        " they have at most prefix_cache_disk_gb; empty: there is no such endpoint",
-    )
-    prewarm: str = _engine(
-        "",
-        "JSON file with the body of a chat or completions request, or a list of them (.jsonl: one in each line): "
-        "their prompts are computed, or read from prefix_cache_path, whenever the model is loaded, before it is ready",
-    )
     cache_eviction_config: str = _engine(
         "", "JSON object with settings of KV cache eviction (docs/engine.md); empty: off", json_object=True
     )
@@ -128,8 +100,8 @@ class EngineOptions(Options):
     model_distribution_policy: str = _engine(
         "", "how several devices share the model; empty: not set", choices=("", "TENSOR_PARALLEL", "PIPELINE_PARALLEL")
     )
-    cache_dir: str = _engine("", "directory for compiled models, which load faster from there")
-    draft_model_path: str = _engine("", "directory of a draft model for speculative decoding")
+    cache_dir: str = _engine("", "directory for compiled models, which load faster from there", path=DIRECTORY)
+    draft_model_path: str = _engine("", "directory of a draft model for speculative decoding", path=GIVEN)
     draft_device: str = _engine("", "device of the draft model; empty: that of the model")
     draft_cache_size: int = _engine(0, "size of the draft model's KV cache in GB; 0: chosen by the engine", low=0)
     draft_max_num_batched_tokens: int = _engine(

@@ -13,6 +13,11 @@ TYPE_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "
 """The types of options, for messages."""
 
 
+GIVEN, DIRECTORY, PRIVATE_DIRECTORY = "given", "directory", "private directory"
+"""Kinds of paths: of a file or directory that has to be there; of a directory that is made before a model is loaded;
+and of one that is made for the server's own user alone."""
+
+
 def option(
     default: Any,
     help: str,  # noqa: A002 - argparse's word
@@ -28,6 +33,7 @@ def option(
     private: bool = False,
     json_object: bool = False,
     tasks: tuple[str, ...] = (),
+    path: str = "",
 ) -> Any:
     """Declares one option, as a field of a class of options.
 
@@ -45,13 +51,15 @@ def option(
         private: whether the value may hold a password; it is neither sent to the engine process nor in a Config's repr.
         json_object: whether the value is empty or the JSON text of an object.
         tasks: the only tasks of models that have it; empty: all.
+        path: whose path the value is: GIVEN, DIRECTORY or PRIVATE_DIRECTORY; empty: it is no path.
 
     Returns:
         The field of a dataclass, with all of this as its metadata.
     """
     row = {"help": help, "group": group, "low": low, "high": high, "choices": choices, "env": env, "secret": secret,
            "private": private or secret, "json_object": json_object,
-           "several": several, "tasks": tasks, "bare": "true" if isinstance(default, bool) else bare}  # fmt: skip
+           "several": several, "tasks": tasks, "path": path,
+           "bare": "true" if isinstance(default, bool) else bare}  # fmt: skip
     return field(default=default, metadata=row, repr=not row["private"])
 
 

@@ -33,14 +33,12 @@ from .media_records import WindowStarted as WindowStarted
 from .media_records import WindowTranscribed as WindowTranscribed
 from .record import ANSWER, COMMAND, DataRecord
 from .record import Record as Record
-from .text_records import BlocksOnDisk as BlocksOnDisk
 from .text_records import Decode as Decode
 from .text_records import Decoded as Decoded
 from .text_records import Encode as Encode
 from .text_records import Encoded as Encoded
-from .text_records import PrefixCacheAction as PrefixCacheAction
-from .text_records import SlotAction as SlotAction
-from .text_records import SlotDone as SlotDone
+from .text_records import PrefixCacheReset as PrefixCacheReset
+from .text_records import ResetPrefixCache as ResetPrefixCache
 from .text_records import joined
 
 Alternative = Sequence[float]

@@ -26,6 +26,9 @@ class Record:
     role: ClassVar[str] = EVENT
     """Who sends it, and what for: COMMAND, EVENT, PARTIAL or ANSWER."""
 
+    unhandled: ClassVar[str] = "this engine does not know the command"
+    """The error for a command that nothing in an engine handles."""
+
     def __init_subclass__(cls) -> None:
         cls.kind = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 

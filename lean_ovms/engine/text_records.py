@@ -95,47 +95,18 @@ class Decoded(Record):
 
 
 @dataclass(slots=True)
-class PrefixCacheAction(Record):
-    """What is to be done with the prefix cache. Answered by one BlocksOnDisk or Refused.
-
-    action: reset (forget it; disk: what is on disk, too), save (write what is in memory alone) or restore (find what
-    others have written).
-    """
+class ResetPrefixCache(Record):
+    """Asks for what is cached of prompts to be forgotten. Answered by one PrefixCacheReset or Refused."""
 
     role = COMMAND
     id: int
-    action: str
-    disk: bool = False
+    external: bool = False
+    """Whether what features keep of it elsewhere is forgotten, too."""
 
 
 @dataclass(slots=True)
-class BlocksOnDisk(Record):
-    """So many blocks, and states of hybrid networks, were saved, or are on disk. failed: could not be written."""
+class PrefixCacheReset(Record):
+    """Says that nothing is cached of the prompts so far."""
 
     role = ANSWER
     id: int
-    blocks: int = 0
-    bytes: int = 0
-    failed: int = 0
-
-
-@dataclass(slots=True)
-class SlotAction(Record):
-    """Save, restore or erase what a slot has in the prefix cache. Answered by one SlotDone or Refused. file: a name."""
-
-    role = COMMAND
-    id: int
-    action: str
-    slot: int
-    file: str
-
-
-@dataclass(slots=True)
-class SlotDone(Record):
-    """A slot was saved, restored or erased. bytes: of its file."""
-
-    role = ANSWER
-    id: int
-    tokens: int
-    bytes: int
-    ms: float

@@ -12,10 +12,11 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from .. import lora_modules
-from ..config import Config
+from ..config import Config, listed
+from ..config.options import DIRECTORY, PRIVATE_DIRECTORY
 from ..engine.client.engine import EngineClient
 from ..engine_types import EngineStats, ModelInfo, Vocabulary
 from ..errors import StartError, WrongOptions
@@ -36,8 +37,20 @@ PROGRESS_S = 10.0
 WEIGHTS_FACTOR = 1.2
 """Memory of a loaded model, without its KV cache, by the size of its weights."""
 _ADAPTER_LOADS = count(1)
+DIRECTORY_MODES = {DIRECTORY: 0o777, PRIVATE_DIRECTORY: 0o700}
+"""The permissions with which the directories of options are made, by the kind of path."""
 NO_VOCABULARY = Vocabulary(pieces=[], exact=False)
 NO_STATS = EngineStats(running=0, queued=0, steps=0)
+
+
+class Preparation(Protocol):
+    """What a feature does for a model before requests may use it."""
+
+    def check(self) -> None:
+        """Checks what can be checked before the engine is started; called in a thread. Raises WrongOptions."""
+
+    async def compute(self) -> None:
+        """Does its work with the engine, which is ready. Raises StartError."""
 
 
 class ModelLifecycle:
@@ -48,7 +61,7 @@ class ModelLifecycle:
     last attempt to load it, or its replacement, failed. announced: it is in the list of models while it loads, too.
     on_demand: a request loads it if it is not loaded. model_cache: decides when it is loaded and unloaded; None: it
     is loaded once. known_info: what is known of it before it is loaded. adapter: as in protocol.Submit, for one
-    that the engine of its base serves; else "".
+    that the engine of its base serves; else "". preparations: what features do for it before requests may use it.
     """
 
     task: str = ""
@@ -81,6 +94,7 @@ class ModelLifecycle:
         self.adapters = AdapterSet(self)
         self.in_flight = InFlight()
         self.adapter = ""
+        self.preparations: list[Preparation] = []
         self._module: lora_modules.LoraModule | None = None
         self._info: ModelInfo | None = None
         self._vocabulary = NO_VOCABULARY
@@ -187,15 +201,18 @@ class ModelLifecycle:
             task=self.config.task,
         )
         await asyncio.to_thread(self._check_options)
+        for preparation in self.preparations:
+            await asyncio.to_thread(preparation.check)
 
     def _check_options(self) -> None:
         """Checks what can be checked of the options without an engine; called in a thread. Raises WrongOptions."""
-        for option, mode in (("cache_dir", 0o777), ("prefix_cache_path", 0o700), ("slot_save_path", 0o700)):
-            if directory := self.config.value(option):
+        for row in listed(self.config.without):
+            mode = DIRECTORY_MODES.get(row.metadata["path"])
+            if mode is not None and (directory := self.config.value(row.name)):
                 try:
                     Path(directory).mkdir(mode=mode, parents=True, exist_ok=True)
                 except OSError as error:
-                    raise WrongOptions(f"--{option} {directory}: {error.strerror}") from None
+                    raise WrongOptions(f"--{row.name} {directory}: {error.strerror}") from None
 
     def _import(self) -> None:
         """Import what `_prepare` needs; called in a thread while the engine loads."""
@@ -205,6 +222,8 @@ class ModelLifecycle:
 
     async def _warm_up(self) -> None:
         """Computes what is to be computed before the model is ready. Raises StartError."""
+        for preparation in self.preparations:
+            await preparation.compute()
 
     async def unload(self) -> None:
         """Stop the engine, and those of adapters; requests load it again. None may be running."""

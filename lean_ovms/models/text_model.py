@@ -13,9 +13,8 @@ from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from ..config import Config
 from ..engine.client.engine import ReplyStream
 from ..engine_types import ModelInfo
 from ..errors import GrammarInvalid, GrammarTooComplex, WrongOptions, prompt_too_long, too_many_characters
@@ -45,26 +44,12 @@ MAX_OTHER_CHARS = 1 << 20
 decides."""
 
 
-class Prewarmer(Protocol):
-    """What knows the requests in the file of --prewarm."""
-
-    def check(self, config: Config) -> None:
-        """Raises WrongOptions for a file that cannot be used."""
-
-    async def compute(self, model: TextModel) -> None:
-        """Computes the prompts for a model that is being loaded. Raises StartError."""
-
-
 class TextModel(TokenModel):
-    """Chats, completions and their tokens. Each method that serves a request resolves the model once (`hold`).
-
-    prewarm: None: nothing is computed before it is ready.
-    """
+    """Chats, completions and their tokens. Each method that serves a request resolves the model once (`hold`)."""
 
     task = "text generation"
     endpoints = "/v1/chat/completions, /v1/completions and /v1/responses"
 
-    prewarm: Prewarmer | None = None
     _max_prompt_chars = 0
     _precision = ""
 
@@ -82,8 +67,6 @@ class TextModel(TokenModel):
             from . import chat_format
 
             chat_format.check_options(self.config)
-        if self.config.prewarm and self.prewarm is not None:
-            self.prewarm.check(self.config)
 
     @property
     def reported(self) -> Json:
@@ -113,10 +96,6 @@ class TextModel(TokenModel):
         if problem := self.chat_format.template.problem:
             self.endpoints = "/v1/completions"
             log.warning("%s serves no chat: %s", self.name, problem)
-
-    async def _warm_up(self) -> None:
-        if self.config.prewarm and self.prewarm is not None:
-            await self.prewarm.compute(self)
 
     @property
     def template_source(self) -> str:

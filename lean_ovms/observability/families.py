@@ -144,23 +144,6 @@ FAMILIES = (
     Metric(
         "lean_ovms_audio_real_time_factor", "histogram", "that time by the window's length", _MODEL, REAL_TIME_FACTORS
     ),
-    Metric(
-        "lean_ovms_prefix_cache_disk_hit_tokens_total",
-        "counter",
-        "prompt tokens whose blocks were read from disk; the other hits of the prefix cache were in memory",
-    ),
-    Metric("lean_ovms_prefix_cache_disk_bytes", "gauge", "bytes of the model's blocks in prefix_cache_path"),
-    Metric("lean_ovms_prefix_cache_disk_read_bytes_total", "counter", "bytes of blocks read from disk"),
-    Metric("lean_ovms_prefix_cache_disk_written_bytes_total", "counter", "bytes of blocks written to disk"),
-    Metric("lean_ovms_prefix_cache_disk_removed_bytes_total", "counter", "bytes of blocks removed to make room"),
-    Metric("lean_ovms_prefix_cache_disk_read_seconds_total", "counter", "time in which blocks were read"),
-    Metric("lean_ovms_prefix_cache_disk_write_seconds_total", "counter", "time in which blocks were written"),
-    Metric(
-        "lean_ovms_prefix_cache_disk_dropped_blocks_total",
-        "counter",
-        "blocks that left memory faster than they could be written",
-    ),
-    Metric("lean_ovms_prefix_cache_disk_errors_total", "counter", "blocks and files that could not be read or written"),
     Metric("lean_ovms_api_key_requests_total", "counter", "requests that used a named API key", _KEY),
     Metric("lean_ovms_api_key_rejections_total", "counter", "requests beyond the limits of the key", _KEY),
     Metric("lean_ovms_api_key_prompt_tokens_total", "counter", "prompt tokens of its requests", _KEY),

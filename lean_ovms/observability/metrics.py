@@ -216,8 +216,8 @@ class Metrics:
         self._set("vllm:num_preemptions_total", labels, stats.preemptions)
         if stats.speculative:
             self._set_spec_decode(labels, stats)
-        if stats.disk_tier:
-            self._set_disk_tier(labels, stats)
+        for name, value in stats.of_features.items():
+            self._set(name, labels, value)
         self._set("lean_ovms_engine_steps_total", labels, stats.steps)
         self._set("lean_ovms_engine_recoveries_total", labels, stats.recoveries)
         if stats.padded_tokens:
@@ -233,20 +233,6 @@ class Metrics:
             counts = (key.requests, key.rejections, key.prompt_tokens, key.completion_tokens)
             for name, count in zip(names, counts, strict=True):
                 self._set(name, (key.name, key.model), count)
-
-    def _set_disk_tier(self, labels: tuple[str, ...], stats: EngineStats) -> None:
-        for name, value in (
-            ("hit_tokens_total", stats.disk_hit_tokens),
-            ("bytes", stats.disk_bytes),
-            ("read_bytes_total", stats.disk_read_bytes),
-            ("written_bytes_total", stats.disk_written_bytes),
-            ("removed_bytes_total", stats.disk_removed_bytes),
-            ("read_seconds_total", stats.disk_read_seconds),
-            ("write_seconds_total", stats.disk_write_seconds),
-            ("dropped_blocks_total", stats.disk_dropped_blocks),
-            ("errors_total", stats.disk_errors),
-        ):
-            self._set(f"lean_ovms_prefix_cache_disk_{name}", labels, value)
 
     def _set_spec_decode(self, labels: tuple[str, ...], stats: EngineStats) -> None:
         self._set("vllm:spec_decode_num_drafts_total", labels, stats.drafts)

@@ -42,8 +42,6 @@ CLASSIC = (
     "custom_loader_options",
 )  # fmt: skip
 """Options of models that are not generative; OVMS ignores them for graphs too."""
-FILES = ("draft_model_path", "cache_dir", "prefix_cache_path", "slot_save_path", "prewarm")
-"""Options that are paths."""
 CLOUD = ("s3://", "gs://", "az://", "azfs://", "azure://")
 
 
@@ -145,19 +143,19 @@ def _entry(path: Path, where: str, item: dict[str, Any]) -> ConfigEntry:
 
 
 def _options(path: Path, where: str, item: dict[str, Any]) -> dict[str, Any]:
-    kinds = {row.name: type(row.default) for row in listed() if row.metadata["group"] in PER_MODEL}
+    rows = {row.name: row for row in listed() if row.metadata["group"] in PER_MODEL}
     found: dict[str, Any] = {}
     for key, value in item.items():
         if key in ENTRY_KEYS:
             continue
         if key in CLASSIC:
             log.warning("%s: %s is ignored: it is for models that are not generative", where, key)
-        elif key not in kinds or key in FROM_ENTRY:
-            known = [*(kinds.keys() - set(FROM_ENTRY)), *ENTRY_KEYS]
+        elif key not in rows or key in FROM_ENTRY:
+            known = [*(rows.keys() - set(FROM_ENTRY)), *ENTRY_KEYS]
             raise _invalid(f"{where}: {key!r} is not an option of a model{_near(key, known)}")
         else:
-            found[key] = _value(f"{where}.{key}", value, kinds[key])
-            if key in FILES and found[key]:
+            found[key] = _value(f"{where}.{key}", value, type(rows[key].default))
+            if rows[key].metadata["path"] and found[key]:
                 found[key] = str(path.parent / found[key])
     return found
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from .. import __version__
 from ..api.app import App
+from ..composition import named
 from ..config import Config
 from ..deployment.desired import server_config
 from ..deployment.manager import DeploymentManager
@@ -23,7 +24,6 @@ from ..engine.client import prestart
 from ..errors import StartError, WrongOptions
 from ..models.factory import make as make_model
 from ..models.model import Model
-from ..models.text_model import TextModel
 from ..observability import logging as log
 from ..transports.http11.server import Server
 from ..util import memory, resources
@@ -72,7 +72,7 @@ def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
     try:
         config = checked(server_config(config))
         app = App(config)
-        app.services.manager = DeploymentManager(config, app.registry, make=lambda one: _with_prewarm(app, make(one)))
+        app.services.manager = DeploymentManager(config, app.registry, make=lambda one: _prepared(app, make(one)))
         return app
     except WrongOptions:
         raise
@@ -80,11 +80,11 @@ def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
         raise WrongOptions(str(error), reason=error.reason) from error
 
 
-def _with_prewarm(app: App, model: Model) -> Model:
-    if isinstance(model, TextModel) and model.config.prewarm:
-        from ..api.openai.prewarm import RequestPrewarmer  # with the parsers of requests: not part of every start
-
-        model.prewarm = RequestPrewarmer(app.services)
+def _prepared(app: App, model: Model) -> Model:
+    """Returns the model with what features do for it before requests may use it."""
+    for row in model.config.composition.model_rows:
+        if row.wanted(model.config.value) and (found := named(row.package, row.install)(app.services, model)):
+            model.preparations.append(found)
     return model
 
 

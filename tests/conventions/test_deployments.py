@@ -18,7 +18,7 @@ from lean_ovms import __version__
 from lean_ovms.api import routes
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import Config
-from lean_ovms.engine.paged.kv_event_publisher import read_config
+from lean_ovms.features.kv_events.child.publisher import read_config
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "docs" / "deploy"
@@ -184,7 +184,7 @@ def test_llm_d_reads_what_the_patched_servers_publish() -> None:
     assert server["name"] == SERVER["name"]
     environ = {one["name"]: one["value"] for one in server["env"] if "value" in one}
     config = parse(SERVER["args"], environment() | environ)
-    events = read_config(config.kv_events_config)
+    events = read_config(config.value("kv_events_config"))
     assert events.enable_kv_cache_events
     parameters = {plugin["type"]: plugin.get("parameters", {}) for plugin in plugins["plugins"]}
     assert parameters["token-producer"]["modelName"] == config.model_name

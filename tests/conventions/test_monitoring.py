@@ -11,6 +11,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from lean_ovms.composition import compose
 from lean_ovms.engine_types import EngineStats, ModelInfo
 from lean_ovms.observability.families import FAMILIES, PROCESS
 from lean_ovms.observability.metrics import EngineState, Metrics
@@ -33,7 +34,7 @@ GROUPING = re.compile(r"by \(([\w, ]+)\)")
 @pytest.fixture(scope="module")
 def samples() -> dict[str, set[str]]:
     """Labels of every sample of a server that has had all kinds of events, by name."""
-    metrics = Metrics("")
+    metrics = Metrics("", of_features=compose().metrics)
     generation = GenerationRecord(
         engine_id=1,
         prompt_tokens=1,
@@ -52,7 +53,7 @@ def samples() -> dict[str, set[str]]:
         preemptions=0,
         recoveries=0,
         speculative=True,
-        disk_tier=True,
+        of_features=dict.fromkeys((row.name for row in compose().metrics if "prefix_cache_disk" in row.name), 1.0),
         drafted=2,
         accepted_by_position=[1],
     )

@@ -456,7 +456,7 @@ def test_paths_of_an_entry_are_relative_to_the_file(tmp_path: Path) -> None:
     paths = {"draft_model_path": "d", "cache_dir": "/c", "prefix_cache_path": "p"}
     config = by_name(write_config(tmp_path, mediapipe_config_list=[{"name": "m", **paths}]))["m"].config
     assert (config.draft_model_path, config.cache_dir) == (str(tmp_path / "d"), "/c")
-    assert config.prefix_cache_path == str(tmp_path / "p")
+    assert config.value("prefix_cache_path") == str(tmp_path / "p")
 
 
 def test_a_file_and_a_model_exclude_each_other(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from lean_ovms.composition import compose, records_of
 from lean_ovms.engine import protocol
 
-OF_TASKS = [kind for row in compose().tasks for kind in records_of(row)]
+OF_FEATURES = [kind for row in (*compose().tasks, *compose().engine_rows) for kind in records_of(row)]
 KINDS = [
     c
-    for c in [*vars(protocol).values(), *OF_TASKS]
+    for c in [*vars(protocol).values(), *OF_FEATURES]
     if isinstance(c, type) and issubclass(c, protocol.Record) and dataclasses.is_dataclass(c)
 ]
 
@@ -25,7 +25,7 @@ class Decoder(protocol.Decoder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.know(OF_TASKS)
+        self.know(OF_FEATURES)
 
 
 ints = st.integers(-(2**63), 2**64 - 1)
@@ -147,7 +147,7 @@ def test_the_text_of_a_traceback_is_no_frame():
 
 
 def test_every_kind_has_a_name_of_its_own():
-    assert len({cls.kind for cls in KINDS}) == len(KINDS) == 41
+    assert len({cls.kind for cls in KINDS}) == len(KINDS) == 43
 
 
 # --- attachments

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from typing import Any
 
 from ... import __version__
@@ -60,7 +61,7 @@ def _engine(model: Model) -> Json:
 async def load(services: Services) -> Json:
     """Running and waiting sequences and the used share of KV caches, of all models; with metrics also SUMMED.
 
-    disk_tokens: prompt tokens that the prefix cache had on disk, where it has a tier there.
+    What features report is summed by the names that their metrics have here.
     """
     found = await asyncio.gather(
         *(load_report.read(model.stats(), STATS_TIMEOUT_S) for model in services.registry.served)
@@ -68,12 +69,19 @@ async def load(services: Services) -> Json:
     stats = [one for one in found if one is not None]
     blocks = sum(one.kv_blocks_total for one in stats)
     summed = {name: services.metrics.summed(family) for name, family in SUMMED.items()}
-    disk = {"disk_tokens": sum(one.disk_hit_tokens for one in stats)} if any(one.disk_tier for one in stats) else {}
+    reported = Counter[str]()
+    for one in stats:
+        reported.update(one.of_features)
+    of_features = {
+        row.load_name: reported[row.name]
+        for row in services.config.composition.metrics
+        if row.load_name and row.name in reported
+    }
     return {
         "running": sum(one.running for one in stats),
         "waiting": sum(one.queued for one in stats),
         "kv_cache_usage": sum(one.kv_blocks_used for one in stats) / max(blocks, 1),
-        **disk,
+        **of_features,
         **{name: value for name, value in summed.items() if value is not None},
     }
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...composition import records_of
 from ...config import Config
-from ...config.engine import PREFIX_CACHE_CLOSE_S
 from ...engine_types import EngineStats, ModelInfo, Vocabulary
 from ...errors import BadRequest, RequestError, RequestTimeout, StartError, Unavailable
 from ...types import Image, SamplingParams
@@ -75,7 +74,8 @@ class EngineClient:
         """Makes a client without a child. command: starts a child; the number of its end of the pipe is appended."""
         self._config = config
         self._command = command or COMMAND
-        self._grace_s = GRACE_S + (PREFIX_CACHE_CLOSE_S if config.prefix_cache_path else 0)
+        self._features = [row for row in config.composition.engine_rows if row.wanted(config.value)]
+        self._grace_s = GRACE_S + sum(row.close_s for row in self._features)
         self.state = "loading"
         self.restarts = 0
         self._child: Child | None = None
@@ -145,7 +145,7 @@ class EngineClient:
         child = self._child = Child(self._deliver, self._on_lost, self._grace_s)
         try:
             row = self._config.composition.task(self._config.task)
-            child.know(records_of(row))
+            child.know(records_of(row, *self._features))
             load = protocol.Load(self._config.for_engine(), row.name)
             ready = await child.start(self._command, load, self._config.engine_load_timeout_s)
             if child.ended:
@@ -327,16 +327,6 @@ class EngineClient:
     async def stats(self) -> EngineStats:
         """Returns the engine's own counts, taken between two steps. Raises Unavailable."""
         return EngineStats(**await self.call(protocol.Ping))
-
-    async def prefix_cache_action(self, action: str, *, disk: bool = False) -> protocol.BlocksOnDisk:
-        """Resets, saves or restores what is cached of prompts: protocol.PrefixCacheAction. Raises RequestError."""
-        answer: protocol.BlocksOnDisk = await self.call(lambda n: protocol.PrefixCacheAction(n, action, disk))
-        return answer
-
-    async def slot_action(self, action: str, slot: int, file: str) -> protocol.SlotDone:
-        """Saves, restores or erases what a slot has in the prefix cache. Raises RequestError."""
-        answer: protocol.SlotDone = await self.call(lambda n: protocol.SlotAction(n, action, slot, file))
-        return answer
 
     async def call(self, make: Callable[[int], protocol.Record], on_partial: OnPartial = None) -> Any:
         """Returns the one reply to what `make` returns for a new id, as ReplyRouter.call. Raises RequestError."""

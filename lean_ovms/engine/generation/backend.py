@@ -10,13 +10,10 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from ...engine_types import EngineStats
-from ..protocol import PrefixCacheAction, Record
+from ..protocol import Record
 from .fair_queue import FairQueue
 from .pipeline import ImagePlaceholders, LoadedModel
 from .sequence import GenerationRequest
-
-NO_SLOTS = "no slots are kept: that needs PAGED, its prefix cache and --slot_save_path"
-NO_DISK_TIER = "no prefix cache is kept on disk: that needs PAGED, its prefix cache and --prefix_cache_path"
 
 
 class WaitingRequests(Protocol):
@@ -72,15 +69,12 @@ class Backend(LoadedModel, Protocol):
         Returns grammars that proved too slow to be matched.
         """
 
-    def prefix_cache_action(self, command: PrefixCacheAction) -> None:
-        """Resets, saves or restores what is cached of prompts, of running requests too; the answer goes to `out`.
+    def handle(self, command: Record) -> None:
+        """Handles a command that is about no request: to forget what is cached of prompts, or one of a feature.
 
-        Raises RequestError.
+        The answer goes to `out`, some time for a feature's. Raises RequestError, NotSupported with the command's own
+        text where nothing handles it.
         """
-
-    def slot_action(self, action: str, slot: int, file: str) -> tuple[int, int]:
-        """Saves, restores or erases what a slot has in the prefix cache. Returns tokens and bytes of the file. Raises
-        RequestError."""
 
     def close(self) -> None:
         """Keeps what is to outlive the process."""

@@ -6,7 +6,6 @@ Knows no openvino: any backend.Backend will do.
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
@@ -106,12 +105,8 @@ class GenerationTask(Task):
                 validation.token_ids(command.tokens, self.backend.info.vocab_size, "tokens")
                 text = self.backend.decode(command.tokens, command.skip_special_tokens)
                 self.out.append(protocol.Decoded(command.id, text))
-            case protocol.PrefixCacheAction():
-                self.backend.prefix_cache_action(command)
-            case protocol.SlotAction():
-                began = time.monotonic()
-                tokens, size = self.backend.slot_action(command.action, command.slot, command.file)
-                self.out.append(protocol.SlotDone(command.id, tokens, size, 1000 * (time.monotonic() - began)))
+            case _:
+                self.backend.handle(command)
 
     def _submit(
         self, submit: protocol.Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None

@@ -8,6 +8,7 @@ they are needed; the one that was released longest ago goes first, and the end o
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -16,6 +17,20 @@ from typing import Protocol
 Parent = int | str | tuple[str, str]
 """What comes before a block: the serial number of the block before it, or for a sequence's first block the cache salt,
 with the key of the adapter if the sequence has one."""
+
+
+KEY_BYTES = 32
+"""Bytes of what `next_key` returns."""
+
+
+def next_key(before: bytes, what: bytes) -> bytes:
+    """Returns a hash of a block's tokens and all before them, which other processes and servers have as well.
+
+    Args:
+        before: the hash of the block before; empty if there is none.
+        what: the bytes of the tokens, int64 each.
+    """
+    return hashlib.blake2b(what, key=before, digest_size=KEY_BYTES).digest()
 
 
 class OutOfBlocks(Exception):

@@ -10,23 +10,18 @@ import time
 from array import array
 from collections.abc import Callable, Iterable
 
-from ...config.engine import PREFIX_CACHE_CLOSE_S
 from ...engine_types import EngineStats
 from ...errors import BadRequest, EngineFailure, NotSupported
 from ..errors import last_line
-from ..generation.backend import NO_DISK_TIER, NO_SLOTS
 from ..generation.fair_queue import FairQueue
 from ..generation.sequence import GenerationRequest
-from ..protocol import BlocksOnDisk, PrefixCacheAction
+from ..protocol import PrefixCacheReset, Record, ResetPrefixCache
 from .block_manager import BlockManager
 from .block_tables import BlockTables
 from .capacity import rows_of, slots_for
-from .disk_cache.slots import SlotFiles
-from .disk_cache.tier import DiskTier
 from .drafting.head import Head
 from .drafting.proposer import Proposer
 from .grammar.matcher import Matcher, Prepare, one_by_one
-from .kv_events import KvEvents
 from .lora.adapters import AdapterTable
 from .model_inputs import ModelInputs
 from .network import Network
@@ -41,8 +36,6 @@ log = logging.getLogger(__name__)
 
 MAX_ROWS = 1024
 """Sequences at once, however many tokens a step may have (as many as the context, when prompts are not split)."""
-READ_WAIT_S = 0.005
-"""Between two looks for new requests while nothing can be computed before blocks are read from disk."""
 
 
 def _no_grammar(sequence: Sequence) -> Matcher:
@@ -115,6 +108,7 @@ class Engine(StepRunner):
             across=across,
             matcher=matcher,
             fail=self._fail,
+            hooks=self.hooks,
         )
         self.max_sequences = tables.total
         self.recoveries = 0
@@ -122,8 +116,6 @@ class Engine(StepRunner):
         self._state_bytes = 0
         self._overlapping = overlapping
         self._arrived = 0
-        self.slots: SlotFiles | None = None
-        self._kv_events: KvEvents | None = None
 
     # --- generation.backend.Backend
 
@@ -138,10 +130,9 @@ class Engine(StepRunner):
     @property
     def _working(self) -> bool:
         """Whether there is something to compute, or a step whose results are not processed."""
-        scheduler, disk = self.scheduler, self.scheduler.disk
-        disk_works = disk is not None and disk.working
+        scheduler = self.scheduler
         computing = scheduler.decoding or scheduler.prefilling or scheduler.waiting or self._running is not None
-        return bool(computing or disk_works)
+        return bool(computing) or any(hook.working for hook in self.hooks)
 
     def add(self, request: GenerationRequest) -> None:
         """Queues a request that was checked; its `native` is Params. Everything must be in range."""
@@ -166,8 +157,8 @@ class Engine(StepRunner):
             if params.beams > 1:
                 sequence.search = BeamSearch(sequence)
             request.sequences.append(sequence)
-        if self.slots is not None and params.adapter is None:
-            self.slots.use(sampling.id_slot, params.salt, request.sequences[0].ids)
+        for hook in self.hooks:
+            hook.added(request.sequences[0])
         self.scheduler.add(request)
 
     def cancel(self, request_id: int, index: int | None) -> None:
@@ -187,10 +178,8 @@ class Engine(StepRunner):
 
     def admit(self, *, compiling: bool = False) -> None:
         """Implements Backend.admit. No sequence starts while a step runs, whose rows and blocks are in use."""
-        if (disk := self.scheduler.disk) is not None and disk.working:
-            disk.poll()
-            while disk.writer.answers:
-                self.out.append(disk.writer.answers.popleft())
+        for hook in self.hooks:
+            self.out += hook.poll()
         if self._running is None:
             self.scheduler.admit()
 
@@ -210,60 +199,35 @@ class Engine(StepRunner):
             self._recover(error)
         if starting or not self._overlapping or not self._working:
             self._outputs.tell()
-        self._publish_kv_events()
-        if (disk := self.scheduler.disk) is not None and not self.scheduler.running and self._running is None:
-            disk.writer.rest()
-            if disk.working:
-                disk.reader.wait(READ_WAIT_S)
+        if self.hooks:
+            self._tell_hooks()
         return ()
 
-    def keep_on_disk(self, disk: DiskTier) -> None:
-        """Gives the prefix cache a tier on disk."""
-        self.scheduler.disk = disk
-        self.blocks.watchers.append(disk)
-        self.states.replaced = disk.state_evicted
+    def _tell_hooks(self) -> None:
+        resting = not self.scheduler.running and self._running is None
+        for hook in self.hooks:
+            hook.changed()
+            if resting:
+                hook.rest()
 
-    def publish(self, events: KvEvents) -> None:
-        """Has what enters and leaves the prefix cache published from now on."""
-        self._kv_events = events
-        self.blocks.watchers.append(events)
-
-    def _publish_kv_events(self) -> None:
-        if self._kv_events is not None:
-            self._kv_events.flush()
-
-    def prefix_cache_action(self, command: PrefixCacheAction) -> None:
-        tier = self.scheduler.disk
-        if command.action == "reset":
-            self.blocks.clear_cache()
-            if tier is not None and command.disk:
-                tier.writer.clear()
-            self._publish_kv_events()
-            self.out.append(BlocksOnDisk(command.id))
-        elif tier is not None:
-            tier.writer.call(command)
-        else:
-            raise NotSupported(NO_DISK_TIER)
-
-    def slot_action(self, action: str, slot: int, file: str) -> tuple[int, int]:
-        if self.slots is None:
-            raise NotSupported(NO_SLOTS)
+    def handle(self, command: Record) -> None:
+        """Implements Backend.handle."""
         try:
-            match action:
-                case "save":
-                    return self.slots.save(slot, file)
-                case "restore":
-                    return self.slots.restore(slot, file)
-                case _:
-                    return self.slots.erase(slot), 0
+            if isinstance(command, ResetPrefixCache):
+                self.blocks.clear_cache()
+            handled = [hook.handle(command) for hook in self.hooks]
+            if isinstance(command, ResetPrefixCache):
+                self.out.append(PrefixCacheReset(command.id))
+            elif not any(handled):
+                raise NotSupported(command.unhandled)
         finally:
-            self._publish_kv_events()
+            for hook in self.hooks:
+                hook.changed()
 
     def close(self) -> None:
-        if (disk := self.scheduler.disk) is not None:
-            disk.close(PREFIX_CACHE_CLOSE_S)
-        if self._kv_events is not None:
-            self._kv_events.close()
+        """Implements Backend.close."""
+        for hook in self.hooks:
+            hook.close()
 
     def stats(self) -> EngineStats:
         scheduler = self.scheduler
@@ -278,7 +242,7 @@ class Engine(StepRunner):
             recoveries=self.recoveries,
             speculative=self._speculative,
             **self.drafts.stats(),
-            **(scheduler.disk.stats() if scheduler.disk is not None else {}),
+            of_features={name: value for hook in self.hooks for name, value in hook.stats().items()},
         )
 
     def _recover(self, error: Exception) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import openvino_genai as genai
 
+from ...composition import named
 from ...config import EngineConfig
 from ...engine_types import Vocabulary
 from ...errors import BadRequest, EngineFailure, StartError
-from ...repository import gguf_names
 from ...repository.gguf import is_gguf
 from ...repository.model_dir import LANGUAGE_MODEL
 from ...types import SamplingParams
@@ -34,15 +34,11 @@ from ..loading.graph_tokenizer import TOKENIZER_PROPERTIES
 from ..loading.load_errors import as_start_error, check_files, network
 from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, network_bytes, resolve, warm_up_prompts
 from ..loading.text_encoder import TextEncoder
-from . import kv_events
 from .capacity import divide, slots_for
-from .disk_cache.block_store import BlockStore
-from .disk_cache.fingerprint import fingerprint
-from .disk_cache.slots import SlotFiles
-from .disk_cache.tier import DiskTier
 from .drafting.draft_model import DraftModel
 from .engine import Engine
 from .grammar.matcher import Library, Matcher, Prepare
+from .hooks import Parts
 from .lora.adapters import Adapter, AdapterTable, fits
 from .model import PagedModel
 from .network import NotPageable
@@ -173,10 +169,7 @@ class PagedPipeline(Engine):
             self._speculative = bool(settings.speculative) or self._ngrams
             self._warm_up(settings)
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
-        if (config.prefix_cache_path or config.slot_save_path) and settings.prefix_caching:
-            self._keep_on_disk(config, settings)
-        if publisher := kv_events.publisher(config.kv_events_config, caching=settings.prefix_caching):
-            self.publish(kv_events.KvEvents(settings.block_size, publisher, lora.name))
+        self._install_features(config, settings)
         if capacity.states:
             self._state_bytes = self._model.state_bytes
             log.info(
@@ -304,35 +297,22 @@ class PagedPipeline(Engine):
             tile=TILE if is_small(network(Path(config.draft_model_path))) else 1,
         )
 
-    def _keep_on_disk(self, config: EngineConfig, settings: PipelineSettings) -> None:
-        """Gives the prefix cache a tier on disk, which it has not without a directory that can be used, and slots their
-        files. Raises StartError for the directory of these."""
-        limit, network = int(config.prefix_cache_disk_gb * (1 << 30)), self._model
-        parts = gguf_names.parts(config.model_dir) if is_gguf(config.model_dir) else []
-        networks = {*(parts or config.model_dir.glob("openvino_*model.xml"))}  # of vision models, what embeds tokens
-        try:
-            valid_for = fingerprint(
-                networks | ({settings.head} if settings.head is not None else set()),
-                network.layout,
-                settings.properties,
-                precision=network.precision,
-                block_size=settings.block_size,
-                adapted=config.allow_runtime_lora,
-                versions=self.info.versions,
-            )
-        except OSError as error:
-            log.error("no prefix cache on disk: %s", error)
-            return
-        if config.slot_save_path:
-            self.slots = SlotFiles(Path(config.slot_save_path), valid_for, limit, network, self.blocks, self.states)
-        if config.prefix_cache_path:
-            try:
-                store = BlockStore(Path(config.prefix_cache_path), valid_for, limit)
-            except StartError as error:
-                log.error("no prefix cache on disk: %s", error)
-                return
-            self.keep_on_disk(DiskTier(store, network, self.blocks, self.states))
-            log.info("prefix cache on disk: %d blocks, %.1f MB", len(store), store.size / 1e6)
+    def _install_features(self, config: EngineConfig, settings: PipelineSettings) -> None:
+        """Adds what the options ask of features. Raises StartError."""
+        parts = Parts(
+            config=config,
+            settings=settings,
+            network=self._model,
+            blocks=self.blocks,
+            states=self.states,
+            hooks=self.hooks,
+            out=self.out,
+            versions=self.info.versions,
+            adapter_name=lora.name,
+        )
+        for row in config.composition.engine_rows:
+            if row.wanted(config.value):
+                named(row.package, row.install)(parts)
 
     def _warm_up(self, settings: PipelineSettings) -> None:
         most = min(settings.context, settings.step_tokens, self.blocks.total * settings.block_size) - 8

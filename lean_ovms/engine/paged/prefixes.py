@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .block_manager import BlockManager, Parent
 from .block_tables import BlockTables
-from .disk_cache.tier import DiskTier
+from .hooks import StepHook
 from .model_inputs import ONE_STATE, Chunk
 from .network import Network
 from .sequence import Sequence
@@ -28,7 +28,7 @@ MOST_SHARED_ENDS = 4
 class Prefixes:
     """Records what is computed, and finds what is known of a prompt.
 
-    disk: the prefix cache's tier on disk. caching: prompts may share the blocks of others. message_starts: tokens that
+    caching: prompts may share the blocks of others. message_starts: tokens that
     a message of a chat may begin with. changed: the decoding sequences, their blocks or the slots of their states are
     others than in the last step.
     """
@@ -42,15 +42,16 @@ class Prefixes:
         *,
         caching: bool,
         interval: int,
+        hooks: list[StepHook],
     ) -> None:
-        """interval: tokens of a prompt between checkpoints of states."""
+        """interval: tokens of a prompt between checkpoints of states. hooks: of features."""
         self.blocks = blocks
         self.tables = tables
         self.states = states
         self.caching = caching
         self.message_starts: frozenset[int] = frozenset()
         self.changed = True
-        self.disk: DiskTier | None = None
+        self.hooks = hooks
         self._network = network
         self._interval = interval
         self._moving: list[Sequence] = []  # plain sequences whose states the running step writes to other slots
@@ -96,16 +97,17 @@ class Prefixes:
             self.blocks.spoil(member.chain)
 
     def lacks(self, blocks: int) -> bool:
-        """Returns whether fewer blocks can be allocated, also after those were given up that are read from disk."""
-        if self.disk is not None and self.disk.reading and self.blocks.available < blocks:
-            self.disk.abandon_all()
+        """Returns whether fewer blocks can be allocated, also after features have given back theirs."""
+        if self.blocks.available < blocks:
+            for hook in self.hooks:
+                hook.give_back()
         return self.blocks.available < blocks
 
     # --- the prefix cache
 
-    def is_read(self, sequence: Sequence) -> bool:
-        """Returns whether a waiting sequence's blocks are being read from disk."""
-        return self.disk is not None and self.disk.must_wait(sequence, self._root(sequence))
+    def is_held(self, sequence: Sequence) -> bool:
+        """Returns whether a feature lets a sequence wait, for blocks that are being read, for example."""
+        return any(hook.must_wait(sequence, self._root(sequence)) for hook in self.hooks)
 
     def _known(self, sequence: Sequence, start: int) -> list[tuple[int, int]]:
         """Returns a sequence's blocks in the prefix cache from a block's border on; at least one token is not in them.

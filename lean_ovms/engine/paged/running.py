@@ -13,6 +13,7 @@ from .block_tables import BlockTables
 from .drafting.draft_budget import DraftBudget
 from .drafting.ngrams import NgramProposer
 from .drafting.proposer import Proposer
+from .hooks import StepHook
 from .lora.adapters import AdapterTable
 from .network import Network
 from .prefixes import Prefixes
@@ -44,9 +45,10 @@ class RunningSequences(Prefixes):
         *,
         caching: bool,
         interval: int,
+        hooks: list[StepHook],
     ) -> None:
-        """waiting: charges clients for tokens. caching, interval: of Prefixes."""
-        super().__init__(network, blocks, tables, states, caching=caching, interval=interval)
+        """waiting: charges clients for tokens. caching, interval, hooks: of Prefixes."""
+        super().__init__(network, blocks, tables, states, caching=caching, interval=interval, hooks=hooks)
         self.waiting = waiting
         self.prefilling: list[Sequence] = []
         self.decoding: list[Sequence] = []

@@ -25,6 +25,7 @@ from .block_tables import BlockTables
 from .chunk_sizes import ChunkSizes
 from .drafting.proposer import Proposer
 from .grammar.matcher import Matcher
+from .hooks import StepHook
 from .lora.adapters import AdapterTable
 from .model_inputs import Chunk
 from .network import Network
@@ -68,16 +69,26 @@ class Scheduler(RunningSequences):
         across: bool,
         matcher: Callable[[Sequence], Matcher],
         fail: Callable[[GenerationRequest, RequestError], None],
+        hooks: list[StepHook],
     ) -> None:
         """slots: sequences that run at once. split: a prompt may be computed over several steps. caching: prompts begin
         with the blocks of others. interval: of RunningSequences. across: as in FairQueue. matcher: of a sequence's
-        grammar; raises BadRequest. fail: ends a request.
+        grammar; raises BadRequest. fail: ends a request. hooks: of features.
         """
         reserved = min(PREFILL_TOKENS, step_tokens // 4)
         most = min(tables.total, max(1, step_tokens - reserved))
         waiting: FairQueue[Sequence] = FairQueue(min(slots, most), across=across)
         super().__init__(
-            network, blocks, tables, proposer, adapters, states, waiting, caching=caching, interval=interval
+            network,
+            blocks,
+            tables,
+            proposer,
+            adapters,
+            states,
+            waiting,
+            caching=caching,
+            interval=interval,
+            hooks=hooks,
         )
         self.steps = self.preemptions = 0
         self.suspects: Suspects[Sequence] = Suspects()
@@ -135,10 +146,10 @@ class Scheduler(RunningSequences):
         return sum(left) >= self._budget() and (not self._split or len(short) == len(left) or sum(short) >= half)
 
     def must_wait(self, sequence: Sequence) -> bool:
-        """Returns whether a sequence has to wait: for blocks from disk, for the masks of other grammars, for its trial
+        """Returns whether a sequence has to wait: for a feature, for the masks of other grammars, for its trial
         as a suspect, or for the long prompt of its client.
         """
-        if self.is_read(sequence) or (sequence.constrained and self._grammar_load.must_wait(sequence, self.running)):
+        if self.is_held(sequence) or (sequence.constrained and self._grammar_load.must_wait(sequence, self.running)):
             return True
         if not self.suspects.may_start(sequence, self.running):
             return True

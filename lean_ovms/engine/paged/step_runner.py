@@ -16,6 +16,7 @@ from ..generation.spec_decode_stats import SpecDecodeStats
 from ..protocol import REPETITION, Failed
 from .block_tables import BlockTables
 from .grammar.matcher import Matcher, Prepare
+from .hooks import StepHook
 from .model_inputs import Chunk, ModelInputs
 from .network import Network
 from .outputs import Outputs
@@ -36,7 +37,8 @@ NOT_FINITE_CODE = "not_finite"
 
 
 class StepRunner:
-    """Runs the steps of an engine. requests: by id, those that are not finished. drafts: counts of draft tokens."""
+    """Runs the steps of an engine. requests: by id, those that are not finished. drafts: counts of draft tokens.
+    hooks: what features do around the steps."""
 
     scheduler: Scheduler
 
@@ -46,6 +48,7 @@ class StepRunner:
         """prepare: a step's masks. clock: of what steps cost."""
         self.requests: dict[int, GenerationRequest] = {}
         self.drafts = SpecDecodeStats()
+        self.hooks: list[StepHook] = []
         self._outputs = Outputs(self.requests)
         self._network = network
         self._tables = tables
@@ -84,8 +87,8 @@ class StepRunner:
         scheduler = self.scheduler
         if step.chunks:
             scheduler.timed(step, self._clock() - self._began)
-            if scheduler.disk is not None:
-                scheduler.disk.end_step(len(step.decoding) + sum(chunk.length for chunk in step.chunks))
+            for hook in self.hooks:
+                hook.end_step(len(step.decoding) + sum(chunk.length for chunk in step.chunks))
         scheduler.steps += 1
         if scheduler.proposer is not None:
             scheduler.proposer.computed(len(step.decoding), step.chunks)
@@ -108,8 +111,8 @@ class StepRunner:
     def _schedule(self) -> Step | None:
         """Returns the next step, with its inputs written; None if there is nothing to compute."""
         self._scheduled = self._clock()
-        if self.scheduler.disk is not None:
-            self.scheduler.disk.begin_step()
+        for hook in self.hooks:
+            hook.begin_step()
         step = self.scheduler.schedule()
         if step is None:
             return None

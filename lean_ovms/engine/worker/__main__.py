@@ -72,7 +72,8 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
                 text=logs.PRINTED if log_fd is None else "",
             )
         row = config.composition.task(command.task)
-        transport.know(records_of(row))
+        features = [one for one in config.composition.engine_rows if one.wanted(config.value)]
+        transport.know(records_of(row, *features))
         task: Task = named(row.package, row.loader)(
             config, transport.wake
         )  # numpy alone takes 0.1 s, and not all need it

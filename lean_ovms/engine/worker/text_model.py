@@ -72,7 +72,7 @@ def _say_what_is_lost(config: EngineConfig, choice: Choice, info: ModelInfo) -> 
     """Names the options and request fields that have no effect without the paged engine."""
     from ..loading import pipeline_choice
 
-    for option in ("prefix_cache_path", "slot_save_path", "kv_events_config"):
+    for option in (name for row in config.composition.engine_rows for name in row.options):
         if config.value(option):
             log.warning("--%s has no effect: it needs the prefix cache of PAGED, not of %s", option, choice.pipeline)
     if fields := pipeline_choice.lost_fields(config, choice, info.capabilities):

@@ -49,7 +49,9 @@ async def test_what_the_prefix_cache_had_on_disk(make_app: MakeApp, monkeypatch:
     app, engine = await make_app(say("a"))
 
     async def stats() -> EngineStats:
-        return EngineStats(running=0, queued=0, steps=1, disk_tier=True, disk_hit_tokens=64)
+        return EngineStats(
+            running=0, queued=0, steps=1, of_features={"lean_ovms_prefix_cache_disk_hit_tokens_total": 64}
+        )
 
     monkeypatch.setattr(engine, "stats", stats)
     assert (await whole(await get(app, "/server_info")))["load"]["disk_tokens"] == 64

@@ -9,15 +9,16 @@ from lean_ovms.engine.paged.engine import Engine
 from lean_ovms.engine.paged.sampling.logprobs import TokenLogprobs
 from lean_ovms.engine.protocol import (
     ABSENT,
-    BlocksOnDisk,
     DetailedTokens,
     Drafted,
     Failed,
     Prefilled,
-    PrefixCacheAction,
+    PrefixCacheReset,
     PromptLogprobs,
+    ResetPrefixCache,
     Tokens,
 )
+from lean_ovms.features.disk_cache.records import BlocksOnDisk
 from lean_ovms.types import SamplingParams
 
 
@@ -162,7 +163,7 @@ class Driver(Engine):
         return self._asked[number]
 
     def reset_prefix_cache(self, *, disk):
-        self.prefix_cache_action(PrefixCacheAction(1, "reset", disk))
+        self.handle(ResetPrefixCache(1, disk))
 
     def busy(self):
         return not self.idle
@@ -180,7 +181,7 @@ class Driver(Engine):
         super().step()
         records, self.out[:] = list(self.out), []
         for record in records:
-            if isinstance(record, BlocksOnDisk):
+            if isinstance(record, (BlocksOnDisk, PrefixCacheReset)):
                 self.on_disk.append(record)
             else:
                 self._asked[record.id].take_in(record)

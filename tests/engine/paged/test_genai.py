@@ -278,9 +278,9 @@ def test_slots_do_not_need_a_usable_directory_of_the_prefix_cache(tmp_path, capl
     paths = {"prefix_cache_path": str(tmp_path / "file"), "slot_save_path": str(tmp_path / "slots")}
     config = Config(**EXACT, pipeline_type="PAGED", cache_size=1, **paths)
     pipe = PagedPipeline(config, settings.resolve(config, 1 << 30))
-    assert pipe.scheduler.disk is None
+    [slots] = pipe.hooks
     assert "no prefix cache on disk" in caplog.text
-    assert pipe.slot_action("save", 0, "a.bin")[0] == 0
+    assert slots.files.save(0, "a.bin")[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged.kv_events import KvEvents
 from lean_ovms.engine.paged.sampling import reductions
-from tests.engine.paged.disk_cache.test_tier import disk, restarted, settled, threads_end, tiered  # noqa: F401
+from lean_ovms.features.kv_events.child.events import KvEvents
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, HybridNetwork, logits_after
 from tests.engine.paged.test_draft import draft
 from tests.engine.paged.test_engine import SIZE, Verse, alone, engine, prompt, run
-from tests.engine.paged.test_kv_events import Router, Texts
+from tests.features.disk_cache.test_tier import disk, restarted, settled, threads_end, tiered  # noqa: F401
+from tests.features.kv_events.test_events import Router, Texts, publish
 
 SICK = VOCAB - 1
 """A text that begins with this token is one whose keys and values are not finite."""
@@ -68,7 +68,7 @@ def test_a_request_ends_with_an_error_and_others_go_on(fault, kind, since):
     proposer = draft() if kind == "draft model" else None
     made = engine(200, kind=network, proposer=proposer, overlapping=since > 0)
     texts, router = Texts(made), Router()
-    made.publish(KvEvents(SIZE, router, str))
+    publish(made, KvEvents(SIZE, router, str))
     asked = Params(max_tokens=40, seed=3, **KINDS[kind])
     sick = made.add([SICK, *sound(20)], asked)
     others = [(sound(9 + 7 * number), Params(max_tokens=30, seed=number)) for number in range(3)]

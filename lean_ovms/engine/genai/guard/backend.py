@@ -18,12 +18,12 @@ from ....config import EngineConfig
 from ....engine_types import EngineStats
 from ....errors import BadRequest, EngineFailure, NotSupported
 from ...errors import EngineLost, last_line
-from ...generation.backend import NO_DISK_TIER, NO_SLOTS, WaitingRequests
+from ...generation.backend import WaitingRequests
 from ...generation.grammar_limits import too_complex
 from ...generation.pipeline import ImagePlaceholders, LongTextEncoder
 from ...generation.sequence import GenerationRequest
 from ...generation.spec_decode_stats import SpecDecodeStats
-from ...protocol import Counted, Failed, Prefilled, PrefixCacheAction, Tokens
+from ...protocol import Counted, Failed, Prefilled, Record, ResetPrefixCache, Tokens
 from .outputs import Diverged, emit
 from .pipeline import Pipeline
 from .scheduler import GuardedScheduler
@@ -121,15 +121,11 @@ class GuardedPipeline(GuardedScheduler):
             self._after_empty_step()
         return slow
 
-    def prefix_cache_action(self, command: PrefixCacheAction) -> None:
-        """Implements Backend.prefix_cache_action: openvino_genai has no call for it."""
-        if command.action != "reset":
-            raise NotSupported(NO_DISK_TIER)
-        raise BadRequest("this pipeline cannot forget its prefix cache; PAGED can")
-
-    def slot_action(self, action: str, slot: int, file: str) -> tuple[int, int]:
-        """Implements Backend.slot_action: there are none."""
-        raise NotSupported(NO_SLOTS)
+    def handle(self, command: Record) -> None:
+        """Implements Backend.handle: openvino_genai has no call for any of them."""
+        if isinstance(command, ResetPrefixCache):
+            raise BadRequest("this pipeline cannot forget its prefix cache; PAGED can")
+        raise NotSupported(command.unhandled)
 
     def close(self) -> None:
         """Implements Backend.close: there is nothing to keep."""

@@ -1,0 +1,1 @@
+"""The prefix cache on disk: what is computed of prompts outlives memory and restarts."""

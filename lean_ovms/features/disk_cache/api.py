@@ -1,0 +1,73 @@
+"""POST /prefix_cache/save, restore and reset: what is cached of prompts by all loaded models.
+
+/reset_prefix_cache is vLLM's name. vLLM has it in its development mode only, and there blocks of running requests keep
+it from doing anything.
+"""
+
+from __future__ import annotations
+
+from ...api.fields import Field, FieldSet
+from ...api.forms import read_query
+from ...api.response import json, warning_headers
+from ...api.route_doc import RouteDoc
+from ...api.services import Services
+from ...engine.protocol import ResetPrefixCache
+from ...errors import NotSupported, StoreFailure
+from ...models.text_model import TextModel
+from ...types import Request, Response
+from ...util.plurals import counted
+from .options import DiskCacheOptions
+from .records import BlocksOnDisk, DiskCacheAction
+
+QUERY = FieldSet((
+    Field("reset_running_requests", "bool", "no effect: running requests go on, and keep their blocks", default=False),
+    Field("reset_external", "bool", "also remove the models' blocks in `--prefix_cache_path`", default=False),
+))  # fmt: skip
+
+
+@RouteDoc(
+    "Forget the cached prompts of all loaded models, which PAGED has to serve", query=QUERY, errors=(503,), answer=""
+)
+async def handle(request: Request, services: Services) -> Response:
+    disk, kept = read_query(QUERY, request.query)["reset_external"], []
+    for model in _text_models(services):
+        if model.loaded:
+            await model.engine.call(lambda number: ResetPrefixCache(number, disk))
+        if model.config.of(DiskCacheOptions).prefix_cache_path and not (disk and model.loaded):
+            why = "the model is not loaded" if disk else "reset_external=true removes them, too"
+            kept.append(f"the blocks of {model.name} in --prefix_cache_path are kept: {why}")
+    return Response(200, warning_headers(kept))
+
+
+@RouteDoc("Write what loaded models have cached of prompts to `--prefix_cache_path` now", errors=(501, 503))
+async def handle_save(request: Request, services: Services) -> Response:
+    return await _on_disk(services, "save")
+
+
+@RouteDoc(
+    "Count the blocks in `--prefix_cache_path`, those of other processes too; each is read when a prompt needs it",
+    errors=(501, 503),
+)
+async def handle_restore(request: Request, services: Services) -> Response:
+    return await _on_disk(services, "restore")
+
+
+async def _on_disk(services: Services, action: str) -> Response:
+    models = [model for model in _text_models(services) if model.config.of(DiskCacheOptions).prefix_cache_path]
+    if not models:
+        raise NotSupported("This server keeps no prefix cache on disk. Start it with `--prefix_cache_path`")
+    data = []
+    for model in models:
+        if model.loaded:
+            found: BlocksOnDisk = await model.engine.call(lambda number: DiskCacheAction(number, action))
+            if found.failed:
+                raise StoreFailure(
+                    f"{counted(found.failed, 'block')} of {model.name} cannot be written; the server's log says why"
+                )
+            data.append({"model": model.name, "blocks": found.blocks, "bytes": found.bytes})
+    return json({"object": "list", "data": data})
+
+
+def _text_models(services: Services) -> list[TextModel]:
+    models = services.registry.models.values()
+    return [model for model in models if isinstance(model, TextModel) and not model.adapter]

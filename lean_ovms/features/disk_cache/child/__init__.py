@@ -1,0 +1,1 @@
+"""The part of the engine process: blocks and states on disk."""

@@ -1,0 +1,53 @@
+"""The keys of blocks on disk: hashes of all tokens up to a block's end, of the cache salt and of the adapter."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from ....engine.paged.block_manager import KEY_BYTES, Parent, next_key
+from ....engine.paged.lora.adapters import Adapter
+
+
+def block_key(before: bytes, tokens: bytes) -> bytes | None:
+    """Returns the key of a block with these tokens, int64 each; None: it is not to be stored, nor what is behind it.
+
+    Those of images are negative: another process gives their numbers to other images.
+    """
+    return None if np.frombuffer(tokens, np.int64).min() < 0 else next_key(before, tokens)
+
+
+def state_key(key: bytes) -> bytes:
+    """Returns the key of the state behind a block, which is stored apart from it."""
+    return next_key(key, b"state")  # no block has tokens of five bytes
+
+
+class BlockKeys(dict[int, bytes]):
+    """The keys of the blocks in memory, by their serial numbers, but for those that are not to be stored."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._adapters: dict[str, bytes] = {}  # what adapters compute, by Adapter.key
+
+    def add(self, serial: int, parent: Parent, tokens: bytes) -> None:
+        """Notes a block that is in the prefix cache from now on."""
+        before = self.get(parent) if isinstance(parent, int) else self.root_key(parent)
+        if before is not None and (key := block_key(before, tokens)) is not None:
+            self[serial] = key
+
+    def root_key(self, parent: Parent) -> bytes | None:
+        """Returns the key before a sequence's first block; None: its blocks are not to be stored."""
+        adapter, salt = parent if isinstance(parent, tuple) else ("", str(parent))
+        known = self._adapters.get(adapter) if adapter else b""
+        return None if known is None else next_key(known, salt.encode("utf-8", "surrogatepass"))
+
+    def know(self, adapter: Adapter) -> None:
+        """Notes what an adapter computes: its name may be another's after a restart."""
+        if adapter.key not in self._adapters:
+            found = hashlib.blake2b(repr(adapter.scale).encode(), digest_size=KEY_BYTES)
+            for layer, matrices in sorted(adapter.layers.items()):
+                for matrix in matrices:
+                    found.update(f"{layer}{matrix.shape}{matrix.dtype}".encode())
+                    found.update(np.ascontiguousarray(matrix).data)
+            self._adapters[adapter.key] = found.digest()

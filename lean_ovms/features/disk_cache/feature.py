@@ -1,0 +1,42 @@
+"""The manifest of the prefix cache on disk."""
+
+from __future__ import annotations
+
+from ...manifest import EVERYWHERE, EngineRow, Feature, Metric, Route
+from .options import CLOSE_S, DiskCacheOptions
+
+METRIC = "lean_ovms_prefix_cache_disk_"
+"""The beginning of the names of its metrics."""
+
+FEATURE = Feature(
+    name="disk_cache",
+    summary="keeps what is computed of prompts on disk, also over restarts, and lets clients save and forget it",
+    title="The prefix cache",
+    reference="https://docs.vllm.ai/en/stable/serving/online_serving/",
+    options=DiskCacheOptions,
+    routes=(
+        Route("POST", "/reset_prefix_cache", "api:handle", changes=True),
+        Route("POST", "/prefix_cache/reset", "api:handle", EVERYWHERE, changes=True),
+        Route("POST", "/prefix_cache/restore", "api:handle_restore", EVERYWHERE, changes=True),
+        Route("POST", "/prefix_cache/save", "api:handle_save", EVERYWHERE, changes=True),
+    ),
+    metrics=(
+        Metric(
+            f"{METRIC}hit_tokens_total",
+            "counter",
+            "prompt tokens whose blocks were read from disk; the other hits of the prefix cache were in memory",
+            load_name="disk_tokens",
+        ),
+        Metric(f"{METRIC}bytes", "gauge", "bytes of the model's blocks in prefix_cache_path"),
+        Metric(f"{METRIC}read_bytes_total", "counter", "bytes of blocks read from disk"),
+        Metric(f"{METRIC}written_bytes_total", "counter", "bytes of blocks written to disk"),
+        Metric(f"{METRIC}removed_bytes_total", "counter", "bytes of blocks removed to make room"),
+        Metric(f"{METRIC}read_seconds_total", "counter", "time in which blocks were read"),
+        Metric(f"{METRIC}write_seconds_total", "counter", "time in which blocks were written"),
+        Metric(f"{METRIC}dropped_blocks_total", "counter", "blocks that left memory faster than they could be written"),
+        Metric(f"{METRIC}errors_total", "counter", "blocks and files that could not be read or written"),
+    ),
+    engine=EngineRow(
+        install="child.install:install", options=("prefix_cache_path",), records="records", close_s=CLOSE_S
+    ),
+)

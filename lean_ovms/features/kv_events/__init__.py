@@ -1,0 +1,1 @@
+"""KV cache events: what enters and leaves the prefix cache, as vLLM publishes it."""

@@ -1,0 +1,1 @@
+"""The part of the engine process: the events, and their publisher."""

@@ -1,0 +1,39 @@
+"""Publishes KV cache events of an engine that is asked for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....engine.paged.hooks import Parts
+from ....errors import StartError, install_command
+from ..options import KvEventOptions
+from .events import KvEvents
+
+if TYPE_CHECKING:
+    from .publisher import KvEventPublisher
+
+
+def install(parts: Parts) -> None:
+    """Has what enters and leaves the prefix cache published. Raises StartError for settings that cannot be used."""
+    text = parts.config.of(KvEventOptions).kv_events_config
+    if sender := publisher(text, caching=parts.settings.prefix_caching):
+        events = KvEvents(parts.settings.block_size, sender, parts.adapter_name)
+        parts.blocks.watchers.append(events)
+        parts.hooks.append(events)
+
+
+def publisher(text: str, *, caching: bool) -> KvEventPublisher | None:
+    """Returns the publisher that a value of the option asks for; None: it asks for no events.
+
+    Raises StartError for settings that cannot be used. caching: whether there is a prefix cache.
+    """
+    try:
+        from .publisher import KvEventPublisher, read_config
+    except ImportError:
+        raise StartError(f"--kv_events_config needs {install_command('kv-events')}") from None
+    config = read_config(text)
+    if not config.enable_kv_cache_events or config.publisher == "null":
+        return None
+    if not caching:
+        raise StartError("--kv_events_config needs the prefix cache: --enable_prefix_caching true")
+    return KvEventPublisher(config)

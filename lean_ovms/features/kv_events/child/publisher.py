@@ -1,0 +1,211 @@
+"""KV cache events over ZeroMQ, as vLLM publishes them: a PUB socket, and a ROUTER socket that repeats what was sent.
+
+A message is topic, sequence number (8 bytes) and batch (MessagePack). Who has missed some asks for them by the first
+number, and gets an end mark behind the last. What cannot be sent is dropped: a number is missing then.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from itertools import chain
+from typing import Any
+
+import msgspec
+import zmq
+
+from ....config.options import read_object
+from ....errors import StartError
+
+logger = logging.getLogger(__name__)
+
+OPTION = "kv_events_config"
+QUEUE = "inproc://batches"
+SEQUENCE_BYTES = 8
+END = (-1).to_bytes(SEQUENCE_BYTES, "big", signed=True)
+Message = tuple[bytes, ...]
+REPLAY_CLIENTS, REPLAYS = 16, 4
+"""Clients to which batches are repeated at once, and requests of one that wait; more are not answered."""
+REPLAY_HWM = 256
+"""Messages that wait for a client to read them."""
+REPLAY_PAUSE_MS = 20
+"""Between two looks whether a client has read."""
+REPLAY_TIMEOUT_S = 30.0
+"""Without having read anything a client has no more replay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvEventsConfig:
+    """vLLM's. buffer_steps: batches that can be repeated. hwm: batches that wait for one slow subscriber.
+    max_queue_size: batches that wait for the thread that sends them."""
+
+    enable_kv_cache_events: bool = False
+    publisher: str = ""
+    endpoint: str = "tcp://*:5557"
+    replay_endpoint: str = ""
+    buffer_steps: int = 10_000
+    hwm: int = 100_000
+    max_queue_size: int = 100_000
+    topic: str = ""
+
+
+def read_config(text: str) -> KvEventsConfig:
+    """The value of the option. Raises StartError."""
+    given = {name: value for name, value in read_object(OPTION, text).items() if value is not None}
+    kinds = {one.name: type(one.default) for one in fields(KvEventsConfig)}
+    for name, value in given.items():
+        if name not in kinds:
+            raise StartError(f"--{OPTION}: {name} is none of {', '.join(kinds)}")
+        if type(value) is not kinds[name] or (type(value) is int and value < 1):
+            raise StartError(f"--{OPTION}: {name} cannot be {value!r}")
+    config = KvEventsConfig(**given)
+    if config.publisher not in ("", "null", "zmq"):
+        raise StartError(f"--{OPTION}: publisher is null or zmq")
+    return config
+
+
+class KvEventPublisher:
+    """Sends batches. A thread owns the sockets, and gets batches through a queue of limited size."""
+
+    def __init__(self, config: KvEventsConfig) -> None:
+        """Raises StartError for an endpoint that cannot be used."""
+        self._config = config
+        self._context = zmq.Context()
+        self._queue = self._context.socket(zmq.PUSH)
+        self._queue.set_hwm(config.max_queue_size)
+        self._queue.bind(QUEUE)
+        self._sockets = [self._context.socket(zmq.PULL), self._context.socket(zmq.PUB)]
+        self._sockets[0].connect(QUEUE)
+        self._sockets[1].set_hwm(config.hwm)
+        self._open(self._sockets[1], config.endpoint)
+        if config.replay_endpoint:
+            self._sockets.append(self._context.socket(zmq.ROUTER))
+            self._sockets[2].set_hwm(REPLAY_HWM)
+            self._sockets[2].setsockopt(zmq.ROUTER_MANDATORY, 1)  # tells who has not read, or has left
+            self._open(self._sockets[2], config.replay_endpoint)
+        self._sequence = 0
+        self.dropped = 0
+        logger.info("KV events: %s, topic %r", config.endpoint, config.topic)
+        self._thread = threading.Thread(target=self._run, daemon=True, name="kv-events")
+        self._thread.start()
+
+    def _open(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
+        """Binds a socket; as in vLLM one of events connects to a router where the address is not one of its own."""
+        own = any(part in endpoint for part in ("*", "::", "ipc://", "inproc://"))
+        try:
+            if own or socket.type == zmq.ROUTER:
+                socket.bind(endpoint)
+            else:
+                socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            self._context.destroy(linger=0)
+            raise StartError(f"--{OPTION}: {endpoint}: {error.strerror}") from None
+
+    def publish(self, batch: Any) -> None:
+        """Sends a batch soon."""
+        number = self._sequence.to_bytes(SEQUENCE_BYTES, "big")
+        self._sequence += 1
+        try:
+            self._queue.send_multipart((number, msgspec.msgpack.encode(batch)), zmq.NOBLOCK)
+        except zmq.Again:
+            if not self.dropped:
+                logger.warning("KV events come faster than they can be sent: numbers are missing from now on")
+            self.dropped += 1
+
+    def close(self) -> None:
+        """Ends the thread; what waits is not sent."""
+        self._queue.close(linger=0)
+        self._context.term()  # once the thread has closed its sockets, for which this wakes it
+
+    def _run(self) -> None:
+        queue, events, *replay = self._sockets
+        topic, sent = self._config.topic.encode(), deque[list[bytes]](maxlen=self._config.buffer_steps)
+        poller, replays = zmq.Poller(), Replays(topic, sent)
+        for socket in (queue, *replay):
+            poller.register(socket, zmq.POLLIN)
+        try:
+            while True:
+                for socket, _ in poller.poll(REPLAY_PAUSE_MS if replays else None):
+                    message = socket.recv_multipart()
+                    if socket is queue:
+                        events.send_multipart((topic, *message))
+                        sent.append(message)
+                    else:
+                        replays.add(message)
+                for socket in replay:
+                    replays.send(socket)
+        except zmq.ContextTerminated:
+            pass
+        finally:
+            for socket in self._sockets:
+                socket.close(linger=0)
+
+
+class Replays:
+    """What is repeated to clients: as fast as each reads, to few at once, so that the memory for it is limited."""
+
+    def __init__(self, topic: bytes, sent: deque[list[bytes]], clock: Callable[[], float] = time.monotonic) -> None:
+        """sent: the batches that are kept."""
+        self._topic = topic
+        self._sent = sent
+        self._clock = clock
+        self._waiting: dict[bytes, deque[bytes]] = {}  # first numbers by client
+        self._left: dict[bytes, tuple[Iterator[Message], Message, float]] = {}  # what comes next, since when
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting or self._left)
+
+    def add(self, request: list[bytes]) -> None:
+        """Takes a request: what was sent from a number on, as far as it is kept, and the end mark."""
+        if len(request) != 3 or len(request[2]) != SEQUENCE_BYTES:
+            logger.warning("a request on the replay endpoint of KV events is not valid")
+            return
+        client, _, first = request
+        clients = self._waiting.keys() | self._left.keys() | {client}
+        asked = self._waiting.setdefault(client, deque())
+        if len(clients) > REPLAY_CLIENTS or len(asked) >= REPLAYS:
+            logger.warning("a request on the replay endpoint of KV events is not answered: there are too many")
+            if not asked:
+                del self._waiting[client]
+            return
+        asked.append(first)
+
+    def send(self, socket: zmq.Socket[bytes]) -> None:
+        """Sends what clients have room for."""
+        for client in [*self._waiting, *self._left]:
+            if client not in self._left and client in self._waiting:
+                self._begin(client)
+            if client in self._left:
+                self._go_on(socket, client)
+
+    def _begin(self, client: bytes) -> None:
+        first = self._waiting[client].popleft()
+        if not self._waiting[client]:
+            del self._waiting[client]
+        kept = [message for message in self._sent if message[0] >= first]  # big-endian numbers
+        messages = chain(((client, b"", self._topic, *one) for one in kept), [(client, b"", b"", END, b"")])
+        self._left[client] = messages, next(messages), self._clock()
+
+    def _go_on(self, socket: zmq.Socket[bytes], client: bytes) -> None:
+        messages, following, since = self._left.pop(client)
+        try:
+            while True:
+                socket.send_multipart(following, zmq.NOBLOCK)
+                since = self._clock()
+                following = next(messages)
+        except StopIteration:
+            return
+        except zmq.Again:
+            if self._clock() < since + REPLAY_TIMEOUT_S:
+                self._left[client] = messages, following, since
+                return
+            logger.warning("a client on the replay endpoint of KV events does not read")
+        except zmq.ContextTerminated:
+            raise
+        except zmq.ZMQError:  # it has left
+            pass
+        self._waiting.pop(client, None)

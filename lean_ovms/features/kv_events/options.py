@@ -1,0 +1,23 @@
+"""The option of KV cache events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...config.options import Options, option
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class KvEventOptions(Options):
+    """How the events are published."""
+
+    in_engine: ClassVar[bool] = True
+
+    kv_events_config: str = option(
+        "",
+        "JSON object with vLLM's settings of KV cache events over ZeroMQ (docs/operations.md), for one model with "
+        "PAGED; empty: off",
+        group="engine",
+        json_object=True,
+    )

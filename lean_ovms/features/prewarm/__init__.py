@@ -1,0 +1,1 @@
+"""Prompts that are computed before a model is ready."""

@@ -1,0 +1,175 @@
+"""Prompts that are computed before a model is ready, so that requests which begin alike find them in the prefix cache.
+
+--prewarm names a file of chat bodies and completions bodies. POST /prewarm computes one more at once, and adds it to
+the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ...api import response, schemas
+from ...api.fields import FieldSet, read
+from ...api.generation.common_fields import MESSAGES
+from ...api.generation.images import refuse_media
+from ...api.generation.request import GenerationBody
+from ...api.openai import chat_request, completion_request
+from ...api.route_doc import RouteDoc
+from ...api.services import Services
+from ...config import Config
+from ...errors import BadRequest, NotSupported, RequestError, StartError, StoreFailure, WrongOptions
+from ...models.generation import total_usage
+from ...models.model import Model
+from ...models.registry import ModelRegistry
+from ...models.text_model import TextModel
+from ...observability.records import current_record, scoped_salt
+from ...types import Json, Prompt, Request, Response, SamplingParams, Usage
+from . import file
+from .options import PrewarmOptions
+
+log = logging.getLogger("lean_ovms.models")
+
+NO_IMAGES = "prompts with images cannot be computed ahead"
+FIELDS = FieldSet((
+    *(field for field in chat_request.ALL_FIELDS if field.name != "messages"),
+    replace(MESSAGES, help="messages of a chat"),
+    replace(completion_request.ALL_FIELDS.named("prompt"), required=False,
+        help="the prompt of a completion, without messages"),
+))  # fmt: skip
+
+
+@RouteDoc(
+    "Compute a prompt at once and whenever the model is loaded: it is added to the file of --prewarm",
+    body=FIELDS,
+    rules=schemas.one_of("messages", "prompt"),
+    errors=(501,),
+)
+async def handle(request: Request, services: Services) -> Response:
+    body, generation, prompts = await services.parse_body(request, lambda body, _: (body, *_parsed(body, services)))
+    with await generation.model.hold() as model:
+        if model.parent:
+            raise BadRequest("prompts of adapters are not computed ahead", param="model")
+        if not (_path(model.config) and model.info.prefix_caching):
+            raise NotSupported("this needs a server with --prewarm, and a model with a prefix cache")
+        total = await _compute(model, generation, prompts, services)
+        try:
+            saved = await asyncio.to_thread(file.add, _path(model.config), body)
+        except (OSError, WrongOptions) as error:
+            log.error("%s", error)
+            raise StoreFailure("the file of --prewarm cannot be changed; the server's log says why") from None
+    answer = {"object": "prewarm", "model": model.name, "saved": saved, "usage": response.usage(total)}
+    return response.json(answer, generation.headers)
+
+
+def preparation(services: Services, model: Model) -> Prewarmer | None:
+    """Returns what computes the prompts of the file for a model; None for one that generates no text."""
+    return Prewarmer(services, model) if isinstance(model, TextModel) else None
+
+
+@dataclass(frozen=True)
+class Prewarmer:
+    """Computes the prompts of --prewarm before a model is ready."""
+
+    services: Services
+    """Those of the server; its registry may have another model of this name still."""
+    model: TextModel
+    """The model that is being loaded."""
+
+    def check(self) -> None:
+        """Checks the file, as far as that needs no model. Raises WrongOptions."""
+        _bodies(self.model.config)
+
+    async def compute(self) -> None:
+        """Computes the prompts. Raises StartError."""
+        model = self.model
+        config, began = model.config, time.monotonic()
+        if not model.info.prefix_caching:
+            log.warning("--prewarm has no effect: %s keeps no prefix cache", model.name)
+            return
+        bodies = await asyncio.to_thread(_bodies, config)
+        registry = ModelRegistry(self.services.metrics, self.services.offload)
+        registry.install(model)
+        services, token = replace(self.services, registry=registry), current_record.set(None)
+        usages: list[Usage] = []
+        try:
+            for index, body in enumerate(bodies):
+                if (name := body.get("model")) and name not in config.served_names:
+                    log.warning("--prewarm %s: [%d].model: not computed by %s", _path(config), index, model.name)
+                    continue
+                try:
+                    parsed = _parsed({**body, "model": model.name}, services)
+                    usages.append(await _compute(model, *parsed, services))
+                except RequestError as error:
+                    raise StartError(_text(config, index, error)) from None
+        finally:
+            current_record.reset(token)
+        total = total_usage(usages)
+        counts = (total.prompt_tokens, total.cached_tokens or 0, time.monotonic() - began)
+        log.info("%s: prompts of %d tokens computed ahead, %d of them cached, in %.2f s", model.name, *counts)
+
+
+def _path(config: Config) -> str:
+    return config.of(PrewarmOptions).prewarm
+
+
+def _bodies(config: Config) -> list[Json]:
+    """Returns the bodies of the file; what can be checked without the model is. Raises WrongOptions."""
+    bodies = file.read(_path(config))
+    for index, body in enumerate(bodies):
+        try:
+            if not isinstance(body, dict):
+                raise BadRequest("it is not a JSON object")
+            if _is_chat(body):
+                _, _, messages = chat_request.conversation(read(chat_request.ALL_FIELDS, body))
+                refuse_media(messages, NO_IMAGES)
+            else:
+                completion_request.read_prompts(read(completion_request.ALL_FIELDS, body), config)
+        except RequestError as error:
+            raise WrongOptions(_text(config, index, error)) from None
+    return bodies
+
+
+def _is_chat(body: Json) -> bool:
+    """Raises BadRequest for one that has both."""
+    if body.get("messages") and body.get("prompt"):
+        raise BadRequest("messages and prompt exclude each other", param="prompt")
+    return bool(body.get("messages"))
+
+
+def _text(config: Config, index: int, error: RequestError) -> str:
+    return f"--prewarm {_path(config)}: [{index}]{'.' if error.param else ''}{error.param or ''}: {error.message}"
+
+
+def _parsed(body: Json, services: Services) -> tuple[GenerationBody, Sequence[Prompt]]:
+    """Returns a request and its prompts. Raises RequestError."""
+    if _is_chat(body):
+        chat = chat_request.parse_chat(body, services)
+        refuse_media(chat.prompt.messages, NO_IMAGES)
+        return chat.generation, [chat.prompt]
+    completion = completion_request.parse_completion(body, services, completion_request.DEFAULT_MAX_TOKENS)
+    if completion.generation.model.info.vision:
+        raise BadRequest(completion_request.NOT_WITH_VISION, param="prompt")
+    return completion.generation, completion.prompts
+
+
+async def _compute(
+    model: TextModel, generation: GenerationBody, prompts: Sequence[Prompt], services: Services
+) -> Usage:
+    """Computes prompts, and one token after each, for each scope in which API keys share them. Returns their tokens.
+    Raises RequestError."""
+    own, usages = generation.sampling.cache_salt, []
+    salted = "cache_salt" in model.info.capabilities
+    for scope in services.keys.cache_scopes(model.config.served_names) if salted else ("",):
+        sampling = SamplingParams(max_tokens=1, temperature=0.0, cache_salt=scoped_salt(scope, own))
+        usages += [
+            await model.prefill(
+                prompt, sampling, truncate=generation.truncate, truncation_side=generation.truncation_side
+            )
+            for prompt in prompts
+        ]
+    total = total_usage(usages)
+    return Usage(total.prompt_tokens, cached_tokens=total.cached_tokens)  # the tokens after them are not used

@@ -1,0 +1,91 @@
+"""GET /slots of llama.cpp's server: how many sequences run. POST /slots/{id}: what is cached of a text, in a file.
+
+https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. Sequences share the KV cache here and have no
+place of their own: of --max_num_seqs slots the first ones are those that run, and nothing of a request is shown. What
+is saved of a slot is the text that named it last as id_slot, and slot 0 is that of requests that name none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...api.fields import Field, FieldSet, read
+from ...api.forms import read_query
+from ...api.generation.common_fields import MODEL
+from ...api.generation.sampling import MAX_SLOT
+from ...api.response import json
+from ...api.route_doc import RouteDoc
+from ...api.services import Services
+from ...errors import BadRequest, NotSupported, Unavailable
+from ...models.text_model import TextModel
+from ...types import Request, Response
+from .options import SlotOptions
+from .records import SlotAction, SlotDone
+
+TIMEOUT_S = 10.0
+"""The engine answers between two steps."""
+MAX_NAME = 200
+"""Bytes of a file's name."""
+ACTIONS = ("save", "restore", "erase")
+FILENAME = Field("filename", "string", "name of the file in the directory of `--slot_save_path`; not for erase")
+FIELDS = FieldSet((MODEL, FILENAME))
+QUERY = FieldSet((MODEL, Field("fail_on_no_slot", "string", "503 if every slot is busy")))
+ACTION_QUERY = FieldSet((MODEL, Field("action", "string", "what to do", required=True, schema={"enum": list(ACTIONS)})))
+
+
+@RouteDoc("How many sequences run, in llama.cpp's form", query=QUERY, errors=(404, 503), answer="array")
+async def handle(request: Request, services: Services) -> Response:
+    given = read_query(QUERY, request.query)
+    model = await _model(given["model"], services)
+    try:
+        stats = await asyncio.wait_for(model.stats(), TIMEOUT_S)
+    except asyncio.TimeoutError:
+        raise Unavailable("the engine does not answer: it is in a long step") from None
+    slots = model.config.max_num_seqs
+    if stats.running >= slots and given["fail_on_no_slot"]:
+        raise Unavailable("no slot available", code="no_slot")
+    same = {"n_ctx": model.info.context_length, "speculative": bool(model.info.speculative)}
+    return json([{"id": slot, **same, "is_processing": slot < stats.running} for slot in range(slots)])
+
+
+@RouteDoc(
+    "Save, restore or erase what is cached of the text that used a slot, with --slot_save_path",
+    body=FIELDS,
+    body_optional=True,
+    query=ACTION_QUERY,
+    errors=(404, 501, 503),
+)
+async def handle_action(request: Request, services: Services) -> Response:
+    given = read_query(ACTION_QUERY, request.query)
+    [number], action = request.ids, given["action"]
+    values = await services.parse_body(request, lambda body, _: read(FIELDS, body)) if request.size else FIELDS.defaults
+    model = await _model(values["model"] or given["model"], services)
+    if not model.config.of(SlotOptions).slot_save_path:
+        raise NotSupported("This server does not support slots action. Start it with `--slot_save_path`")
+    slot = int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else MAX_SLOT + 1
+    if slot > MAX_SLOT:
+        raise BadRequest("Invalid slot ID", param="id_slot")
+    if action not in ACTIONS:
+        raise BadRequest("Invalid action: it is save, restore or erase", param="action")
+    file = "" if action == "erase" else _checked(values["filename"])
+    with await model.hold() as model:
+        done: SlotDone = await model.engine.call(lambda number: SlotAction(number, action, slot, file))
+    if action == "erase":
+        return json({"id_slot": slot, "n_erased": done.tokens})
+    tokens, size = ("n_saved", "n_written") if action == "save" else ("n_restored", "n_read")
+    counts = {tokens: done.tokens, size: done.bytes, "timings": {f"{action}_ms": round(done.ms, 3)}}
+    return json({"id_slot": slot, "filename": file, **counts})
+
+
+def _checked(name: str | None) -> str:
+    """Returns the name of a file, which has no path. Raises BadRequest."""
+    if not name or name[0] == "." or "/" in name or "\\" in name or not name.isprintable():
+        raise BadRequest("Invalid filename", param="filename")
+    if len(name.encode()) > MAX_NAME:
+        raise BadRequest(f"filename has more than {MAX_NAME} bytes", param="filename")
+    return name
+
+
+async def _model(name: str | None, services: Services) -> TextModel:
+    """Returns the model of this name, or the default one. Raises RequestError."""
+    return await services.when_known(lambda: services.named_model({"model": name}, TextModel).serving())

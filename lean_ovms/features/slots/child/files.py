@@ -1,0 +1,194 @@
+"""Slots as clients of llama.cpp's server know them: by its number, the text that used a slot last is saved to a file.
+
+Sequences share the prefix cache here, so a slot is no place in it. A file has the tokens of the text, and the blocks
+and states that are cached of it, with one checksum over all. It is written in one part and replaced at once; it is
+used only with the network that its fingerprint names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from array import array
+from collections import OrderedDict
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ....engine.paged.block_manager import BlockManager
+from ....engine.paged.network import Network
+from ....engine.paged.state_cache import NO_STATE, StateCache
+from ....errors import BadRequest, EngineFailure
+from ...disk_cache.child.segment import Bytes, checksum, nbytes, open_file, private_directory, transfer, write_all
+
+MAGIC = b"LOVMSSL1"
+HEAD = struct.Struct("<8s32sIIQQ")
+"""Magic, fingerprint, checksum of what follows, bytes of the cache salt, number of tokens, number of states.
+
+Then come the salt, the tokens, behind how many blocks each state is, the blocks and the states.
+"""
+NUMBER_BYTES = 8
+"""Bytes of a token, and of a state's place."""
+MOST_SLOTS = 64
+"""Slots of which it is known what used them last; those used longest ago are forgotten."""
+MOST_SALT = 1 << 16
+TEMPORARY = ".part"
+WRONG = "the file was not saved with this model and these options, or it is damaged"
+NO_ROOM = "no room in the KV cache"
+
+
+class SlotUse(NamedTuple):
+    """What used a slot last. salt: of its cached blocks. ids: grow while a sequence runs."""
+
+    salt: str
+    ids: array[int]
+
+
+UNUSED = SlotUse("", array("q"))
+
+
+class SlotFiles:
+    """The slots of one engine, and their files. Only the engine's thread calls it; steps wait meanwhile."""
+
+    def __init__(
+        self,
+        directory: Path,
+        fingerprint: bytes,
+        limit: int,
+        network: Network,
+        blocks: BlockManager,
+        states: StateCache,
+    ) -> None:
+        """limit: bytes of all files of the directory. Raises StartError for one that cannot be used."""
+        private_directory(directory, "--slot_save_path")
+        self._directory = directory
+        self._fingerprint = fingerprint
+        self._limit = limit
+        self._network = network
+        self._blocks = blocks
+        self._states = states
+        self._used: OrderedDict[int, SlotUse] = OrderedDict()
+
+    def use(self, slot: int, salt: str, ids: array[int]) -> None:
+        self._used[slot] = SlotUse(salt, ids)
+        self._used.move_to_end(slot)
+        if len(self._used) > MOST_SLOTS:
+            self._used.popitem(last=False)
+
+    def save(self, slot: int, name: str) -> tuple[int, int]:
+        """Writes what is cached of a slot's text. Returns its tokens and the file's bytes. Raises RequestError."""
+        use = self._used.get(slot, UNUSED)
+        salt = use.salt.encode("utf-8", "surrogatepass")
+        if len(salt) > MOST_SALT:
+            raise BadRequest(f"the cache_salt of the slot's text has {len(salt)} bytes; a file has {MOST_SALT} at most")
+        found = self._cached(use)
+        try:
+            serials = [serial for _, serial in found]
+            usable = self._states.matched(serials)
+            slots = [self._states.checkpoint(serial) for serial in serials[:usable]]
+            places = array("q", [at for at, slot in enumerate(slots, 1) if slot != NO_STATE])
+            buffers = [buffer for block, _ in found[:usable] for buffer in self._network.block_buffers(block)]
+            buffers += [buffer for at in places for buffer in self._network.state_buffers(slots[at - 1])]
+            tokens = use.ids[: usable * self._blocks.block_size]
+            text = salt + tokens.tobytes() + places.tobytes()
+            check = checksum(text, buffers)
+            head = HEAD.pack(MAGIC, self._fingerprint, check, len(salt), len(tokens), len(places))
+            return len(tokens), self._write(name, head + text, buffers)
+        finally:
+            self._blocks.release([block for block, _ in found])
+
+    def restore(self, slot: int, name: str) -> tuple[int, int]:
+        """Reads a file into the prefix cache, as the text that uses a slot. Returns as `save` does. Raises
+        RequestError."""
+        try:
+            file = open_file(self._directory / name, os.O_RDONLY)
+            try:
+                return self._read(slot, file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise BadRequest(f"the file cannot be read: {error.strerror}", param="filename") from None
+
+    def erase(self, slot: int) -> int:
+        """Drops the blocks of a slot's text that no sequence uses from the prefix cache. Returns their tokens."""
+        found = [block for block, _ in self._cached(self._used.pop(slot, UNUSED))]
+        self._blocks.release(found)
+        return self._blocks.drop(found) * self._blocks.block_size
+
+    def _cached(self, use: SlotUse) -> list[tuple[int, int]]:
+        """Returns the cached blocks of a text with their serial numbers, each with one more reference.
+
+        Tokens of images are negative, and other images have the same numbers in another process.
+        """
+        ids = use.ids
+        images = np.flatnonzero(np.frombuffer(ids.tobytes(), np.int64) < 0)
+        return self._blocks.match(ids, 0, int(images[0]) if len(images) else len(ids), use.salt)
+
+    def _write(self, name: str, head: bytes, buffers: list[Bytes]) -> int:
+        size = len(head) + nbytes(buffers)
+        temporary = self._directory / f".{name}{TEMPORARY}"
+        replaced = name, temporary.name  # the second is there after a crash
+        try:
+            with os.scandir(self._directory) as files:
+                others = sum(one.stat(follow_symlinks=False).st_size for one in files if one.name not in replaced)
+            if others + size > self._limit:
+                why = f"all files of slots may have {self._limit} bytes together; this one would have {size}"
+                raise BadRequest(f"{why}, the others have {others}", param="filename")
+            file = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            try:
+                write_all(file, head)
+                if not transfer(os.pwritev, file, buffers, len(head)):
+                    raise OSError(0, "no bytes could be written")
+            finally:
+                os.close(file)
+            os.replace(temporary, self._directory / name)
+        except OSError as error:
+            with contextlib.suppress(OSError):  # a file system that is read-only, again
+                temporary.unlink(missing_ok=True)
+            raise EngineFailure(f"the file cannot be written: {error.strerror}") from None
+        return size
+
+    def _read(self, slot: int, file: int) -> tuple[int, int]:
+        blocks, states, size = self._blocks, self._states, self._blocks.block_size
+        whole = os.fstat(file).st_size
+        head = os.pread(file, HEAD.size, 0)
+        if len(head) < HEAD.size:
+            raise BadRequest(WRONG, param="filename")
+        magic, fingerprint, check, salt_bytes, tokens, stored = HEAD.unpack(head)
+        count, left = divmod(tokens, size)
+        text_bytes = salt_bytes + NUMBER_BYTES * (tokens + stored)
+        wanted = HEAD.size + text_bytes + count * nbytes(self._network.block_buffers(0))
+        wanted += stored * nbytes(self._network.state_buffers(0)) if states.total else 0
+        known = (magic, fingerprint, whole, left) == (MAGIC, self._fingerprint, wanted, 0)
+        if not known or salt_bytes > MOST_SALT or stored > (count if states.total else 0):
+            raise BadRequest(WRONG, param="filename")
+        if count > blocks.available or stored > states.available:
+            raise BadRequest(NO_ROOM, param="filename")
+        text = os.pread(file, text_bytes, HEAD.size)
+        allocated = [blocks.allocate() for _ in range(count)]
+        slots = [states.allocate() for _ in range(stored)]
+        try:
+            buffers = [buffer for block in allocated for buffer in self._network.block_buffers(block)]
+            buffers += [buffer for one in slots for buffer in self._network.state_buffers(one)]
+            if not transfer(os.preadv, file, buffers, HEAD.size + len(text)) or checksum(text, buffers) != check:
+                raise BadRequest(WRONG, param="filename")
+            numbers, chain = array("q", text[salt_bytes:]), list[int]()
+            ids, places = numbers[:tokens], numbers[tokens:]
+            try:
+                salt = text[:salt_bytes].decode("utf-8", "surrogatepass")
+            except UnicodeDecodeError:
+                raise BadRequest(WRONG, param="filename") from None
+            if min(ids, default=0) < 0 or not all(0 < at <= count for at in places):
+                raise BadRequest(WRONG, param="filename")  # before anything of it is in the prefix cache
+            blocks.register_all(allocated, ids, tokens, chain, salt)
+            for state, at in zip(slots, places, strict=True):
+                if blocks.has(chain[at - 1]):
+                    states.add(chain[:at], state, "shared")
+        finally:
+            for state in slots:
+                states.release(state)
+            blocks.release(allocated)
+        self.use(slot, salt, ids)
+        return tokens, whole

@@ -1,0 +1,53 @@
+"""Lets an engine save slots to files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ....engine.paged.hooks import Parts, StepHook
+from ....engine.paged.sequence import Sequence
+from ....engine.record import Record
+from ...disk_cache.child.install import fingerprint_of, limit_bytes
+from ..options import SlotOptions
+from ..records import SlotAction, SlotDone
+from .files import SlotFiles
+
+
+def install(parts: Parts) -> None:
+    """Lets requests use slots, and commands save them. Raises StartError for a directory that cannot be used."""
+    if (valid_for := fingerprint_of(parts)) is None:
+        return
+    directory = Path(parts.config.of(SlotOptions).slot_save_path)
+    files = SlotFiles(directory, valid_for, limit_bytes(parts), parts.network, parts.blocks, parts.states)
+    parts.hooks.append(Slots(files, parts.out.append))
+
+
+class Slots(StepHook):
+    """The slots of one engine: which text used them last, and commands about them."""
+
+    def __init__(self, files: SlotFiles, answer: Callable[[Record], None]) -> None:
+        """Begins without any slot that was used. answer: sends a record to the front end."""
+        self.files = files
+        self._answer = answer
+
+    def added(self, sequence: Sequence) -> None:
+        """Notes that a slot is used by the text of a request, unless an adapter changes what is cached of it."""
+        if sequence.params.adapter is None:
+            self.files.use(sequence.request.sampling.id_slot, sequence.params.salt, sequence.ids)
+
+    def handle(self, command: Record) -> bool:
+        """Saves, restores or erases what is cached of a slot's text."""
+        if not isinstance(command, SlotAction):
+            return False
+        began, size = time.monotonic(), 0
+        match command.action:
+            case "save":
+                tokens, size = self.files.save(command.slot, command.file)
+            case "restore":
+                tokens, size = self.files.restore(command.slot, command.file)
+            case _:
+                tokens = self.files.erase(command.slot)
+        self._answer(SlotDone(command.id, tokens, size, 1000 * (time.monotonic() - began)))
+        return True
