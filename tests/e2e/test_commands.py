@@ -73,7 +73,7 @@ def test_a_signal_ends_run_and_its_server(number: signal.Signals, tmp_path: Path
     ],
 )
 def test_run_says_why_the_server_does_not_start(argv: tuple[str, ...], status: int, error: str) -> None:
-    done = command("run", *argv)
+    done = command("run", argv[0], "Hello!", *argv[1:])
     assert done.returncode == status
     assert done.stderr.startswith(error)
     assert done.stderr.count("\n") == 1
