@@ -1,23 +1,24 @@
-"""The registry of parser families: every `FAMILIES`, by name, of the modules here.
+"""The registry of parser families: the names of families.json, each with the module here whose `FAMILIES` has it.
 
 A family of a known shape is one row of json_families, xml_families, python_families or think_tags; any other has a file
-of its own. make() builds the parser of one choice, names() lists what can be chosen, detect() chooses by the chat
-template, output_form() is what grammars need to know of a family.
+of its own. A module is imported by the first model that needs it; families.json has what is known without it: what a
+family reads, and by which marks its chat templates are recognised. make() builds the parser of one choice, names()
+lists what can be chosen, detect() chooses by the chat template, output_form() is what grammars need to know of a family.
 """
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
+import json
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
+from importlib.resources import files
+from typing import Any, NamedTuple
 
 from ...grammar.frames import OutputForm
 from ...types import Json
 from .base import CombinedParser, Parser, PlainText, Syntax
 from .family import Detection, ModelFamily
-from .think_tags import ThinkTags
 
 __all__ = [
     "GENERIC",
@@ -44,26 +45,44 @@ class Names(NamedTuple):
     reasoning: tuple[str, ...]
 
 
+class FamilyEntry(NamedTuple):
+    """What is known of a family without its module."""
+
+    module: str
+    """The module here that has it."""
+    reads: frozenset[str]
+    """What it reads: "tools", "reasoning" or both."""
+    detection: Detection | None
+    """The rule for its chat templates; None: it is chosen by option only."""
+
+
+@cache
+def index() -> dict[str, FamilyEntry]:
+    """Returns every family by its name, in the order of families.json."""
+    found = json.loads(files(__name__).joinpath("families.json").read_text("utf-8"))
+    return {name: _entry(**row) for name, row in found.items()}
+
+
+def _entry(module: str, reads: list[str], marks: list[list[str]] | None = None, **more: Any) -> FamilyEntry:
+    more |= {"reasoning_marks": tuple(more.get("reasoning_marks", ()))} if marks else {}
+    rule = Detection(marks=tuple(map(tuple, marks)), **more) if marks else None
+    return FamilyEntry(module, frozenset(reads), rule)
+
+
 @cache
 def names() -> Names:
-    """Returns the names of all tool parsers and of all reasoning parsers. Imports the families (a few ms, once)."""
-    found = sorted(_families().items())
+    """Returns the names of all tool parsers and of all reasoning parsers."""
+    found = sorted(index().items())
     return Names(
-        tool=tuple(name for name, family in found if family.tools),
-        reasoning=tuple(name for name, family in found if family.thinking),
+        tool=tuple(name for name, entry in found if "tools" in entry.reads),
+        reasoning=tuple(name for name, entry in found if "reasoning" in entry.reads),
     )
-
-
-@cache
-def _families() -> dict[str, ModelFamily]:
-    modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
-    return {name: family for module in modules for name, family in getattr(module, "FAMILIES", {}).items()}
 
 
 @cache
 def detections() -> dict[str, Detection]:
     """Returns each family's rule for chat templates, in the order in which the rules are tried."""
-    found = [(name, family.detection) for name, family in _families().items() if family.detection]
+    found = [(name, entry.detection) for name, entry in index().items() if entry.detection]
     return dict(sorted(found, key=lambda rule: rule[1].rank))
 
 
@@ -82,9 +101,10 @@ def load(name: str | None) -> ModelFamily:
     """Returns the family of that name, an empty one for None. Raises ValueError with the list of names."""
     if name is None:
         return _NO_FAMILY
-    if name not in _families():
-        raise ValueError(f"unknown parser {name!r}; known are {', '.join(sorted(_families()))}")
-    return _families()[name]
+    if name not in index():
+        raise ValueError(f"unknown parser {name!r}; known are {', '.join(sorted(index()))}")
+    family: ModelFamily = importlib.import_module(f"{__name__}.{index()[name].module}").FAMILIES[name]
+    return family
 
 
 def output_form(tool: str | None, reasoning: str | None, prompt_tail: str = "") -> OutputForm:
@@ -114,7 +134,7 @@ def _output_form(tool: str | None, reasoning: str | None) -> OutputForm:
 def opens_reasoning(reasoning: str | None, prompt_tail: str) -> bool:
     """Tells whether a prompt with this end leaves a block of reasoning open, for that reasoning parser."""
     thinking = load(reasoning).thinking
-    return thinking is not None and issubclass(thinking, ThinkTags) and thinking.opened(prompt_tail)
+    return thinking is not None and thinking.between_tags and thinking.opened(prompt_tail)
 
 
 def make(tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (), prompt_tail: str = "") -> Parser:

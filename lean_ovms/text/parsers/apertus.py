@@ -7,7 +7,7 @@ import json
 from ...grammar import formats
 from ...grammar.frames import CallForm, Tool
 from ...types import Json
-from .family import Detection, ModelFamily
+from .family import ModelFamily
 from .json_arguments import json_arguments
 from .json_calls import EnclosedJson, decoded
 from .scanner import Steps
@@ -56,6 +56,5 @@ FAMILIES = {
             keep_special_tokens=True,
         ),
         form=CallForm(one=_written, before=PREFIX + "[", between=", ", after="]" + SUFFIX, trigger=PREFIX),
-        detection=Detection(rank=190, marks=((PREFIX,),), reasoning="apertus", reasoning_marks=("<|inner_prefix|>",)),
     )
 }

@@ -79,6 +79,8 @@ class Syntax:
     at_start: ClassVar[bool] = False
     start_tag: ClassVar[str] = ""
     answer_header: ClassVar[str] = ""
+    between_tags: ClassVar[bool] = False
+    """Whether its reasoning stands between tags that no answer shows."""
 
     def __init__(self, out: CombinedParser, *, tools: bool = False, thinking: bool = False) -> None:
         self.out = out

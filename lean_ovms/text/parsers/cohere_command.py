@@ -15,7 +15,7 @@ import re
 from ...grammar import formats
 from ...grammar.frames import INDEX, CallForm, Tool
 from ...types import Json
-from .family import Detection, ModelFamily
+from .family import ModelFamily
 from .json_calls import EnclosedJson
 from .scanner import Steps, Tags
 from .think_tags import ThinkTags
@@ -80,9 +80,6 @@ FAMILIES = {
         thinking=CohereThinking,
         form=CallForm(
             one=_written, before=ACTION + "[\n    ", between=",\n    ", after="\n]" + ACTION_END, trigger=ACTION
-        ),
-        detection=Detection(
-            rank=105, marks=((ACTION,),), reasoning="cohere_command", reasoning_marks=("<|START_THINKING|>",)
         ),
     )
 }

@@ -10,7 +10,7 @@ import re
 
 from ...grammar.frames import CallForm, arguments_after
 from .base import Enclosed
-from .family import THINK, Detection, ModelFamily
+from .family import ModelFamily
 from .json_arguments import json_arguments
 from .scanner import Steps
 
@@ -61,12 +61,10 @@ FAMILIES = {
             after=CALLS_END,
             trigger=CALLS,
         ),
-        detection=Detection(rank=130, marks=((CALLS, "```json"),), reasoning="qwen3", reasoning_marks=THINK),
     ),
     "deepseek_v31": ModelFamily(
         tools=DeepSeekCalls,
         form=CallForm(one=arguments_after(f"{CALL}NAME{SEPARATOR}", END), before=CALLS, after=CALLS_END, trigger=CALLS),
         # After deepseek_v3, whose templates show the fence around its arguments.
-        detection=Detection(rank=135, marks=((CALLS,),), reasoning="qwen3", reasoning_marks=THINK),
     ),
 }

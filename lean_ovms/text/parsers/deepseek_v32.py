@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from ...grammar.frames import CallForm, xml_call
-from .family import THINK, Detection, ModelFamily
+from .family import ModelFamily
 from .scanner import Steps
 from .think_tags import ThinkTags
 from .values import STRING
@@ -52,7 +52,7 @@ class DsmlCalls(XmlCalls):
         return STRING if self._note == 'string="true"' and (not kinds or "string" in kinds) else kinds
 
 
-def _family(blocks: tuple[str, ...], detection: Detection, breaks: tuple[str, ...], blank: str = "") -> ModelFamily:
+def _family(blocks: tuple[str, ...], breaks: tuple[str, ...], blank: str = "") -> ModelFamily:
     """Makes one of the families.
 
     blocks: the begins of a block, the right one first. breaks: those that end reasoning. blank: in each tag.
@@ -79,24 +79,20 @@ def _family(blocks: tuple[str, ...], detection: Detection, breaks: tuple[str, ..
             after="\n" + end,
             trigger=begin,
         ),
-        detection=detection,
     )
 
 
 FAMILIES = {
     "deepseek_v32": _family(
         (V32_BLOCK,),
-        Detection(rank=126, marks=(("｜DSML｜", "function_calls>"),), reasoning="deepseek_v32", reasoning_marks=THINK),
         breaks=(V32_BLOCK, *V4_BLOCKS),
     ),
     "deepseek_v4": _family(
         V4_BLOCKS,
-        Detection(rank=127, marks=(("｜DSML｜", "tool_calls>"),), reasoning="deepseek_v4", reasoning_marks=THINK),
         breaks=(V32_BLOCK, *V4_BLOCKS),
     ),
     "deepseek_v41": _family(
         (V41_BLOCK,),
-        Detection(rank=125, marks=(("｜DSML｜", " calls>"),), reasoning="deepseek_v41", reasoning_marks=THINK),
         breaks=(V41_BLOCK,),
         blank=" ",
     ),

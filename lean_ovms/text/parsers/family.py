@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from ...grammar.frames import CallForm, OutputForm
 from .base import Syntax
 
-THINK = ("<think>", "content.split('</think>')", 'content.split("</think>")')
-"""Marks of a template for a model that may think, of which one is enough."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detection:
@@ -19,16 +16,16 @@ class Detection:
     The rules of rank 10 to 100, 120 and 1000 are OVMS's, in its order: plain substrings, the first match wins. The
     families beyond OVMS are placed where it would choose a parser that cannot read the format, or none.
 
-    marks: a template is the family's if it has all substrings of one of these groups.
-    rank: families are tried in rising order, each rank once; the last, 1000, takes every other template that thinks.
-    reasoning: the reasoning parser that goes with the family. reasoning_marks: it is used only for a template that has
-    one of these as well; () for every template.
     """
 
     rank: int
+    """Families are tried in rising order, each rank once; the last, 1000, takes every other template that thinks."""
     marks: tuple[tuple[str, ...], ...]
+    """A template is the family's if it has all substrings of one of these groups."""
     reasoning: str | None = None
+    """The reasoning parser that goes with the family."""
     reasoning_marks: tuple[str, ...] = ()
+    """The reasoning parser is used only for a template that has one of these as well; empty: for every template."""
 
     def matches(self, source: str) -> bool:
         """Tells whether a template with this source is the family's."""
@@ -41,16 +38,14 @@ class Detection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFamily:
-    """One name that can be chosen as a parser.
-
-    tools: the reader of its calls, which makes it a tool parser. thinking: the reader of its reasoning, which makes it
-    a reasoning parser. form: how it writes calls; without it the model cannot be made to call. detection: without it
-    the parser is chosen by option only. adapted: for a family whose checkpoints spell their tags differently, the form
-    of the checkpoint whose prompt has this end.
-    """
+    """One name that can be chosen as a parser; families.json says which module has it, and how it is recognised."""
 
     tools: type[Syntax] | None = None
+    """The reader of its calls, which makes it a tool parser."""
     thinking: type[Syntax] | None = None
+    """The reader of its reasoning, which makes it a reasoning parser."""
     form: CallForm | None = None
-    detection: Detection | None = None
+    """How it writes calls; without it the model cannot be made to call."""
     adapted: Callable[[OutputForm, str], OutputForm] | None = None
+    """For a family whose checkpoints spell their tags differently: the form of the checkpoint whose prompt has this
+    end."""

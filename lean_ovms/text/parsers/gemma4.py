@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from ...grammar.frames import CallForm, arguments_after
 from .base import Enclosed
-from .family import Detection, ModelFamily
+from .family import ModelFamily
 from .literals import number_or_word
 from .scanner import Steps, Tags
 from .think_tags import ThinkTags
@@ -196,12 +196,10 @@ FAMILIES = {
             one=arguments_after("<start_function_call>call:NAME", "<end_function_call>", "functiongemma"),
             trigger="<start_function_call>",
         ),
-        detection=Detection(rank=33, marks=(("<start_function_call>",),)),
     ),
     "gemma4": ModelFamily(
         tools=GemmaCalls,
         thinking=GemmaThinking,
         form=CallForm(one=arguments_after("call:NAME", "", "gemma"), before=START, after=END, trigger=START),
-        detection=Detection(rank=30, marks=(("<|tool_call>call:",),), reasoning="gemma4"),
     ),
 }

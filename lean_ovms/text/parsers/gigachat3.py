@@ -8,7 +8,7 @@ GigaChat 3.1 writes <|function_call|> in place of all that stands before the obj
 from __future__ import annotations
 
 from ...grammar.frames import CallForm, in_json
-from .family import Detection, ModelFamily
+from .family import ModelFamily
 from .json_calls import JsonCalls
 from .scanner import Steps
 
@@ -36,11 +36,9 @@ FAMILIES = {
     "gigachat3": ModelFamily(
         tools=GigaChatCalls,
         form=CallForm(one=in_json(around=(f"{SEPARATOR}\n\n{ROLE}\n", "")), trigger=SEPARATOR, alone=True),
-        detection=Detection(rank=62, marks=((SEPARATOR, "<|role_sep|>", "function call"), (ROLE,))),
     ),
     "gigachat31": ModelFamily(
         tools=GigaChatCalls,
         form=CallForm(one=in_json(around=(CALL, "")), trigger=CALL, alone=True),
-        detection=Detection(rank=61, marks=((CALL, "<|role_sep|>"), (CALL, SEPARATOR))),
     ),
 }

@@ -15,7 +15,7 @@ import re
 
 from ...grammar.frames import CallForm, ReasoningForm, arguments_after
 from .base import Syntax
-from .family import Detection, ModelFamily
+from .family import ModelFamily
 from .scanner import Sink, Steps, Tags
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
@@ -142,6 +142,5 @@ FAMILIES = {
             trigger="<|channel|>commentary to=functions.",
             alone=True,
         ),
-        detection=Detection(rank=10, marks=(("<|channel|>",),), reasoning="gptoss"),
     )
 }

@@ -7,7 +7,7 @@ tools has the model begin an answer without calls with the word "assistant" in C
 from __future__ import annotations
 
 from ...grammar.frames import CallForm, in_json
-from .family import Detection, ModelFamily
+from .family import ModelFamily
 from .json_calls import EnclosedJson
 from .scanner import Steps
 from .think_tags import ThinkThenAnswer
@@ -45,6 +45,5 @@ FAMILIES = {
             one=in_json(), before="<tool_calls>[", between=", ", after="]</tool_calls>", trigger="<tool_calls>"
         ),
         # Before jamba: the same tags.
-        detection=Detection(rank=155, marks=(("<tool_calls>", "<|extra_0|>"),), reasoning="hunyuan_a13b"),
     )
 }

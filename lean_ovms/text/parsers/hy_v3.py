@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 from ...grammar.frames import CallForm, OutputForm, xml_call
 from .base import Syntax
-from .family import Detection, ModelFamily
+from .family import ModelFamily
 from .key_value_calls import KeyValueCalls
 from .scanner import Steps
 from .think_tags import SpelledThinkTags
@@ -130,18 +130,12 @@ FAMILIES = {
         thinking=HyThinking,
         form=call_form(3, ""),
         # Before hunyuan_a13b, glm4_moe and hermes3: some of the same tags.
-        detection=Detection(rank=53, marks=(("tool_sep", "arg_key", "tool_calls"),), reasoning="hy_v3"),
         adapted=adapted,
     ),
     "hy_v4": ModelFamily(
         tools=HyCalls,
         thinking=HyThinking,
         form=call_form(4, ""),
-        detection=Detection(
-            rank=54,
-            marks=(("arg_key", "tool_calls", "｜hy_"), ("arg_key", "tool_calls", "hy_Assistant")),
-            reasoning="hy_v4",
-        ),
         adapted=adapted,
     ),
 }

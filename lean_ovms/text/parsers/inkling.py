@@ -8,7 +8,7 @@ The name of the function may stand before its block as well; the prompt ends wit
 from __future__ import annotations
 
 from ...grammar.frames import CallForm, in_json
-from .family import Detection, ModelFamily
+from .family import ModelFamily
 from .json_calls import JsonCalls
 from .think_tags import ThinkTags
 
@@ -46,6 +46,5 @@ FAMILIES = {
             answer_header=TEXT,
         ),
         form=CallForm(one=in_json("name", "args", around=(CALL, END)), between=MESSAGE, trigger=CALL),
-        detection=Detection(rank=99, marks=(("<|message_model|>", "<|content_text|>"), (CALL,)), reasoning="inkling"),
     )
 }

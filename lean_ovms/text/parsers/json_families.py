@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...grammar.frames import CallForm, in_json
-from .family import THINK, Detection, ModelFamily
+from .family import ModelFamily
 from .json_calls import EnclosedJson, JsonCalls
 from .think_tags import SpelledThinkTags, ThinkThenAnswer
 
@@ -24,9 +24,6 @@ FAMILIES = {
         ),
         form=_HERMES_FORM,
         # Before hermes3: the same tags around calls.
-        detection=Detection(
-            rank=115, marks=(("<tool_call>", "<response>"), ("<global_setting>", "think_mode")), reasoning="ernie45"
-        ),
     ),
     # Granite 3: a list after the tag, or as the whole answer. The reasoning is Granite 3.2's.
     "granite": ModelFamily(
@@ -44,7 +41,6 @@ FAMILIES = {
             drops_ends=False,
         ),
         form=CallForm(one=in_json(), before="<|tool_call|>[", between=", ", after="]", trigger="<|tool_call|>"),
-        detection=Detection(rank=180, marks=(("<|tool_call|>",),), reasoning="qwen3", reasoning_marks=THINK),
     ),
     # Granite 20B for function calling: the tag before each call, without an end tag.
     "granite_20b_fc": ModelFamily(
@@ -52,15 +48,11 @@ FAMILIES = {
             tags=("<function_call>",), noise=("<|endoftext|>",), keep_special_tokens=True, one_call=True
         ),
         form=CallForm(one=in_json(around=("<function_call> ", "")), trigger="<function_call>"),
-        detection=Detection(rank=185, marks=(("<|function_call_library|>",),)),
     ),
     # Hermes, Qwen2.5, Qwen3. Several objects, or a list of them, may stand between one pair of tags.
     "hermes3": ModelFamily(
         tools=_HERMES,
         form=_HERMES_FORM,
-        detection=Detection(
-            rank=120, marks=(("<tool_call>", "</tool_call>"),), reasoning="qwen3", reasoning_marks=THINK
-        ),
     ),
     # InternLM2.
     "internlm2": ModelFamily(
@@ -73,9 +65,6 @@ FAMILIES = {
             one=in_json(arguments_key="parameters", around=("<|action_start|><|plugin|>\n", "<|action_end|>")),
             between="\n",
             trigger="<|action_start|><|plugin|>",
-        ),
-        detection=Detection(
-            rank=150, marks=(("<|action_start|>", "<|plugin|>"),), reasoning="qwen3", reasoning_marks=THINK
         ),
     ),
     # Jamba: a list.
@@ -90,7 +79,6 @@ FAMILIES = {
             after="\n]</tool_calls>",
             trigger="<tool_calls>",
         ),
-        detection=Detection(rank=160, marks=(("<tool_calls>",),), reasoning="qwen3", reasoning_marks=THINK),
     ),
     # Llama 3: objects with ; between them after the tag, or as the whole answer. Code after the tag is text.
     "llama3": ModelFamily(
@@ -102,7 +90,6 @@ FAMILIES = {
             start_bracket="{",
         ),
         form=CallForm(one=in_json(arguments_key="parameters"), between="; ", trigger='{"name": "'),
-        detection=Detection(rank=100, marks=(("<|python_tag|>",),)),
     ),
     # Phi-4 mini: a list after functools, which alone is text, or between the tags, as Microsoft writes it.
     "phi4": ModelFamily(
@@ -113,6 +100,5 @@ FAMILIES = {
             list_only=True,
         ),
         form=CallForm(one=in_json(), before="functools[", between=", ", after="]", trigger="functools["),
-        detection=Detection(rank=70, marks=(("functools",),)),
     ),
 }

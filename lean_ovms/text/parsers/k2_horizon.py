@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...grammar.frames import CallForm, OutputForm, xml_call
-from .family import Detection, ModelFamily
+from .family import ModelFamily
 from .key_value_calls import KeyValueCalls, KeyValueOrJson
 from .scanner import Steps
 from .think_tags import SpelledThinkTags
@@ -88,7 +88,6 @@ FAMILIES = {
             after=CALLS_END,
             trigger=CALLS,
         ),
-        detection=Detection(rank=96, marks=(("<ifm|tool_call",), ("<ifm|think",)), reasoning="k2_horizon"),
         adapted=adapted,
     )
 }

@@ -11,7 +11,7 @@ from ...grammar import formats
 from ...grammar.frames import INDEX, CallForm, Tool, function_name
 from ...types import Json
 from .base import Enclosed
-from .family import THINK, Detection, ModelFamily
+from .family import ModelFamily
 from .json_arguments import json_arguments
 from .scanner import Steps
 from .think_tags import ThinkTags
@@ -65,6 +65,5 @@ FAMILIES = {
         tools=KimiK2Calls,
         thinking=ThinkTags.variant(breaks=(CALLS,)),
         form=CallForm(one=_written, before=CALLS, after=CALLS_END, trigger=CALLS),
-        detection=Detection(rank=140, marks=((CALLS,),), reasoning="kimi_k2", reasoning_marks=THINK),
     )
 }

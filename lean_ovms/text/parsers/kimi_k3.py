@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...grammar.frames import CallForm, OutputForm, xml_call
-from .family import Detection, ModelFamily
+from .family import ModelFamily
 from .scanner import Steps, Tags
 from .think_tags import ThinkTags
 from .values import STRING
@@ -103,7 +103,6 @@ FAMILIES = {
             answer_header=RESPONSE,
         ),
         form=CALL_FORM,
-        detection=Detection(rank=138, marks=(("<|open|>", "<|close|>", "<|sep|>"),), reasoning="kimi_k3"),
         adapted=adapted,
     )
 }

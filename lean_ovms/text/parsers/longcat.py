@@ -11,7 +11,7 @@ The second is newer. Reasoning: <longcat_think>…</longcat_think>.
 from __future__ import annotations
 
 from ...grammar.frames import CallForm, in_json
-from .family import Detection, ModelFamily
+from .family import ModelFamily
 from .key_value_calls import KeyValueCalls, KeyValueOrJson
 from .think_tags import ThinkTags
 
@@ -36,11 +36,5 @@ FAMILIES = {
             start_tag=THINK, end_tag="</longcat_think>", breaks=(CALL,), noise=_NOISE, keep_special_tokens=True
         ),
         form=CallForm(one=in_json(around=(CALL + "\n", "\n" + CALL_END)), between="\n", trigger=CALL),
-        detection=Detection(
-            rank=97,
-            marks=((CALL,), (THINK,)),
-            reasoning="longcat",
-            reasoning_marks=(THINK, "longcat_think", "/think_on"),
-        ),
     )
 }

@@ -15,7 +15,7 @@ import re
 from ...grammar.frames import CallForm, xml_call
 from .base import Syntax
 from .elements import Element, to_json
-from .family import Detection, ModelFamily
+from .family import ModelFamily
 from .scanner import Sink, Steps, Tags, ignore
 from .think_tags import ThinkTags
 from .values import STRING, kinds_of, quoted
@@ -179,6 +179,5 @@ FAMILIES = {
             after="\n" + CALLS_END,
             trigger=CALLS,
         ),
-        detection=Detection(rank=108, marks=((MARK,), ("<mm:think>",)), reasoning="minimax_m3"),
     )
 }

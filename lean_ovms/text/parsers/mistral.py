@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from ...grammar.frames import CallForm, arguments_after, in_json
-from .family import Detection, ModelFamily
+from .family import ModelFamily
 from .json_arguments import json_arguments
 from .json_calls import JsonCalls
 from .scanner import Steps, Tags
@@ -63,12 +63,10 @@ FAMILIES = {
     "devstral": ModelFamily(
         tools=MistralCalls.variant(at_start=False, args_needed=True),
         form=CallForm(one=arguments_after("[TOOL_CALLS]NAME[ARGS]"), trigger="[TOOL_CALLS]"),
-        detection=Detection(rank=80, marks=(("[TOOL_CALLS]", "[ARGS]"),)),
     ),
     "mistral": ModelFamily(
         tools=MistralCalls,
         thinking=ThinkTags.variant(start_tag="[THINK]", end_tag="[/THINK]", noise=("</s>",), keep_special_tokens=True),
         form=CallForm(one=in_json(), before="[TOOL_CALLS][", between=", ", after="]", trigger="[TOOL_CALLS]"),
-        detection=Detection(rank=90, marks=(("[TOOL_CALLS]",), ("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"))),
     ),
 }

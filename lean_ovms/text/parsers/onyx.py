@@ -12,7 +12,7 @@ import re
 from typing import ClassVar
 
 from ...grammar.frames import CallForm, ReasoningForm, xml_call
-from .family import Detection, ModelFamily
+from .family import ModelFamily
 from .scanner import Steps, Tags
 from .xml_calls import XmlCalls
 
@@ -107,6 +107,5 @@ FAMILIES = {
             ),
             alone=True,
         ),
-        detection=Detection(rank=20, marks=(("<|start|>", "<|message|>", "<|eom|>", "<|eot|>"),), reasoning="onyx"),
     )
 }

@@ -10,7 +10,7 @@ import re
 
 from ...grammar.frames import CallForm, arguments_after
 from .base import Syntax
-from .family import Detection, ModelFamily
+from .family import ModelFamily
 from .json_arguments import json_arguments
 from .scanner import Steps
 from .think_tags import ThinkTags
@@ -64,9 +64,6 @@ FAMILIES = {
             before=CALLS,
             after=CALLS_END,
             trigger=CALLS,
-        ),
-        detection=Detection(
-            rank=98, marks=(("plamo:begin_tool_request",), ("begin_tool_request", ":plamo|>")), reasoning="plamo3"
         ),
     )
 }

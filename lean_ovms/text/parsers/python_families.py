@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from ...grammar.frames import CallForm, python_call
 from .base import Enclosed
-from .family import THINK, Detection, ModelFamily
+from .family import ModelFamily
 from .literals import lenient_text
 from .python_calls import PythonCalls
 from .scanner import Steps
@@ -47,12 +47,6 @@ FAMILIES = {
             after="]<|tool_call_end|>",
             trigger="<|tool_call_start|>",
         ),
-        detection=Detection(
-            rank=60,
-            marks=(("<|assistant_tool_call|>",), ("<|tool_call_start|>",), ("keep_past_thinking",)),
-            reasoning="lfm2",
-            reasoning_marks=("message.thinking",),
-        ),
     ),
     # OLMo 3: one call a line, or a list.
     "olmo3": ModelFamily(
@@ -64,7 +58,6 @@ FAMILIES = {
             after="</function_calls>",
             trigger="<function_calls>",
         ),
-        detection=Detection(rank=170, marks=(("<function_calls>",),), reasoning="qwen3", reasoning_marks=THINK),
     ),
     # Llama 4, ToolACE: the list is the whole answer, or stands between the tags.
     "pythonic": ModelFamily(

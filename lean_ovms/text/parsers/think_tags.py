@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ...grammar.frames import ReasoningForm
 from .base import Syntax
-from .family import THINK, Detection, ModelFamily
+from .family import ModelFamily
 from .scanner import Steps, Tags
 
 _NAME = re.compile(r"[\w.\-]*")
@@ -23,6 +23,7 @@ class ThinkTags(Syntax):
     has ended it. next_header: how the next message begins, in a format of messages.
     """
 
+    between_tags = True
     start_tag = "<think>"
     end_tag: ClassVar[str] = "</think>"
     starts: tuple[str, ...]
@@ -183,6 +184,5 @@ FAMILIES = {
     # Qwen3 and the many models that think between <think> and </think>.
     "qwen3": ModelFamily(
         thinking=ThinkTags.variant(call_tag="<tool_call>"),
-        detection=Detection(rank=1000, marks=tuple((mark,) for mark in THINK), reasoning="qwen3"),
     ),
 }

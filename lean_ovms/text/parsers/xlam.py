@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...grammar.frames import CallForm, in_json
-from .family import THINK, Detection, ModelFamily
+from .family import ModelFamily
 from .json_calls import JsonCalls
 from .scanner import Steps
 
@@ -35,8 +35,5 @@ FAMILIES = {
         tools=XlamCalls,
         form=CallForm(one=in_json(), before="[", between=", ", after="]"),
         # Before llama3 and hermes3, on whose templates these models' are built.
-        detection=Detection(
-            rank=95, marks=(("make calls in a single JSON array",),), reasoning="qwen3", reasoning_marks=THINK
-        ),
     )
 }

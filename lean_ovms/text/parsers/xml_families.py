@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ...grammar.frames import CallForm, xml_call
-from .family import THINK, Detection, ModelFamily
+from .family import ModelFamily
 from .json_calls import JsonCalls
 from .key_value_calls import KeyValueCalls
 from .scanner import Steps
@@ -80,9 +80,6 @@ FAMILIES = {
             tags=("<dots_function_call>", "<invoke name=", "</dots_function_call>"), block_end="</dots_function_call>"
         ),
         form=_invoke_form("<dots_function_call>", "</dots_function_call>"),
-        detection=Detection(
-            rank=193, marks=(("<dots_function_call>",),), reasoning="qwen3", reasoning_marks=("<think>", "</think>")
-        ),
     ),
     # GLM-4.5 and later.
     "glm4_moe": ModelFamily(
@@ -100,7 +97,6 @@ FAMILIES = {
             trigger="<tool_call>",
         ),
         # Beyond OVMS, and before hermes3: the same tags with another format inside.
-        detection=Detection(rank=110, marks=(("<tool_call>", "<arg_key>"),), reasoning="qwen3", reasoning_marks=THINK),
     ),
     # MiniCPM 5. A value may be a CDATA section. KEY may stand in single quotes.
     "minicpm5": ModelFamily(
@@ -121,7 +117,6 @@ FAMILIES = {
             between="\n",
             trigger='<function name="',
         ),
-        detection=Detection(rank=50, marks=(('<param name="',),), reasoning="minicpm5"),
     ),
     # MiniMax M2. The template begins the reasoning; a call ends it too.
     "minimax_m2": ModelFamily(
@@ -134,7 +129,6 @@ FAMILIES = {
             starts_open=True, breaks=("<minimax:tool_call>",), noise=("[e~[",), keep_special_tokens=True
         ),
         form=_invoke_form("<minimax:tool_call>", "</minimax:tool_call>"),
-        detection=Detection(rank=192, marks=(("<minimax:tool_call>",),), reasoning="minimax_m2"),
     ),
     # Qwen3-Coder, Qwen3.5 and later.
     "qwen3coder": ModelFamily(
@@ -145,12 +139,6 @@ FAMILIES = {
             ),
             between="\n",
             trigger="<tool_call>",
-        ),
-        detection=Detection(
-            rank=40,
-            marks=(("<parameter=", "</parameter>", "<function="),),
-            reasoning="qwen3",
-            reasoning_marks=("<think>", "</think>"),
         ),
     ),
     # Seed-OSS. What the model notes about its budget of tokens, between tags of its own, is a part of the reasoning.
@@ -172,7 +160,6 @@ FAMILIES = {
             trigger="<seed:tool_call>",
         ),
         # Before qwen3coder: the same elements between other tags.
-        detection=Detection(rank=35, marks=(("<seed:tool_call>",), ("<seed:think>",)), reasoning="seed_oss"),
     ),
     # Step 3, between <｜tool_calls_begin｜> and <｜tool_calls_end｜>.
     "step3": ModelFamily(
@@ -202,9 +189,6 @@ FAMILIES = {
             before="<｜tool_calls_begin｜>",
             after="<｜tool_calls_end｜>",
             trigger="<｜tool_calls_begin｜>",
-        ),
-        detection=Detection(
-            rank=195, marks=(("<steptml:invoke",), ("<｜tool_calls_begin｜>",)), reasoning="deepseek_r1"
         ),
     ),
 }

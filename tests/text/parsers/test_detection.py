@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.text import parsers
-from lean_ovms.text.parsers import detect, detections, load, make, names
+from lean_ovms.text.parsers import detect, detections, index, load, make, names
 from lean_ovms.text.parsers.family import ModelFamily
 from lean_ovms.text.parsers.json_calls import JsonCalls
 from lean_ovms.text.parsers.literals import literal_to_json, python_text
@@ -30,6 +30,10 @@ def test_names_lists_only_families() -> None:
 def test_each_family_is_one_row_of_one_module() -> None:
     found = [name for module in pkgutil.iter_modules(parsers.__path__) for name in rows(module.name)]
     assert sorted(found) == sorted({*names().tool, *names().reasoning})
+    for name, entry in index().items():
+        family = rows(entry.module)[name]
+        readers = {"tools": family.tools, "reasoning": family.thinking}
+        assert entry.reads == {what for what, reader in readers.items() if reader is not None}, name
 
 
 def rows(module: str) -> dict[str, ModelFamily]:
