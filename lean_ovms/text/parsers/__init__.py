@@ -3,7 +3,7 @@
 A family of a known shape is one row of json_families, xml_families, python_families or think_tags; any other has a file
 of its own. A module is imported by the first model that needs it; families.json has what is known without it: what a
 family reads, and by which marks its chat templates are recognised. make() builds the parser of one choice, names()
-lists what can be chosen, detect() chooses by the chat template, output_form() is what grammars need to know of a family.
+lists what can be chosen, detect() chooses by the chat template, and output_form() is what grammars need to know.
 """
 
 from __future__ import annotations
