@@ -10,6 +10,7 @@ from bench import bare
 from bench.direct import Completion, Requests
 from bench.processes import answering
 from lean_ovms.config import Config
+from lean_ovms.engine.paged import assemble
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.types import SamplingParams
 
@@ -28,7 +29,7 @@ class Loop(bare.Loop):
     @staticmethod
     def load(config: Config) -> PagedPipeline:
         """The pipeline, warm."""
-        return PagedPipeline(config.replace(pipeline_type="PAGED"))
+        return assemble.load(config.replace(pipeline_type="PAGED"))
 
     def begin(self, ids: np.ndarray, max_tokens: int, ignore_eos: bool) -> Completion:
         """Add a request to the next steps."""

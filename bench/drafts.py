@@ -41,7 +41,7 @@ from bench.direct import Requests
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.engine.loading import settings
-from lean_ovms.engine.paged import running
+from lean_ovms.engine.paged import assemble, running
 from lean_ovms.engine.paged.drafting.drafter import Draft, Drafter
 from lean_ovms.engine.paged.drafting.ngrams import NgramProposer
 from lean_ovms.engine.paged.heads import last_projection
@@ -119,7 +119,7 @@ def with_head(ballast_mb: int, draft_mb: int, directory: Path, kind: str) -> Pat
 
 
 def load(config: Config) -> PagedPipeline:
-    return PagedPipeline(config, replace(settings.resolve(config, 1 << 30, paged=True), blocks=1000))
+    return assemble.load(config, replace(settings.resolve(config, 1 << 30, paged=True), blocks=1000))
 
 
 class Script:

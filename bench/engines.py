@@ -25,7 +25,7 @@ from lean_ovms.engine.genai.continuous import ContinuousPipeline
 from lean_ovms.engine.genai.guard.backend import GuardedPipeline
 from lean_ovms.engine.generation.backend import Backend
 from lean_ovms.engine.loading import settings
-from lean_ovms.engine.paged.pipeline import PagedPipeline
+from lean_ovms.engine.paged import assemble
 from lean_ovms.types import SamplingParams
 
 BLOCKS = 2000
@@ -104,7 +104,7 @@ def main() -> None:
     made = replace(settings.resolve(config, 1 << 30), blocks=BLOCKS)
     pipes: list[Backend] = [
         GuardedPipeline.from_config(ContinuousPipeline(config, made), config),
-        PagedPipeline(config.replace(pipeline_type="PAGED"), made),
+        assemble.load(config.replace(pipeline_type="PAGED"), made),
     ]
     gc.collect()
     gc.freeze()

@@ -28,6 +28,7 @@ from bench.work import turns
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import Config
 from lean_ovms.engine.loading import settings
+from lean_ovms.engine.paged import assemble
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.features.disk_cache.child.tier import DiskTier
 from lean_ovms.features.disk_cache.feature import METRIC
@@ -59,7 +60,7 @@ def turn(pipe: PagedPipeline, prompt: list[int]) -> tuple[float, float, list[int
 def pipeline(config: Config, blocks: int = 0) -> PagedPipeline:
     """blocks: of the KV cache; 0: as many as the options say."""
     made = settings.resolve(config, settings.free_memory_bytes(), paged=True)
-    return PagedPipeline(config, replace(made, blocks=blocks) if blocks else made)
+    return assemble.load(config, replace(made, blocks=blocks) if blocks else made)
 
 
 def close(pipe: PagedPipeline) -> None:

@@ -115,9 +115,11 @@ FOREIGN = {
     "openvino": {
         "engine/paged/gguf_network.py",
         "engine/paged/heads.py",
+        "engine/paged/wanted_logits.py",
         "engine/genai/",
         "engine/loading/",
         "engine/paged/lora/adapter_layers.py",
+        "engine/paged/ir_weights.py",
         "engine/paged/model.py",
         "engine/paged/positions.py",
         "engine/embedding/gguf_network.py",
@@ -137,7 +139,8 @@ FOREIGN = {
     "openvino_genai": {
         "engine/genai/",
         "engine/loading/",
-        "engine/paged/pipeline.py",
+        "engine/paged/assemble.py",
+        "engine/paged/tokenizer.py",
         "engine/speech/pipeline.py",
         "engine/voice/pipeline.py",
         "features/images/child/pipeline.py",

@@ -34,12 +34,12 @@ def chat(text):
 def load(blocks=2000, **options):
     """A pipeline of openvino_genai, or the paged one with pipeline_type="PAGED"."""
     from lean_ovms.engine.genai.continuous import ContinuousPipeline
-    from lean_ovms.engine.paged.pipeline import PagedPipeline
+    from lean_ovms.engine.paged import assemble
 
     config = Config(**{**EXACT, "enable_prefix_caching": False, **options})
-    kind = PagedPipeline if config.pipeline_type == "PAGED" else ContinuousPipeline
-    made = settings.resolve(config, 1 << 30, paged=kind is PagedPipeline)
-    return kind(config, replace(made, blocks=blocks))
+    paged = config.pipeline_type == "PAGED"
+    made = replace(settings.resolve(config, 1 << 30, paged=paged), blocks=blocks)
+    return assemble.load(config, made) if paged else ContinuousPipeline(config, made)
 
 
 def outcome(rig, request):

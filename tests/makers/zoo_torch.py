@@ -22,7 +22,7 @@ from pathlib import Path
 from lean_ovms.config import Config
 from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.loading import settings
-from lean_ovms.engine.paged.pipeline import PagedPipeline
+from lean_ovms.engine.paged import assemble
 from lean_ovms.engine.protocol import Tokens
 from lean_ovms.types import SamplingParams
 from tests.makers.zoo import COMMON, MODELS, network
@@ -50,7 +50,7 @@ def paged(name: str) -> list[Answer]:
         for file in Config().model_dir.glob("openvino_*tokenizer.*"):  # any: only ids are used
             (Path(folder) / file.name).symlink_to(file)
         config = Config(model_path=folder, pipeline_type="PAGED", max_num_batched_tokens=64, **EXACT)
-        pipe = PagedPipeline(config, replace(settings.resolve(config, 1 << 30, paged=True), blocks=60))
+        pipe = assemble.load(config, replace(settings.resolve(config, 1 << 30, paged=True), blocks=60))
         answers: list[Answer] = [([], []) for _ in LENGTHS]
         waiting = list(enumerate(prompts()))
         while waiting or not pipe.idle:

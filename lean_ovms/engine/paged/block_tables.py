@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-from .lora.adapters import Adapter
 from .params import Params
+
+if TYPE_CHECKING:
+    from .parts import Adapter
 
 TEXT = Params()
 """The parameters of a sequence without an adapter and images."""

@@ -6,12 +6,11 @@ Not thread-safe. It is the part of a generation.backend.Backend that needs no mo
 from __future__ import annotations
 
 import logging
-import time
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from ...engine_types import EngineStats
-from ...errors import BadRequest, EngineFailure, NotSupported
+from ...errors import EngineFailure, NotSupported
 from ..errors import last_line
 from ..generation.fair_queue import FairQueue
 from ..generation.sequence import GenerationRequest
@@ -19,13 +18,10 @@ from ..protocol import PrefixCacheReset, Record, ResetPrefixCache
 from .block_manager import BlockManager
 from .block_tables import BlockTables
 from .capacity import rows_of, slots_for
-from .drafting.head import Head
-from .drafting.proposer import Proposer
-from .grammar.matcher import Matcher, Prepare, one_by_one
-from .lora.adapters import AdapterTable
 from .model_inputs import ModelInputs
 from .network import Network
 from .params import Params
+from .parts import MAX_ROWS, EngineParts, EngineSizes
 from .sampling.beam_search import BeamSearch
 from .scheduler import Scheduler
 from .sequence import Sequence
@@ -34,12 +30,6 @@ from .step_runner import StepRunner
 
 log = logging.getLogger(__name__)
 
-MAX_ROWS = 1024
-"""Sequences at once, however many tokens a step may have (as many as the context, when prompts are not split)."""
-
-
-def _no_grammar(sequence: Sequence) -> Matcher:
-    raise BadRequest("structured output is not possible with this model")
 
 
 class Engine(StepRunner):
@@ -48,65 +38,38 @@ class Engine(StepRunner):
     calm = True
     """Compiling a grammar touches nothing that a step uses."""
 
-    def __init__(
-        self,
-        network: Network,
-        *,
-        blocks: int,
-        block_size: int,
-        context: int,
-        step_tokens: int,
-        max_sequences: int,
-        max_running: int = MAX_ROWS,
-        states: int = 0,
-        interval: int = 2048,
-        split: bool = True,
-        caching: bool = True,
-        across: bool = False,
-        overlapping: bool = False,
-        matcher: Callable[[Sequence], Matcher] = _no_grammar,
-        prepare: Prepare = one_by_one,
-        tile: int = 1,
-        proposer: Proposer | None = None,
-        adapters: AdapterTable | None = None,
-        clock: Callable[[], float] = time.process_time,
-    ) -> None:
-        """max_sequences: of one request (beams). max_running: at once. split, caching, across, matcher: of Scheduler.
-        prepare: a step's masks. states: of a hybrid network for which there is memory; 0: no limit. interval: tokens of
-        a prompt between two of them that are kept for the prefix cache.
+    def __init__(self, network: Network, sizes: EngineSizes, parts: EngineParts) -> None:
+        """Makes the caches of a network, and a scheduler for them.
 
-        overlapping: results of a step are told while the next one is computed.
-        tile: as in ModelInputs; at most block_size, and 1 for a hybrid network, which has no row for padding.
-        proposer: of draft tokens for requests with `lookahead`; None: the network's head, or n-grams. adapters: that
-        requests may name.
-        clock: of what steps cost; CPU time, because other processes make a step longer without more work in it.
+        Args:
+            network: The network, without caches.
+            sizes: How much is kept and computed at once.
+            parts: The parts that depend on the model's kind and on the options.
         """
-        most = max(min(step_tokens, MAX_ROWS), max_sequences)
-        slots = (states or slots_for(most, caching)) if network.hybrid else 0
-        tables = BlockTables(min(most, rows_of(slots)) if slots else most, context, block_size)
-        network.allocate(blocks + (tile > 1), slots)
+        self._sizes = sizes
+        most = max(min(sizes.step_tokens, MAX_ROWS), sizes.max_sequences)
+        slots = (sizes.states or slots_for(most, sizes.caching)) if network.hybrid else 0
+        tables = BlockTables(min(most, rows_of(slots)) if slots else most, sizes.context, sizes.block_size)
+        network.allocate(sizes.blocks + (sizes.tile > 1), slots)
         self.states = StateCache(slots)
-        adapters = adapters or AdapterTable(network, (), 0)
-        inputs = ModelInputs(network, tables, tile=tile, spare=blocks, adapters=adapters)
-        super().__init__(network, tables, inputs, prepare, clock)
+        inputs = ModelInputs(network, tables, tile=sizes.tile, spare=sizes.blocks, adapters=parts.adapters)
+        super().__init__(network, tables, inputs, parts.prepare, parts.clock)
         self.out = self._outputs.out
-        self.blocks = BlockManager(blocks, block_size, self.states.remove)
-        if network.head is not None:
-            proposer = Head(network.head, network, self.blocks, tables, context=context, prepare=prepare)
+        self.blocks = BlockManager(sizes.blocks, sizes.block_size, self.states.remove)
         self.scheduler = Scheduler(
             network,
             self.blocks,
             tables,
-            step_tokens,
-            proposer,
-            adapters,
+            sizes.step_tokens,
+            parts.new_proposer(self.blocks, tables) if parts.new_proposer is not None else None,
+            parts.adapters,
             self.states,
-            slots=max_running,
-            split=split,
-            caching=caching,
-            interval=interval,
-            across=across,
-            matcher=matcher,
+            slots=sizes.max_running,
+            split=sizes.split,
+            caching=sizes.caching,
+            interval=sizes.interval,
+            across=sizes.across,
+            new_matcher=parts.new_matcher,
             fail=self._fail,
             hooks=self.hooks,
         )
@@ -114,7 +77,7 @@ class Engine(StepRunner):
         self.recoveries = 0
         self._speculative = False
         self._state_bytes = 0
-        self._overlapping = overlapping
+        self._overlapping = sizes.overlapping
         self._arrived = 0
 
     # --- generation.backend.Backend
@@ -202,6 +165,10 @@ class Engine(StepRunner):
         if self.hooks:
             self._tell_hooks()
         return ()
+
+    def use_state_bytes(self, state_bytes: int) -> None:
+        """Counts so many bytes for the state of each running sequence from now on."""
+        self._state_bytes = state_bytes
 
     def _tell_hooks(self) -> None:
         resting = not self.scheduler.running and self._running is None

@@ -26,6 +26,18 @@ TOKENS = {"inp_tokens": "input_ids", "inp_pos": "position_ids", "inp_out_ids": L
 SEQUENCES = ("past_lens", "subsequence_begins", "block_indices", "block_indices_begins")
 
 
+class GgufWeights:
+    """A parts.WeightsSource: the network of a GGUF file."""
+
+    def __init__(self, file: Path) -> None:
+        """Keeps the path of the file, of a split one that of its first part."""
+        self._file = file
+
+    def read(self, core: Any) -> Any:
+        """Implements WeightsSource.read."""
+        return read(self._file)
+
+
 def read(path: Path) -> Any:
     """Returns the network of a file. Raises StartError, and RuntimeError from openvino."""
     header = gguf.read(path)

@@ -16,36 +16,59 @@ from openvino import opset13 as ops
 
 from ...repository import model_config
 from ...repository.model_dir import MTP_HEAD, TEXT_EMBEDDINGS
-from .network import HIDDEN_INPUT, LOGITS_INPUT, STATES, NotPageable
+from .ir_weights import paged, takes_embeddings
+from .network import HIDDEN_INPUT, STATES, NotPageable
+from .wanted_logits import ELEMENTWISE, gather, last_projection
+from .weights import embedding_edit
 
-ELEMENTWISE = ("Add", "Multiply", "Divide", "Tanh", "Convert")
-"""What models do to each logit by itself behind the last projection: bias, scale, soft cap."""
 OFFSETS = "d2t"
 """The output of an Eagle-3 head with what is added to the number of each logit to make it the model's token id."""
 
 
-def finish(core: Any, model: Any, head: Path | None) -> None:
-    """Makes a model compute logits for wanted tokens alone, and what its head, if it has one, goes on from, for all.
+class HeadTap:
+    """A parts.NetworkEdit: a model's network also has, of all tokens, the hidden states that its head goes on from."""
 
-    The exported network has logits for every token; a prompt of 4,000 needs one row of them. Raises NotPageable.
-    """
-    projection, axis = last_projection(model)
-    hidden = projection.input_value(0)
-    if head is not None and head.name != MTP_HEAD:
-        states = _layer_inputs(model, _tapped(head))
-        projected, joined = _projection_of_three(core.read_model(head)), ops.concat(states, -1)
-        if (width := joined.get_output_partial_shape(0)[-1]) not in projected.input_value(1).get_partial_shape():
-            raise NotPageable(f"the Eagle-3 head is of another model: it gets {width} numbers of a token")
-        projected.input(0).replace_source_output(joined.output(0))
-        hidden = projected.output(0)
-    if head is not None:
-        # Before the gather: add_outputs may leave the operations of the output out of openvino's cached order of all,
-        # and what is changed behind it makes that anew.
+    def __init__(self, head: Path) -> None:
+        """Keeps the file of the head."""
+        self._head = head
+
+    def __call__(self, core: Any, model: Any) -> None:
+        """Adds the output. Raises NotPageable."""
+        hidden = last_projection(model)[0].input_value(0)
+        if self._head.name != MTP_HEAD:
+            states = _layer_inputs(model, _tapped(self._head))
+            projected, joined = _projection_of_three(core.read_model(self._head)), ops.concat(states, -1)
+            if (width := joined.get_output_partial_shape(0)[-1]) not in projected.input_value(1).get_partial_shape():
+                raise NotPageable(f"the Eagle-3 head is of another model: it gets {width} numbers of a token")
+            projected.input(0).replace_source_output(joined.output(0))
+            hidden = projected.output(0)
+        # Before logits are limited to wanted tokens: add_outputs may leave the operations of the output out of
+        # openvino's cached order of all, and what is changed behind it makes that anew.
         model.add_outputs([hidden])
-    _gather(model, projection.input_value(0), [projection.input(0)], axis)
 
 
-def finish_head(core: Any, model: Any, file: Path, target: Path) -> Any:
+class HeadWeights:
+    """A parts.WeightsSource: the network of a head."""
+
+    def __init__(self, file: Path, target: Path) -> None:
+        """Keeps the file of the head, and that of its model's network."""
+        self._file = file
+        self._target = target
+
+    def read(self, core: Any) -> Any:
+        """Returns a head's network with paged attention, and logits and hidden states of wanted tokens.
+
+        Raises NotPageable.
+        """
+        model = paged(core, self._file)
+        if self._file.parent == self._target.parent:
+            embedding_edit(self._file.parent)(core, model)
+        elif takes_embeddings(model):
+            raise NotPageable("Eagle-3 heads of models with vision are not supported")
+        return _finish(core, model, self._file, self._target)
+
+
+def _finish(core: Any, model: Any, file: Path, target: Path) -> Any:
     """Returns a head's network that computes logits and its own hidden states of wanted tokens.
 
     file: of the head. target: of its model, which has the last projection of an MTP head, and the embeddings of an
@@ -55,45 +78,18 @@ def finish_head(core: Any, model: Any, file: Path, target: Path) -> Any:
         projection, axis = last_projection(whole := core.read_model(target))
         projection.input(0).replace_source_output(model.outputs[0].get_node().input_value(0))
         model = ov.Model([whole.outputs[0].get_node()], model.get_parameters())
-        hidden = _gather(model, projection.input_value(0), [projection.input(0)], axis)
+        hidden = gather(model, projection.input_value(0), [projection.input(0)], axis)
     else:
         for reader in _projection_of_three(model).output(0).get_target_inputs():
             reader.replace_source_output(_input(model, HIDDEN_INPUT).output(0))
         _share_embeddings(core, model, target)
         projection, axis = last_projection(model)
         states = _sum_before(projection.input_value(0))
-        hidden = _gather(model, states, list(states.get_target_inputs()), axis)
+        hidden = gather(model, states, list(states.get_target_inputs()), axis)
         _widen(model)
     model.add_outputs([hidden])
     model.validate_nodes_and_infer_types()
     return model
-
-
-def last_projection(model: Any) -> tuple[Any, int]:
-    """Returns the MatMul that makes the logits, and the axis of tokens in its input. Raises NotPageable."""
-    node, axis = model.outputs[0].get_node().input_value(0).get_node(), 0
-    while node.get_type_name() != "MatMul":
-        kind = node.get_type_name()
-        if kind == "Transpose":
-            axis = int(node.input_value(1).get_node().data[axis])
-        elif kind not in ELEMENTWISE:
-            raise NotPageable(f"the logits come out of {kind}: the network has no last projection that is known")
-        constant = node.input_value(0).get_node().get_type_name() == "Constant"
-        node = node.input_value(1 if constant else 0).get_node()
-    return node, axis
-
-
-def _gather(model: Any, hidden: Any, readers: list[Any], axis: int) -> Any:
-    """Gives the readers of hidden states those of the tokens whose places in the batch are in the input LOGITS_INPUT,
-    and returns these."""
-    wanted = ops.parameter([-1], np.int64, LOGITS_INPUT)
-    wanted.output(0).get_tensor().set_names({LOGITS_INPUT})
-    gathered = ops.gather(hidden, wanted, np.array([axis], np.int64)).output(0)
-    for reader in readers:
-        reader.replace_source_output(gathered)
-    model.add_parameters([wanted])
-    model.validate_nodes_and_infer_types()
-    return gathered
 
 
 # --- Eagle-3

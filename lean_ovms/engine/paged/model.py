@@ -1,9 +1,6 @@
-"""A decoder (OpenVINO IR, or GGUF by gguf_network) made paged, compiled, with the tensors of its KV cache.
+"""A decoder with paged attention, compiled, with the tensors of its KV cache.
 
-`paged_attention_transformation` is private in openvino (`_offline_transformations`; pinned below 2026.5);
-openvino_genai and vllm-openvino use the same one. It puts PagedAttentionExtension in the place of each attention and
-its KV state; the inputs that it makes are named here and in model_inputs, and nowhere else. The plugin decides type and
-shape of the caches when it compiles.
+The plugin decides type and shape of the caches when it compiles.
 """
 
 from __future__ import annotations
@@ -13,27 +10,19 @@ from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 # isort: split
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 from openvino import opset13 as ops
-from openvino._offline_transformations import paged_attention_transformation
 
-from ...repository.gguf import is_gguf
-from ..errors import last_line
 from ..loading.in_thread import in_thread
 from ..loading.weights import rounded_to_bf16
-from . import gguf_network, heads, positions
-from .lora import adapter_layers
-from .network import IMAGE_DEEPER, IMAGE_ROWS, STATES, Miscounting, NotPageable, Part
-from .vision import input_embeddings
+from .network import IMAGE_DEEPER, IMAGE_ROWS, STATES, NotPageable, Part
+from .parts import AdapterInputs, WeightsSource
 
 CACHES = ("key_cache.", "value_cache.")
-SLIDING_WINDOW, ALIBI_SLOPES = 10, 11
-"""Inputs of PagedAttentionExtension."""
 
 Kinds = tuple[tuple[bool, bool], ...]
 """Kinds of steps: (has a row with an adapter, has parts of prompts or draft tokens)."""
@@ -44,51 +33,52 @@ class PagedModel:
     """A network.Network on one or several openvino infer requests with the same inputs and caches: one for each kind of
     step.
 
-    layers: those that take adapters, by name, with the widths of x and y. groups, fixed: as in adapter_layers.Layers.
     position_rows, image_shape: as in Network. block_bytes: of a KV block. state_bytes: of the states of one sequence, 0
-    if the network has none. head: its blocks are part of the network's. vocab_size: width
-    of the logits, padding included. threads: that compute.
+    if the network has none. vocab_size: width of the logits, padding included. threads: that compute.
     """
 
     def __init__(
         self,
-        xml: Path,
+        source: WeightsSource,
         device: str,
         properties: dict[str, Any],
         *,
-        adapted: bool = False,
+        adapters: AdapterInputs | None = None,
         plain: bool = True,
         twice: bool = False,
-        trees: bool = False,
-        head: Path | None = None,
-        target: Path | None = None,
         while_compiling: Callable[[], None] = lambda: None,
     ) -> None:
-        """head: the file of the model's head. target: of a head, the file of its model. trees: draft
-        tokens may have alternatives. adapted: it takes LoRA adapters. plain: steps in which no row has one have a
-        compiled network without them. twice: such steps with prompts have one of their own too.
+        """Compiles a network.
 
-        The price of each is the weights' memory once more. The operations of adapters are many and small: 35 layers of
-        the demo model get 140 more and 71 conversions of weights, whatever the adapters' ranks, also 0; they double the
-        time of its steps. And openvino prepares each layer anew when the number of tokens is another than in the step
-        before: 2 to 3 ms for the demo model, before a prompt and again after it. They are compiled in threads, in which
-        openvino releases the GIL; while_compiling is called meanwhile.
+        The price of each further network is the weights' memory once more. The operations of adapters are many and
+        small: 35 layers of the demo model get 140 more and 71 conversions of weights, whatever the adapters' ranks,
+        also 0; they double the time of its steps. And openvino prepares each layer anew when the number of tokens is
+        another than in the step before: 2 to 3 ms for the demo model, before a prompt and again after it. The networks
+        are compiled in threads, in which openvino releases the GIL.
 
-        Raises NotPageable, and RuntimeError from openvino.
+        Args:
+            source: What the network is read from.
+            device: OpenVINO's device.
+            properties: OpenVINO's properties of the network.
+            adapters: Adds the inputs of adapters; None: it takes none.
+            plain: Whether steps in which no row has an adapter have a compiled network without them.
+            twice: Whether such steps with prompts have one of their own, too.
+            while_compiling: Is called meanwhile.
+
+        Raises:
+            NotPageable: This engine cannot compute the network.
+            RuntimeError: OpenVINO cannot.
         """
         core = ov.Core()
         compile_network = partial(core.compile_model, device_name=device, config=properties)
-        self.groups, self.fixed = adapter_layers.Layers((), frozenset())
         networks: list[tuple[Any, Kinds]] = []  # what is for fewer kinds of steps is behind
-        if adapted:
-            model = _paged(core, xml, head=head, target=target, trees=trees)
-            self.groups, self.fixed = adapter_layers.insert(model, _precision(core, device, properties))
-            if not self.groups:
-                raise NotPageable("its linear layers have no names by which adapters could be matched")
+        if adapters is not None:
+            model = source.read(core)
+            adapters.insert(model, _precision(core, device, properties))
             networks.append((model, ALL))
-        if plain or not adapted:
-            model = _paged(core, xml, head=head, target=target, trees=trees)
-            networks.append((model, ALL[:2] if adapted else ALL))
+        if plain or adapters is None:
+            model = source.read(core)
+            networks.append((model, ALL[:2] if adapters is not None else ALL))
             if twice:
                 networks.append((model.clone(), ALL[1:2]))
         compiling = [(in_thread("compile", partial(compile_network, model)), kinds) for model, kinds in networks]
@@ -96,7 +86,6 @@ class PagedModel:
         self._compiled = [(future.result(), kinds) for future, kinds in compiling]
         compiled = self._compiled[0][0]
         self._ports = {_name(port): port for port in compiled.inputs}
-        self.layers = {layer: sizes for group in self.groups for layer, sizes in group.items()}
         self.vocab_size = int(compiled.outputs[0].get_partial_shape()[-1].get_length())
         self.threads = int(compiled.get_property("INFERENCE_NUM_THREADS"))
         self._cache_names = [name for name in self._ports if name.startswith(CACHES)]
@@ -107,10 +96,8 @@ class PagedModel:
         self.position_rows = position_shape[0].get_length() if position_shape.rank == 2 else 1
         if not self._cache_names:
             raise NotPageable("no attention of the model could be paged")
-        self.head: PagedModel | None = PagedModel(head, device, properties, target=xml) if head is not None else None
         self.block_bytes: int = sum(map(self._bytes, self._cache_names))
-        if self.head is not None:
-            self.block_bytes += self.head.block_bytes
+        self._head: PagedModel | None = None
         self.state_bytes = sum(map(self._bytes, self._state_names))
         self._caches: list[Any] = []
         self._states: list[Any] = []
@@ -132,6 +119,11 @@ class PagedModel:
         """The infer request of each kind of step."""
         return {kind: request for request, _, kinds in self._requests for kind in kinds}
 
+    def share_blocks(self, head: PagedModel) -> None:
+        """Makes the KV cache of a head part of this network's blocks, before they are allocated."""
+        self._head = head
+        self.block_bytes += head.block_bytes
+
     @property
     def inputs(self) -> frozenset[str]:
         """The names of the network's inputs, caches left out."""
@@ -142,7 +134,7 @@ class PagedModel:
         """The types and shapes of the caches, by the names of their inputs."""
         names = self._cache_names + self._state_names
         found = {name: f"{self._ports[name].get_element_type()} {self._row(name)}" for name in names}
-        return found | ({f"head.{name}": row for name, row in self.head.layout.items()} if self.head else {})
+        return found | ({f"head.{name}": row for name, row in self._head.layout.items()} if self._head else {})
 
     @property
     def precision(self) -> str:
@@ -154,9 +146,9 @@ class PagedModel:
         self._caches = [self._table(name, blocks) for name in self._cache_names]
         self._states = [self._table(name, states) for name in self._state_names]
         self._cache_rows, self._state_rows = _rows(self._caches), _rows(self._states)
-        if self.head is not None:
-            self.head.allocate(blocks, 0)
-            self._cache_rows += self.head._cache_rows
+        if self._head is not None:
+            self._head.allocate(blocks, 0)
+            self._cache_rows += self._head._cache_rows
 
     def copy_block(self, source: int, target: int) -> None:
         """Copies the keys and values of a block, in all layers."""
@@ -233,72 +225,12 @@ class PagedModel:
         return int(np.prod(self._row(name))) * int(self._ports[name].get_element_type().bitwidth) // 8
 
 
-def _paged(core: Any, xml: Path, *, head: Path | None = None, target: Path | None = None, trees: bool = False) -> Any:
-    """Reads a network and gives it paged attention, and logits for wanted tokens alone. Raises NotPageable.
-
-    head: the file of the model's head. target: of a head, the file of its model. trees: it gets the input TREE_MASK.
-    """
-    if is_gguf(xml):
-        if head is not None:
-            raise NotPageable("the hidden states of a GGUF file's network are unknown")
-        return gguf_network.read(xml)
-    model = _transformed(core, xml, connected=False, trees=trees)
-    if positions.counted(model):
-        model = _transformed(core, xml, connected=True, trees=trees)
-    if positions.counted(model):
-        raise Miscounting("it counts the positions of its tokens itself, in a way that is not known")
-    if input_embeddings.takes_embeddings(model):
-        if target is not None and xml.parent != target.parent:
-            raise NotPageable("Eagle-3 heads of models with vision are not supported")
-        input_embeddings.connect(model, core, xml.parent)
-    if target is not None:
-        return heads.finish_head(core, model, xml, target)
-    heads.finish(core, model, head)
-    return model
-
-
-def _transformed(core: Any, xml: Path, *, connected: bool, trees: bool = False) -> Any:
-    """Reads a network and makes its attention paged. Raises NotPageable.
-
-    connected: positions become an input also where the file's network counts them. trees: as in _paged.
-    """
-    model = core.read_model(xml)
-    if connected:
-        positions.connect(model)
-    try:
-        paged_attention_transformation(model, allow_qq_bias=trees)
-    except RuntimeError as error:
-        raise NotPageable(f"its attention cannot be paged: {last_line(error)}") from error
-    return _transformed(core, xml, connected=connected) if trees and _counts_places(model) else model
-
-
-def _counts_places(model: Any) -> bool:
-    """Returns whether attention depends on a token's place in the cache: by a sliding window, or ALiBi.
-
-    That of an alternative to a draft token is behind all draft tokens.
-    """
-    nodes = [node for node in model.get_ops() if node.get_type_name() == "PagedAttentionExtension"]
-    settings = [node.input_value(port).get_node() for node in nodes for port in (SLIDING_WINDOW, ALIBI_SLOPES)]
-    return any(node.get_type_name() != "Constant" or np.any(node.data) for node in settings)
-
-
 def _precision(core: Any, device: str, properties: dict[str, Any]) -> Any:
     """Returns the element type in which a network computes that is compiled with these properties."""
     value = ops.parameter([1], np.float32)
     compiled = core.compile_model(ov.Model([ops.relu(value)], [value]), device, properties)
     hint = compiled.get_property("INFERENCE_PRECISION_HINT")
     return hint if hint in (ov.Type.bf16, ov.Type.f16) else ov.Type.f32
-
-
-def miscounts(xml: Path) -> bool:
-    """Returns whether openvino_genai's continuous batching would silently give all tokens of a step one position.
-
-    False where that has another fault, with a reason of its own.
-    """
-    try:
-        return positions.counted(_transformed(ov.Core(), xml, connected=False))
-    except (NotPageable, RuntimeError):
-        return False
 
 
 def _rows(tensors: list[Any]) -> list[NDArray[np.uint8]]:

@@ -18,8 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .block_tables import BlockTables
-from .lora.adapters import CHOICE, AdapterTable
-from .network import HIDDEN_INPUT, IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS, LOGITS_INPUT, TREE_MASK, Network
+from .network import (
+    ADAPTER_CHOICE,
+    HIDDEN_INPUT,
+    IMAGE_DEEPER,
+    IMAGE_PLACES,
+    IMAGE_ROWS,
+    LOGITS_INPUT,
+    TREE_MASK,
+    Network,
+)
+from .parts import AdapterProvider
 from .sequence import Sequence
 from .vision.family import Rows
 from .vision.prompt_images import Places
@@ -65,7 +74,7 @@ class ModelInputs:
         tile: int = 1,
         spare: int = 0,
         ahead: int = 0,
-        adapters: AdapterTable | None = None,
+        adapters: AdapterProvider | None = None,
     ) -> None:
         """ahead: chunks have tokens that are so far behind their places, as with a head of multi-token prediction.
         tile: steps with chunks get a multiple of so many tokens. spare: the block that padding is written to.
@@ -78,7 +87,7 @@ class ModelInputs:
         self._spare = np.array([spare], np.int32)
         self._tables = tables
         self._names = network.inputs
-        self._adapters = adapters if CHOICE in network.inputs else None
+        self._adapters = adapters if ADAPTER_CHOICE in network.inputs else None
         self._choice: tuple[Any, NDArray[Any]] | None = None  # with its memory
         self._tensors: dict[str, Any] = {}
         self._arrays: dict[str, NDArray[Any]] = {}
@@ -186,10 +195,10 @@ class ModelInputs:
         if "la.block_indices" in self._names:
             self._describe_states(rows, chunks)
 
-    def _choose(self, adapters: AdapterTable, rows: NDArray[np.int64], chunks: list[Chunk], tokens: int) -> None:
+    def _choose(self, adapters: AdapterProvider, rows: NDArray[np.int64], chunks: list[Chunk], tokens: int) -> None:
         """Writes which token has which adapter."""
         if self._choice is None or self._choice[1].shape[0] < tokens or self._choice[1].shape[1] != adapters.ranks:
-            tensor = self._network.tensor(CHOICE, [max(64, 2 * tokens), adapters.ranks])
+            tensor = self._network.tensor(ADAPTER_CHOICE, [max(64, 2 * tokens), adapters.ranks])
             self._choice = tensor, tensor.data
         tensor, data = self._choice
         tensor.shape = [tokens, adapters.ranks]

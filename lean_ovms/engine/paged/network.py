@@ -10,11 +10,15 @@ from numpy.typing import NDArray
 
 from ...errors import StartError
 
+EMBEDDINGS_INPUT = "inputs_embeds"
+"""The input of a language model whose embeddings of tokens are a network of their own."""
 LOGITS_INPUT = "sampled_tokens_indices"
 """The input that names the tokens, by their places in the batch, for which logits are computed."""
 IMAGE_ROWS, IMAGE_PLACES, IMAGE_DEEPER = "image_rows", "image_places", "image_deeper"
 """Inputs of models with vision: embeddings [image tokens, hidden], their places among the tokens of the step, and what
 is added behind the first layers [layers, image tokens + 1, hidden]; its last row is for no token."""
+ADAPTER_CHOICE = "lora_choice"
+"""The input [tokens, ranks]: for each token the scale of its adapter in the columns of its ranks, else 0."""
 HIDDEN_INPUT = "hidden_states"
 """The input of a head: what its model, or the head itself, knows of each token, [tokens, 1, width]."""
 
@@ -55,9 +59,8 @@ class Network(Protocol):
 
     hybrid: some layers keep a state for each sequence beside the KV blocks, in slots (state_cache.StateCache).
     adapting: set by its user: whether a row of what is in the input tensors has an adapter.
-    head: proposes draft tokens, with a KV cache of the same blocks. hidden: hidden states of the newest step, [tokens,
-    width], valid as long as its logits: of a network with a head, what that goes on from, for all tokens; of a head,
-    for wanted ones.
+    hidden: hidden states of the newest step, [tokens, width], valid as long as its logits: of a network with a head,
+    what that goes on from, for all tokens; of a head, for wanted ones.
     image_shape: deeper layers that get embeddings of images, and hidden. position_rows: numbers of a token's position:
     1, or 3 (time, row and column) where images have a height and a width, and 4 with the token's place before them.
     """
@@ -67,9 +70,6 @@ class Network(Protocol):
     hybrid: bool
     position_rows: int
     adapting: bool
-
-    @property
-    def head(self) -> Network | None: ...
 
     @property
     def hidden(self) -> NDArray[np.float32]: ...

@@ -14,8 +14,8 @@ from .drafting.draft_budget import DraftBudget
 from .drafting.ngrams import NgramProposer
 from .drafting.proposer import Proposer
 from .hooks import StepHook
-from .lora.adapters import AdapterTable
 from .network import Network
+from .parts import AdapterProvider
 from .prefixes import Prefixes
 from .sequence import Sequence
 from .state_cache import NO_STATE, StateCache
@@ -39,7 +39,7 @@ class RunningSequences(Prefixes):
         blocks: BlockManager,
         tables: BlockTables,
         proposer: Proposer | None,
-        adapters: AdapterTable,
+        adapters: AdapterProvider,
         states: StateCache,
         waiting: FairQueue[Sequence],
         *,

@@ -24,11 +24,10 @@ from .block_manager import BlockManager
 from .block_tables import BlockTables
 from .chunk_sizes import ChunkSizes
 from .drafting.proposer import Proposer
-from .grammar.matcher import Matcher
 from .hooks import StepHook
-from .lora.adapters import AdapterTable
 from .model_inputs import Chunk
 from .network import Network
+from .parts import AdapterProvider, MatcherFactory
 from .running import RunningSequences
 from .sequence import Sequence
 from .state_cache import StateCache
@@ -59,7 +58,7 @@ class Scheduler(RunningSequences):
         tables: BlockTables,
         step_tokens: int,
         proposer: Proposer | None,
-        adapters: AdapterTable,
+        adapters: AdapterProvider,
         states: StateCache,
         *,
         slots: int,
@@ -67,13 +66,13 @@ class Scheduler(RunningSequences):
         caching: bool,
         interval: int,
         across: bool,
-        matcher: Callable[[Sequence], Matcher],
+        new_matcher: MatcherFactory,
         fail: Callable[[GenerationRequest, RequestError], None],
         hooks: list[StepHook],
     ) -> None:
         """slots: sequences that run at once. split: a prompt may be computed over several steps. caching: prompts begin
-        with the blocks of others. interval: of RunningSequences. across: as in FairQueue. matcher: of a sequence's
-        grammar; raises BadRequest. fail: ends a request. hooks: of features.
+        with the blocks of others. interval: of RunningSequences. across: as in FairQueue. fail: ends a request. hooks:
+        of features.
         """
         reserved = min(PREFILL_TOKENS, step_tokens // 4)
         most = min(tables.total, max(1, step_tokens - reserved))
@@ -97,7 +96,7 @@ class Scheduler(RunningSequences):
         self._reserved = reserved
         self._max_rows = most
         self._split = split
-        self._matcher = matcher
+        self._new_matcher = new_matcher
         self._fail = fail
         self._policy = AdmissionPolicy(waiting, self)
         self._grammar_load = GrammarLoad(lambda: waiting.clock())
@@ -173,7 +172,7 @@ class Scheduler(RunningSequences):
     def start(self, sequence: Sequence) -> None:
         try:
             if sequence.constrained and sequence.matcher is None:
-                sequence.matcher = self._matcher(sequence)
+                sequence.matcher = self._new_matcher(sequence)
         except BadRequest as error:
             self.blocks.release(sequence.blocks)
             self._adapters.release(sequence.params.adapter)

@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
     log_fd = os.environ.pop(LOG_FD, "")
     if preimport:
         with contextlib.suppress(ImportError):  # loading a model reports it
-            importlib.import_module("lean_ovms.engine.paged.pipeline")
+            importlib.import_module("lean_ovms.engine.paged.assemble")
     try:
         return serve(transport, int(log_fd) if log_fd else None)
     except OSError:

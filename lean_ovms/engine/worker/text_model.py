@@ -41,19 +41,19 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
     config, available = devices.on_device(config)
     choice = pipeline_choice.choose(config, available)
     if pipeline_choice.untested(config, choice):
-        from ..paged import model
+        from ..paged import ir_weights
 
-        if model.miscounts(config.model_dir / TEXT_MODEL):
+        if ir_weights.miscounts(config.model_dir / TEXT_MODEL):
             choice = pipeline_choice.miscounted(choice)
     log.info("pipeline %s: %s", *choice)
     backend: Backend | None = None
     if choice.pipeline == pipeline_choice.PAGED:
+        from ..paged import assemble
         from ..paged.network import NotPageable
-        from ..paged.pipeline import PagedPipeline
 
         try:
             resolved = settings.resolve(config, settings.free_memory_bytes(), available, paged=True)
-            backend = PagedPipeline(config, resolved, wake)
+            backend = assemble.load(config, resolved, wake)
         except NotPageable as error:
             choice = pipeline_choice.without_paged(config, str(error), miscounts=error.miscounts)
             if config.pipeline_type == pipeline_choice.PAGED:

@@ -8,6 +8,7 @@ import pytest
 
 from lean_ovms.engine.loading.cache_precision import BOTH, GROUPS, HINT, KEYS, VALUES, completed
 from lean_ovms.engine.paged.model import PagedModel
+from lean_ovms.engine.paged.weights import open_weights
 from lean_ovms.errors import StartError
 
 LLAMA = Path(__file__).parents[2] / "data" / "llama_sp"
@@ -73,5 +74,5 @@ def test_every_cache_that_is_not_refused_loads():
         if case in tried or ("bf16" in case and not capable):
             continue
         tried.add(case)
-        PagedModel(LLAMA / "openvino_model.xml", "CPU", properties).allocate(2, 0)
+        PagedModel(open_weights(LLAMA / "openvino_model.xml"), "CPU", properties).allocate(2, 0)
     assert refused > 0 < len(tried)

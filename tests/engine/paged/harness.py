@@ -2,10 +2,14 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, field, fields
+from functools import partial
 
 from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.paged import params
+from lean_ovms.engine.paged.drafting.head import Head
 from lean_ovms.engine.paged.engine import Engine
+from lean_ovms.engine.paged.grammar.matcher import one_by_one
+from lean_ovms.engine.paged.parts import EngineParts, EngineSizes
 from lean_ovms.engine.paged.sampling.logprobs import TokenLogprobs
 from lean_ovms.engine.protocol import (
     ABSENT,
@@ -126,7 +130,14 @@ class Driver(Engine):
     def __init__(self, network, **options):
         self._by_request = {}
         self.on_disk = []
-        super().__init__(network, matcher=lambda s: self._by_request[s.request.id].fork(), **options)
+        proposer, of_parts = options.pop("proposer", None), {one.name for one in fields(EngineParts)}
+        parts = {name: options.pop(name) for name in [*options] if name in of_parts}
+        if proposer is not None:
+            parts["new_proposer"] = lambda *_: proposer
+        elif network.head is not None:
+            parts["new_proposer"] = partial(Head, network.head, network, context=options["context"], prepare=one_by_one)
+        new_matcher = lambda sequence: self._by_request[sequence.request.id].fork()  # noqa: E731
+        super().__init__(network, EngineSizes(**options), EngineParts(new_matcher=new_matcher, **parts))
         self.scheduler.suspects = NoSuspects()
         self._asked = {}
         self.scheduled = 0

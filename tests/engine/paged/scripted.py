@@ -7,6 +7,7 @@ from lean_ovms.engine.genai.guard.pipeline import PipelineRequest
 from lean_ovms.engine.generation import fake_tokenizer as words
 from lean_ovms.engine.paged.engine import Engine
 from lean_ovms.engine.paged.params import read
+from lean_ovms.engine.paged.parts import EngineParts, EngineSizes
 from lean_ovms.engine_types import CAPABILITIES, ModelInfo
 from lean_ovms.errors import BadRequest
 from tests.engine.paged.network import FakeNetwork
@@ -65,8 +66,7 @@ class ScriptedBackend(Engine):
         """changes: of the script."""
         script = Script(**changes)
         network = ScriptedNetwork(script.block_size, script)
-        super().__init__(
-            network,
+        sizes = EngineSizes(
             blocks=script.blocks,
             block_size=script.block_size,
             context=script.context + 8,
@@ -75,8 +75,8 @@ class ScriptedBackend(Engine):
             max_running=running,
             caching=script.prefix_caching,
             across=priority_across_clients,
-            clock=lambda: 0.0,
         )
+        super().__init__(network, sizes, EngineParts(clock=lambda: 0.0))
         self._speculative = bool(script.speculative)
         self.network = network
         self.vocabulary = words.vocabulary()

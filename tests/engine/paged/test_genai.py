@@ -14,9 +14,10 @@ from lean_ovms.config import Config
 from lean_ovms.engine.genai.continuous import ContinuousPipeline
 from lean_ovms.engine.genai.grammar_compiler import stand_in
 from lean_ovms.engine.loading import pipeline_choice, settings
+from lean_ovms.engine.paged import assemble
 from lean_ovms.engine.paged.model import PagedModel
 from lean_ovms.engine.paged.network import NotPageable
-from lean_ovms.engine.paged.pipeline import PagedPipeline
+from lean_ovms.engine.paged.weights import open_weights
 from lean_ovms.errors import StartError
 from lean_ovms.types import SamplingParams
 from tests.engine.paged.harness import Driver, Params
@@ -100,7 +101,7 @@ def test_greedy_tokens_are_the_same_as_the_device_computes_by_default():
     """
     config = Config()
     made = replace(settings.resolve(config, 1 << 30), blocks=600)
-    pipes = [ContinuousPipeline(config, made), PagedPipeline(config.replace(pipeline_type="PAGED"), made)]
+    pipes = [ContinuousPipeline(config, made), assemble.load(config.replace(pipeline_type="PAGED"), made)]
     for prompt in prompts(pipes[0], 40):
         both = [answers(pipe, [prompt], 16) for pipe in pipes]
         assert both[0] == both[1]
@@ -119,7 +120,7 @@ def test_a_network_that_is_compiled_twice_has_one_cache():
     dice, found = random.Random(2), []
     asked = [[dice.randrange(3, 640) for _ in range(size)] for size in (3, 90, 150)]
     for twice in (False, True):
-        network = PagedModel(LLAMA / "openvino_model.xml", "CPU", {}, twice=twice)
+        network = PagedModel(open_weights(LLAMA / "openvino_model.xml"), "CPU", {}, twice=twice)
         sizes = {"blocks": 40, "block_size": 32, "context": 256, "step_tokens": 32, "max_sequences": 8}
         engine = Driver(network, **sizes, clock=lambda: 0.0)  # parts of prompts do not depend on time
         requests = [engine.add(ids, Params(max_tokens=30)) for ids in asked]
@@ -134,7 +135,7 @@ def test_a_network_without_a_last_projection_is_refused(tmp_path):
     """Its logits would be computed for every token of a prompt."""
     ov.save_model(stand_in(64), tmp_path / "openvino_model.xml")
     with pytest.raises(NotPageable, match="last projection"):
-        PagedModel(tmp_path / "openvino_model.xml", "CPU", {})
+        PagedModel(open_weights(tmp_path / "openvino_model.xml"), "CPU", {})
 
 
 @pytest.mark.parametrize(("keys", "values"), [("u8", "u4"), ("u4", "u4")])
@@ -151,7 +152,7 @@ def test_choices_share_a_prompt_whose_keys_and_values_are_packed(keys, values):
 @pytest.mark.parametrize("precision", ["u4", "u8", "f32"])
 def test_a_block_is_copied_whole(precision):
     """Two values of u4 are in one byte, in an array without the tensor's shape."""
-    network = PagedModel(LLAMA / "openvino_model.xml", "CPU", F32 | {"KV_CACHE_PRECISION": precision})
+    network = PagedModel(open_weights(LLAMA / "openvino_model.xml"), "CPU", F32 | {"KV_CACHE_PRECISION": precision})
     network.allocate(3, 0)
     tables = [tensor.data.reshape(3, -1) for tensor in network._caches]
     for table in tables:
@@ -268,7 +269,7 @@ def test_penalties_have_the_sign_of_the_definition(paged):
 
 def test_the_cache_is_as_large_as_the_option():
     config = Config(**EXACT, pipeline_type="PAGED", cache_size=1)
-    pipe = PagedPipeline(config, settings.resolve(config, 1 << 30))
+    pipe = assemble.load(config, settings.resolve(config, 1 << 30))
     assert pipe.info.kv_blocks == (1 << 30) // pipe._model.block_bytes
     assert pipe._model.block_bytes == 5 * 2 * 2 * 32 * 32 * 4  # layers, keys and values, heads, tokens, head_dim, f32
 
@@ -277,7 +278,7 @@ def test_slots_do_not_need_a_usable_directory_of_the_prefix_cache(tmp_path, capl
     (tmp_path / "file").touch()
     paths = {"prefix_cache_path": str(tmp_path / "file"), "slot_save_path": str(tmp_path / "slots")}
     config = Config(**EXACT, pipeline_type="PAGED", cache_size=1, **paths)
-    pipe = PagedPipeline(config, settings.resolve(config, 1 << 30))
+    pipe = assemble.load(config, settings.resolve(config, 1 << 30))
     [slots] = pipe.hooks
     assert "no prefix cache on disk" in caplog.text
     assert slots.files.save(0, "a.bin")[0] == 0
@@ -296,11 +297,11 @@ def test_slots_do_not_need_a_usable_directory_of_the_prefix_cache(tmp_path, capl
 def test_what_only_openvino_genai_can_do_stops_the_start(options, what):
     config = Config(pipeline_type="PAGED", **options)
     with pytest.raises(StartError, match=what):
-        PagedPipeline(config, settings.resolve(Config(), 1 << 30))
+        assemble.load(config, settings.resolve(Config(), 1 << 30))
 
 
 def test_the_paged_engine_without_the_package_for_xgrammar_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(pipeline_choice, "has_xgrammar", lambda: False)
     config = Config(pipeline_type="PAGED", structured_output_backend="xgrammar")
     with pytest.raises(StartError, match="without the package xgrammar; pip install --no-deps xgrammar=="):
-        PagedPipeline(config, settings.resolve(Config(), 1 << 30))
+        assemble.load(config, settings.resolve(Config(), 1 << 30))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged import pipeline
+from lean_ovms.engine.paged import assemble
 from lean_ovms.engine.paged.drafting.draft_length import DraftLength
 from lean_ovms.engine.paged.drafting.ngrams import FIRST_LENGTH, GROWTH, MAX_CANDIDATES, PAUSES, NgramProposer
 from tests.engine.paged.harness import Params
@@ -171,7 +171,7 @@ def test_networks_that_gain_by_drafts_have_them_unless_they_are_switched_off(mon
     """The demo model is too small to gain by them. Its answers repeat themselves behind the end of a text."""
     found = {}
     for small, wanted in ((False, True), (False, False), (True, True)):
-        monkeypatch.setattr(pipeline, "is_small", lambda _, small=small: small)
+        monkeypatch.setattr(assemble, "is_small", lambda _, small=small: small)
         pipe = load(blocks=200, pipeline_type="PAGED", ngram_speculation=wanted)
         rig = Rig(pipeline=pipe)
         numbers = [rig.submit(pipe.encode(text, False) * 4, max_tokens=60, ignore_eos=True) for text in QUESTIONS[:2]]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lean_ovms.engine.paged import pipeline
+from lean_ovms.engine.paged import assemble
 from tests.engine.real import QUESTIONS, assert_empty, chat, load, quiet
 from tests.engine.rig import Rig
 
@@ -13,7 +13,7 @@ ASKED = {"max_tokens": 20, "ignore_eos": True}
 @pytest.fixture(scope="module")
 def paged():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "allowed_cores", lambda: 64)
+        patch.setattr(assemble, "allowed_cores", lambda: 64)
         return load(blocks=600, pipeline_type="PAGED")
 
 
@@ -45,7 +45,7 @@ def test_arrivals_and_cancellations_while_a_step_computes_change_no_answer(paged
 
 @pytest.mark.parametrize(("cores", "overlapping"), [(2, False), (3, True)])
 def test_steps_overlap_where_the_network_leaves_two_cores(monkeypatch, cores, overlapping):
-    monkeypatch.setattr(pipeline, "allowed_cores", lambda: cores)
+    monkeypatch.setattr(assemble, "allowed_cores", lambda: cores)
     rig = Rig(pipeline=load(blocks=60, pipeline_type="PAGED"))  # one thread computes a network as small as this
     monkeypatch.setattr(rig.pipeline._model, "start" if not overlapping else "infer", lambda: pytest.fail("used"))
     assert len(rig.ask(chat("Hello!"), **ASKED).tokens[0]) == 20

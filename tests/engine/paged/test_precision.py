@@ -14,9 +14,10 @@ import pytest
 
 pytest.importorskip("gguf")
 
-from lean_ovms.engine.paged import model as paged_model
+from lean_ovms.engine.paged.heads import HeadWeights
 from lean_ovms.engine.paged.model import PagedModel
 from lean_ovms.engine.paged.vision.networks import VisionNetworks
+from lean_ovms.engine.paged.weights import open_weights
 from tests.engine.paged.test_zoo import NAMES, SAFELY, unpacked
 from tests.engine.paged.vision import models as vision
 from tests.engine.real import load
@@ -61,21 +62,21 @@ def extracted(archive, directory):
     return directory
 
 
-def compiled(*files, **options):
+def compiled(weights):
     core = ov.Core()
-    return core.compile_model(paged_model._paged(core, *files, **options), "CPU", BF16)
+    return core.compile_model(weights.read(core), "CPU", BF16)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_no_angle_of_a_text_model_is_computed_in_bf16(name, tmp_path):
-    assert rounded_angles(compiled(Path(unpacked(name, tmp_path)) / "openvino_model.xml")) == []
+    assert rounded_angles(compiled(open_weights(Path(unpacked(name, tmp_path)) / "openvino_model.xml"))) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GGUF)
 def test_no_angle_of_a_gguf_file_is_computed_in_bf16(name, tmp_path):
-    assert rounded_angles(compiled(zoo_gguf.write(tmp_path / "x.gguf", name))) == []
+    assert rounded_angles(compiled(open_weights(zoo_gguf.write(tmp_path / "x.gguf", name)))) == []
 
 
 @pytest.mark.slow
@@ -83,7 +84,7 @@ def test_no_angle_of_a_gguf_file_is_computed_in_bf16(name, tmp_path):
 def test_no_angle_of_a_model_with_vision_is_computed_in_bf16(name, tmp_path):
     extracted(vision.ZOO / f"{name}.tar.xz", tmp_path)
     text = tmp_path / "openvino_language_model.xml"
-    assert rounded_angles(compiled(text)) == []
+    assert rounded_angles(compiled(open_weights(text))) == []
     encoders = VisionNetworks(tmp_path, "CPU", BF16)
     for file in set(tmp_path.glob("openvino_vision*_model.xml")):
         assert rounded_angles(encoders.compiled(file)) == [], file.name
@@ -95,7 +96,7 @@ def test_no_angle_of_a_head_is_computed_in_bf16(name, tmp_path):
     extracted(vision.ZOO / f"{name}.tar.xz", tmp_path)
     extracted(HEADS / f"{name}.tar.xz", tmp_path)
     head, text = tmp_path / "openvino_mtp_model.xml", tmp_path / "openvino_language_model.xml"
-    assert rounded_angles(compiled(head, target=text)) == []
+    assert rounded_angles(compiled(HeadWeights(head, text))) == []
 
 
 @pytest.mark.slow

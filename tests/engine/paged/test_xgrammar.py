@@ -18,8 +18,8 @@ from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.engine.loading import pipeline_choice
 from lean_ovms.engine.paged.grammar import xgrammar_matcher
 from lean_ovms.engine.paged.grammar.guidance import Guidance
+from lean_ovms.engine.paged.grammar.libraries import XGRAMMAR_PROCESS
 from lean_ovms.engine.paged.grammar.matcher import TOO_COMPLEX
-from lean_ovms.engine.paged.pipeline import XGRAMMAR_PROCESS
 from lean_ovms.engine.paged.sampling.logits_processors import NoToken
 from lean_ovms.errors import BadRequest, GrammarInvalid, GrammarTooComplex, Unavailable
 from lean_ovms.grammar.constraint import build

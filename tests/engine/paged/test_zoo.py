@@ -17,6 +17,7 @@ from lean_ovms.engine.loading.pipeline_choice import PROVEN
 from lean_ovms.engine.paged import positions
 from lean_ovms.engine.paged.model import PagedModel
 from lean_ovms.engine.paged.network import TREE_MASK, Miscounting, NotPageable
+from lean_ovms.engine.paged.weights import open_weights
 from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
 from tests.engine.real import EXACT, load
@@ -87,7 +88,7 @@ def test_positions_that_cannot_become_an_input_are_refused(name, tmp_path, monke
     monkeypatch.setattr(positions, "connect", lambda model: None)
     path = Path(unpacked(name, tmp_path))
     with pytest.raises(Miscounting, match="positions"):
-        PagedModel(path / "openvino_model.xml", "CPU", {})
+        PagedModel(open_weights(path / "openvino_model.xml"), "CPU", {})
 
 
 @pytest.mark.parametrize(("name", "pipeline"), [("granitemoehybrid-rope", "LM"), ("llama", "LM_CB")])

@@ -44,7 +44,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 VISION = ROOT / "tests" / "data" / "colours"
 GRACE_S = 300.0
-TRANSFORMATION = "lean_ovms.engine.paged.model.paged_attention_transformation"
+TRANSFORMATION = "lean_ovms.engine.paged.ir_weights.paged_attention_transformation"
 
 
 class Child:

@@ -19,7 +19,8 @@ import numpy as np
 from openvino import opset13 as ops
 
 from ...loading.network_inputs import network_input
-from .adapters import CHOICE, Sizes, down_name, up_name
+from ..network import ADAPTER_CHOICE
+from .adapters import Sizes, down_name, up_name
 
 MODULE = "__module."
 MOST = 65504.0
@@ -38,7 +39,7 @@ def insert(model: Any, kind: Any) -> Layers:
 
     kind: their element type. One that the network does not compute in would be converted in each step.
     """
-    choice = network_input(CHOICE, [-1, -1], np.float32)
+    choice = network_input(ADAPTER_CHOICE, [-1, -1], np.float32)
     inputs, choices, found = [choice], {1: choice}, list[Sizes]()
     groups, fixed = _groups(model)
     for nodes in groups:

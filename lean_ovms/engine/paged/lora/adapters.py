@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....repository.lora import misfit
+from .. import parts
 from ..network import Network, Part
 
 Weights = NDArray[np.float32]
 Sizes = Mapping[str, tuple[int, int]]
 """Layers by name, each with the width of x and of y."""
-CHOICE = "lora_choice"
-"""The input [tokens, ranks]: for each token the scale of its adapter in the columns of its ranks, else 0."""
 
 
 def down_name(layer: str) -> str:
@@ -67,12 +66,12 @@ class AdapterTable:
         self._network = network
         self._groups = tuple(groups)
         self._most = most
-        self._users: dict[Adapter, int] = {}  # the one that was used longest ago first
-        self._columns: dict[Adapter, slice] = {}
+        self._users: dict[parts.Adapter, int] = {}  # the one that was used longest ago first
+        self._columns: dict[parts.Adapter, slice] = {}
         self.ranks = 1
         self._write()
 
-    def acquire(self, adapter: Adapter | None) -> bool:
+    def acquire(self, adapter: parts.Adapter | None) -> bool:
         """Counts one more sequence with this adapter; False if there is no room for the adapter now."""
         if adapter is None:
             return True
@@ -87,13 +86,13 @@ class AdapterTable:
         self._users[adapter] += 1
         return True
 
-    def release(self, adapter: Adapter | None) -> None:
+    def release(self, adapter: parts.Adapter | None) -> None:
         """Counts one sequence less with this adapter."""
         if adapter is not None:
             self._users[adapter] = self._users.pop(adapter) - 1
 
-    def columns(self, adapter: Adapter) -> slice:
-        """Returns the columns of CHOICE that an adapter has as long as a sequence uses it."""
+    def columns(self, adapter: parts.Adapter) -> slice:
+        """Returns the columns of the input ADAPTER_CHOICE that an adapter has as long as a sequence uses it."""
         return self._columns[adapter]
 
     def _write(self) -> None:

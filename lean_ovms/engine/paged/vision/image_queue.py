@@ -14,6 +14,7 @@ from ....errors import RequestError
 from ....types import Image
 from ...generation.item_thread import ItemThread
 from ...generation.sequence import GenerationRequest
+from ..parts import ReleasedRequest
 from .family import Rows, VideoFamily, VisionFamily
 from .image_cache import ImageCache, KnownImage
 from .prompt_images import PromptImages
@@ -27,14 +28,6 @@ class _Waiting:
     images: PromptImages
     params: list[str]
     tokens: int = 0
-
-
-class ReleasedRequest(NamedTuple):
-    """A request that no longer waits. tokens: of images that were encoded for it. error: None if it may run."""
-
-    request: GenerationRequest
-    tokens: int
-    error: RequestError | None
 
 
 class _Job(NamedTuple):

@@ -14,9 +14,8 @@ from openvino import opset13 as ops
 
 from ....repository.model_dir import TEXT_EMBEDDINGS
 from ...loading.network_inputs import find_input, network_input
-from ..network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
+from ..network import EMBEDDINGS_INPUT, IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
 
-INPUT = "inputs_embeds"
 DEEPER, OF_IMAGES = "deepstack_visual_embeds", "visual_pos_masks"
 """Inputs of Qwen3-VL's language model: embeddings that are added behind its first layers, and to which tokens."""
 KINDS = "token_type_ids"
@@ -24,11 +23,6 @@ KINDS = "token_type_ids"
 PER_LAYER, PER_LAYER_EMBEDDINGS = "per_layer_inputs", "openvino_text_embeddings_per_layer_model.xml"
 """An input of Gemma 4's, embeddings of ids that its layers add, and the file of what makes them; the larger models
 have none, and do not use the input."""
-
-
-def takes_embeddings(model: Any) -> bool:
-    """Returns whether a network has embeddings as its input in the place of token ids."""
-    return find_input(model, INPUT) is not None
 
 
 def connect(model: Any, core: Any, folder: Path, *, paged: bool = True) -> None:
@@ -47,7 +41,9 @@ def connect(model: Any, core: Any, folder: Path, *, paged: bool = True) -> None:
     embeddings = _embedded(text_embeddings, columns)
     flat = ops.reshape(embeddings, np.array([-1, hidden], np.int64), special_zero=False)
     merged = ops.scatter_update(flat, places, rows, np.int64(0))
-    _replace(model, INPUT, merged if paged else ops.reshape(merged, ops.shape_of(embeddings), special_zero=False))
+    _replace(
+        model, EMBEDDINGS_INPUT, merged if paged else ops.reshape(merged, ops.shape_of(embeddings), special_zero=False)
+    )
     added = [ids, rows, places]
     if layers:
         added.append(network_input(IMAGE_DEEPER, [layers, -1, hidden], np.float32))

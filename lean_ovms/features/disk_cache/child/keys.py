@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 
 from ....engine.paged.block_manager import KEY_BYTES, Parent, next_key
-from ....engine.paged.lora.adapters import Adapter
+from ....engine.paged.parts import Adapter
 
 
 def block_key(before: bytes, tokens: bytes) -> bytes | None:

@@ -67,10 +67,10 @@ class ImageRig(Rig):
 
 def load(path, blocks=400, **options):
     """A rig on the paged engine with this model, in f32."""
-    from lean_ovms.engine.paged.pipeline import PagedPipeline
+    from lean_ovms.engine.paged import assemble
 
     wake = threading.Event()
     options = {**EXACT, "plugin_config": json.dumps(F32), "max_num_batched_tokens": 64, **options}
     config = Config(model_path=str(path), pipeline_type="PAGED", **options)
     made = replace(settings.resolve(config, 1 << 30, paged=True), blocks=blocks)
-    return ImageRig(PagedPipeline(config, made, wake.set), wake)
+    return ImageRig(assemble.load(config, made, wake.set), wake)

@@ -1,0 +1,194 @@
+"""Makes a paged engine of its parts, as a model's files and the options say. The one place that knows all of them."""
+
+from __future__ import annotations
+
+from ..loading import quiet_imports  # noqa: F401 - first, for its effect
+
+# isort: split
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import openvino_genai as genai
+
+from ...composition import named
+from ...config import EngineConfig
+from ...errors import StartError
+from ...repository.model_dir import LANGUAGE_MODEL
+from ...util.resources import allowed_cores
+from ..generation.pipeline import ASSISTANT_TOKENS
+from ..loading import lora, model_info, pipeline_choice
+from ..loading.load_errors import as_start_error, check_files, network
+from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, network_bytes, resolve
+from .capacity import divide, slots_for
+from .drafting.plan import DraftPlan
+from .grammar import libraries
+from .hooks import Parts
+from .lora.provider import LoraAdapters, LoraInputs
+from .model import PagedModel
+from .network import NotPageable
+from .parts import TILE, AdapterProvider, EngineSizes, NoAdapters, no_grammar
+from .pipeline import Drafting, PagedPipeline, PipelineParts
+from .tokenizer import ModelTokenizer, new_loader
+from .vision import families
+from .vision.networks import VisionNetworks
+from .vision.vision import Vision
+from .weights import open_weights
+
+log = logging.getLogger(__name__)
+
+CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits", "progress")
+CACHE_INTERVAL = 64
+"""KV blocks of a prompt between checkpoints of a hybrid model's state, unless --cache_interval_multiplier is given."""
+TWO_COPIES_MAX_BYTES = 1 << 30
+"""Bytes of weights below which a model that takes adapters is compiled without them too: see model."""
+
+
+def load(
+    config: EngineConfig, settings: PipelineSettings | None = None, wake: Callable[[], None] = lambda: None
+) -> PagedPipeline:
+    """Loads a model, and warms it up.
+
+    Args:
+        config: The options.
+        settings: What was resolved from them; None: it is resolved here.
+        wake: Ends the wait of the loop that runs the engine.
+
+    Raises:
+        NotPageable: This engine cannot serve the model; openvino_genai's continuous batching may.
+        StartError: The model cannot be loaded; the message is the reason, in one line.
+    """
+    settings = settings or resolve(config, free_memory_bytes(), paged=True)
+    _refuse(config)
+    new_library, prepare = libraries.chosen(config)
+    sees = pipeline_choice.has_vision(config.model_dir)
+    file = config.model_dir / LANGUAGE_MODEL if sees else network(config.model_dir)
+    check_files(config, file.name)
+    small = is_small(file)
+    drafts = DraftPlan(config, settings, small=small)
+    inputs = LoraInputs() if config.allow_runtime_lora else None
+    with as_start_error(config):
+        found: list[ModelTokenizer] = []
+        load_tokenizer = new_loader(config.model_dir, file)
+        model = PagedModel(
+            open_weights(file, drafts.edits, trees=drafts.trees),
+            settings.device,
+            settings.properties,
+            adapters=inputs,
+            plain=network_bytes(file) < TWO_COPIES_MAX_BYTES,
+            twice=small,
+            while_compiling=lambda: found.append(load_tokenizer()),
+        )
+        [tokenizer] = found
+        defaults = _defaults(config.model_dir, tokenizer)
+        capacity = divide(
+            settings.cache_bytes,
+            blocks=settings.blocks,
+            block_bytes=drafts.load(model, file) + model.block_bytes,
+            state_bytes=model.state_bytes,
+            states=slots_for(max(config.max_num_seqs, config.best_of_limit), settings.prefix_caching),
+        )
+        sizes = EngineSizes(
+            blocks=capacity.blocks,
+            block_size=settings.block_size,
+            context=settings.context + ASSISTANT_TOKENS,
+            step_tokens=settings.step_tokens,
+            max_sequences=config.best_of_limit,
+            max_running=config.max_num_seqs,
+            states=capacity.states,
+            interval=(config.cache_interval_multiplier or CACHE_INTERVAL) * settings.block_size,
+            split=settings.split_prompts,
+            caching=settings.prefix_caching,
+            across=config.priority_across_clients,
+            # Two more threads want a core then, this one and the front end's. Where the network's threads have all
+            # cores they wait for each other: 8 streams of the demo model took 22 % more CPU time (2026-11).
+            overlapping=allowed_cores() >= model.threads + 2,
+            tile=TILE if small and not model.hybrid else 1,
+        )
+        info = model_info.describe(config, settings, sizes.blocks, tokenizer.native, defaults)
+        compiler = libraries.compiler(config, new_library, tokenizer.vocabulary, model.vocab_size, info.eos_token_ids)
+        adapters: AdapterProvider = NoAdapters()
+        if inputs is not None:
+            adapters = LoraAdapters(model, inputs.layers, config.max_loras)
+        parts = PipelineParts(
+            new_matcher=libraries.NewMatcher(compiler) if compiler is not None else no_grammar,
+            prepare=prepare,
+            new_proposer=drafts.proposer_factory(model, sizes, prepare),
+            adapters=adapters,
+            tokenizer=tokenizer,
+            compiler=compiler,
+            images=_vision(config, settings, tokenizer, wake) if sees else None,
+            # A hybrid network writes a state for each draft token, where cached prefixes have theirs.
+            drafting=Drafting(kind=drafts.kind, ngrams=drafts.ngrams and not model.hybrid),
+        )
+        pipeline = PagedPipeline(model, sizes, parts)
+        # Grammars are matched against text, not token text.
+        capabilities = [*CAPABILITIES, *(["adapters"] if config.allow_runtime_lora else [])]
+        pipeline.info = replace(info, sentencepiece=False, capabilities=capabilities)
+        if parts.images is not None:
+            tokens, video = model_info.image_tokens(tokenizer.encode), parts.images.reads_videos
+            pipeline.info = replace(pipeline.info, vision=True, video=video, image_tokens=tokens)
+        pipeline.warm_up()
+    _install_features(pipeline, model, config, settings)
+    if capacity.states:
+        pipeline.use_state_bytes(model.state_bytes)
+        log.info(
+            "memory for %d states, %.1f MB each: of %d sequences at most, and of cached prefixes",
+            *(capacity.states, model.state_bytes / 1e6, pipeline.max_sequences),
+        )
+        most = pipeline.max_sequences
+        pipeline.info = replace(pipeline.info, max_sequences=most, state_bytes=model.state_bytes)
+    return pipeline
+
+
+def _defaults(model_dir: Path, tokenizer: ModelTokenizer) -> Any:
+    """Returns the model's own openvino_genai.GenerationConfig."""
+    file = model_dir / "generation_config.json"
+    defaults = genai.GenerationConfig(str(file)) if file.is_file() else genai.GenerationConfig()
+    defaults.stop_token_ids |= tokenizer.ends
+    return defaults
+
+
+def _vision(
+    config: EngineConfig, settings: PipelineSettings, tokenizer: ModelTokenizer, wake: Callable[[], None]
+) -> Vision:
+    """Raises NotPageable."""
+    networks = VisionNetworks(config.model_dir, settings.device, settings.properties)
+    try:
+        family = families.load(config.model_dir, networks)
+        cache_bytes, shares = config.image_cache_mb << 20, config.enable_prefix_caching
+        return Vision(family, tokenizer.encode, tokenizer.decode, cache_bytes=cache_bytes, shares=shares, wake=wake)
+    except families.NotReadable as error:
+        raise NotPageable(str(error)) from error
+
+
+def _install_features(
+    pipeline: PagedPipeline, network: PagedModel, config: EngineConfig, settings: PipelineSettings
+) -> None:
+    """Adds what the options ask of features. Raises StartError."""
+    parts = Parts(
+        config=config,
+        settings=settings,
+        network=network,
+        blocks=pipeline.blocks,
+        states=pipeline.states,
+        hooks=pipeline.hooks,
+        out=pipeline.out,
+        versions=pipeline.info.versions,
+        adapter_name=lora.name,
+    )
+    for row in config.composition.engine_rows:
+        if row.wanted(config.value):
+            named(row.package, row.install)(parts)
+
+
+def _refuse(config: EngineConfig) -> None:
+    """Raises StartError for options that this engine does not support and GenAI's does."""
+    need = pipeline_choice.only_genai(config)
+    if need == pipeline_choice.XGRAMMAR_MISSING:
+        raise StartError(f"--pipeline_type PAGED does not support {need}; {pipeline_choice.XGRAMMAR_INSTALL}")
+    if need:
+        other = "VLM_CB" if pipeline_choice.has_vision(config.model_dir) else "LM_CB"
+        raise StartError(f"--pipeline_type PAGED does not support {need}; --pipeline_type {other} does")

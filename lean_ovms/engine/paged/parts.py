@@ -1,0 +1,244 @@
+"""What a paged engine is made of: its sizes, and the parts that `assemble` chooses for a model and its options.
+
+Each Protocol here, and `drafting.proposer.Proposer`, is a seam: the engine knows what a part does, not which one it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from ...errors import BadRequest, RequestError
+from ..generation.backend import WaitingRequests
+from ..generation.pipeline import ImagePlaceholders, ImagePrompt
+from .grammar.matcher import Matcher, Prepare, one_by_one
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ...types import Image
+    from ..generation.sequence import GenerationRequest
+    from .block_manager import BlockManager
+    from .block_tables import BlockTables
+    from .drafting.proposer import Proposer
+    from .sequence import Sequence
+    from .vision.prompt_images import PromptImages
+
+MAX_ROWS = 1024
+"""Sequences at once, however many tokens a step may have (as many as the context, when prompts are not split)."""
+TILE = 16
+"""Tokens of which a small network's steps with chunks get a multiple; its steps take as long with 16 tokens as with 1.
+For a larger network, padding costs more than it saves."""
+INTERVAL = 2048
+"""Tokens of a prompt between two states of a hybrid network that the prefix cache keeps, where nothing else is said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSizes:
+    """How much an engine keeps and computes at once, and how its steps are filled."""
+
+    blocks: int
+    """The number of blocks of the KV cache."""
+    block_size: int
+    """The tokens of a block."""
+    context: int
+    """The most tokens of a sequence."""
+    step_tokens: int
+    """The most tokens that a step computes."""
+    max_sequences: int
+    """The most sequences of one request, such as the beams of a search."""
+    max_running: int = MAX_ROWS
+    """The most sequences that run at once."""
+    states: int = 0
+    """How many states of a hybrid network there is memory for; 0: as many as could be used."""
+    interval: int = INTERVAL
+    """The tokens of a prompt between two states of a hybrid network that the prefix cache keeps."""
+    split: bool = True
+    """Whether a prompt may be computed over several steps."""
+    caching: bool = True
+    """Whether prompts may begin with the blocks of others."""
+    across: bool = False
+    """Whether a request's priority counts against those of other clients, too."""
+    overlapping: bool = False
+    """Whether the results of a step are sent while the next one is computed."""
+    tile: int = 1
+    """Steps with parts of prompts get a multiple of so many tokens: at most `block_size`, and 1 for a hybrid network,
+    which has no row for padding."""
+
+
+class MatcherFactory(Protocol):
+    """Makes what matches the texts of sequences against their grammars."""
+
+    def __call__(self, sequence: Sequence) -> Matcher:
+        """Returns a matcher at the beginning of the sequence's grammar. Raises BadRequest."""
+
+
+def no_grammar(sequence: Sequence) -> Matcher:
+    """Refuses every grammar, as a MatcherFactory for a vocabulary that no grammar can be matched with."""
+    raise BadRequest("structured output is not possible with this model")
+
+
+class Adapter(Protocol):
+    """Weights that a request adds to those of the model."""
+
+    @property
+    def key(self) -> str:
+        """A text that no other adapter has, nor had."""
+
+    @property
+    def scale(self) -> float:
+        """The factor of its weights."""
+
+    @property
+    def rank(self) -> int:
+        """The greatest rank of its layers."""
+
+    @property
+    def layers(self) -> Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]:
+        """Its two matrices by the name of the layer."""
+
+
+class AdapterProvider(Protocol):
+    """Keeps adapters, and puts those that sequences use into the network."""
+
+    @property
+    def ranks(self) -> int:
+        """The columns of the input that chooses adapters: the ranks of all adapters that are in the network."""
+
+    def get(self, text: str) -> Adapter | None:
+        """Returns the adapter of a protocol.Submit, which may be read from its file first; None for "".
+
+        Raises EngineFailure.
+        """
+
+    def acquire(self, adapter: Adapter | None) -> bool:
+        """Counts one more sequence with this adapter; False if the network has no room for the adapter now."""
+
+    def release(self, adapter: Adapter | None) -> None:
+        """Counts one sequence less with this adapter."""
+
+    def columns(self, adapter: Adapter) -> slice:
+        """Returns which of the columns an adapter has as long as a sequence uses it."""
+
+
+class NoAdapters:
+    """The AdapterProvider of a network without adapters."""
+
+    ranks = 1
+
+    def get(self, text: str) -> Adapter | None:
+        """Returns None: requests with an adapter are refused before they get here."""
+        return None
+
+    def acquire(self, adapter: Adapter | None) -> bool:
+        """Returns True, as no sequence has an adapter."""
+        return True
+
+    def release(self, adapter: Adapter | None) -> None:
+        """Does nothing."""
+
+    def columns(self, adapter: Adapter) -> slice:
+        """Returns no columns."""
+        return slice(0, 0)
+
+
+class NetworkEdit(Protocol):
+    """Changes a network before it is compiled."""
+
+    def __call__(self, core: Any, model: Any) -> None:
+        """Changes an openvino.Model whose attention is paged. Raises NotPageable."""
+
+
+class AdapterInputs(Protocol):
+    """Makes adapters inputs of a network."""
+
+    def insert(self, model: Any, kind: Any) -> None:
+        """Adds the inputs of adapters to an openvino.Model.
+
+        Args:
+            model: The network, whose attention is paged.
+            kind: The element type in which the network computes.
+
+        Raises:
+            NotPageable: No layer of the network can take an adapter.
+        """
+
+
+class WeightsSource(Protocol):
+    """What a network is read from."""
+
+    def read(self, core: Any) -> Any:
+        """Returns a new openvino.Model with paged attention and logits for wanted tokens. Raises NotPageable."""
+
+
+class InputEmbeddings(ImagePlaceholders, Protocol):
+    """Makes embeddings of what a prompt has beside text, which stand in the places of tokens."""
+
+    @property
+    def reads_videos(self) -> bool:
+        """Whether a prompt may have videos."""
+
+    @property
+    def queue(self) -> EncodingQueue:
+        """The requests whose images are not encoded yet."""
+
+    def images(self, ids: list[int]) -> PromptImages:
+        """Returns the images of a prompt with these ids, which `placeholder_ids` made."""
+
+    def in_order(self, image_prompt: ImagePrompt) -> list[Image]:
+        """Returns what is encoded for a prompt, in the order of `images`."""
+
+
+class ReleasedRequest(NamedTuple):
+    """A request that no longer waits for its images."""
+
+    request: GenerationRequest
+    """The request."""
+    tokens: int
+    """The tokens of images that were encoded for it."""
+    error: RequestError | None
+    """Why it cannot run; None: it may."""
+
+
+class EncodingQueue(WaitingRequests, Protocol):
+    """Requests whose images are encoded before they are queued for the engine's steps."""
+
+    def add(self, request: GenerationRequest, images: PromptImages, content: list[Image]) -> None:
+        """Adds a request.
+
+        Args:
+            request: The request, which was checked.
+            images: The images of its prompt, of which some are not encoded.
+            content: The same images as pixels, in the same order.
+        """
+
+    def cancel(self, number: int, index: int | None) -> bool:
+        """Removes a request, or one of its choices; False if it is not here."""
+
+    def poll(self) -> Iterable[ReleasedRequest]:
+        """Returns the requests whose images have been encoded, or could not be."""
+
+
+ProposerFactory = Callable[["BlockManager", "BlockTables"], "Proposer"]
+"""Makes what drafts tokens, for the KV blocks of an engine and the tables of its sequences."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineParts:
+    """The parts of an engine that depend on the model's kind and on the options."""
+
+    new_matcher: MatcherFactory = no_grammar
+    """Makes the matchers of sequences with a grammar."""
+    prepare: Prepare = one_by_one
+    """Computes the masks of a step's grammars, while the network computes."""
+    new_proposer: ProposerFactory | None = None
+    """Makes what drafts tokens for requests that may have drafts; None: they are copied from the text itself."""
+    adapters: AdapterProvider = field(default_factory=NoAdapters)
+    """The adapters that requests may name."""
+    clock: Callable[[], float] = time.process_time
+    """Says what steps cost: CPU time, because other processes make a step longer without more work in it."""

@@ -1,0 +1,66 @@
+"""A model's tokenizer, with the texts of its tokens."""
+
+from __future__ import annotations
+
+from ..loading import quiet_imports  # noqa: F401 - first, for its effect
+
+# isort: split
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import openvino_genai as genai
+
+from ...engine_types import Vocabulary
+from ...repository.gguf import is_gguf
+from ..loading import model_info, vocabulary
+from ..loading.gguf_tokenizer import GgufTokenizer
+from ..loading.graph_tokenizer import TOKENIZER_PROPERTIES
+from ..loading.text_encoder import TextEncoder
+
+
+class ModelTokenizer:
+    """A tokenizer of openvino_genai's interface, loaded, and what was made of it."""
+
+    def __init__(self, native: Any, vocabulary: Vocabulary, encode: TextEncoder, ends: frozenset[int]) -> None:
+        """Keeps the parts.
+
+        Args:
+            native: The tokenizer, of openvino_genai or with its methods.
+            vocabulary: The texts of its tokens.
+            encode: Encodes texts.
+            ends: Tokens that end a text, by the tokenizer's file.
+        """
+        self.native = native
+        self.vocabulary = vocabulary
+        self.encode = encode
+        self.ends = ends
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        """Returns the text of ids."""
+        return model_info.decode(self.native, tokens, skip_special_tokens)
+
+
+def new_loader(model_dir: Path, file: Path) -> Callable[[], ModelTokenizer]:
+    """Returns what loads the tokenizer of a model; a GGUF file is read now.
+
+    Args:
+        model_dir: The directory of the model, or its GGUF file.
+        file: The file of its network.
+    """
+    if is_gguf(file):
+        return partial(_of_gguf, file, GgufTokenizer(file))
+    return partial(_of_directory, model_dir)
+
+
+def _of_gguf(file: Path, native: GgufTokenizer) -> ModelTokenizer:
+    encode = TextEncoder(file, native.encode, native.vocabulary.pieces, native.library)
+    return ModelTokenizer(native, native.vocabulary, encode, frozenset(native.ends))
+
+
+def _of_directory(model_dir: Path) -> ModelTokenizer:
+    native = genai.Tokenizer(str(model_dir), **TOKENIZER_PROPERTIES)
+    known = vocabulary.build(model_dir, native)
+    encode = TextEncoder(model_dir, partial(model_info.encode, native), known.pieces)
+    return ModelTokenizer(native, known, encode, frozenset())
