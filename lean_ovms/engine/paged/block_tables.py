@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .params import Params
 
 if TYPE_CHECKING:
-    from .parts import Adapter
+    from .parts import AdapterWeights
 
 TEXT = Params()
 """The parameters of a sequence without an adapter and images."""
@@ -33,7 +33,7 @@ class BlockTables:
         self.newest = np.zeros(rows, np.int64)
         self.states = np.zeros((rows, 2), np.int32)
         self.shift = np.zeros(rows, np.int32)
-        self.adapters: list[Adapter | None] = [None] * rows
+        self.adapters: list[AdapterWeights | None] = [None] * rows
         self._columns = np.arange(self.table.shape[1], dtype=np.int32)
         self._free = list(range(rows - 1, -1, -1))
         self.total = rows

@@ -31,7 +31,6 @@ from .step_runner import StepRunner
 log = logging.getLogger(__name__)
 
 
-
 class Engine(StepRunner):
     """Serves the requests of one model by continuous batching."""
 

@@ -11,7 +11,7 @@ from ..generation.sequence import GenerationRequest
 from ..generation.validation import GREEDY_BELOW
 
 if TYPE_CHECKING:
-    from .parts import Adapter
+    from .parts import AdapterWeights
     from .vision.prompt_images import PromptImages
 
 NO_LOGPROBS = -1
@@ -60,7 +60,7 @@ class Params:
     ngram: int = 3
     confidence: float = 0.0
     salt: str = ""
-    adapter: Adapter | None = None
+    adapter: AdapterWeights | None = None
     images: PromptImages | None = None
 
     @property
@@ -91,7 +91,7 @@ def read(
     *,
     speculative: bool,
     ngrams: bool = False,
-    adapter: Adapter | None,
+    adapter: AdapterWeights | None,
     images: PromptImages | None = None,
 ) -> Params:
     """Returns the parameters of a request. speculative: it may have as many draft tokens as it asks for. ngrams: it may

@@ -83,7 +83,7 @@ def no_grammar(sequence: Sequence) -> Matcher:
     raise BadRequest("structured output is not possible with this model")
 
 
-class Adapter(Protocol):
+class AdapterWeights(Protocol):
     """Weights that a request adds to those of the model."""
 
     @property
@@ -92,7 +92,7 @@ class Adapter(Protocol):
 
     @property
     def scale(self) -> float:
-        """The factor of its weights."""
+        """The factor of the weights."""
 
     @property
     def rank(self) -> int:
@@ -100,7 +100,7 @@ class Adapter(Protocol):
 
     @property
     def layers(self) -> Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        """Its two matrices by the name of the layer."""
+        """The two matrices of each layer, by the name of the layer."""
 
 
 class AdapterProvider(Protocol):
@@ -110,19 +110,19 @@ class AdapterProvider(Protocol):
     def ranks(self) -> int:
         """The columns of the input that chooses adapters: the ranks of all adapters that are in the network."""
 
-    def get(self, text: str) -> Adapter | None:
+    def get(self, text: str) -> AdapterWeights | None:
         """Returns the adapter of a protocol.Submit, which may be read from its file first; None for "".
 
         Raises EngineFailure.
         """
 
-    def acquire(self, adapter: Adapter | None) -> bool:
+    def acquire(self, adapter: AdapterWeights | None) -> bool:
         """Counts one more sequence with this adapter; False if the network has no room for the adapter now."""
 
-    def release(self, adapter: Adapter | None) -> None:
+    def release(self, adapter: AdapterWeights | None) -> None:
         """Counts one sequence less with this adapter."""
 
-    def columns(self, adapter: Adapter) -> slice:
+    def columns(self, adapter: AdapterWeights) -> slice:
         """Returns which of the columns an adapter has as long as a sequence uses it."""
 
 
@@ -131,18 +131,18 @@ class NoAdapters:
 
     ranks = 1
 
-    def get(self, text: str) -> Adapter | None:
+    def get(self, text: str) -> AdapterWeights | None:
         """Returns None: requests with an adapter are refused before they get here."""
         return None
 
-    def acquire(self, adapter: Adapter | None) -> bool:
+    def acquire(self, adapter: AdapterWeights | None) -> bool:
         """Returns True, as no sequence has an adapter."""
         return True
 
-    def release(self, adapter: Adapter | None) -> None:
+    def release(self, adapter: AdapterWeights | None) -> None:
         """Does nothing."""
 
-    def columns(self, adapter: Adapter) -> slice:
+    def columns(self, adapter: AdapterWeights) -> slice:
         """Returns no columns."""
         return slice(0, 0)
 

@@ -134,7 +134,7 @@ class Driver(Engine):
         parts = {name: options.pop(name) for name in [*options] if name in of_parts}
         if proposer is not None:
             parts["new_proposer"] = lambda *_: proposer
-        elif network.head is not None:
+        elif getattr(network, "head", None) is not None:
             parts["new_proposer"] = partial(Head, network.head, network, context=options["context"], prepare=one_by_one)
         new_matcher = lambda sequence: self._by_request[sequence.request.id].fork()  # noqa: E731
         super().__init__(network, EngineSizes(**options), EngineParts(new_matcher=new_matcher, **parts))

@@ -66,12 +66,12 @@ class AdapterTable:
         self._network = network
         self._groups = tuple(groups)
         self._most = most
-        self._users: dict[parts.Adapter, int] = {}  # the one that was used longest ago first
-        self._columns: dict[parts.Adapter, slice] = {}
+        self._users: dict[parts.AdapterWeights, int] = {}  # the one that was used longest ago first
+        self._columns: dict[parts.AdapterWeights, slice] = {}
         self.ranks = 1
         self._write()
 
-    def acquire(self, adapter: parts.Adapter | None) -> bool:
+    def acquire(self, adapter: parts.AdapterWeights | None) -> bool:
         """Counts one more sequence with this adapter; False if there is no room for the adapter now."""
         if adapter is None:
             return True
@@ -86,12 +86,12 @@ class AdapterTable:
         self._users[adapter] += 1
         return True
 
-    def release(self, adapter: parts.Adapter | None) -> None:
+    def release(self, adapter: parts.AdapterWeights | None) -> None:
         """Counts one sequence less with this adapter."""
         if adapter is not None:
             self._users[adapter] = self._users.pop(adapter) - 1
 
-    def columns(self, adapter: parts.Adapter) -> slice:
+    def columns(self, adapter: parts.AdapterWeights) -> slice:
         """Returns the columns of the input ADAPTER_CHOICE that an adapter has as long as a sequence uses it."""
         return self._columns[adapter]
 

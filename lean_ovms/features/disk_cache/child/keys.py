@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 
 from ....engine.paged.block_manager import KEY_BYTES, Parent, next_key
-from ....engine.paged.parts import Adapter
+from ....engine.paged.parts import AdapterWeights
 
 
 def block_key(before: bytes, tokens: bytes) -> bytes | None:
@@ -28,7 +28,7 @@ class BlockKeys(dict[int, bytes]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._adapters: dict[str, bytes] = {}  # what adapters compute, by Adapter.key
+        self._adapters: dict[str, bytes] = {}  # what adapters compute, by AdapterWeights.key
 
     def add(self, serial: int, parent: Parent, tokens: bytes) -> None:
         """Notes a block that is in the prefix cache from now on."""
@@ -42,7 +42,7 @@ class BlockKeys(dict[int, bytes]):
         known = self._adapters.get(adapter) if adapter else b""
         return None if known is None else next_key(known, salt.encode("utf-8", "surrogatepass"))
 
-    def know(self, adapter: Adapter) -> None:
+    def know(self, adapter: AdapterWeights) -> None:
         """Notes what an adapter computes: its name may be another's after a restart."""
         if adapter.key not in self._adapters:
             found = hashlib.blake2b(repr(adapter.scale).encode(), digest_size=KEY_BYTES)

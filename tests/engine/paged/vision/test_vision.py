@@ -72,8 +72,8 @@ def test_the_prefix_cache_tells_images_apart_and_knows_them_again(rig):
 
 
 def test_an_image_is_encoded_once(rig, monkeypatch):
-    encoded, encode = [], rig.backend._vision._family.encode
-    monkeypatch.setattr(rig.backend._vision._family, "encode", lambda image: encoded.append(1) or encode(image))
+    encoded, encode = [], rig.backend._images._family.encode
+    monkeypatch.setattr(rig.backend._images._family, "encode", lambda image: encoded.append(1) or encode(image))
     numbers = [ask(rig, tags(1) + text, "green", size=(31, 33)) for text in ("describe", "What do you see?")]
     rig.run()
     numbers.append(ask(rig, tags(1) + "What is on the picture?", "green", size=(31, 33)))
@@ -85,8 +85,8 @@ def test_an_image_is_encoded_once(rig, monkeypatch):
 @pytest.mark.parametrize(("salts", "options"), [("ab", {}), ("aa", {"enable_prefix_caching": False})])
 def test_who_shares_no_prompts_shares_no_images(salts, options, rig, monkeypatch):
     rig = load(MODEL, **options) if options else rig
-    encoded, encode = [], rig.backend._vision._family.encode
-    monkeypatch.setattr(rig.backend._vision._family, "encode", lambda image: encoded.append(1) or encode(image))
+    encoded, encode = [], rig.backend._images._family.encode
+    monkeypatch.setattr(rig.backend._images._family, "encode", lambda image: encoded.append(1) or encode(image))
     for salt in salts:
         number = ask(rig, tags(2) + "describe", "green", "green", size=(35, 33), cache_salt=salt)
         rig.run()
@@ -96,9 +96,9 @@ def test_who_shares_no_prompts_shares_no_images(salts, options, rig, monkeypatch
 
 def test_images_beyond_the_budget_are_encoded_again(monkeypatch):
     rig = load(MODEL, image_cache_mb=1)
-    family, encoded = rig.backend._vision._family, []
+    family, encoded = rig.backend._images._family, []
     encode = family.encode
-    monkeypatch.setattr(rig.backend._vision._cache, "_budget", 5000)  # 16 tokens of 64 numbers take 4096 bytes
+    monkeypatch.setattr(rig.backend._images._cache, "_budget", 5000)  # 16 tokens of 64 numbers take 4096 bytes
     monkeypatch.setattr(family, "encode", lambda image: encoded.append(1) or encode(image))
     for colour in ("red", "blue", "red", "red"):
         number = ask(rig, tags(1) + "describe", colour)
@@ -108,14 +108,14 @@ def test_images_beyond_the_budget_are_encoded_again(monkeypatch):
 
 
 def test_others_go_on_while_an_image_is_encoded(rig, monkeypatch):
-    begun, go, encode = threading.Event(), threading.Event(), rig.backend._vision._family.encode
+    begun, go, encode = threading.Event(), threading.Event(), rig.backend._images._family.encode
 
     def slow(image):
         begun.set()
         assert go.wait(60)
         return encode(image)
 
-    monkeypatch.setattr(rig.backend._vision._family, "encode", slow)
+    monkeypatch.setattr(rig.backend._images._family, "encode", slow)
     image = ask(rig, tags(1) + "describe", "yellow", size=(41, 43))
     rig.turn()
     assert begun.wait(60)
@@ -158,8 +158,8 @@ def test_images_take_a_part_of_a_step_beside_those_who_decode(rig, monkeypatch):
 
 
 def test_a_request_that_is_cancelled_before_its_image_is_encoded(rig, monkeypatch):
-    go, encode = threading.Event(), rig.backend._vision._family.encode
-    monkeypatch.setattr(rig.backend._vision._family, "encode", lambda image: go.wait(60) and encode(image))
+    go, encode = threading.Event(), rig.backend._images._family.encode
+    monkeypatch.setattr(rig.backend._images._family, "encode", lambda image: go.wait(60) and encode(image))
     first, second = ask(rig, tags(1) + "describe", "red", size=(44, 45)), ask(rig, "describe" + tags(1), "red")
     rig.turn()
     rig.cancel(first)
@@ -218,7 +218,7 @@ def test_an_image_that_cannot_be_read_is_refused_by_its_number(rig, monkeypatch)
             raise BadRequest("too low")
         return Layout(16)
 
-    monkeypatch.setattr(rig.backend._vision._family, "layout", layout)
+    monkeypatch.setattr(rig.backend._images._family, "layout", layout)
     number = rig.see(turn(tags(2) + "describe"), picture("red"), picture("red", (3, 40)))
     rig.run()
     error = from_wire(rig.answer(number).refused)
