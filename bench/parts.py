@@ -21,8 +21,6 @@ import orjson
 from bench import client, path
 from bench.report import Report, options
 from bench.work import prompts
-from lean_ovms.api.anthropic.events import MessageObject, MessageRenderer
-from lean_ovms.api.anthropic.request import parse_message
 from lean_ovms.api.app import App
 from lean_ovms.api.forms import read_form
 from lean_ovms.api.openai import chat, embeddings
@@ -34,6 +32,8 @@ from lean_ovms.engine.genai.guard.fake_pipeline import FakePipeline, Script
 from lean_ovms.engine.generation import fake_tokenizer
 from lean_ovms.engine.generation.task import GenerationTask
 from lean_ovms.engine.worker.loop import Worker
+from lean_ovms.features.anthropic.api.events import MessageObject, MessageRenderer
+from lean_ovms.features.anthropic.api.request import parse_message
 from lean_ovms.models.output_decoder import OutputDecoder
 from lean_ovms.models.pooling_model import PoolingModel
 from lean_ovms.models.text_model import TextModel

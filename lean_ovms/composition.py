@@ -11,6 +11,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from . import features
+from .error_forms import ErrorForms
 from .errors import StartError
 from .manifest import EngineRow, Feature, GraphRow, Metric, ModelRow, Route, TaskRow
 
@@ -73,12 +74,6 @@ def compose(without: str = "") -> Composition:
     return Composition(tuple(one for one in found if one.name not in reasons), reasons)
 
 
-def named(package: str, text: str) -> Any:
-    """Returns what "module:name" means in a package, with the module imported."""
-    module, _, name = text.partition(":")
-    return getattr(importlib.import_module(f"{package}.{module}"), name)
-
-
 @dataclass(frozen=True, eq=False)
 class Composition:
     """Some features, and the tables made of their rows."""
@@ -135,6 +130,11 @@ class Composition:
     def model_rows(self) -> tuple[ModelRow, ...]:
         """What the features do for a model before requests may use it."""
         return tuple(replace(one.model, package=one.package) for one in self.features if one.model is not None)
+
+    @cached_property
+    def error_forms(self) -> ErrorForms:
+        """The forms of errors of the features."""
+        return ErrorForms(replace(row, package=one.package) for one in self.features for row in one.error_forms)
 
     def task(self, name: str) -> TaskRow:
         """Returns the task of this name, or text generation for an empty name. Raises KeyError."""

@@ -122,7 +122,8 @@ async def running(config: Config | None = None, **options: Any) -> AsyncIterator
 
 def asgi(app: App) -> Asgi:
     """The app as an ASGI callable, to mount in Starlette or FastAPI, or for a host such as uvicorn."""
-    return Asgi(app.handle, app.config.max_body_bytes, app.check_head)
+    config = app.config
+    return Asgi(app.handle, config.max_body_bytes, app.check_head, config.composition.error_forms)
 
 
 class ClientError(Exception):

@@ -1,17 +1,17 @@
 """Errors that a client can get, each with its HTTP status, and the response that carries one.
 
 An error class carries its own status, type and code, so there is no table elsewhere that could miss a row.
-Rendered as OpenAI's error object (https://platform.openai.com/docs/guides/error-codes), and as Anthropic's and Ollama's
-for the clients of their APIs (https://docs.anthropic.com/en/api/errors, https://docs.ollama.com/api/errors). The engine
-child sends errors over the pipe as `to_wire`; `from_wire` makes the same error again in the front end.
+Rendered as OpenAI's error object (https://platform.openai.com/docs/guides/error-codes); error_forms.py has the forms of
+other APIs. The engine child sends errors over the pipe as `to_wire`; `from_wire` makes the same error again in the
+front end.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -73,7 +73,7 @@ class RequestError(Exception):
 
     def to_bytes(self) -> bytes:
         """Returns the error object as UTF-8 JSON."""
-        return _written(self.body())
+        return json.dumps(self.body(), ensure_ascii=False).encode("utf-8", "replace")
 
     def headers(self) -> list[tuple[str, str]]:
         """Headers that go with this error."""
@@ -316,94 +316,18 @@ def from_wire(fields: list[str | None]) -> RequestError:
     return error_class(message or "unknown error", param=param, code=code, retry_after_s=retry_after_s)
 
 
-class RequestStart(Protocol):
-    """The part of a request that decides the form of its errors."""
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-
-
-ANTHROPIC_PATHS = ("/v1/messages", "/v3/messages", "/v3/v1/messages")
-ANTHROPIC_HEADER = "anthropic-version"
-
-
-def expects_anthropic(request: RequestStart) -> bool:
-    """Returns whether the client reads Anthropic's form of errors: by its path, or by a header that its clients
-    send."""
-    return request.path.startswith(ANTHROPIC_PATHS) or ANTHROPIC_HEADER in request.headers
-
-
-OLLAMA_PATHS = "/api/"
-
-
-def expects_ollama(request: RequestStart) -> bool:
-    """Returns whether the client reads Ollama's form of errors: by its path."""
-    return request.path.startswith(OLLAMA_PATHS)
-
-
-_ANTHROPIC_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    408: "timeout_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-}
-"""Other statuses below 500 are an invalid_request_error, those above an api_error."""
-OVERLOADED = 529
-"""Anthropic's status in place of 503."""
-
-
-def anthropic_error(error: RequestError, request_id: str = "") -> dict[str, Any]:
-    """Anthropic's error object; it has no field for the parameter, so the message begins with its name.
-
-    Its clients read the code in `details`, for instance to send a request again without what is not supported.
-    """
-    kind = _ANTHROPIC_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    details = {"details": {"error_code": error.code}} if error.code else {}
-    shown = {"type": kind, "message": _with_param(error), **details}
-    return {"type": "error", "error": shown, "request_id": request_id or None}
-
-
-def ollama_error(error: RequestError) -> dict[str, str]:
-    """Ollama's error object, which is a message; it begins with the name of the parameter."""
-    return {"error": _with_param(error)}
-
-
-def _with_param(error: RequestError) -> str:
-    """The message, with the name of the parameter before it unless it is in it."""
+def with_param(error: RequestError) -> str:
+    """Returns the message, with the name of the parameter before it unless it is in it: for forms of errors that have
+    no place for the name."""
     named = error.param and error.param not in error.message
     return f"{error.param}: {error.message}" if named else error.message
 
 
-def error_response(
-    error: RequestError,
-    headers: Iterable[tuple[str, str]] = (),
-    *,
-    request: RequestStart | None = None,
-    request_id: str = "",
-) -> Response:
-    """Returns the response for an error as JSON, in the form that the client of this request reads, else in OpenAI's.
-
-    headers: sent besides the error's own.
-    """
+def error_response(error: RequestError, headers: Iterable[tuple[str, str]] = ()) -> Response:
+    """Returns the response for an error as JSON, in OpenAI's form. headers: sent besides the error's own."""
     from .types import Response  # the command line imports this module, and starts the engine before it needs types
 
-    head = [("Content-Type", "application/json"), *error.headers(), *headers]
-    if request is not None and expects_anthropic(request):
-        status = OVERLOADED if error.status == 503 else error.status
-        return Response(status, head, _written(anthropic_error(error, request_id)))
-    if request is not None and expects_ollama(request):
-        return Response(error.status, head, _written(ollama_error(error)))
-    return Response(error.status, head, error.to_bytes())
-
-
-def _written(body: Mapping[str, Any]) -> bytes:
-    return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+    return Response(error.status, [("Content-Type", "application/json"), *error.headers(), *headers], error.to_bytes())
 
 
 class StartError(Exception):

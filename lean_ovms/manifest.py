@@ -8,6 +8,7 @@ A text such as "api:handle" names a function of a module of the feature's own fo
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Collection
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,12 @@ SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 """Buckets for times of anything that is computed, in seconds."""
 CORE_API = "lean_ovms.api"
 """The package of the handlers that are part of the core."""
+
+
+def named(package: str, text: str) -> Any:
+    """Returns what "module:name" means in a package, with the module imported."""
+    module, _, name = text.partition(":")
+    return getattr(importlib.import_module(f"{package}.{module}"), name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +195,30 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorForm:
+    """How errors look for clients of an API with another form of errors than OpenAI's."""
+
+    name: str
+    """The name of its schema in the OpenAPI document."""
+    body: str
+    """A function that returns the JSON object of an error, as "module:function": it is called with the RequestError
+    and the id of the request, which may be empty."""
+    schema: str
+    """The JSON Schema of that object, as "module:NAME"."""
+    paths: tuple[str, ...]
+    """How the paths begin whose errors have the form."""
+    header: str = ""
+    """A header, in small letters, that only clients of this API send, so that on any path their errors have the form;
+    empty: there is none."""
+    statuses: dict[int, int] = field(default_factory=dict)
+    """The HTTP statuses that this API has in place of others, by those others."""
+    request_id: str = ""
+    """A further header in which its responses, errors or not, have the id of the request; empty: none."""
+    package: str = ""
+    """The package of these modules; the composition sets it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
     """A feature, as the core knows it: what it is, and the rows that it adds to the core's tables."""
 
@@ -219,6 +250,8 @@ class Feature:
     """What it does inside the steps of the paged engine."""
     model: ModelRow | None = None
     """What it does for a model before requests may use it."""
+    error_forms: tuple[ErrorForm, ...] = ()
+    """The forms of errors of its API."""
 
     @property
     def package(self) -> str:

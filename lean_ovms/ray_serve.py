@@ -22,9 +22,10 @@ from starlette.middleware import Middleware
 from starlette.responses import Response as StarletteResponse
 
 from .api.app import App
+from .composition import compose
 from .config import Config
 from .embed import asgi, opened
-from .errors import NotFound, RequestError, RequestTimeout, TooManyRequests, Unavailable, error_response
+from .errors import NotFound, RequestError, RequestTimeout, TooManyRequests, Unavailable
 from .transports.asgi_scope import header, request_of, response_headers
 from .transports.cycle import request_headers
 
@@ -101,7 +102,7 @@ class _ProxyResponse:
         headers = request_headers(self._scope["headers"])
         request_id = headers.get("x-request-id", "")  # the proxy has added it, where the client has sent none
         request = request_of(self._scope, headers, b"")
-        response = error_response(error, request=request, request_id=request_id)
+        response = compose().error_forms.response(error, request=request, request_id=request_id)
         assert isinstance(response.body, bytes)
         head = [*response_headers(response), header("content-length", str(len(response.body)))]
         head += [header("x-request-id", request_id)] if request_id else []

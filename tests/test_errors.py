@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import metadata
 
 import pytest
 
 from lean_ovms import errors
-from lean_ovms.errors import error_response
 
 
 def test_an_error_response_has_the_status_openais_error_object_and_the_errors_headers_first() -> None:
@@ -59,46 +57,6 @@ def test_the_front_end_gets_the_error_that_the_engine_sent(error: errors.Request
 
 def test_an_error_of_an_unknown_class_is_an_engine_failure() -> None:
     assert isinstance(errors.from_wire(["Surprise", None, None, None]), errors.EngineFailure)
-
-
-@dataclass
-class Start:
-    """The start of a request."""
-
-    path: str
-    headers: dict[str, str]
-
-
-@pytest.mark.parametrize(
-    ("path", "headers", "anthropics"),
-    [
-        ("/v1/messages", {}, True),
-        ("/v3/messages/count_tokens", {}, True),
-        ("/v3/v1/messages/batches", {}, True),
-        ("/v1/models", {"anthropic-version": "2023-06-01"}, True),
-        ("/v1/models", {}, False),
-        ("/v1/chat/completions", {}, False),
-    ],
-)
-def test_an_error_has_the_form_that_the_client_reads(path: str, headers: dict[str, str], anthropics: bool) -> None:
-    response = error_response(errors.Unavailable("later"), request=Start(path, headers), request_id="r")
-    body = json.loads(bytes(response.body))  # type: ignore[arg-type]
-    assert ("Retry-After", "2") in response.headers
-    if anthropics:
-        assert response.status == 529
-        details = {"error_code": "model_unavailable"}
-        error = {"type": "overloaded_error", "message": "later", "details": details}
-        assert body == {"type": "error", "error": error, "request_id": "r"}
-    else:
-        assert response.status == 503
-        assert set(body) == {"error"}
-
-
-def test_anthropics_message_begins_with_the_parameter() -> None:
-    error = errors.BadRequest("it is wrong", param="tools")
-    assert errors.anthropic_error(error)["error"]["message"] == "tools: it is wrong"
-    error = errors.BadRequest("tools is wrong", param="tools")
-    assert errors.anthropic_error(error)["error"]["message"] == "tools is wrong"
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 BASE = {"types", "engine_types", "push_types", "pooling_types", "speech_types", "timing_types", "errors"}
-BASE |= {"manifest", "composition"}
+BASE |= {"manifest", "composition", "error_forms"}
 OBSERVED = BASE | {"observability"}
 LOOP = {"engine.worker.loop", "engine.worker.transport"}
 TEXT = {"text.decode", "text.parsers", "text.template"}
@@ -21,7 +21,8 @@ ALLOWED: dict[str, set[str]] = {
     "tool_servers": {"errors"},
     "model_files": {"util"},
     "manifest": {"model_files"},
-    "composition": {"errors", "manifest", "features", "model_files"},
+    "error_forms": {"errors", "manifest", "types"},
+    "composition": {"errors", "error_forms", "manifest", "features", "model_files"},
     "config": {"errors", "lora_modules", "tool_servers", "composition"},
     "util": {"errors"},
     "observability": BASE,
@@ -88,10 +89,7 @@ ALLOWED: dict[str, set[str]] = {
     "api.openai.batches": OBSERVED | {"api", "api.generation", "api.openai", "media", "config", "util"},
     "api.openai.audio": OBSERVED | {"api", "api.generation", "media", "models", "config", "util"},
     "api.vllm": OBSERVED | {"api", "api.generation", "api.pooling", "models", "lora_modules", "util"},
-    "api.anthropic": OBSERVED | {"api", "api.generation", "models"},
-    "api.anthropic.batches": OBSERVED | {"api", "api.anthropic", "api.openai.batches", "util"},
     "api.llama_cpp": OBSERVED | {"api", "api.generation", "api.pooling", "models", "__version__"},
-    "api.ollama": OBSERVED | {"api", "api.generation", "api.pooling", "models", "util"},
     "api.realtime": OBSERVED | {"api", "media", "models", "config", "util", "websocket_types"},
     "api.ovms": OBSERVED | {"api", "models"},
     "api.admin": OBSERVED | {"api", "models", "config", "__version__"},

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 
 from ..config import Config
-from ..errors import MethodNotAllowed, NotFound, error_response, expects_anthropic, reported
+from ..errors import MethodNotAllowed, NotFound, reported
 from ..manifest import Route
 from ..media.images.loader import ImageLoader
 from ..models.model import Model
@@ -68,6 +68,7 @@ class App:
             forward=self._forward,
         )
         self._records = self.services.records
+        self._error_forms = config.composition.error_forms
         self._table = Table(routes.every(config.composition))
         self._keys = self.services.keys
         self._cors = Cors(config)
@@ -136,8 +137,9 @@ class App:
             response.headers.append(("traceparent", record.traceparent))
         if key is not None:
             response.headers += key.headers()
-        if expects_anthropic(request):
-            response.headers.append(("Request-Id", record.request_id))
+        form = self._error_forms.of(request)
+        if form is not None and form.request_id:
+            response.headers.append((form.request_id, record.request_id))
         return self._records.observe(request, response, record)
 
     async def _respond(self, request: Request, record: RequestRecord, key: ApiKey | None) -> Response:
@@ -156,7 +158,7 @@ class App:
             named = (request.method, safe(request.path), record.request_id)
             error = reported(failure, logger, "%s %s failed (id %s)", *named)
             record.error = error.code or error.kind
-            return error_response(error, request=request, request_id=record.request_id)
+            return self._error_forms.response(error, request=request, request_id=record.request_id)
 
     def _admit(self, request: Request, record: RequestRecord, key: ApiKey | None) -> Route:
         """The route of a request that may use it. Raises RequestError."""

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 
 from .. import __version__
 from ..composition import Composition, compose
-from ..errors import ANTHROPIC_PATHS, OLLAMA_PATHS, OVERLOADED
-from ..manifest import BASES, Route
-from ..types import Json
+from ..error_forms import ErrorForms
+from ..manifest import BASES, ErrorForm, Route, named
+from ..types import Json, Request
 from .fields import Field
 from .route_doc import RouteDoc, doc_of
 from .router import imported
@@ -39,7 +39,6 @@ _ERRORS = {
     500: "The engine failed, or what should be kept could not be.",
     501: "This server lacks a package or an option that this needs.",
     503: "The model is loading or restarting, or the server is stopping.",
-    OVERLOADED: "The model is loading or restarting, or the server is stopping.",
 }
 _DESCRIPTION = """Generative REST API of OpenVINO Model Server and vLLM. Paths under /v1 are served under /v3 and /v3/v1
 as well. In a body `null` means absent, and unknown fields are ignored. A stream (`stream: true`) is
@@ -53,22 +52,15 @@ REFERENCES = {
     "openai": "https://platform.openai.com/docs/api-reference",
     "realtime": "https://platform.openai.com/docs/api-reference/realtime",
     "vllm": "https://docs.vllm.ai/en/stable/serving/online_serving/",
-    "anthropic": "https://docs.anthropic.com/en/api/messages",
     "llama_cpp": "https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md",
-    "ollama": "https://docs.ollama.com/api",
     "ovms": "https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_tfs.md",
 }
 """The documentation of each API of the core, by the folder of its handlers."""
 _TEXT: Json = {"type": "string"}
 _EVENT = object_of({"data": _TEXT}, event=_TEXT)
 """A server-sent event: before OpenAPI 3.2 the schema of an event stream is that of each event."""
-_SCHEMAS = {
-    "Error": object_of({"error": object_of({"message": _TEXT, "type": _TEXT, "param": {}, "code": {}})}),
-    "AnthropicError": object_of(
-        {"type": {"const": "error"}, "error": object_of({"type": _TEXT, "message": _TEXT}), "request_id": {}}
-    ),
-    "OllamaError": object_of({"error": _TEXT}),
-}
+_ERROR = object_of({"error": object_of({"message": _TEXT, "type": _TEXT, "param": {}, "code": {}})})
+"""OpenAI's error object."""
 
 
 def references(composition: Composition) -> dict[str, str]:
@@ -93,8 +85,11 @@ def document(models: Iterable[str], *, key: bool, server: str = "/", composition
             continue  # OpenAPI has one operation for a method and path
         first, *others = (_parameters_named(base + route.path) for base in route.bases)
         item = paths.setdefault(first, {"x-also": others} if others else {})
-        item[route.method.lower()] = _operation(route, first, sorted(models), known.get(route.api, ""), key=key)
-    components: Json = {"schemas": _SCHEMAS}
+        item[route.method.lower()] = _operation(
+            route, first, sorted(models), known.get(route.api, ""), composition.error_forms, key=key
+        )
+    forms = {row.name: named(row.package, row.schema) for row in composition.error_forms.rows}
+    components: Json = {"schemas": {"Error": _ERROR} | forms}
     if key:
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     return {
@@ -150,14 +145,15 @@ def _parameters_named(path: str) -> str:
     return re.sub(r"\{id\}", lambda _: next(names), path)
 
 
-def _operation(route: Route, path: str, models: list[str], reference: str, *, key: bool) -> Json:
+def _operation(route: Route, path: str, models: list[str], reference: str, forms: ErrorForms, *, key: bool) -> Json:
     doc = doc_of(imported(route))
+    form = forms.of(Request(route.method, path))
     authenticated = key and route.auth not in ("open", "metrics")
     operation: Json = {
         "operationId": _operation_id(route, path),
         "summary": doc.summary,
         "tags": [re.findall(r"\w+", route.path)[0] if BASES[0] in route.bases else "server"],
-        "responses": _responses(doc, path, _errors(doc, path, authenticated=authenticated)),
+        "responses": _responses(doc, form, _errors(doc, path, authenticated=authenticated)),
     }
     if reference:
         operation["externalDocs"] = {"url": reference}
@@ -194,12 +190,10 @@ def _errors(doc: RouteDoc, path: str, *, authenticated: bool) -> list[int]:
     if doc.query:
         found.add(400)
     found |= set(doc.errors)
-    if path.startswith(ANTHROPIC_PATHS):
-        found = found - {503} | {OVERLOADED}
     return sorted(found)
 
 
-def _responses(doc: RouteDoc, path: str, errors: list[int]) -> Json:
+def _responses(doc: RouteDoc, form: ErrorForm | None, errors: list[int]) -> Json:
     content: Json = {}
     if "/" in doc.answer:
         content[doc.answer] = {"schema": _TEXT}
@@ -212,12 +206,11 @@ def _responses(doc: RouteDoc, path: str, errors: list[int]) -> Json:
     ok: Json = {"description": "It worked.", "headers": {"X-Request-Id": {"schema": _TEXT}}}
     if content:
         ok["content"] = content
-    ollama = "OllamaError" if path.startswith(OLLAMA_PATHS) else "Error"
-    form = "AnthropicError" if path.startswith(ANTHROPIC_PATHS) else ollama
-    failed = {"application/json": {"schema": {"$ref": f"#/components/schemas/{form}"}}}
+    name, statuses = (form.name, form.statuses) if form is not None else ("Error", {})
+    failed = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
     found: Json = {"101": ok | {"description": "The WebSocket is open."}} if doc.upgrade else {"200": ok}
     for status in errors:
-        found[str(status)] = {"description": _ERRORS[status], "content": failed}
-        if status in (429, 503, OVERLOADED):
-            found[str(status)]["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
+        row = found[str(statuses.get(status, status))] = {"description": _ERRORS[status], "content": failed}
+        if status in (429, 503):
+            row["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
     return found

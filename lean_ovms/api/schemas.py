@@ -109,10 +109,6 @@ TOOL_CHOICE = any_of(
     object_of({"type": const("function"), "name": STRING}),
     object_of({"type": const("allowed_tools")}, allowed_tools=OBJECT, mode={"enum": ["auto", "required"]}, tools={}),
 )
-ANTHROPIC_TOOL = object_of({"name": SOME_TEXT, "input_schema": OBJECT}, type={"enum": ["custom", None]})
-ANTHROPIC_MESSAGES = array(
-    object_of({"role": {"enum": ["user", "assistant", "system"]}, "content": any_of(STRING, array(TEXT_PART), NULL)}), 1
-)
 TOKENS = array({"type": "integer", "minimum": 0, "maximum": 4294967295})
 PROMPT = any_of(SOME_TEXT, array(SOME_TEXT, 1), TOKENS | {"minItems": 1}, array(TOKENS | {"minItems": 1}, 1))
 _TEXTS_OF = array(object_of({"text": STRING}))

@@ -83,6 +83,6 @@ async def _run(config: Config, source: BinaryIO, target: BinaryIO) -> tuple[int,
 
 async def _outcome(app: App, raw: bytes) -> tuple[Json, bool]:
     try:
-        return await answer(app.handle, read_line(raw, URLS), CLIENT)
+        return await answer(app.handle, read_line(raw, URLS), CLIENT, app.config.composition.error_forms)
     except BadRequest as error:
         return row(None, error={"code": error.code, "message": error.message}), True

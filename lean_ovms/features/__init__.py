@@ -3,5 +3,19 @@
 Of two tasks whose recognizers take the same model, that of the earlier feature wins.
 """
 
-NAMES = ("voice", "speech", "images", "pooling", "cohere", "tei", "disk_cache", "slots", "kv_events", "prewarm")
+NAMES = (
+    "voice",
+    "speech",
+    "images",
+    "pooling",
+    "anthropic",
+    "anthropic_batches",
+    "ollama",
+    "cohere",
+    "tei",
+    "disk_cache",
+    "slots",
+    "kv_events",
+    "prewarm",
+)
 """The names of the features, which are those of their folders."""

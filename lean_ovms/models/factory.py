@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..composition import named
 from ..config import Config
+from ..manifest import named
 from .model import Model
 
 

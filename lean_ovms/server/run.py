@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 from .. import __version__
 from ..api.app import App
-from ..composition import named
 from ..config import Config
 from ..deployment.desired import server_config
 from ..deployment.manager import DeploymentManager
 from ..engine.client import prestart
 from ..errors import StartError, WrongOptions
+from ..manifest import named
 from ..models.factory import make as make_model
 from ..models.model import Model
 from ..observability import logging as log

@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
 
-from ..errors import InternalError, PayloadTooLarge, RequestError, error_response
+from ..error_forms import OPENAI_ONLY, ErrorForms
+from ..errors import InternalError, PayloadTooLarge, RequestError
 from ..push_types import StreamIterator
 from ..types import Handle, Request, Response
 from . import asgi_websocket
@@ -23,15 +24,21 @@ from .cycle import RequestResponseCycle, request_headers
 class Asgi:
     """Serves handle. A body of more than max_body_bytes is a 413; time limits are the host's.
 
-    check_head: raises RequestError for a request without its body, which then is not read.
+    check_head: raises RequestError for a request without its body, which then is not read. error_forms: the forms of
+    the errors that are found here.
     """
 
     def __init__(
-        self, handle: Handle, max_body_bytes: int, check_head: Callable[[Request], None] = lambda request: None
+        self,
+        handle: Handle,
+        max_body_bytes: int,
+        check_head: Callable[[Request], None] = lambda request: None,
+        error_forms: ErrorForms = OPENAI_ONLY,
     ) -> None:
         self._handle = handle
         self._max_body_bytes = max_body_bytes
         self._check_head = check_head
+        self._error_forms = error_forms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -53,7 +60,7 @@ class Asgi:
                 return
             request = body.into(request_of(scope, headers, b""))
         except RequestError as error:
-            await cycle.send(error_response(error, request=request_of(scope, headers, b"")))
+            await cycle.send(self._error_forms.response(error, request=request_of(scope, headers, b"")))
             return
         del body  # the app empties the request's
         task = cycle.start(asyncio.get_running_loop(), request)

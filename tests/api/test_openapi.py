@@ -15,8 +15,9 @@ from lean_ovms.api.fields import Field, FieldSet, read_one
 from lean_ovms.api.openai import chat_request, completion_request, embeddings
 from lean_ovms.api.openai.audio.fields import TRANSCRIPTIONS, TRANSLATIONS
 from lean_ovms.api.openai.responses import fields as responses
-from lean_ovms.api.openapi import REFERENCES, schema
+from lean_ovms.api.openapi import references, schema
 from lean_ovms.api.vllm import classify, generate, pooling, rerank, score, tokenize
+from lean_ovms.composition import compose
 from lean_ovms.errors import BadRequest
 from lean_ovms.features.cohere.api import embed
 from tests.api.conftest import MakeApp, get, post, whole
@@ -138,7 +139,7 @@ async def test_answers_are_objects_and_their_api_has_the_documentation(make_app:
     assert paths["/slots"]["get"]["responses"]["200"]["content"]["application/json"] == {"schema": {"type": ["array"]}}
     assert "content" not in paths["/v2/health/live"]["get"]["responses"]["200"]
     for name, path in (("openai", "/v1/completions"), ("anthropic", "/v1/messages"), ("tei", "/embed")):
-        assert paths[path]["post"]["externalDocs"] == {"url": REFERENCES[name]}
+        assert paths[path]["post"]["externalDocs"] == {"url": references(compose())[name]}
 
 
 async def test_errors_are_as_described(make_app: MakeApp) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 
 import openvino_genai as genai
 
-from ...composition import named
 from ...config import EngineConfig
 from ...errors import StartError
+from ...manifest import named
 from ...repository.model_dir import LANGUAGE_MODEL
 from ...util.resources import allowed_cores
 from ..generation.pipeline import ASSISTANT_TOKENS

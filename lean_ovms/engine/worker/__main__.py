@@ -14,9 +14,10 @@ import os
 import sys
 import threading
 
-from ...composition import named, records_of
+from ...composition import records_of
 from ...config import EngineConfig
 from ...errors import StartError
+from ...manifest import named
 from ...observability import logging as logs
 from ...util.child_process import EXIT_USAGE, inherit_socket, write_lines_at_once
 from ...util.resources import with_memory_limit

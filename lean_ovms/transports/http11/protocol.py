@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 
 from ...config import Config
-from ...errors import RequestError, error_response
+from ...errors import RequestError
 from ...observability.logging import Access
 from ...observability.records import RequestRecord
 from ...types import Request, Response
@@ -48,6 +48,7 @@ class ServerProtocol:
         self.client_closes = False
         self._parser = HttpRequestParser(config.max_header_bytes, config.max_body_bytes, peer)
         self._cors_headers = config.cors_headers()
+        self._error_forms = config.composition.error_forms
         self._access_log = config.access_log
         self._peer = peer
         self._outgoing = b""
@@ -164,7 +165,7 @@ class ServerProtocol:
 
     def error_response(self, error: RequestError) -> Response:
         """Returns the response for an error that the transport itself reports, with the CORS headers of the api."""
-        return error_response(error, self._cors_headers, request=self._head)
+        return self._error_forms.response(error, self._cors_headers, request=self._head)
 
     def start_response(self, response: Response) -> bytes:
         """Returns the response's head; with a bytes body all of it. Raises ValueError for headers that cannot be sent.

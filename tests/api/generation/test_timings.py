@@ -10,9 +10,9 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.engine.protocol import Drafted, Prefilled, Progress
 from lean_ovms.types import SamplingParams
-from tests.api.anthropic.conftest import stream as named_events
 from tests.api.conftest import MakeApp, events, parts, post, whole
 from tests.fakes import Script, say
+from tests.features.anthropic.conftest import stream as named_events
 
 PATHS = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},

@@ -11,7 +11,8 @@ from typing import Any
 
 import orjson
 
-from ....errors import BadRequest, StoreFailure, error_response
+from ....error_forms import ErrorForms
+from ....errors import BadRequest, StoreFailure
 from ....types import Handle, Json, Request
 from ....util import chunked_json
 from ....util.files import opener
@@ -110,12 +111,25 @@ class Busy(Exception):
         self.retry_after_s = retry_after_s
 
 
-async def attempt(handle: Handle, line: Line, client: str) -> tuple[Json, bool]:
-    """Sends the request of a line once. Returns its row, and whether it failed. Raises Busy."""
+async def attempt(handle: Handle, line: Line, client: str, error_forms: ErrorForms) -> tuple[Json, bool]:
+    """Sends the request of a line once.
+
+    Args:
+        handle: returns the response to a request.
+        line: the line.
+        client: the name of the client that sent the batch.
+        error_forms: the forms of errors of the server.
+
+    Returns:
+        The row of the line's outcome, and whether the request failed.
+
+    Raises:
+        Busy: the server is too busy for it.
+    """
     request = Request("POST", line.url, body=line.body, on_behalf_of=client)
     if line.unsupported:
         error = BadRequest(f"{line.unsupported} is not possible in a batch", param=line.unsupported)
-        response = error_response(error, request=request)
+        response = error_forms.response(error, request=request)
     else:
         response = await handle(request)
     data = await whole_body(response)
@@ -127,11 +141,11 @@ async def attempt(handle: Handle, line: Line, client: str) -> tuple[Json, bool]:
     return row(line.custom_id, response=sent), response.status >= 400
 
 
-async def answer(handle: Handle, line: Line, client: str) -> tuple[Json, bool]:
-    """Sends the request of a line, until the server is not too busy for it. Returns its row, and whether it failed."""
+async def answer(handle: Handle, line: Line, client: str, error_forms: ErrorForms) -> tuple[Json, bool]:
+    """Sends the request of a line as `attempt` does, until the server is not too busy for it."""
     while True:
         try:
-            return await attempt(handle, line, client)
+            return await attempt(handle, line, client, error_forms)
         except Busy as busy:
             await asyncio.sleep(busy.retry_after_s)
 

@@ -241,7 +241,7 @@ class BatchService:
                 if line is None:
                     return
                 try:
-                    outcome = await attempt(self._handle, line, entry.owner)
+                    outcome = await attempt(self._handle, line, entry.owner, self._config.composition.error_forms)
                 except Busy as busy:
                     again, wait_s = place, busy.retry_after_s
                 else:

@@ -77,7 +77,7 @@ async def test_a_batch_goes_on_as_soon_as_the_server_wakes_up(make_client: MakeC
     work = client.app.services.get(BatchService)
     tries: list[lines.Line] = []
 
-    async def asleep(_: Any, sent: lines.Line, owner: str) -> Any:
+    async def asleep(_: Any, sent: lines.Line, *others: Any) -> Any:
         tries.append(sent)
         if cache.asleep:
             raise lines.Busy(3600)

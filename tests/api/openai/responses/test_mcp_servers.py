@@ -18,10 +18,10 @@ import uvicorn
 from lean_ovms.api.app import App
 from lean_ovms.api.openai.responses.tool_sessions import ToolServers
 from lean_ovms.types import Json
-from tests.api.anthropic.conftest import AppTransport
 from tests.api.conftest import MakeApp, parts, post, whole
 from tests.api.openai.responses.tool_server import server
 from tests.fakes import say
+from tests.features.anthropic.conftest import AppTransport
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

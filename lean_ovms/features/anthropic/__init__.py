@@ -1,0 +1,1 @@
+"""Anthropic's Messages API: conversations of content blocks, their events, errors and lists of models."""

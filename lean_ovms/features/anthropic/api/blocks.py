@@ -1,0 +1,116 @@
+"""Deltas of a generation to the content blocks of a message: what begins, grows and ends, in order.
+
+Blocks is the one state machine; its subclasses write the steps as events of a stream (events.py) or add them up to the
+content of a message (Content here). Knows no request and no transport.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from base64 import b64encode
+from collections.abc import Iterable
+
+from ....api.fields import parsed_object
+from ....types import Delta, Event, Json, Reasoning, Text, ToolCallStart
+
+TEXT, THINKING, TOOL_USE = "text", "thinking", "tool_use"
+
+
+class Blocks:
+    """Feed it deltas, then `close`; a subclass takes the steps. omit_thinking: the text of the reasoning is left out.
+
+    index: of the last block that has begun. has_calls: there was a tool call. finish, stop: of the answer, as in Delta.
+    """
+
+    def __init__(self, *, omit_thinking: bool = False) -> None:
+        self.index = -1
+        self.has_calls = False
+        self.finish = "stop"
+        self.stop: str | int | None = None
+        self._omit_thinking = omit_thinking
+        self._open = ""
+        self._signed = hashlib.sha256()
+
+    def begin_block(self, block: Json) -> None:
+        """A block begins; block: its object without content."""
+
+    def add_text(self, text: str) -> None:
+        """The block grows by this text; that of a tool_use is JSON."""
+
+    def sign_block(self, signature: str) -> None:
+        """The signature of a thinking block, which ends then."""
+
+    def end_block(self) -> None:
+        """The block ends."""
+
+    def feed(self, deltas: Iterable[Delta]) -> None:
+        """The next deltas."""
+        for delta in deltas:
+            for event in delta.events:
+                self._event(event)
+            if delta.finish:
+                self.finish, self.stop = delta.finish, delta.stop
+
+    def close(self) -> None:
+        """End the open block."""
+        if self._open == THINKING:
+            # Clients send thinking blocks back with their signature. It is not checked; that of Anthropic is opaque.
+            self.sign_block(b64encode(self._signed.digest()).decode())
+        if self._open:
+            self.end_block()
+        self._open = ""
+
+    def _event(self, event: Event) -> None:
+        if isinstance(event, Text):
+            self._text(TEXT, event.text)
+        elif isinstance(event, Reasoning):
+            self._text(THINKING, event.text)
+            self._signed.update(event.text.encode("utf-8", "replace"))
+        elif isinstance(event, ToolCallStart):
+            self.has_calls = True
+            call_id = re.sub("^call_", "toolu_", event.id)
+            self._begin(TOOL_USE, {"type": TOOL_USE, "id": call_id, "name": event.name, "input": {}})
+        elif event.text and self._open == TOOL_USE:
+            self.add_text(event.text)
+
+    def _text(self, kind: str, text: str) -> None:
+        if self._open != kind:
+            signature = {} if kind == TEXT else {"signature": ""}
+            self._begin(kind, {"type": kind, kind: "", **signature})
+        if not (self._omit_thinking and kind == THINKING):
+            self.add_text(text)
+
+    def _begin(self, kind: str, block: Json) -> None:
+        self.close()
+        self.index += 1
+        self._open = kind
+        if kind == THINKING:
+            self._signed = hashlib.sha256()
+        self.begin_block(block)
+
+
+class Content(Blocks):
+    """Adds the steps up to `blocks`, the content of a message."""
+
+    def __init__(self, *, omit_thinking: bool = False) -> None:
+        super().__init__(omit_thinking=omit_thinking)
+        self.blocks: list[Json] = []
+        self._texts: list[str] = []
+
+    def begin_block(self, block: Json) -> None:
+        self.blocks.append(block)
+        self._texts = []
+
+    def add_text(self, text: str) -> None:
+        self._texts.append(text)
+
+    def sign_block(self, signature: str) -> None:
+        self.blocks[-1]["signature"] = signature
+
+    def end_block(self) -> None:
+        block, text = self.blocks[-1], "".join(self._texts)
+        if block["type"] == TOOL_USE:
+            block["input"] = parsed_object(text) or {}  # of what is cut off the stop reason max_tokens says so
+        else:
+            block[block["type"]] = text

@@ -1,0 +1,264 @@
+"""Anthropic's `system` and `messages` as the messages of chat. Knows no model and no template.
+
+Blocks that a server tool has written, files and PDFs are refused: the model would answer without what they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from ....api.generation.audio_input import check_audio
+from ....api.generation.messages import without_billing
+from ....errors import BadRequest
+from ....types import Json
+
+ROLES = ("user", "assistant", "system")
+
+
+def to_messages(system: Any, messages: list[Any]) -> list[Json]:
+    """The whole conversation. Raises BadRequest with the field's place as param."""
+    if not messages:
+        raise BadRequest("messages: at least one message is required", param="messages")
+    found: list[Json] = []
+    if system is not None:
+        _add_system(found, _system(system, "system"))
+    for place, message in enumerate(messages):
+        _add(found, message, f"messages.{place}")
+    if all(message["role"] == "system" for message in found):
+        raise BadRequest("messages: no message of a user or an assistant has content", param="messages")
+    return list(map(_joined, found))
+
+
+def is_prefill(messages: list[Json]) -> bool:
+    """Whether the answer continues the last message."""
+    last = messages[-1]
+    return last["role"] == "assistant" and bool(last["content"]) and "tool_calls" not in last
+
+
+def _system(content: Any, param: str) -> str:
+    """The text of a system prompt; its blocks are joined by newlines."""
+    if isinstance(content, str):
+        return without_billing(content)
+    if not isinstance(content, list):
+        raise BadRequest(f"{param} must be a string or an array of text blocks", param=param)
+    texts = [_text(_object(block, f"{param}.{i}"), f"{param}.{i}") for i, block in enumerate(content)]
+    return "\n".join(filter(None, map(without_billing, texts)))
+
+
+def _turn(found: list[Json], role: str) -> Json:
+    """The last message if it is of this role, or else a new one: turns of one role that follow each other become one,
+    as Anthropic says. Its texts are lists until the end: a client may send tens of thousands."""
+    if not found or found[-1]["role"] != role:
+        found.append({"role": role, "content": []})
+    return found[-1]
+
+
+def _joined(message: Json) -> Json:
+    """A complete message. A user's single text is a string."""
+    content = message["content"]
+    if message["role"] in ("system", "assistant"):
+        message["content"] = "\n".join(content)
+    elif message["role"] == "user" and len(content) == 1 and content[0]["type"] == "text":
+        message["content"] = content[0]["text"]
+    if "reasoning_content" in message:
+        message["reasoning_content"] = "\n".join(message["reasoning_content"])
+    return message
+
+
+def _part(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def _object(block: Any, param: str) -> Json:
+    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+        raise BadRequest(f"{param}: a block is an object with a type", param=param)
+    return block
+
+
+def _add(found: list[Json], message: Any, param: str) -> None:
+    if not isinstance(message, dict):
+        raise BadRequest(f"{param}: a message is an object", param=param)
+    role, content = message.get("role"), message.get("content")
+    if role not in ROLES:
+        raise BadRequest(f"{param}.role must be one of: {', '.join(ROLES)}", param=f"{param}.role")
+    if content is None and "content" in message:  # an empty answer comes back from some clients as null
+        content = ""
+    if role == "system":
+        return _add_system(found, _system(content, f"{param}.content"))
+    if isinstance(content, str):
+        content = [_part(content)]
+    if not isinstance(content, list):
+        raise BadRequest(f"{param}.content must be a string or an array of blocks", param=f"{param}.content")
+    add = _add_assistant if role == "assistant" else _add_user
+    add(found, [(_object(b, f"{param}.content.{i}"), f"{param}.content.{i}") for i, b in enumerate(content)])
+    return None
+
+
+Block = tuple[Json, str]
+"""A block and its place."""
+
+
+def _add_system(found: list[Json], text: str) -> None:
+    if text:
+        _turn(found, "system")["content"].append(text)
+
+
+def _add_user(found: list[Json], blocks: list[Block]) -> None:
+    parts: list[Json] = []
+    for block, param in blocks:
+        if block["type"] != "tool_result":
+            parts += _user_parts(block, param)
+            continue
+        if any(part["type"] == "text" for part in parts):
+            _turn(found, "user")["content"] += parts
+            parts = []
+        call_id, text, images = _tool_result(block, param)
+        found.append({"role": "tool", "tool_call_id": call_id, "content": text})
+        parts += images  # templates read no images in the role tool: they follow in the user's message
+    if parts:
+        _turn(found, "user")["content"] += parts
+
+
+def _tool_result(block: Json, param: str) -> tuple[str, str, list[Json]]:
+    """(id of the call, text, images). A template has no place for is_error, so the text says it."""
+    call_id, content = block.get("tool_use_id"), block.get("content")
+    if not isinstance(call_id, str):
+        raise BadRequest(f"{param}.tool_use_id: Field required", param=f"{param}.tool_use_id")
+    if content is None or isinstance(content, str):
+        parts = [_part(content or "")]
+    elif isinstance(content, list):
+        places = [f"{param}.content.{i}" for i in range(len(content))]
+        parts = [part for b, at in zip(content, places, strict=True) for part in _user_parts(_object(b, at), at)]
+    else:
+        raise BadRequest(f"{param}.content must be a string or an array of blocks", param=f"{param}.content")
+    text = "\n".join(part["text"] for part in parts if part["type"] == "text")
+    if block.get("is_error") is True and "error" not in text[:40].lower():
+        text = f"Error: {text}"
+    return call_id, text, [part for part in parts if part["type"] != "text"]
+
+
+def _add_assistant(found: list[Json], blocks: list[Block]) -> None:
+    if not blocks:
+        return
+    turn = _turn(found, "assistant")
+    for block, param in blocks:
+        kind = block["type"]
+        if kind == "text":
+            if text := _text(block, param):
+                turn["content"].append(text)
+        elif kind == "thinking":
+            if not isinstance(block.get("thinking"), str):
+                raise BadRequest(f"{param}.thinking: Field required", param=f"{param}.thinking")
+            if block["thinking"]:
+                turn.setdefault("reasoning_content", []).append(block["thinking"])
+        elif kind == "tool_use":
+            turn.setdefault("tool_calls", []).append(_tool_use(block, param))
+        elif kind != "redacted_thinking":  # it holds nothing that can be read here
+            raise _unsupported(kind, param)
+
+
+def _tool_use(block: Json, param: str) -> Json:
+    for name in ("id", "name"):
+        if not isinstance(block.get(name), str) or not block[name]:
+            raise BadRequest(f"{param}.{name}: Field required", param=f"{param}.{name}")
+    given = block.get("input") or {}
+    if not isinstance(given, dict):
+        raise BadRequest(f"{param}.input must be an object", param=f"{param}.input")
+    function = {"name": block["name"], "arguments": orjson.dumps(given).decode()}
+    return {"id": block["id"], "type": "function", "function": function}
+
+
+def _unsupported(kind: str, param: str) -> BadRequest:
+    known = "text, image, document (as text), search_result, tool_use, tool_result, thinking, redacted_thinking, and "
+    known += "of OpenAI input_audio and audio_url"
+    return BadRequest(f"{param}.type: blocks of type {kind[:60]!r} are not read; read are {known}", param=param)
+
+
+def _text(block: Json, param: str) -> str:
+    if block["type"] != "text":
+        raise _unsupported(block["type"], param)
+    if not isinstance(block.get("text"), str):
+        raise BadRequest(f"{param}.text: Field required", param=f"{param}.text")
+    return str(block["text"])
+
+
+# --- blocks of a user, and of the result of a tool: content parts of chat
+
+
+def _user_parts(block: Json, param: str) -> list[Json]:
+    reader = _READERS.get(block["type"])
+    if reader is None:
+        raise _unsupported(block["type"], param)
+    return reader(block, param)
+
+
+def _texts(block: Json, param: str) -> list[Json]:
+    text = _text(block, param)
+    return [_part(text)] if text else []
+
+
+def _image(block: Json, param: str) -> list[Json]:
+    source, at = block.get("source"), f"{param}.source"
+    kind = source.get("type") if isinstance(source, dict) else None
+    if not isinstance(source, dict) or kind not in ("base64", "url"):
+        raise BadRequest(f"{at}: images are read from sources of type base64 and url", param=at)
+    names = ("url",) if kind == "url" else ("media_type", "data")
+    for name in names:
+        if not isinstance(source.get(name), str):
+            raise BadRequest(f"{at}.{name}: Field required", param=f"{at}.{name}")
+    url = source["url"] if kind == "url" else f"data:{source['media_type']};base64,{source['data']}"
+    return [{"type": "image_url", "image_url": {"url": url}}]
+
+
+def _audio(block: Json, param: str) -> list[Json]:
+    """The part of a chat: Anthropic's API has none."""
+    check_audio(block, param)
+    return [{name: block[name] for name in ("type", block["type"])}]
+
+
+def _document(block: Json, param: str) -> list[Json]:
+    """The text of a document with its title and context in front; its content blocks as they are."""
+    source, at = block.get("source"), f"{param}.source"
+    kind = source.get("type") if isinstance(source, dict) else None
+    names = [block[name] for name in ("title", "context") if isinstance(block.get(name), str) and block[name]]
+    head = [_part(name) for name in names]
+    if isinstance(source, dict) and kind == "text" and isinstance(source.get("data"), str):
+        return [*head, _part(source["data"])]
+    content = source.get("content") if isinstance(source, dict) and kind == "content" else None
+    if isinstance(content, str):
+        return [*head, _part(content)]
+    if isinstance(content, list):
+        at = f"{at}.content"
+        inner = [p for i, b in enumerate(content) for p in _user_parts(_object(b, f"{at}.{i}"), f"{at}.{i}")]
+        return head + inner
+    raise BadRequest(f"{at}: documents are read as text, not as PDF or file; send their text", param=at)
+
+
+def _search_result(block: Json, param: str) -> list[Json]:
+    content, at = block.get("content"), f"{param}.content"
+    if not isinstance(content, list):
+        raise BadRequest(f"{at}: Field required", param=at)
+    head = [str(block[name]) for name in ("title", "source") if isinstance(block.get(name), str)]
+    texts = [_text(_object(b, f"{at}.{i}"), f"{at}.{i}") for i, b in enumerate(content)]
+    return [_part("\n".join([*head, *texts]))]
+
+
+def _tool_reference(block: Json, param: str) -> list[Json]:
+    """The name of a tool that the client's own search has found; all tools are in the prompt already."""
+    if not isinstance(block.get("tool_name"), str):
+        raise BadRequest(f"{param}.tool_name: Field required", param=f"{param}.tool_name")
+    return [_part(block["tool_name"])]
+
+
+_READERS: dict[str, Callable[[Json, str], list[Json]]] = {
+    "text": _texts,
+    "image": _image,
+    "input_audio": _audio,
+    "audio_url": _audio,
+    "document": _document,
+    "search_result": _search_result,
+    "tool_reference": _tool_reference,
+}

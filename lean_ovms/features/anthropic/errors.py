@@ -1,0 +1,43 @@
+"""Errors in Anthropic's form: https://docs.anthropic.com/en/api/errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import RequestError, with_param
+
+TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+"""Other statuses below 500 are an invalid_request_error, those above an api_error."""
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "type": {"const": "error"},
+        "error": {
+            "type": "object",
+            "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
+            "required": ["type", "message"],
+        },
+        "request_id": {},
+    },
+    "required": ["type", "error", "request_id"],
+}
+"""The JSON Schema of the error object."""
+
+
+def anthropic_error(error: RequestError, request_id: str = "") -> dict[str, Any]:
+    """Returns Anthropic's error object; it has no field for the parameter, so the message begins with its name.
+
+    Its clients read the code in `details`, for instance to send a request again without what is not supported.
+    """
+    kind = TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
+    details = {"details": {"error_code": error.code}} if error.code else {}
+    shown = {"type": kind, "message": with_param(error), **details}
+    return {"type": "error", "error": shown, "request_id": request_id or None}

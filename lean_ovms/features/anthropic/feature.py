@@ -1,0 +1,32 @@
+"""The manifest of Anthropic's API."""
+
+from __future__ import annotations
+
+from ...manifest import BASES, ErrorForm, Feature, Route
+
+HEADER = "anthropic-version"
+"""A header that all of its clients send."""
+
+FEATURE = Feature(
+    name="anthropic",
+    summary="Anthropic's Messages API, for Claude Code and other clients of it",
+    title="Anthropic",
+    reference="https://docs.anthropic.com/en/api/messages",
+    routes=(
+        Route("POST", "/messages", "api.messages:handle", BASES),
+        Route("POST", "/messages/count_tokens", "api.messages:handle_count_tokens", BASES),
+        Route("GET", "/models", "api.models:handle_list", BASES, auth="models", header=HEADER),
+        Route("GET", "/models/{id}", "api.models:handle_one", BASES, auth="models", header=HEADER),
+    ),
+    error_forms=(
+        ErrorForm(
+            name="AnthropicError",
+            body="errors:anthropic_error",
+            schema="errors:SCHEMA",
+            paths=tuple(f"{base}/messages" for base in BASES),
+            header=HEADER,
+            statuses={503: 529},
+            request_id="Request-Id",
+        ),
+    ),
+)

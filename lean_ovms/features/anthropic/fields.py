@@ -1,0 +1,173 @@
+"""The request fields of POST …/messages, under Anthropic's names, and their values under the names of chat.
+
+https://docs.anthropic.com/en/api/messages. The fields of OVMS and vLLM for sampling and structured output are read
+besides them. What would change the answer and cannot be honoured is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ...api import schemas
+from ...api.fields import UINT32_MAX, Field, Values, one_of, whole
+from ...api.generation.common_fields import KEEP_ALIVE, MODEL, STREAM, TEMPLATE_KWARGS, TIMINGS, token_limit
+from ...api.generation.sampling import MAX_STOPS, SAMPLING, STOPS, GenerationFields
+from ...api.generation.structured_output import STRUCTURED
+from ...errors import BadRequest
+from ...types import Json
+
+THINKING = ("enabled", "disabled", "adaptive", "between_tools")
+DISPLAYS = ("summarized", "omitted")
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
+BUDGET = "thinking_token_budget"
+"""The sampling field that limits reasoning, where the engine has it."""
+
+_STOP = SAMPLING.named("stop")
+
+
+def _stop_sequences(value: Any) -> tuple[str, ...] | None:
+    assert _STOP.read is not None
+    try:
+        found: tuple[str, ...] | None = _STOP.read(value)
+    except BadRequest as error:
+        raise BadRequest(error.message.replace("stop array", "stop_sequences"), param="stop_sequences") from None
+    return found
+
+
+def _thinking(value: Json) -> Json:
+    if value.get("type") is None:
+        raise BadRequest("thinking.type: Field required", param="thinking.type")
+    one_of(value["type"], "thinking.type", THINKING)
+    one_of(value.get("display"), "thinking.display", DISPLAYS)
+    budget = whole(value.get("budget_tokens"))
+    if budget is not None and (type(budget) is not int or budget < 1):
+        raise BadRequest("thinking.budget_tokens must be a positive integer", param="thinking.budget_tokens")
+    return {**value, "budget_tokens": budget}
+
+
+def _output_config(value: Json) -> Json:
+    one_of(value.get("effort"), "output_config.effort", EFFORTS)
+    if value.get("format") is not None:
+        _format(value["format"])
+    return value
+
+
+def _format(value: Any) -> Json:
+    if not isinstance(value, dict):
+        raise BadRequest("output_config.format is not an object", param="output_config.format")
+    if value.get("type") != "json_schema" or not isinstance(value.get("schema"), dict):
+        raise BadRequest("output_config.format must be of type json_schema with a schema", param="output_config.format")
+    return value
+
+
+_THINKING = schemas.object_of(
+    {"type": {"enum": list(THINKING)}},
+    display={"enum": [*DISPLAYS, None]},
+    budget_tokens={"type": ["integer", "null"], "minimum": 1},
+)
+_ALONE: Json = {"disable_parallel_tool_use": {"type": ["boolean", "null"]}}
+_TOOL_CHOICE = schemas.any_of(
+    schemas.object_of({"type": {"enum": ["auto", "any", "none"]}}, **_ALONE),
+    schemas.object_of({"type": schemas.const("tool"), "name": schemas.STRING}, **_ALONE),
+)
+_FORMAT = schemas.object_of({"type": schemas.const("json_schema"), "schema": schemas.OBJECT})
+_OUTPUT_CONFIG: Json = {
+    "properties": {"effort": {"enum": [*EFFORTS, None]}, "format": schemas.any_of(_FORMAT, schemas.NULL)}
+}
+
+
+_EMPTY: dict[str, Json] = {
+    "array": {"maxItems": 0},
+    "object": {"maxProperties": 0},
+    "any": {"enum": [None, False, 0, "", [], {}]},
+}
+
+
+def _refused(name: str, kind: str, why: str, code: str | None = None) -> Field:
+    """A field that would change the answer and cannot be honoured: 400 unless it is empty."""
+
+    def read(value: Any) -> Any:
+        if value:
+            raise BadRequest(f"{name}: {why}", param=name, code=code)
+        return value
+
+    return Field(name, kind, f"refused unless empty: {why}", read=read, schema=_EMPTY[kind])
+
+
+NO_THREADS = "thread_unsupported_request"
+"""Anthropic's code, on which its tool runner sends the whole conversation."""
+
+TOOL = schemas.object_of({"name": schemas.SOME_TEXT, "input_schema": schemas.OBJECT}, type={"enum": ["custom", None]})
+"""A tool of the client."""
+MESSAGES = schemas.array(
+    schemas.object_of({
+        "role": {"enum": ["user", "assistant", "system"]},
+        "content": schemas.any_of(schemas.STRING, schemas.array(schemas.TEXT_PART), schemas.NULL),
+    }),
+    1,
+)  # fmt: skip
+"""A conversation; blocks have more kinds."""
+
+
+FIELDS = (
+    replace(token_limit("max_tokens", "maximum number of generated tokens"), required=True, low=1,
+        outside=f"max_tokens must be from 1 to {UINT32_MAX}"),
+    Field("messages", "array",
+        "conversation: role, and content as a text or blocks; an assistant message at the end is continued",
+        required=True, schema=MESSAGES),
+    Field("system", "any", "system prompt, a text or text blocks",
+        schema=schemas.any_of(schemas.STRING, schemas.array(schemas.TEXT_PART))),
+    Field("tools", "array", "name, description, input_schema, strict; no server tools",
+        schema=schemas.array(TOOL)),
+    Field("tool_choice", "object",
+        "type auto, any, tool (with a name) or none; disable_parallel_tool_use: at most one call", schema=_TOOL_CHOICE),
+    Field("stop_sequences", "array", f"up to {MAX_STOPS} strings that end the output", read=_stop_sequences,
+        schema=STOPS),
+    Field("thinking", "object",
+        "type sets enable_thinking for the chat template; display omitted leaves the reasoning out of "
+        "the answer", read=_thinking, schema=_THINKING),
+    Field("output_config", "object",
+        "format is json_schema with a schema; effort sets reasoning_effort for the chat template", read=_output_config,
+        schema=_OUTPUT_CONFIG),
+    Field("output_format", "object", "older place of output_config.format", read=_format, schema=_FORMAT),
+    Field("metadata", "object", "accepted, no effect"),
+    Field("service_tier", "string", "accepted; there is only one"),
+    Field("speed", "string", "accepted; there is only one"),
+    Field("inference_geo", "string", "accepted; it is where the server is"),
+    Field("cache_control", "object", "accepted, also in blocks; prefixes are cached without it"),
+    Field("context_management", "object", "accepted; edits other than of thinking get a Warning header"),
+    _refused("mcp_servers", "array", "this server connects to no MCP servers; offer their tools as tools"),
+    _refused("container", "any", "there is no code execution on this server"),
+    _refused("compaction", "object", "conversations are not compacted here; ask for a summary as a message"),
+    _refused("thread", "object", "no conversation is kept; send the whole one", NO_THREADS),
+    TEMPLATE_KWARGS,
+)  # fmt: skip
+
+_OTHERWISE = {"max_tokens", "stop", "include_stop_str_in_output", "n", "best_of", "use_beam_search", "length_penalty"}
+"""Sampling fields that have another name here, or that make several answers of which a message holds one."""
+
+ALL_FIELDS = GenerationFields((
+    *(MODEL, STREAM, *FIELDS, *TIMINGS, KEEP_ALIVE, *STRUCTURED),
+    *(field for field in SAMPLING if field.name not in _OTHERWISE),
+))  # fmt: skip
+
+
+def template_variables(values: Values) -> Json:
+    """The client's variables for the chat template, and those that thinking and effort set."""
+    found = {}
+    if (thinking := values["thinking"]) is not None:
+        found["enable_thinking"] = thinking["type"] != "disabled"
+    if (effort := (values["output_config"] or {}).get("effort")) is not None:
+        found["reasoning_effort"] = effort
+    return found | (values["chat_template_kwargs"] or {})
+
+
+def warnings(values: Values) -> list[str]:
+    """What is accepted and has no effect."""
+    found = []
+    edits = (values["context_management"] or {}).get("edits")
+    kinds = [str(edit.get("type")) for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []
+    if any(not kind.startswith("clear_thinking") for kind in kinds):
+        found.append("context_management is not supported: the conversation is used as it was sent")
+    return found

@@ -1,0 +1,78 @@
+"""Ollama's messages in the form of OpenAI's: they have images, thinking and calls without ids.
+
+https://docs.ollama.com/api/chat. The values of a message are checked where those of OpenAI's are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....errors import BadRequest
+from ....types import Json
+from ..fields import read_images
+
+DATA_URL = "data:image/*;base64,"
+
+
+def to_messages(value: list[Any]) -> list[Json]:
+    """Returns the messages in OpenAI's form. Raises BadRequest."""
+    ids = CallIds()
+    return [_message(message, f"messages[{place}]", ids) for place, message in enumerate(value)]
+
+
+def user_message(text: str, images: list[str] | None) -> Json:
+    """Returns a message of the user."""
+    return {"role": "user", "content": _content(text, images or [])}
+
+
+class CallIds:
+    """Ids for calls that have none: a result answers the first call before it of its name that is not answered."""
+
+    def __init__(self) -> None:
+        self._made = 0
+        self._open: list[tuple[str, str]] = []
+
+    def of_call(self, call: Json) -> Json:
+        """Returns a call with an id."""
+        function = call.get("function")
+        self._made += 1
+        number = call.get("id") or f"call_{self._made}"
+        self._open.append((number, function.get("name", "") if isinstance(function, dict) else ""))
+        return {"id": number, "type": "function", **{name: value for name, value in call.items() if value is not None}}
+
+    def of_result(self, name: str) -> str:
+        """Returns the id of the call that a result without one answers."""
+        place = next((i for i, (_, called) in enumerate(self._open) if name in ("", called)), 0)
+        return self._open.pop(place)[0] if self._open else ""
+
+
+def _message(value: Any, param: str, ids: CallIds) -> Json:
+    if not isinstance(value, dict) or not isinstance(value.get("role"), str):
+        raise BadRequest("a message must be an object with a role", param=param)
+    content = value.get("content") or ""
+    if not isinstance(content, str):
+        raise BadRequest("content must be a string", param=f"{param}.content")
+    images = value.get("images") or []
+    if not isinstance(images, list):
+        raise BadRequest("images must be an array", param=f"{param}.images")
+    found: Json = {"role": value["role"].lower(), "content": _content(content, read_images(images))}
+    if value.get("thinking"):
+        found["reasoning_content"] = value["thinking"]
+    if calls := value.get("tool_calls"):
+        if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+            raise BadRequest("tool_calls must be an array of objects", param=f"{param}.tool_calls")
+        found["tool_calls"] = [ids.of_call(call) for call in calls]
+    if found["role"] == "tool":
+        name = value.get("tool_name") or value.get("name") or ""
+        found["tool_call_id"] = value.get("tool_call_id") or ids.of_result(name)
+        found |= {"name": name} if name else {}
+    return found
+
+
+def _content(text: str, images: list[str]) -> str | list[Json]:
+    """Returns the text, or parts with the images before it, as Ollama places them."""
+    if not images:
+        return text
+    urls = [image if image.startswith("data:") else DATA_URL + image for image in images]
+    parts: list[Json] = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    return [*parts, {"type": "text", "text": text}] if text else parts

@@ -1,0 +1,122 @@
+"""POST /api/embed: vectors of length 1 for one or several texts; POST /api/embeddings: one vector as it is computed.
+
+https://docs.ollama.com/api/embed. Without a text the model is loaded.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import orjson
+
+from ....api import schemas
+from ....api.fields import Field, FieldSet, Values, read
+from ....api.generation import unsupported
+from ....api.generation.common_fields import KEEP_ALIVE
+from ....api.pooling import fields as shared
+from ....api.pooling.encoding import FLOATS
+from ....api.pooling.inputs import check_count
+from ....api.pooling.long_inputs import encode_in_pieces
+from ....api.pooling.request import PoolingRequest, dimensions, parse
+from ....api.response import json, json_bytes
+from ....api.route_doc import RouteDoc
+from ....api.services import Services
+from ....errors import BadRequest
+from ....models.pooling_model import PoolingModel
+from ....pooling_types import EMBED, PooledOutput
+from ....types import Json, Request, Response
+from . import names
+from .answer import nanoseconds
+from .body import parse_body
+
+COMMON = (shared.MODEL, KEEP_ALIVE, Field("options", "object", "no effect"))
+EMBED_FIELDS = FieldSet((
+    *COMMON,
+    Field("input", "any", "a text, or several", schema=schemas.any_of(schemas.STRING, schemas.array(schemas.STRING))),
+    Field("truncate", "bool", "false: a text that is too long is an error", default=True),
+    Field("dimensions", "int", shared.DIMENSIONS.help + "; 0: all", low=0, high=shared.MAX_DIMENSIONS),
+))  # fmt: skip
+EMBEDDINGS_FIELDS = FieldSet((*COMMON, Field("prompt", "string", "a text", default="")))
+AS_EMBEDDINGS = FieldSet((*shared.INPUTS, shared.DIMENSIONS))
+FIELDS = EMBED_FIELDS
+
+
+@dataclass(frozen=True, slots=True)
+class OllamaVectors:
+    """A body. name: of the model, as the client wrote it. texts: each becomes one vector."""
+
+    name: str
+    call: PoolingRequest
+    texts: list[str]
+
+
+@RouteDoc("Vectors, in Ollama's form", body=EMBED_FIELDS)
+async def handle(request: Request, services: Services) -> Response:
+    began = time.monotonic()
+    body = await parse_body(request, services, _read_several)
+    outputs, loaded_s = await _encoded(body, began)
+    counts = {
+        "total_duration": nanoseconds(time.monotonic() - began),
+        "load_duration": nanoseconds(loaded_s),
+        "prompt_eval_count": sum(output.tokens for output in outputs),
+    }
+    head = orjson.dumps({"model": body.name, **(counts if outputs else {})})
+
+    def full() -> Response:
+        vectors = b",".join(FLOATS.json(output) for output in outputs)
+        return json_bytes(b'%b,"embeddings":[%b]}' % (head[:-1], vectors), body.call.headers)
+
+    return await body.call.render(outputs, full, numpy=bool(outputs))
+
+
+@RouteDoc("A vector, in Ollama's older form", body=EMBEDDINGS_FIELDS)
+async def handle_one(request: Request, services: Services) -> Response:
+    body = await parse_body(request, services, _read_one)
+    outputs, _ = await _encoded(body, time.monotonic())
+    if not outputs:
+        return json({"embedding": []}, body.call.headers)
+    work = lambda: json_bytes(b'{"embedding":%b}' % FLOATS.json(outputs[0]), body.call.headers)  # noqa: E731
+    return await body.call.render(outputs, work)
+
+
+async def _encoded(body: OllamaVectors, began: float) -> tuple[list[PooledOutput], float]:
+    """Returns the results, and the seconds until the model was loaded. Raises RequestError."""
+    call = body.call
+    with await call.model.hold():
+        loaded_s = time.monotonic() - began
+        info = call.info((EMBED,))
+        if not body.texts:
+            return [], loaded_s
+        size = dimensions(call.values["dimensions"], call, info)
+        params = call.params(info, dimensions=size, add_special_tokens=True)
+        return await encode_in_pieces(call, list(body.texts), params, info), loaded_s
+
+
+def _read_several(body: Json, services: Services) -> OllamaVectors:
+    values = read(EMBED_FIELDS, body)
+    texts = values["input"] if isinstance(values["input"], list) else [values["input"] or ""]
+    if not all(isinstance(text, str) for text in texts):
+        raise BadRequest("input must be a text or an array of texts", param="input")
+    texts = texts if isinstance(values["input"], list) else [text for text in texts if text]
+    if texts:
+        check_count(len(texts), services.config.max_pooling_inputs, "input")
+    more: Json = {"dimensions": values["dimensions"] or None, "use_activation": True}
+    more |= {"truncate_prompt_tokens": -1} if values["truncate"] else {}
+    return _request(EMBED_FIELDS, values, body, services, texts, more)
+
+
+def _read_one(body: Json, services: Services) -> OllamaVectors:
+    values = read(EMBEDDINGS_FIELDS, body)
+    return _request(EMBEDDINGS_FIELDS, values, body, services, [values["prompt"]] if values["prompt"] else [], {})
+
+
+def _request(
+    fields: FieldSet, values: Values, body: Json, services: Services, texts: list[str], more: Json
+) -> OllamaVectors:
+    """Returns the request. more: further fields of OpenAI's embeddings. Raises RequestError."""
+    name = names.find(values, services.registry, PoolingModel)
+    given = {"model": name, "keep_alive": body.get(KEEP_ALIVE.name), **more}
+    call = parse(given, services, fields=AS_EMBEDDINGS)
+    call = replace(call, warnings=call.warnings + unsupported.warnings(fields, body))
+    return OllamaVectors(values["model"] or name, call, texts)

@@ -1,0 +1,175 @@
+"""GET /api/version, /api/tags and /api/ps, POST /api/show: the server and its models, in Ollama's form.
+
+https://docs.ollama.com/api/tags. No model is loaded for this: before its first load its files are read instead of what
+its engine reports. A digest is of the names, sizes and times of a model's files, not of their content.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import orjson
+
+from ....api.fields import Field, FieldSet, read, whole
+from ....api.generation.common_fields import MODEL
+from ....api.generation.fim import NOTATIONS
+from ....api.generation.sampling import Defaults
+from ....api.response import json
+from ....api.route_doc import RouteDoc
+from ....api.services import Services
+from ....errors import NotFound
+from ....models.model import Model
+from ....models.pooling_model import PoolingModel
+from ....models.text_model import TextModel
+from ....pooling_types import VECTORS
+from ....types import Json, Request, Response
+from . import names
+from .answer import timestamp
+from .body import parse_body
+
+VERSION = "0.33.0"
+"""The release of Ollama whose API is served: clients compare it with the oldest one that they support."""
+FOR_EVER_S = 36500 * 86400.0
+"""The time left to a model that stays in memory."""
+WITH_SUFFIX = "{# .Suffix #}"
+"""A comment at the end of the template of a model that fills in: Continue looks for .Suffix there."""
+FIELDS = FieldSet((
+    MODEL,
+    names.NAME,
+    Field("verbose", "bool", "no effect: there are no lists of tensors"),
+    *(Field(name, "string", "no effect") for name in ("system", "template")),
+    Field("options", "object", "no effect"),
+))  # fmt: skip
+PARAMETERS = {
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repetition_penalty": "repeat_penalty",
+}
+
+
+@RouteDoc("The release of Ollama whose API is served")
+async def handle_version(request: Request, services: Services) -> Response:
+    return json({"version": VERSION})
+
+
+@RouteDoc("The models served, in Ollama's form")
+async def handle_tags(request: Request, services: Services) -> Response:
+    listed = [(name, model) for name, model in services.registry.names.items() if model.listed]
+    return json({"models": [await _listed(name, model) for name, model in listed]})
+
+
+@RouteDoc("The models in memory, in Ollama's form")
+async def handle_ps(request: Request, services: Services) -> Response:
+    loaded = [model for model in services.registry.served if model.loaded and not model.parent]
+    return json({"models": [await _loaded(model) for model in loaded]})
+
+
+@RouteDoc("One model, in Ollama's form", body=FIELDS)
+async def handle_show(request: Request, services: Services) -> Response:
+    name = await parse_body(request, services, lambda body, _: names.find(read(FIELDS, body), services.registry))
+    model = services.registry.get(name)
+    if not model.listed:
+        raise NotFound(f"model '{name}' not found: it could not be loaded", param="model")
+    return json(await _shown(name, model))
+
+
+async def _row(name: str, model: Model) -> Json:
+    """Returns what every list says of a model."""
+    weights, tagged = await model.weights(), names.tagged(name)
+    details = await _details(model)
+    return {"name": tagged, "model": tagged, "size": weights.bytes, "digest": weights.digest, "details": details}
+
+
+async def _listed(name: str, model: Model) -> Json:
+    row, weights = await _row(name, model), await model.weights()
+    modified = timestamp(weights.modified or model.created)
+    return {**row, "modified_at": modified, "capabilities": await capabilities(model)}
+
+
+async def _loaded(model: Model) -> Json:
+    left, weights = model.seconds_left, await model.weights()
+    return {
+        **await _row(model.name, model),
+        "expires_at": timestamp(time.time() + (FOR_EVER_S if left is None else left)),
+        "size_vram": weights.bytes if "GPU" in model.config.target_device else 0,
+        "context_length": model.context_length,
+    }
+
+
+async def _shown(name: str, model: Model) -> Json:
+    weights, details, can = await model.weights(), await _details(model), await capabilities(model)
+    family = details["family"] or "unknown"
+    info: Json = {"general.architecture": family, "general.basename": name}
+    info["general.parameter_count"] = weights.parameters
+    info[f"{family}.context_length"] = model.context_length
+    if "embedding_length" in details:
+        info[f"{family}.embedding_length"] = details["embedding_length"]
+    template = model.template_source if isinstance(model, TextModel) else ""
+    return {
+        "modelfile": f"# Served by lean_ovms; a Modelfile has no effect.\nFROM {name}\n",
+        "parameters": _parameters(model),
+        "template": template + WITH_SUFFIX * ("insert" in can),
+        "details": details,
+        "model_info": info,
+        "capabilities": can,
+        "modified_at": timestamp(weights.modified or model.created),
+    }
+
+
+async def _details(model: Model) -> Json:
+    weights = await model.weights()
+    family = model.directory.config.get("model_type")
+    family = family if isinstance(family, str) else ""
+    width = model.info.pooling.dimensions if model.known and model.info.pooling is not None else 0
+    return {
+        "parent_model": model.parent,
+        "format": "gguf" if model.config.model_dir.suffix == ".gguf" else "openvino",
+        "family": family,
+        "families": [family] if family else [],
+        "parameter_size": human(weights.parameters),
+        "quantization_level": weights.precision.upper(),
+        **({"context_length": model.context_length} if model.context_length else {}),
+        **({"embedding_length": width} if width else {}),
+    }
+
+
+async def capabilities(model: Model) -> list[str]:
+    """Returns what a model can do, in Ollama's words."""
+    if isinstance(model, PoolingModel):
+        embeds = model.info.pooling.kind in VECTORS if model.known and model.info.pooling else True
+        return ["embedding"] if embeds and model.config.task in ("", "embeddings") else []
+    if not isinstance(model, TextModel):
+        return []
+    tools, reasoning = await asyncio.to_thread(lambda: model.parser_names)  # of a model that is not loaded it imports
+    found = {"tools": tools, "insert": _fills_in(model), "vision": "image" in model.input_modalities}
+    return ["completion", *(name for name, has in {**found, "thinking": reasoning}.items() if has)]
+
+
+def _fills_in(model: TextModel) -> bool:
+    """Returns whether its tokenizer's files have the tokens of a notation."""
+    added = model.directory.tokenizer.get("added_tokens_decoder") or {}
+    known = {token.get("content") for token in added.values() if isinstance(token, dict)}
+    return any(known >= {one.prefix, one.suffix, one.middle} for one in NOTATIONS)
+
+
+def _parameters(model: Model) -> str:
+    """Returns the context and the defaults of sampling, one in a line, as clients parse them."""
+    if not isinstance(model, TextModel):
+        return ""
+    defaults = Defaults(model.directory.generation_config)
+    lines: list[tuple[str, Any]] = [("num_ctx", model.context_length)] if model.context_length else []
+    lines += [(ollama, defaults.number(name)) for name, ollama in PARAMETERS.items()]
+    lines += [("stop", stop) for stop in defaults.stop]
+    return "\n".join(f"{name:<30} {orjson.dumps(whole(value)).decode()}" for name, value in lines)
+
+
+def human(count: int) -> str:
+    """Returns a number of parameters as Ollama writes it: 7.6B, 494.03M; "" for none."""
+    for unit, size, digits in (("B", 10**9, 1), ("M", 10**6, 2), ("K", 10**3, 0)):
+        if count >= size:
+            return f"{count / size:.{digits}f}{unit}"
+    return str(count or "")

@@ -1,0 +1,42 @@
+"""Names of models as Ollama's clients write them: with and without the tag ":latest" or the hub, in any case."""
+
+from __future__ import annotations
+
+from ....api.fields import Field, Values
+from ....errors import BadRequest, ModelNotFound
+from ....models.model import Model
+from ....models.registry import ModelRegistry
+from ....observability.logging import safe
+
+LATEST = ":latest"
+HUBS = ("hf.co/", "huggingface.co/")
+NAME = Field("name", "string", "another name of model")
+
+
+def tagged(name: str) -> str:
+    """Returns the name with a tag: Ollama's lists have no name without one."""
+    return name if ":" in name.rpartition("/")[2] else name + LATEST
+
+
+def without_hub(name: str) -> str:
+    """Returns the name that a model has at its hub."""
+    return next((name.removeprefix(hub) for hub in HUBS if name.startswith(hub)), name)
+
+
+def find(values: Values, registry: ModelRegistry, default: type[Model] | None = None) -> str:
+    """Returns the name under which the model of a body is served. default: the only model of this class may go unnamed.
+
+    Raises RequestError.
+    """
+    wanted: str = values["model"] or values.get("name") or (registry.default_of(default) if default else "")
+    if not wanted:
+        raise BadRequest("model is required", param="model")
+    names = registry.names
+    if wanted in names:
+        return wanted
+    full = tagged(without_hub(wanted)).lower()
+    found = next((name for name in names if tagged(name).lower() == full), "")
+    if not found:
+        known = ", ".join(names)
+        raise ModelNotFound(f"model '{safe(wanted)}' not found; served: {known}", param="model")
+    return found

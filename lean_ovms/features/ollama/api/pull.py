@@ -1,0 +1,120 @@
+"""POST /api/pull and DELETE /api/delete, with --allow_runtime_pull; a 501 at what is not supported.
+
+https://docs.ollama.com/api/pull. Models are those of the hub, by the names that they have there (organisation/name,
+with hf.co/ before it as in Ollama). A model that is served already is pulled at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+
+from ....api.fields import Field, FieldSet, Values, read
+from ....api.generation.common_fields import MODEL
+from ....api.response import json
+from ....api.route_doc import RouteDoc
+from ....api.services import ModelManager, Services
+from ....errors import Forbidden, ModelNotFound, RequestError, reported
+from ....observability.logging import safe
+from ....push_types import Sink
+from ....types import Request, Response
+from ..errors import ollama_error
+from ..fields import STREAMED
+from . import names
+from .answer import NDJSON, line, ndjson
+from .body import parse_body
+
+logger = logging.getLogger("lean_ovms.api")
+
+NAMED = replace(MODEL, help="name of a model: organisation/name of the hub")
+FIELDS = FieldSet((
+    NAMED,
+    names.NAME,
+    STREAMED,
+    Field("insecure", "bool", "no effect"),
+))  # fmt: skip
+DELETE_FIELDS = FieldSet((NAMED, names.NAME))
+NOT_ALLOWED = (
+    "clients of this server pull and delete no models: it would have to serve a directory of models "
+    "(--model_repository_path) with --allow_runtime_pull"
+)
+DIGITS = 12
+"""Digits of a hash in a status, as in Ollama."""
+LAST = ("verifying sha256 digest", "writing manifest", "success")
+
+
+@RouteDoc("Pull a model of the hub, with --allow_runtime_pull", body=FIELDS, media=(NDJSON,), errors=(403,))
+async def handle_pull(request: Request, services: Services) -> Response:
+    values = await parse_body(request, services, lambda body, _: read(FIELDS, body))
+    pull = _pull_of(values, services)
+    if values["stream"]:
+        return ndjson(PullStream(pull))
+    await pull(lambda *_: None)
+    return json({"status": LAST[-1]})
+
+
+@RouteDoc("Delete a model of the repository, with --allow_runtime_pull", body=DELETE_FIELDS, answer="", errors=(403,))
+async def handle_delete(request: Request, services: Services) -> Response:
+    values = await parse_body(request, services, lambda body, _: read(DELETE_FIELDS, body))
+    name = names.find(values, services.registry)
+    await _manager(services).delete(services.registry.get(name).name)
+    return Response(200)
+
+
+@RouteDoc("Not supported: a 501", errors=(501,), answer="")
+async def handle_unsupported(request: Request, services: Services) -> Response:
+    text = f"{safe(request.path)} is not supported: models are made by optimum-cli and pulled from the hub"
+    raise RequestError(text, status=501, code="not_supported")
+
+
+Report = Callable[[str, str, int, int], None]
+Pull = Callable[[Report], Awaitable[None]]
+"""Pulls a model. The argument is called as ModelManager.pull says."""
+
+
+async def _nothing(report: Report) -> None:
+    """Pulls a model that is there."""
+
+
+def _pull_of(values: Values, services: Services) -> Pull:
+    """Returns what pulls the model of a body. Raises RequestError."""
+    try:
+        names.find(values, services.registry)
+    except ModelNotFound:
+        name = names.without_hub(values["model"] or values["name"]).removesuffix(names.LATEST)
+        return partial(_manager(services).pull, name)
+    return _nothing
+
+
+def _manager(services: Services) -> ModelManager:
+    if services.manager is None or not services.config.pulls_at_run_time:
+        raise Forbidden(NOT_ALLOWED, code="pull_not_allowed")
+    return services.manager
+
+
+class PullStream:
+    """A ByteStream of the progress of a pull, which ends with the stream."""
+
+    def __init__(self, pull: Pull) -> None:
+        self._pull = pull
+
+    async def push_to(self, sink: Sink[bytes]) -> None:
+        sink.push(line({"status": "pulling manifest"}))
+        try:
+            await self._pull(partial(_report, sink))
+        except Exception as error:
+            sink.push(line(dict(ollama_error(reported(error, logger, "a pull failed")))))
+        else:
+            for status in LAST:
+                sink.push(line({"status": status}))
+
+    async def aclose(self) -> None:
+        """Ends nothing: the transport cancels `push_to`."""
+
+
+def _report(sink: Sink[bytes], path: str, digest: str, size: int, there: int) -> None:
+    """Sends an object of the stream. Small files have no SHA-256, and so no progress."""
+    known = {"digest": f"sha256:{digest}", "total": size, "completed": there} if digest else {}
+    sink.push(line({"status": f"pulling {digest[:DIGITS] or path}", **known}))

@@ -1,0 +1,13 @@
+"""Errors in Ollama's form: https://docs.ollama.com/api/errors."""
+
+from __future__ import annotations
+
+from ...errors import RequestError, with_param
+
+SCHEMA = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
+"""The JSON Schema of the error object."""
+
+
+def ollama_error(error: RequestError, request_id: str = "") -> dict[str, str]:
+    """Returns Ollama's error object, which is a message; it begins with the name of the parameter. No id is in it."""
+    return {"error": with_param(error)}

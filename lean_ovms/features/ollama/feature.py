@@ -1,0 +1,30 @@
+"""The manifest of Ollama's API."""
+
+from __future__ import annotations
+
+from ...manifest import ErrorForm, Feature, Route
+
+FEATURE = Feature(
+    name="ollama",
+    summary="Ollama's API, for its clients",
+    title="Ollama",
+    reference="https://docs.ollama.com/api",
+    routes=(
+        Route("POST", "/api/show", "api.models:handle_show"),
+        Route("GET", "/api/version", "api.models:handle_version", auth="open"),
+        Route("GET", "/api/tags", "api.models:handle_tags", auth="models"),
+        Route("GET", "/api/ps", "api.models:handle_ps", auth="models"),
+        Route("POST", "/api/chat", "api.chat:handle_chat"),
+        Route("POST", "/api/generate", "api.chat:handle_generate"),
+        Route("POST", "/api/embed", "api.embed:handle"),
+        Route("POST", "/api/embeddings", "api.embed:handle_one"),
+        Route("POST", "/api/pull", "api.pull:handle_pull", changes=True),
+        Route("DELETE", "/api/delete", "api.pull:handle_delete", changes=True),
+        Route("POST", "/api/copy", "api.pull:handle_unsupported"),
+        Route("POST", "/api/create", "api.pull:handle_unsupported"),
+        Route("POST", "/api/push", "api.pull:handle_unsupported"),
+        Route("GET", "/api/blobs/{id}", "api.pull:handle_unsupported"),
+        Route("POST", "/api/blobs/{id}", "api.pull:handle_unsupported"),
+    ),
+    error_forms=(ErrorForm(name="OllamaError", body="errors:ollama_error", schema="errors:SCHEMA", paths=("/api/",)),),
+)

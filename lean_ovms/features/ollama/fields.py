@@ -1,0 +1,151 @@
+"""The fields of Ollama's generating endpoints, in the words of OpenAI's chat and completions.
+
+https://docs.ollama.com/api/chat, https://docs.ollama.com/modelfile for the options. Defaults of sampling are the
+model's, as everywhere here, and not Ollama's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ...api import schemas
+from ...api.fields import UINT32_MAX, Field, FieldSet, Values, read
+from ...api.generation.common_fields import KEEP_ALIVE, LOGPROBS, MODEL, STREAM
+from ...api.generation.sampling import SAMPLING, GenerationFields
+from ...api.generation.structured_output import RESPONSE_FORMAT
+from ...errors import BadRequest
+from ...observability.logging import safe
+from ...types import Json
+
+LEVELS = ("high", "medium", "low", "max")
+MAX_TOP_LOGPROBS = 20
+SAMPLER_OPTIONS = (
+    *("num_keep", "repeat_last_n", "typical_p", "tfs_z", "mirostat", "mirostat_tau", "mirostat_eta"),
+    "penalize_newline",
+)
+"""Options that would change the text; a Warning header names them."""
+RUNNER_OPTIONS = (
+    *("num_batch", "num_gpu", "main_gpu", "num_thread", "numa", "use_mmap", "use_mlock", "low_vram", "f16_kv"),
+    *("logits_all", "vocab_only", "draft_num_predict"),
+)
+"""Options that say how a model is loaded, which are those of the server here."""
+SAME = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "stop")
+RENAMED = {"repeat_penalty": "repetition_penalty"}
+
+
+def _format(value: Any) -> Json | None:
+    if value in ("", "json"):
+        return {"type": "json_object"} if value else None
+    if not isinstance(value, dict):
+        raise BadRequest('format must be "json" or a JSON schema', param="format")
+    return {"type": "json_schema", "json_schema": {"schema": value}}
+
+
+def _think(value: Any) -> bool | str:
+    if not isinstance(value, bool) and value not in LEVELS:
+        raise BadRequest(f"think must be true, false or one of: {', '.join(LEVELS)}", param="think")
+    return value  # type: ignore[no-any-return]
+
+
+def read_images(value: list[Any]) -> list[str]:
+    """Returns images that are strings; their content is checked when they are loaded. Raises BadRequest."""
+    if not all(isinstance(image, str) for image in value):
+        raise BadRequest("images must be strings in base64", param="images")
+    return value
+
+
+def _shared(name: str, ollama_name: str = "") -> Field:
+    """Returns a field of completions; it is only checked here, and read with the translated body."""
+    return replace(SAMPLING.named(name), name=ollama_name or name, read=None)
+
+
+OPTIONS = FieldSet((
+    _shared("temperature"),
+    Field("top_k", "int", "number of likeliest tokens to sample from; 0 or less: all", high=UINT32_MAX),
+    _shared("top_p"),
+    _shared("min_p"),
+    Field("seed", "int", "seed of the random generator; below 0: random", high=UINT32_MAX),
+    Field("num_predict", "int", "maximum number of generated tokens; 0 or less: as many as fit", high=UINT32_MAX),
+    _shared("stop"),
+    _shared("repetition_penalty", "repeat_penalty"),
+    _shared("presence_penalty"),
+    _shared("frequency_penalty"),
+    Field("num_ctx", "int", "no effect: the context is the model's, or --max_model_len"),
+    *(Field(name, "any", "no effect, but a Warning header") for name in SAMPLER_OPTIONS),
+    *(Field(name, "any", "no effect") for name in RUNNER_OPTIONS),
+))  # fmt: skip
+STREAMED = replace(STREAM, default=True, help="a stream of JSON objects, one in a line; false: one object")
+COMMON = (
+    replace(MODEL, help="name of a served model, with or without :latest; optional if only one generates text"),
+    STREAMED,
+    Field("format", "any", '"json", or a JSON schema that the text matches', read=_format,
+          schema=schemas.any_of({"enum": ["", "json"]}, schemas.OBJECT)),
+    Field("options", "object", "sampling, under Ollama's names", fields=OPTIONS, schema={"additionalProperties": True}),
+    Field("think", "any",
+          "enable_thinking for the chat template, a level also reasoning_effort; true and levels for models that think "
+          "only", read=_think, schema=schemas.any_of(schemas.BOOLEAN, {"enum": list(LEVELS)})),
+    KEEP_ALIVE,
+    replace(LOGPROBS, help="log probability of each generated token"),
+    Field("top_logprobs", "int", "with logprobs: number of the likeliest tokens with each", low=0,
+          high=MAX_TOP_LOGPROBS, default=0),
+    Field("truncate", "bool",
+          "true: of a conversation that is too long the oldest messages are left out; false: it is an error",
+          default=True),
+    Field("shift", "bool", "no effect: a text ends where the context does"),
+)  # fmt: skip
+_ARGUMENTS = schemas.object_of({"function": schemas.object_of({"name": schemas.STRING}, arguments=schemas.OBJECT)})
+_MESSAGE = schemas.object_of(
+    {"role": schemas.ROLE},
+    content=schemas.any_of(schemas.STRING, schemas.NULL),
+    thinking=schemas.any_of(schemas.STRING, schemas.NULL),
+    images=schemas.any_of(schemas.array(schemas.STRING), schemas.NULL),
+    tool_calls=schemas.any_of(schemas.array(_ARGUMENTS), schemas.NULL),
+)
+CHAT = FieldSet((
+    *COMMON,
+    Field("messages", "array",
+          "conversation: role, content, images, thinking, tool_calls, tool_name, tool_call_id; empty: the model is "
+          "loaded, with keep_alive 0 unloaded", schema={"items": _MESSAGE}),
+    Field("tools", "array", "functions that the model may call", schema=schemas.TOOLS),
+))  # fmt: skip
+GENERATE = FieldSet((
+    *COMMON,
+    Field("prompt", "string", "message of the user; empty: the model is loaded, with keep_alive 0 unloaded",
+          default=""),
+    Field("suffix", "string", "the text is what comes between the prompt and this", default=""),
+    Field("system", "string", "system message", default=""),
+    Field("raw", "bool", "true: the prompt goes to the model without its chat template", default=False),
+    Field("images", "array", "images in base64", read=read_images, schema={"items": schemas.STRING}),
+    Field("context", "array", "token ids of earlier turns, as in the last object of an answer", schema=schemas.TOKENS),
+    Field("template", "string", "refused: the chat template is the model's", default="", schema={"enum": [""]}),
+))  # fmt: skip
+AS_CHAT = GenerationFields((MODEL, STREAM, KEEP_ALIVE, RESPONSE_FORMAT, *SAMPLING))
+"""The fields of `translated`."""
+
+
+def translated(values: Values, model: str, keep_alive: Any) -> tuple[Json, list[str]]:
+    """Returns the body of the same request for chat, but for its prompt, and warnings. Raises BadRequest.
+
+    model: the name under which it is served. keep_alive: as it was sent.
+    """
+    given: Json = values["options"] or {}
+    options = read(OPTIONS, given)
+    body = {name: options[name] for name in SAME} | {name: options[ollama] for ollama, name in RENAMED.items()}
+    if (most := options["num_predict"]) is not None and most > 0:
+        body["max_tokens"] = most
+    if (top_k := options["top_k"]) is not None:
+        body["top_k"] = top_k if top_k > 0 else -1
+    if (seed := options["seed"]) is not None and seed >= 0:
+        body["seed"] = seed
+    body |= {"model": model, "stream": values["stream"], "keep_alive": keep_alive, "response_format": values["format"]}
+    body["include_stop_str_in_output"] = False
+    without_effect = [name for name in given if name in SAMPLER_OPTIONS or name not in OPTIONS.names]
+    return body, [f"options.{safe(name, 40)} has no effect" for name in without_effect]
+
+
+def template_variables(think: bool | str | None) -> Json:
+    """Returns the variables of the chat template that `think` sets."""
+    if think is None:
+        return {}
+    return {"enable_thinking": bool(think)} | ({"reasoning_effort": think} if isinstance(think, str) else {})

@@ -1,0 +1,158 @@
+"""Anthropic's own client against a scripted engine, without sockets: its types, its streams, its tool runner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pydantic
+import pytest
+
+from lean_ovms.errors import EngineFailure, TooManyRequests
+from lean_ovms.models.generation import Generation
+from tests.api.conftest import MakeApp
+from tests.fakes import Script, say
+from tests.features.anthropic.conftest import FULL, HELLO, PARSERS, WEATHER, client
+
+pytestmark = pytest.mark.slow  # importing the client takes seconds
+
+TEMPLATE = "{% for m in messages %}{{ m.role }}:{{ m.content }}{{ m.tool_calls or '' }};{% endfor %}"
+
+
+def strict(message: Any) -> None:
+    """The message keeps to the client's types to the letter; the client itself reads leniently."""
+    type(message).model_validate(message.to_dict(), strict=False)
+
+
+async def test_a_message(make_app: MakeApp) -> None:
+    app, _ = await make_app(say(*FULL), **PARSERS)
+    async with client(app) as api:
+        message = await api.messages.create(**HELLO, tools=[WEATHER])
+    strict(message)
+    assert [block.type for block in message.content] == ["thinking", "text", "tool_use"]
+    assert message.stop_reason == "tool_use"
+    assert message._request_id
+
+
+async def test_a_stream_is_put_together_to_the_unary_message(make_app: MakeApp) -> None:
+    app, _ = await make_app(say(*FULL), **PARSERS)
+    async with client(app) as api:
+        unary = await api.messages.create(**HELLO, tools=[WEATHER])
+        async with api.messages.stream(**HELLO, tools=[WEATHER]) as stream:
+            texts = [event.text async for event in stream if event.type == "text"]
+            message = await stream.get_final_message()
+        assert "".join(texts) == "Let me look."
+    volatile = {"id"}
+    one, other = ([b.model_dump(exclude=volatile) for b in m.content] for m in (unary, message))
+    assert [{k: v for k, v in b.items() if v is not None} for b in one] == [
+        {k: v for k, v in b.items() if v is not None and k not in ("parsed_output", "parsed_input")} for b in other
+    ]
+    assert (message.stop_reason, message.usage.output_tokens) == (unary.stop_reason, unary.usage.output_tokens)
+
+
+def session(answers: list[Script]) -> Any:
+    """A script for each request, in turn."""
+    left = list(answers)
+    return lambda prompt, sampling: left.pop(0)
+
+
+CALL = '<tool_call>{"name":"get_weather","arguments":{"city":"%s"}}</tool_call>'
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_the_tool_runner_goes_on_for_several_turns(make_app: MakeApp, streamed: bool) -> None:
+    answers = [say("I look. ", CALL % "Oslo"), say(CALL % "Rome", CALL % "Nowhere"), say("Sunny, ", "and rain.")]
+    app, engine = await make_app(session(answers), chat_template=TEMPLATE, **PARSERS)
+    asked: list[str] = []
+
+    from anthropic import beta_async_tool
+
+    @beta_async_tool
+    async def get_weather(city: str) -> str:
+        """Weather of a city."""
+        asked.append(city)
+        if city == "Nowhere":
+            raise ValueError("no such city")
+        return f"sun in {city}"
+
+    async with client(app) as api:
+        runner = api.beta.messages.tool_runner(**HELLO, tools=[get_weather], stream=streamed)
+        last = await runner.until_done()
+    assert asked == ["Oslo", "Rome", "Nowhere"]
+    assert last.content[0].text == "Sunny, and rain."
+    assert last.stop_reason == "end_turn"
+    prompt = engine.submitted[-1][0]
+    assert "tool:sun in Oslo;" in prompt
+    assert "tool:sun in Rome;" in prompt
+    assert "no such city" in prompt
+    assert "Error" in prompt
+
+
+class City(pydantic.BaseModel):
+    name: str
+    people: int
+
+
+async def test_structured_output_as_the_client_sends_it(make_app: MakeApp) -> None:
+    app, engine = await make_app(say('{"name":"Oslo","people":7}'))
+    async with client(app) as api:
+        message = await api.messages.parse(**HELLO, output_format=City)
+        assert message.parsed_output == City(name="Oslo", people=7)
+        message = await api.beta.messages.parse(**HELLO, output_format=City)
+        assert message.parsed_output == City(name="Oslo", people=7)
+        async with api.messages.stream(**HELLO, output_format=City) as stream:
+            assert (await stream.get_final_message()).parsed_output == City(name="Oslo", people=7)
+    assert len(engine.constraints) == 3
+    assert all(engine.constraints)
+
+
+async def test_counting_and_models(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    async with client(app) as api:
+        count = await api.messages.count_tokens(model="m", messages=HELLO["messages"], tools=[WEATHER])
+        assert count.input_tokens == 8
+        models = [model async for model in api.models.list()]
+        for model in models:
+            strict(model)
+        assert [(model.id, model.max_input_tokens) for model in models] == [("m", 1000)]
+        assert (await api.models.retrieve("m")).display_name == "m"
+
+
+async def test_errors_are_the_clients_exceptions(make_app: MakeApp) -> None:
+    import anthropic
+
+    app, engine = await make_app([[(0, "a", None)], EngineFailure("it broke")], api_key="secret")
+    async with client(app) as api:
+        with pytest.raises(anthropic.AuthenticationError) as denied:
+            await api.messages.create(**HELLO)
+        assert denied.value.request_id
+    async with client(app, api_key="secret") as api:
+        with pytest.raises(anthropic.BadRequestError, match="temperature out of range"):
+            await api.messages.create(**HELLO, extra_body={"temperature": 3})
+        with pytest.raises(anthropic.NotFoundError, match="does not exist"):
+            await api.messages.create(**{**HELLO, "model": "x"})
+        with pytest.raises(anthropic.InternalServerError, match="it broke"):
+            await api.messages.create(**HELLO)
+        with pytest.raises(anthropic.APIStatusError, match="it broke"):
+            async with api.messages.stream(**HELLO) as stream:
+                await stream.until_done()
+        engine.refusal = TooManyRequests("the queue is full")
+        with pytest.raises(anthropic.RateLimitError, match="queue is full"):
+            await api.messages.create(**HELLO)
+
+
+async def test_a_client_that_leaves_ends_the_generation(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Generation] = []
+    aclose = Generation.aclose
+
+    async def recorded(self: Generation) -> None:
+        closed.append(self)
+        await aclose(self)
+
+    monkeypatch.setattr(Generation, "aclose", recorded)
+    app, engine = await make_app([[(0, "word ", None)]])
+    async with client(app) as api, api.messages.stream(**HELLO) as stream:
+        async for event in stream:
+            if event.type == "text":
+                break
+    assert closed
+    assert len(engine.cancelled) == 1

@@ -1,0 +1,165 @@
+"""Anthropic's messages to chat's: every kind of block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_ovms.errors import BadRequest
+from lean_ovms.features.anthropic.api.conversation import is_prefill, to_messages
+
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+
+
+def text(value: str) -> dict[str, str]:
+    return {"type": "text", "text": value}
+
+
+def user(*blocks: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(blocks)}
+
+
+def assistant(*blocks: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+USE = {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}, "cache_control": {"type": "ephemeral"}}
+CALL = {"id": "t1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+
+
+def result(content: Any = None, **more: Any) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": "t1", **({} if content is None else {"content": content}), **more}
+
+
+CASES: list[tuple[str, Any, list[Any], list[Any]]] = [
+    ("a text", None, [{"role": "user", "content": "hi"}], [{"role": "user", "content": "hi"}]),
+    ("text blocks", None, [user(text("a"), text("b"))], [{"role": "user", "content": [text("a"), text("b")]}]),
+    (
+        "turns of one role",
+        None,
+        [user(text("a")), {"role": "user", "content": "b"}, assistant(text("c")), assistant(text("d"))],
+        [{"role": "user", "content": [text("a"), text("b")]}, {"role": "assistant", "content": "c\nd"}],
+    ),
+    (
+        "system",
+        [text("x-anthropic-billing-header: cc_version=2; cch=1;"), {**text("one"), "cache_control": {}}, text("two")],
+        [{"role": "user", "content": "hi"}],
+        [{"role": "system", "content": "one\ntwo"}, {"role": "user", "content": "hi"}],
+    ),
+    (
+        "system among the messages",
+        "x-anthropic-billing-header: cch=1;\none",
+        [{"role": "system", "content": "two"}, user(text("hi")), {"role": "system", "content": [text("three")]}],
+        [
+            {"role": "system", "content": "one\ntwo"},
+            {"role": "user", "content": "hi"},
+            {"role": "system", "content": "three"},
+        ],
+    ),
+    ("images", None, [user(text("a"), IMAGE)], [{"role": "user", "content": [text("a"), IMAGE_PART]}]),
+    (
+        "an image by address",
+        None,
+        [user({"type": "image", "source": {"type": "url", "url": "https://x/y.png"}})],
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x/y.png"}}]}],
+    ),
+    (
+        "a call and its result",
+        None,
+        [assistant({"type": "thinking", "thinking": "hm", "signature": "s"}, text("look"), USE), user(result("42"))],
+        [
+            {"role": "assistant", "content": "look", "reasoning_content": "hm", "tool_calls": [CALL]},
+            {"role": "tool", "tool_call_id": "t1", "content": "42"},
+        ],
+    ),
+    (
+        "a result with an image, and words after it",
+        None,
+        [assistant(USE), user(result([text("a"), IMAGE]), text("and?"))],
+        [
+            {"role": "assistant", "content": "", "tool_calls": [CALL]},
+            {"role": "tool", "tool_call_id": "t1", "content": "a"},
+            {"role": "user", "content": [IMAGE_PART, text("and?")]},
+        ],
+    ),
+    (
+        "results that failed or are empty",
+        None,
+        [assistant(USE), user(result("no such file", is_error=True), result("Error: x", is_error=True), result())],
+        [
+            {"role": "assistant", "content": "", "tool_calls": [CALL]},
+            {"role": "tool", "tool_call_id": "t1", "content": "Error: no such file"},
+            {"role": "tool", "tool_call_id": "t1", "content": "Error: x"},
+            {"role": "tool", "tool_call_id": "t1", "content": ""},
+        ],
+    ),
+    (
+        "what cannot be read",
+        None,
+        [user(text("a")), assistant({"type": "redacted_thinking", "data": "x"}, text("b"))],
+        [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
+    ),
+    (
+        "documents and search results",
+        None,
+        [
+            user(
+                {"type": "document", "title": "T", "source": {"type": "text", "data": "D", "media_type": "text/plain"}},
+                {"type": "document", "source": {"type": "content", "content": [text("E"), IMAGE]}},
+                {"type": "search_result", "title": "S", "source": "https://x", "content": [text("F")]},
+                {"type": "tool_reference", "tool_name": "f"},
+            )
+        ],
+        [
+            {
+                "role": "user",
+                "content": [text("T"), text("D"), text("E"), IMAGE_PART, text("S\nhttps://x\nF"), text("f")],
+            }
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("system", "given", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_blocks_become_messages(system: Any, given: list[Any], expected: list[Any]) -> None:
+    assert to_messages(system, given) == expected
+
+
+def test_an_assistants_text_at_the_end_is_continued() -> None:
+    assert is_prefill(to_messages(None, [user(text("a")), assistant(text("The answer is"))]))
+    assert not is_prefill(to_messages(None, [user(text("a")), assistant()]))
+    assert not is_prefill(to_messages(None, [user(text("a")), assistant(text("b"), USE)]))
+
+
+WRONG = [
+    ([user(), assistant()], "messages: no message of a user or an assistant has content"),
+    ([{"role": "system", "content": "a"}], "messages: no message of a user or an assistant has content"),
+    ([1], "messages.0: a message is an object"),
+    ([{"role": "tool", "content": "x"}], "messages.0.role must be one of: user, assistant, system"),
+    ([{"role": "user"}], "messages.0.content must be a string or an array"),
+    ([user("hi")], "messages.0.content.0: a block is an object with a type"),
+    ([user(text("a"), {"type": "text"})], "messages.0.content.1.text: Field required"),
+    ([user({"type": "video"})], "messages.0.content.0.type: blocks of type 'video' are not read"),
+    ([user(USE)], "messages.0.content.0.type: blocks of type 'tool_use'"),
+    ([assistant(IMAGE)], "messages.0.content.0.type: blocks of type 'image'"),
+    ([assistant({"type": "server_tool_use", "id": "x"})], "blocks of type 'server_tool_use' are not read"),
+    ([assistant({**USE, "input": "x"})], "messages.0.content.0.input must be an object"),
+    ([assistant({**USE, "id": ""})], "messages.0.content.0.id: Field required"),
+    ([user({"type": "tool_result"})], "messages.0.content.0.tool_use_id: Field required"),
+    ([user(result(1))], "messages.0.content.0.content must be"),
+    ([user(result([{"type": "image", "source": {"type": "file", "file_id": "f"}}]))], "content.0.content.0.source"),
+    ([user({"type": "image", "source": {"type": "base64", "data": "A"}})], "source.media_type: Field required"),
+    ([user({"type": "document", "source": {"type": "base64", "data": "A"}})], "documents are read as text, not as PDF"),
+    ([user({"type": "search_result"})], "messages.0.content.0.content: Field required"),
+    ([{"role": "system", "content": [IMAGE]}], "messages.0.content.0.type"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG, ids=[w[1][:40] for w in WRONG])
+def test_wrong_blocks_are_named(given: list[Any], message: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        to_messages(None, given)
+    assert message in caught.value.message
+    assert caught.value.param

@@ -1,0 +1,331 @@
+"""POST …/messages on a scripted engine: exact JSON, the order of events, errors in Anthropic's form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_ovms.errors import EngineFailure, TooManyRequests, Unavailable
+from tests.api.conftest import MakeApp, get, parts, post, whole
+from tests.fakes import say
+from tests.features.anthropic.conftest import FULL, HELLO, PARSERS, PATH, WEATHER, stream
+
+
+def ask(**fields: Any) -> dict[str, Any]:
+    return {**HELLO, **fields}
+
+
+async def error(response: Any) -> tuple[int, str, str]:
+    """(status, type, message) of an error in Anthropic's form."""
+    body = await whole(response)
+    assert set(body) == {"type", "error", "request_id"}
+    assert body["type"] == "error"
+    assert ("Request-Id", body["request_id"]) in response.headers
+    return response.status, body["error"]["type"], body["error"]["message"]
+
+
+async def test_a_whole_message_has_anthropics_shape(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("Hel", "lo"))
+    body = await whole(await post(app, PATH, HELLO))
+    assert body.pop("id").startswith("msg_")
+    assert body == {
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [{"type": "text", "text": "Hello"}],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": 8,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+            "output_tokens": 6,
+        },
+    }
+    assert engine.submitted[0][0] == "user:hi;"
+
+
+@pytest.mark.parametrize("base", ["/v1", "/v3", "/v3/v1"])
+async def test_every_base_serves_the_endpoints(make_app: MakeApp, base: str) -> None:
+    app, _ = await make_app(say("x"))
+    assert (await post(app, base + "/messages", HELLO)).status == 200
+    assert await whole(await post(app, base + "/messages/count_tokens", HELLO)) == {"input_tokens": 8}
+
+
+async def test_the_events_of_a_stream_come_in_anthropics_order(make_app: MakeApp) -> None:
+    app, engine = await make_app(say(*FULL), **PARSERS)
+    response = await post(app, PATH, ask(stream=True, tools=[WEATHER]))
+    assert ("Content-Type", "text/event-stream; charset=utf-8") in response.headers
+    found = await stream(response)
+    shown = [f"{name} {(data.get('delta') or data.get('content_block') or {}).get('type', '')}" for name, data in found]
+    assert shown == [
+        "message_start ",
+        "content_block_start thinking",
+        "ping ",
+        "content_block_delta thinking_delta",
+        "content_block_delta thinking_delta",
+        "content_block_delta signature_delta",
+        "content_block_stop ",
+        "content_block_start text",
+        *["content_block_delta text_delta"] * 2,
+        "content_block_stop ",
+        "content_block_start tool_use",
+        *["content_block_delta input_json_delta"] * shown.count("content_block_delta input_json_delta"),
+        "content_block_stop ",
+        "message_delta ",
+        "message_stop ",
+    ]
+    assert [data["index"] for _, data in found if "index" in data] == sorted(
+        data["index"] for _, data in found if "index" in data
+    )
+    start = found[0][1]["message"]
+    assert (start["content"], start["stop_reason"], start["usage"]["input_tokens"]) == (
+        [],
+        None,
+        len(engine.submitted[0][0]),
+    )
+    assert start["usage"]["output_tokens"] == 0
+    assert found[-2][1]["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
+    assert found[-2][1]["usage"]["output_tokens"] > 20
+
+
+async def test_the_first_event_does_not_wait_for_a_token(make_app: MakeApp) -> None:
+    app, _ = await make_app([])
+    response = await post(app, PATH, ask(stream=True))
+    async for part in parts(response):
+        assert part.startswith(b"event: message_start\n")
+        break
+
+
+async def test_silence_is_filled_with_ping_events(make_app: MakeApp) -> None:
+    app, _ = await make_app([], sse_ping_s=0.001)
+    response = await post(app, PATH, ask(stream=True))
+    found = []
+    async for part in parts(response):
+        found.append(part)
+        if len(found) == 2:
+            break
+    assert found[1] == b'event: ping\ndata: {"type": "ping"}\n\n'
+
+
+async def test_an_error_in_a_stream_is_its_last_event(make_app: MakeApp) -> None:
+    app, _ = await make_app([[(0, "a", None)], EngineFailure("it broke")])
+    response = await post(app, PATH, ask(stream=True))
+    found = await stream(response)
+    assert [name for name, _ in found][-2:] == ["content_block_delta", "error"]
+    details = {"error_code": "engine_error"}
+    assert found[-1][1]["error"] == {"type": "api_error", "message": "it broke", "details": details}
+    assert ("Request-Id", found[-1][1]["request_id"]) in response.headers
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "fields", "expected"),
+    [
+        ("yes", "stop", {}, ("end_turn", None)),
+        ("yes", "length", {}, ("max_tokens", None)),
+        ("one END two", "stop", {"stop_sequences": ["END", "x9"]}, ("stop_sequence", "END")),
+        ("one END two", "stop", {}, ("end_turn", None)),
+    ],
+)
+async def test_stop_reasons(
+    make_app: MakeApp, text: str, reason: str, fields: Any, expected: tuple[str, str | None]
+) -> None:
+    app, _ = await make_app(say(text, reason=reason))
+    body = await whole(await post(app, PATH, ask(**fields)))
+    assert (body["stop_reason"], body["stop_sequence"]) == expected
+    if "stop_sequences" in fields:
+        assert body["content"] == [{"type": "text", "text": "one "}]
+    events = await stream(await post(app, PATH, ask(stream=True, **fields)))
+    assert events[-2][1]["delta"] == {"stop_reason": expected[0], "stop_sequence": expected[1]}
+
+
+async def test_the_models_own_stop_strings_are_no_stop_sequence(make_app: MakeApp, tmp_path: Any) -> None:
+    (tmp_path / "config.json").write_text('{"stop_strings": ["END"]}')
+    app, _ = await make_app(say("one END"), generation_config_path=str(tmp_path / "config.json"))
+    assert (await whole(await post(app, PATH, HELLO)))["stop_reason"] == "end_turn"
+
+
+async def test_a_call_that_the_token_limit_cuts_has_no_input(make_app: MakeApp) -> None:
+    cut = '<tool_call>{"name":"get_weather","arguments":{"city":"Os'
+    app, _ = await make_app(say(cut, reason="length"), **PARSERS)
+    body = await whole(await post(app, PATH, ask(tools=[WEATHER])))
+    assert body["stop_reason"] == "max_tokens"
+    assert all(block["type"] != "tool_use" or block["input"] == {} for block in body["content"])
+
+
+async def test_omitted_thinking_leaves_the_signed_block(make_app: MakeApp) -> None:
+    app, _ = await make_app(say(*FULL), **PARSERS)
+    thinking = {"type": "adaptive", "display": "omitted"}
+    body = await whole(await post(app, PATH, ask(thinking=thinking, tools=[WEATHER])))
+    assert (body["content"][0]["type"], body["content"][0]["thinking"]) == ("thinking", "")
+    assert len(body["content"][0]["signature"]) > 20
+    events = await stream(await post(app, PATH, ask(thinking=thinking, tools=[WEATHER], stream=True)))
+    assert "thinking_delta" not in {data["delta"].get("type") for _, data in events if "delta" in data}
+
+
+TEMPLATE = "{{ enable_thinking }} {{ reasoning_effort }} {% for t in tools or [] %}{{ t.function.name }},{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "prompt"),
+    [
+        ({}, "  "),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "True  "),
+        ({"thinking": {"type": "adaptive"}}, "True  "),
+        ({"thinking": {"type": "disabled"}}, "False  "),
+        ({"output_config": {"effort": "high"}}, " high "),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, "True  "),
+        ({"tools": [WEATHER], "tool_choice": {"type": "none"}}, "  "),
+        ({"tools": [WEATHER, {**WEATHER, "name": "b"}], "tool_choice": {"type": "tool", "name": "b"}}, "  b,"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "any"}}, "  get_weather,"),
+    ],
+)
+async def test_what_the_template_gets(make_app: MakeApp, fields: Any, prompt: str) -> None:
+    app, engine = await make_app(say("x"), chat_template=TEMPLATE, **PARSERS)
+    assert (await post(app, PATH, ask(**fields))).status == 200
+    assert engine.submitted[0][0] == prompt
+
+
+FIRST_ONLY = (
+    "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('no') }}{% endif %}"
+    "{{ m.role }}:{{ m.content }};{% endfor %}"
+)
+
+
+async def test_a_late_system_message_is_a_users_where_the_template_refuses_it(make_app: MakeApp) -> None:
+    messages = [*HELLO["messages"], {"role": "system", "content": "note"}]
+    for template, role in ((None, "system"), (FIRST_ONLY, "user")):
+        app, engine = await make_app(say("x"), **({"chat_template": template} if template else {}))
+        assert (await post(app, PATH, ask(system="s", messages=messages))).status == 200
+        assert engine.submitted[0][0] == f"system:s;user:hi;{role}:note;"
+
+
+async def test_the_tool_fields_reach_the_grammar(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"), **PARSERS)
+    for choice in ({"type": "auto"}, {"type": "any"}, {"type": "tool", "name": "get_weather"}):
+        await whole(await post(app, PATH, ask(tools=[WEATHER], tool_choice=choice)))
+    await whole(await post(app, PATH, ask(tools=[{**WEATHER, "strict": True}])))
+    form = {"type": "json_schema", "schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+    await whole(await post(app, PATH, ask(output_config={"format": form})))
+    await whole(await post(app, PATH, ask(output_format=form)))
+    assert [bool(constraint) for constraint in engine.constraints] == [False, True, True, True, True, True]
+
+
+async def test_one_call_where_parallel_use_is_disabled(make_app: MakeApp) -> None:
+    call = '<tool_call>{"name":"get_weather","arguments":{"city":"%s"}}</tool_call>'
+    app, _ = await make_app(say(call % "Oslo", call % "Rome"), **PARSERS)
+    for alone, cities in ((False, ["Oslo", "Rome"]), (True, ["Oslo"])):
+        choice = {"type": "auto", "disable_parallel_tool_use": alone}
+        body = await whole(await post(app, PATH, ask(tools=[WEATHER], tool_choice=choice)))
+        assert [block["input"]["city"] for block in body["content"]] == cities
+        assert body["stop_reason"] == "tool_use"
+
+
+async def test_sampling_fields_reach_the_engine(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"))
+    await whole(await post(app, PATH, ask(temperature=0.5, top_p=0.25, top_k=7, seed=3, max_tokens=9)))
+    sampling = engine.submitted[0][1]
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.max_tokens) == (0.5, 0.25, 7, 9)
+    assert sampling.seeds == (3,)
+
+
+async def test_what_has_no_effect_is_warned_of(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    edits = {"edits": [{"type": "clear_tool_uses_20250919"}]}
+    response = await post(app, PATH, ask(context_management=edits))
+    assert any("context_management is not supported" in value for name, value in response.headers if name == "Warning")
+    quiet = {
+        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+        "metadata": {"user_id": "u"},
+        "service_tier": "auto",
+        "cache_control": {"type": "ephemeral"},
+        "mcp_servers": [],
+    }
+    response = await post(app, PATH, ask(**quiet), anthropic_beta="unknown-2027-01-01")
+    assert response.status == 200
+    assert [value for name, value in response.headers if name == "Warning"] == []
+
+
+WRONG = [
+    ({"max_tokens": None}, "max_tokens: Field required"),
+    ({"max_tokens": 0}, "max_tokens must be from 1"),
+    ({"messages": None}, "messages: Field required"),
+    ({"messages": []}, "messages: at least one message"),
+    ({"messages": "hi"}, "messages is not an array"),
+    ({"model": 5}, "model field is not a string"),
+    ({"temperature": 3}, "temperature out of range"),
+    ({"stop_sequences": [""]}, "stop_sequences"),
+    ({"stop_sequences": ["x"] * 17}, "stop_sequences must have no more than 16"),
+    ({"thinking": {"type": "much"}}, "thinking.type must be one of"),
+    ({"thinking": {"type": "enabled", "budget_tokens": 0}}, "thinking.budget_tokens"),
+    ({"tool_choice": {"type": "all"}}, "tool_choice.type must be one of"),
+    ({"tool_choice": {"type": "tool", "name": "f"}, "tools": [WEATHER]}, "tool_choice"),
+    ({"tool_choice": {"type": "any"}}, "tool_choice"),
+    ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0.type: 'web_search_20250305'"),
+    ({"tools": [{"name": "f"}]}, "tools.0.input_schema: Field required"),
+    ({"mcp_servers": [{"url": "https://x"}]}, "mcp_servers: this server connects to no"),
+    ({"container": "c"}, "container: there is no code execution"),
+    ({"output_config": {"format": {"type": "regex"}}}, "output_config.format must be of type json_schema"),
+    ({"output_config": {"effort": "huge"}}, "output_config.effort must be one of"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), WRONG, ids=[w[1][:30] for w in WRONG])
+async def test_wrong_fields_are_named(make_app: MakeApp, fields: Any, message: str) -> None:
+    app, _ = await make_app(say("x"))
+    status, kind, text = await error(await post(app, PATH, ask(**fields)))
+    assert (status, kind) == (400, "invalid_request_error")
+    assert message in text
+
+
+async def test_every_failure_under_the_path_has_anthropics_form(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"), api_key="secret")
+    key = {"x_api_key": "secret"}
+    assert (await error(await post(app, PATH, HELLO)))[:2] == (401, "authentication_error")
+    assert (await error(await post(app, PATH, HELLO, x_api_key="wrong")))[:2] == (401, "authentication_error")
+    assert (await error(await post(app, PATH, b"{", **key)))[:2] == (400, "invalid_request_error")
+    assert (await error(await post(app, PATH, ask(model="x"), **key)))[:2] == (404, "not_found_error")
+    assert (await error(await post(app, PATH + "/nowhere", HELLO, **key)))[:2] == (404, "not_found_error")
+    assert (await error(await get(app, PATH)))[:2] == (405, "invalid_request_error")
+    assert (await error(await post(app, PATH, b"x", content_type="text/plain", **key)))[0] == 415
+    engine.refusal = TooManyRequests("full")
+    response = await post(app, PATH, HELLO, **key)
+    assert ("Retry-After", "1") in response.headers
+    assert (await error(response))[:2] == (429, "rate_limit_error")
+    engine.refusal = Unavailable("loading")
+    assert (await error(await post(app, PATH, HELLO, **key)))[:2] == (529, "overloaded_error")
+    engine.refusal = EngineFailure("broken")
+    assert (await error(await post(app, PATH, HELLO, **key)))[:2] == (500, "api_error")
+    assert (await error(await get(app, "/v1/nothing", anthropic_version="2023-06-01")))[:2] == (404, "not_found_error")
+    openai = await whole(await get(app, "/v1/nothing"))
+    assert set(openai["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize("header", [{"x_api_key": "secret"}, {"authorization": "Bearer secret"}])
+async def test_both_headers_carry_the_key(make_app: MakeApp, header: dict[str, str]) -> None:
+    app, _ = await make_app(say("x"), api_key="secret")
+    assert (await post(app, PATH, HELLO, **header)).status == 200
+    assert (await post(app, PATH, HELLO, **header, anthropic_version="2099-01-01")).status == 200
+
+
+async def test_a_bug_is_an_api_error_without_details(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, engine = await make_app(say("x"))
+    monkeypatch.setattr(engine, "submit", None)
+    assert await error(await post(app, PATH, HELLO)) == (500, "api_error", "internal error")
+
+
+async def test_a_prompt_that_is_too_long_says_the_numbers(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    long = ask(messages=[{"role": "user", "content": "x" * 100_000}])
+    status, kind, text = await error(await post(app, PATH, long))
+    assert (status, kind) == (400, "invalid_request_error")
+    assert "maximum context length is 1000 tokens" in text
+
+
+async def test_counting_needs_no_max_tokens_and_no_model(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"))
+    body = {"messages": HELLO["messages"], "system": "be brief"}
+    assert await whole(await post(app, PATH + "/count_tokens", body)) == {"input_tokens": 24}
+    assert (await error(await post(app, PATH + "/count_tokens", {})))[2] == "messages: Field required"
+    assert engine.submitted == []

@@ -1,0 +1,79 @@
+"""/api/embed and /api/embeddings on the fake embeddings model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.api.conftest import MakePooling, post, whole
+from tests.features.ollama.test_chat import error
+
+
+async def test_vectors_of_length_one(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling()
+    body = await whole(await post(app, "/api/embed", {"model": "e:latest", "input": ["a", "bc"]}))
+    assert (body["model"], len(body["embeddings"]), body["prompt_eval_count"]) == ("e:latest", 2, 7)
+    assert body["total_duration"] >= body["load_duration"] > 0
+    one = await whole(await post(app, "/api/embed", {"model": "e", "input": "a"}))
+    assert one["embeddings"] == body["embeddings"][:1]
+    assert [(params.normalize, params.truncate) for _, params in engine.asked] == [(True, -1)] * 2
+
+
+async def test_the_older_form_is_as_the_model_computes(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling()
+    body = await whole(await post(app, "/api/embeddings", {"model": "e", "prompt": "a"}))
+    assert list(body) == ["embedding"]
+    assert all(type(number) is float for number in body["embedding"])
+    assert [params.normalize for _, params in engine.asked] == [None]
+
+
+@pytest.mark.parametrize("given", [{}, {"input": ""}, {"input": []}, {"input": None}])
+async def test_without_a_text_the_model_is_loaded(make_pooling: MakePooling, given: Any) -> None:
+    app, engine = await make_pooling()
+    assert await whole(await post(app, "/api/embed", {"model": "e", **given})) == {"model": "e", "embeddings": []}
+    assert await whole(await post(app, "/api/embeddings", {"model": "e"})) == {"embedding": []}
+    assert engine.asked == []
+
+
+async def test_fewer_dimensions(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling()
+    assert engine.info.pooling is not None
+    for size in (0, engine.info.pooling.dimensions):
+        body = await whole(await post(app, "/api/embed", {"model": "e", "input": "a", "dimensions": size}))
+        assert len(body["embeddings"][0]) == engine.info.pooling.dimensions
+    status, message = await error(await post(app, "/api/embed", {"model": "e", "input": "a", "dimensions": 1}))
+    assert (status, "Matryoshka" in message) == (400, True)
+
+
+async def test_long_texts_are_cut_unless_refused(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling()
+    assert engine.info.pooling is not None
+    text = "a" * 2 * engine.info.pooling.window
+    body = await whole(await post(app, "/api/embed", {"model": "e", "input": text}))
+    assert body["prompt_eval_count"] == engine.info.pooling.window
+    assert (await error(await post(app, "/api/embed", {"model": "e", "input": text, "truncate": False})))[0] == 400
+
+
+@pytest.mark.parametrize("given", [5, {"a": 1}, ["a", 1], [["a"]]])
+async def test_wrong_inputs(make_pooling: MakePooling, given: Any) -> None:
+    app, _ = await make_pooling()
+    refusal = await error(await post(app, "/api/embed", {"model": "e", "input": given}))
+    assert refusal == (400, "input must be a text or an array of texts")
+
+
+async def test_a_misspelt_field_is_warned_of(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling()
+    response = await post(app, "/api/embed", {"model": "e", "input": "a", "truncat": False})
+    assert "there is truncate" in dict(response.headers)["Warning"]
+
+
+async def test_models_of_another_task(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling()
+    status, message = await error(await post(app, "/api/chat", {"model": "e", "messages": []}))
+    assert (status, "does embeddings, not text generation" in message) == (400, True)
+    status, _ = await error(await post(app, "/api/embed", {"model": "nope", "input": "a"}))
+    assert status == 404
+    app, _ = await make_pooling("rerank")
+    status, message = await error(await post(app, "/api/embed", {"model": "e", "input": "a"}))
+    assert (status, "does rerank, not embeddings" in message) == (400, True)

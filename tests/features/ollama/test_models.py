@@ -1,0 +1,138 @@
+"""/api/version, tags, ps and show: what clients read of the server and its models, loaded and not."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from lean_ovms.config import DEMO_MODEL, Config
+from lean_ovms.features.ollama.api.models import capabilities, human
+from lean_ovms.models.text_model import TextModel
+from lean_ovms.repository.model_dir import ModelDir
+from lean_ovms.types import Request
+from tests.api.conftest import MakeApp, MakePooling, get, post, whole
+from tests.fakes import FakeEngine, say
+from tests.features.ollama.test_chat import PARSING, error
+
+
+async def test_the_version_is_a_number(make_app: MakeApp) -> None:
+    app, _ = await make_app(api_key="secret")
+    body = await whole(await get(app, "/api/version"))
+    assert re.fullmatch(r"\d+\.\d+\.\d+", body["version"])
+    assert tuple(map(int, body["version"].split("."))) >= (0, 6, 4)  # VS Code takes no older one
+
+
+async def test_lists(make_app: MakeApp) -> None:
+    app, _ = await make_app(model_aliases="other:8b org/other", **PARSING)
+    models = (await whole(await get(app, "/api/tags")))["models"]
+    assert [(one["name"], one["model"]) for one in models] == [
+        (name, name) for name in ("m:latest", "other:8b", "org/other:latest")
+    ]
+    assert models[0]["capabilities"] == ["completion", "tools", "thinking"]
+    assert models[0]["details"]["context_length"] == 1000
+    [running] = (await whole(await get(app, "/api/ps")))["models"]
+    assert (running["name"], running["context_length"], running["size_vram"]) == ("m:latest", 1000, 0)
+    assert running["expires_at"] > "2100"
+
+
+async def test_lists_need_the_key_where_models_are_protected(make_app: MakeApp) -> None:
+    app, _ = await make_app(api_key="secret", protect_models=True)
+    for path in ("/api/tags", "/api/ps"):
+        assert (await error(await get(app, path)))[0] == 401
+
+
+async def test_show(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    model = app.registry.get("m", TextModel)
+    model.directory = ModelDir(
+        config={"model_type": "qwen3"},
+        generation_config={"temperature": 0.6, "top_k": 20, "stop_strings": ['"'], "eos_token_id": 1},
+        tokenizer={"added_tokens_decoder": {str(i): {"content": f"<|fim_{w}|>"} for i, w in enumerate(FIM)}},
+    )
+    for body in ({"model": "m"}, {"name": "m:latest"}, {"model": "", "name": "M", "verbose": True}):
+        shown = await whole(await post(app, "/api/show", body))
+    assert shown["capabilities"] == ["completion", "tools", "insert"]
+    assert shown["model_info"] == {
+        "general.architecture": "qwen3",
+        "general.basename": "m",
+        "general.parameter_count": 0,
+        "qwen3.context_length": 1000,
+    }
+    assert shown["details"]["family"] == "qwen3"
+    assert shown["template"].endswith(";{% endfor %}{# .Suffix #}")
+    parameters = [re.fullmatch(r'(\S+)\s+((?:".*")|\S+)', line) for line in shown["parameters"].split("\n")]
+    assert [found.groups() for found in parameters if found] == [
+        ("num_ctx", "1000"), ("temperature", "0.6"), ("top_k", "20"), ("top_p", "1"), ("min_p", "0"),
+        ("repeat_penalty", "1"), ("stop", '"\\""'),
+    ]  # fmt: skip
+    assert shown["modified_at"].endswith("Z")
+    assert await error(await post(app, "/api/show", {"model": "nope"})) == (404, "model 'nope' not found; served: m")
+    assert await error(await post(app, "/api/show", {})) == (400, "model is required")
+
+
+FIM = ("prefix", "suffix", "middle", "pad")
+
+
+async def test_an_embedding_model(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling()
+    assert engine.info.pooling is not None
+    shown = await whole(await post(app, "/api/show", {"model": "e"}))
+    assert shown["capabilities"] == ["embedding"]
+    assert shown["details"]["embedding_length"] == engine.info.pooling.dimensions
+    assert (shown["template"], shown["parameters"]) == ("", "")
+    app, _ = await make_pooling("rerank")
+    assert (await whole(await get(app, "/api/tags")))["models"][0]["capabilities"] == []
+
+
+async def test_what_files_tell_of_a_model_that_is_not_loaded() -> None:
+    config = Config(model_path=str(DEMO_MODEL), model_name="m")
+    model = TextModel(config, FakeEngine([]))  # type: ignore[arg-type]
+    await model.open()
+    assert await capabilities(model) == ["completion", "tools", "thinking"]
+    assert model.context_length == 131072
+    weights = await model.weights()
+    assert (weights.precision, weights.bytes > 1_000_000, weights.parameters > 1_000_000) == ("u8", True, True)
+    assert re.fullmatch("[0-9a-f]{64}", weights.digest)
+    model.config = config.replace(tool_parser="none")
+    assert await capabilities(model) == ["completion", "thinking"]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, ""), (999, "999"), (1500, "2K"), (494_032_768, "494.03M"), (7_615_616_512, "7.6B")]
+)
+def test_numbers_of_parameters(count: int, text: str) -> None:
+    assert human(count) == text
+
+
+@pytest.mark.parametrize(
+    ("host", "accept", "text"),
+    [
+        ("localhost:11434", "*/*", b"Ollama is running"),
+        ("localhost:11434", "text/html", b"<!doctype html>"),
+        ("localhost:8000", "*/*", b'{"name":"lean_ovms"'),
+        ("", "", b'{"name":"lean_ovms"'),
+    ],
+)
+async def test_the_root_on_ollamas_port(make_app: MakeApp, host: str, accept: str, text: bytes) -> None:
+    app, _ = await make_app(ollama_port=11434)
+    response = await get(app, "/", host=host, accept=accept)
+    assert isinstance(response.body, bytes)
+    assert response.body.lower().startswith(text.lower())
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/api/copy"), ("POST", "/api/create"), ("POST", "/api/push"), ("POST", "/api/blobs/sha256:00"),
+     ("HEAD", "/api/blobs/sha256:00")],
+)  # fmt: skip
+async def test_what_is_not_supported(make_app: MakeApp, method: str, path: str) -> None:
+    app, _ = await make_app()
+    status, message = await error(await app.handle(Request(method, path)))
+    assert (status, message.partition(" is not supported")[0]) == (501, path)
+
+
+async def test_unknown_paths_and_methods_have_ollamas_form(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    assert (await error(await post(app, "/api/me", {})))[0] == 404
+    assert (await error(await get(app, "/api/chat")))[0] == 405
