@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lean_ovms import features
+from lean_ovms.api.routes import every
 from lean_ovms.composition import compose, manifests
 from lean_ovms.manifest import Feature
 from tests.conventions.source import ROOT
@@ -112,8 +113,8 @@ print(*(module for module in sys.modules if module.startswith(f"lean_ovms.featur
 
 def paths_of(left_out: str) -> list[str]:
     """Returns the paths that only a server with the feature has."""
-    without = {base + row.path for row in compose(left_out).routes for base in row.bases}
-    return sorted({base + row.path for row in compose().routes for base in row.bases} - without)
+    without = {row.path for row in every(compose(left_out))}
+    return sorted({row.path for row in every()} - without)
 
 
 @pytest.mark.slow
