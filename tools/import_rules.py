@@ -89,7 +89,6 @@ ALLOWED: dict[str, set[str]] = {
     "api.openai.batches": OBSERVED | {"api", "api.generation", "api.openai", "media", "config", "util"},
     "api.openai.audio": OBSERVED | {"api", "api.generation", "media", "models", "config", "util"},
     "api.vllm": OBSERVED | {"api", "api.generation", "api.pooling", "models", "lora_modules", "util"},
-    "api.llama_cpp": OBSERVED | {"api", "api.generation", "api.pooling", "models", "__version__"},
     "api.realtime": OBSERVED | {"api", "media", "models", "config", "util", "websocket_types"},
     "api.ovms": OBSERVED | {"api", "models"},
     "api.admin": OBSERVED | {"api", "models", "config", "__version__"},

@@ -14,13 +14,13 @@ from lean_ovms.api import routes as table
 from lean_ovms.api.fields import Field
 from lean_ovms.api.generation import common_fields as shared
 from lean_ovms.api.generation import sampling, structured_output, unsupported
-from lean_ovms.api.llama_cpp import fields as llama_cpp
 from lean_ovms.api.openai.audio import fields as audio
 from lean_ovms.api.route_doc import doc_of
 from lean_ovms.api.router import imported
 from lean_ovms.cli import command_table, foreign_flags
 from lean_ovms.composition import compose
 from lean_ovms.config import GROUPS, listed
+from lean_ovms.features.llama_cpp import fields as llama_cpp
 from lean_ovms.features.ollama import fields as ollama
 from lean_ovms.observability.families import FAMILIES
 from lean_ovms.text import parsers
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parent.parent
 NAMES = ("options", "endpoints", "fields", "operations", "cli", "tour", "coming_from")
 FILES = tuple(ROOT / "docs" / f"{name}.md" for name in NAMES)
 API_NAMES = {"vllm": "vLLM"}
-API_NAMES |= {"openai": "OpenAI", "llama_cpp": "llama.cpp's server", "ovms": "OpenVINO Model Server"}
+API_NAMES |= {"openai": "OpenAI", "ovms": "OpenVINO Model Server"}
 API_NAMES |= {"realtime": "OpenAI, live audio", "admin": "The server itself"}
 """The APIs by the folders of lean_ovms/api, where the folder's name is not enough."""
 

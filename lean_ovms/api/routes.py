@@ -76,17 +76,6 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/tokenize", "vllm.tokenize:handle", EVERYWHERE),
     Route("POST", "/detokenize", "vllm.tokenize:handle_detokenize", EVERYWHERE),
     Route("GET", "/tokenizer_info", "vllm.tokenizer_info:handle"),
-    # llama_cpp
-    Route("POST", "/apply-template", "llama_cpp.apply_template:handle"),
-    Route("POST", "/completion", "llama_cpp.completion:handle_completion"),
-    Route("POST", "/completions", "llama_cpp.completion:handle_completion"),
-    Route("POST", "/infill", "llama_cpp.completion:handle_infill"),
-    Route("POST", "/embedding", "llama_cpp.embedding:handle"),
-    Route("POST", "/embeddings", "llama_cpp.embedding:handle"),
-    Route("GET", "/lora-adapters", "llama_cpp.props:handle_lora_adapters"),
-    Route("POST", "/models/load", "llama_cpp.models:handle_load", changes=True),
-    Route("POST", "/models/unload", "llama_cpp.models:handle_unload", changes=True),
-    Route("GET", "/props", "llama_cpp.props:handle"),
     # realtime
     Route("GET", "/realtime", "realtime.endpoint:handle", BASES),
     # ovms

@@ -11,6 +11,7 @@ NAMES = (
     "anthropic",
     "anthropic_batches",
     "ollama",
+    "llama_cpp",
     "cohere",
     "tei",
     "disk_cache",

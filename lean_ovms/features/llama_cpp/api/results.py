@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...models.collect import CompletedChoice
-from ...models.generation import Generation
-from ...types import Json, SamplingParams, TextPrompt, TokenLogprob, TokenPrompt
-from ..fields import Values
-from ..generation.request import GenerationBody
-from ..response import timings
+from ....api.fields import Values
+from ....api.generation.request import GenerationBody
+from ....api.response import timings
+from ....models.collect import CompletedChoice
+from ....models.generation import Generation
+from ....types import Json, SamplingParams, TextPrompt, TokenLogprob, TokenPrompt
 
 
 @dataclass(frozen=True, slots=True)

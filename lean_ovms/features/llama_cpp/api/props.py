@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ... import __version__
-from ...models.model import Model
-from ...models.text_model import TextModel
-from ...types import Json, Request, Response
-from ..fields import UINT32_MAX, FieldSet
-from ..forms import read_query
-from ..generation.common_fields import MODEL
-from ..generation.sampling import SAMPLING, Defaults, build_sampling
-from ..response import json, model_name
-from ..route_doc import RouteDoc
-from ..services import Services
+from .... import __version__
+from ....api.fields import UINT32_MAX, FieldSet
+from ....api.forms import read_query
+from ....api.generation.common_fields import MODEL
+from ....api.generation.sampling import SAMPLING, Defaults, build_sampling
+from ....api.response import json, model_name
+from ....api.route_doc import RouteDoc
+from ....api.services import Services
+from ....models.model import Model
+from ....models.text_model import TextModel
+from ....types import Json, Request, Response
 from .results import settings
 
 BUILD = f"lean_ovms-{__version__}"

@@ -6,13 +6,13 @@ done, and a model that is where it should be is no error. GET …/models has eac
 
 from __future__ import annotations
 
-from ...errors import BadRequest, NotFound, Unavailable
-from ...models.model import Model
-from ...types import Request, Response
-from ..fields import Field, FieldSet, read
-from ..response import json, model_name
-from ..route_doc import RouteDoc
-from ..services import Services
+from ....api.fields import Field, FieldSet, read
+from ....api.response import json, model_name
+from ....api.route_doc import RouteDoc
+from ....api.services import Services
+from ....errors import BadRequest, NotFound, Unavailable
+from ....models.model import Model
+from ....types import Request, Response
 
 FIELDS = FieldSet((Field("model", "string", "name of a configured model", required=True),))
 

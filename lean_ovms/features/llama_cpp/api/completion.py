@@ -11,21 +11,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ...models.collect import Collector, CompletedChoice
-from ...models.generation import DeltaStream, Generation, joined
-from ...push_types import Sink
-from ...types import Delta, Json, OutputParams, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt
-from .. import sse
-from ..fields import FieldSet, Values
-from ..generation.fim import filling_of
-from ..generation.llama_prompt import Pieces, prompt_of, read_several
-from ..generation.logprobs_request import LogprobsRequest, generated_size
-from ..generation.request import BodyReader, GenerationBody, check_sequences
-from ..response import prompt_progress, timings, warning_headers, written
-from ..route_doc import RouteDoc
-from ..services import Services
-from ..sse import Renderer, event
-from .fields import AS_COMPLETION, COMPLETION, INFILL, translated, values_of
+from ....api import sse
+from ....api.fields import FieldSet, Values
+from ....api.generation.fim import filling_of
+from ....api.generation.llama_prompt import Pieces, prompt_of, read_several
+from ....api.generation.logprobs_request import LogprobsRequest, generated_size
+from ....api.generation.request import BodyReader, GenerationBody, check_sequences
+from ....api.response import prompt_progress, timings, warning_headers, written
+from ....api.route_doc import RouteDoc
+from ....api.services import Services
+from ....api.sse import Renderer, event
+from ....models.collect import Collector, CompletedChoice
+from ....models.generation import DeltaStream, Generation, joined
+from ....push_types import Sink
+from ....types import Delta, Json, OutputParams, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt
+from ..fields import AS_COMPLETION, COMPLETION, INFILL, translated, values_of
 from .results import CompletionCall, head, last, probabilities, selected
 
 monotonic = time.monotonic

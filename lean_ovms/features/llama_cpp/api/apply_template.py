@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...models.text_model import TextModel
-from ...types import ChatPrompt, Json, Request, Response
-from ..fields import FieldSet, read
-from ..generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
-from ..generation.messages import text_conversation
-from ..response import json
-from ..route_doc import RouteDoc
-from ..services import Services
+from ....api.fields import FieldSet, read
+from ....api.generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
+from ....api.generation.messages import text_conversation
+from ....api.response import json
+from ....api.route_doc import RouteDoc
+from ....api.services import Services
+from ....models.text_model import TextModel
+from ....types import ChatPrompt, Json, Request, Response
 
 FIELDS = FieldSet((MODEL, replace(MESSAGES, required=True), *OF_TEMPLATE))
 

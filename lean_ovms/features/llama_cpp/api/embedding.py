@@ -6,17 +6,17 @@ vector. OpenAI's form is that of /v1/embeddings.
 
 from __future__ import annotations
 
-from ...pooling_types import EMBED
-from ...types import Json, Request, Response
-from ..fields import Field, FieldSet
-from ..generation.llama_prompt import SEVERAL, Pieces, read_several, tokens_of
-from ..pooling import fields as shared
-from ..pooling.encoding import FLOATS, bare_list
-from ..pooling.long_inputs import encode_in_pieces
-from ..pooling.request import PoolingRequest, parse
-from ..route_doc import RouteDoc
-from ..schemas import all_of, any_of
-from ..services import Services
+from ....api.fields import Field, FieldSet
+from ....api.generation.llama_prompt import SEVERAL, Pieces, read_several, tokens_of
+from ....api.pooling import fields as shared
+from ....api.pooling.encoding import FLOATS, bare_list
+from ....api.pooling.long_inputs import encode_in_pieces
+from ....api.pooling.request import PoolingRequest, parse
+from ....api.route_doc import RouteDoc
+from ....api.schemas import all_of, any_of
+from ....api.services import Services
+from ....pooling_types import EMBED
+from ....types import Json, Request, Response
 
 NORMS = {-1: False, 2: True}
 """embd_normalize: its values that this server knows, with those of use_activation."""

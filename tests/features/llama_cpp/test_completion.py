@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.api.llama_cpp import completion
+from lean_ovms.features.llama_cpp.api import completion
 from lean_ovms.types import Response
 from tests.api.conftest import CODER, MakeApp, events, post, teach, whole
 from tests.fakes import EOS, encode, say

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ...api.fields import UINT32_MAX, Field, FieldSet, Values, read, require, whole
+from ...api.generation.common_fields import KEEP_ALIVE, MODEL, STREAM, TIMINGS
+from ...api.generation.llama_prompt import SEVERAL
+from ...api.generation.sampling import SAMPLING, GenerationFields
+from ...api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
+from ...api.generation.token_fields import MAX_DIGITS
+from ...api.schemas import STRING, any_of, object_of
 from ...errors import BadRequest
 from ...types import Json
-from ..fields import UINT32_MAX, Field, FieldSet, Values, read, require, whole
-from ..generation.common_fields import KEEP_ALIVE, MODEL, STREAM, TIMINGS
-from ..generation.llama_prompt import SEVERAL
-from ..generation.sampling import SAMPLING, GenerationFields
-from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
-from ..generation.token_fields import MAX_DIGITS
-from ..schemas import STRING, any_of, object_of
 
 MAX_EXTRA = 256
 """Most pieces of input_extra."""

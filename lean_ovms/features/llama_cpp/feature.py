@@ -1,0 +1,24 @@
+"""The manifest of the API of llama.cpp's server."""
+
+from __future__ import annotations
+
+from ...manifest import Feature, Route
+
+FEATURE = Feature(
+    name="llama_cpp",
+    summary="the API of llama.cpp's server, for its clients and for code editors that fill in the middle",
+    title="llama.cpp's server",
+    reference="https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md",
+    routes=(
+        Route("POST", "/apply-template", "api.apply_template:handle"),
+        Route("POST", "/completion", "api.completion:handle_completion"),
+        Route("POST", "/completions", "api.completion:handle_completion"),
+        Route("POST", "/infill", "api.completion:handle_infill"),
+        Route("POST", "/embedding", "api.embedding:handle"),
+        Route("POST", "/embeddings", "api.embedding:handle"),
+        Route("GET", "/lora-adapters", "api.props:handle_lora_adapters"),
+        Route("POST", "/models/load", "api.models:handle_load", changes=True),
+        Route("POST", "/models/unload", "api.models:handle_unload", changes=True),
+        Route("GET", "/props", "api.props:handle"),
+    ),
+)

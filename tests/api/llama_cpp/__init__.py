@@ -1,1 +1,0 @@
-"""Tests of lean_ovms.api.llama_cpp."""

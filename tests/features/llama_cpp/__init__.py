@@ -1,0 +1,1 @@
+"""Tests of lean_ovms.features.llama_cpp.api."""
