@@ -202,7 +202,7 @@ def simulated(config: Config, kind: str) -> PagedPipeline:
     """An engine with simulated drafts."""
     pipe = load(config.replace(enable_prefix_caching=False, ngram_speculation=kind == "ngrams"))
     running.NgramProposer = SimulatedNgrams  # type: ignore[attr-defined, misc]
-    if (proposer := pipe.scheduler.proposer) is not None:
+    if (proposer := pipe.scheduler.speculation.proposer) is not None:
         proposer.__class__ = type("Simulated", (SimulatedDrafter, type(proposer)), {})
     assert (proposer is None) is (kind == "ngrams")
     return pipe
@@ -216,7 +216,7 @@ def once(pipe: PagedPipeline, texts: list[tuple[list[int], list[int]]], longest:
     for prompt, answer in texts:
         requests.add(prompt, asked, len(answer))
         pipe.requests[requests._added].sequences[0].matcher = Script(answer)
-    while len(pipe.scheduler.decoding) < len(texts):
+    while len(pipe.scheduler.batch.decoding) < len(texts):
         requests.step()
     cpu, wall, steps = time.process_time(), time.perf_counter(), pipe.scheduler.steps
     while requests.busy():
@@ -227,14 +227,14 @@ def once(pipe: PagedPipeline, texts: list[tuple[list[int], list[int]]], longest:
 def compare(pipe: PagedPipeline, streams: int, arguments: argparse.Namespace) -> None:
     """Prints a line for each acceptance. Its first round with drafts is not counted."""
     dice, tokens, last = random.Random(streams), arguments.tokens, min(LAST, pipe.info.vocab_size)
-    ngrams = pipe.scheduler.proposer is None
+    ngrams = pipe.scheduler.speculation.proposer is None
     texts = [
         ([dice.randrange(FIRST, last) for _ in range(PROMPT)], [dice.randrange(FIRST, last) for _ in range(tokens)])
         for _ in range(streams)
     ]
     SIMULATION.answers = {tuple(prompt): answer for prompt, answer in texts}
     rates = [[*map(float, each.split(","))] for each in (arguments.accepted, arguments.second)]
-    proposer = pipe.scheduler.proposer
+    proposer = pipe.scheduler.speculation.proposer
     trees = isinstance(proposer, Drafter) and proposer._trees
     for SIMULATION.accepted, SIMULATION.second in product(*rates):
         if isinstance(proposer, Drafter):

@@ -15,6 +15,7 @@ from ..errors import last_line
 from ..generation.fair_queue import FairQueue
 from ..generation.sequence import GenerationRequest
 from ..protocol import PrefixCacheReset, Record, ResetPrefixCache
+from .batch_state import BatchState
 from .block_manager import BlockManager
 from .block_tables import BlockTables
 from .capacity import rows_of, slots_for
@@ -22,10 +23,13 @@ from .model_inputs import ModelInputs
 from .network import Network
 from .params import Params
 from .parts import MAX_ROWS, EngineParts, EngineSizes
+from .prefix_cache import PrefixCache
 from .sampling.beam_search import BeamSearch
 from .scheduler import Scheduler
 from .sequence import Sequence
+from .speculation import Speculation
 from .state_cache import StateCache
+from .state_checkpoints import StateCheckpoints
 from .step_runner import StepRunner
 
 log = logging.getLogger(__name__)
@@ -55,22 +59,19 @@ class Engine(StepRunner):
         super().__init__(network, tables, inputs, parts.prepare, parts.clock)
         self.out = self._outputs.out
         self.blocks = BlockManager(sizes.blocks, sizes.block_size, self.states.remove)
+        checkpoints = StateCheckpoints(self.states, network, self.blocks, tables, sizes.interval)
+        batch = BatchState(network, self.blocks, tables, checkpoints, parts.adapters)
+        proposer = parts.new_proposer(self.blocks, tables) if parts.new_proposer is not None else None
         self.scheduler = Scheduler(
-            network,
-            self.blocks,
-            tables,
-            sizes.step_tokens,
-            parts.new_proposer(self.blocks, tables) if parts.new_proposer is not None else None,
-            parts.adapters,
-            self.states,
+            batch,
+            PrefixCache(self.blocks, tables, checkpoints, caching=sizes.caching, hooks=self.hooks),
+            Speculation(batch, proposer),
+            step_tokens=sizes.step_tokens,
             slots=sizes.max_running,
             split=sizes.split,
-            caching=sizes.caching,
-            interval=sizes.interval,
-            across=sizes.across,
+            priority_across_clients=sizes.across,
             new_matcher=parts.new_matcher,
             fail=self._fail,
-            hooks=self.hooks,
         )
         self.max_sequences = tables.total
         self.recoveries = 0
@@ -92,8 +93,8 @@ class Engine(StepRunner):
     @property
     def _working(self) -> bool:
         """Whether there is something to compute, or a step whose results are not processed."""
-        scheduler = self.scheduler
-        computing = scheduler.decoding or scheduler.prefilling or scheduler.waiting or self._running is not None
+        scheduler, batch = self.scheduler, self.scheduler.batch
+        computing = batch.decoding or batch.prefilling or scheduler.waiting or self._running is not None
         return bool(computing) or any(hook.working for hook in self.hooks)
 
     def add(self, request: GenerationRequest) -> None:
@@ -198,7 +199,7 @@ class Engine(StepRunner):
     def stats(self) -> EngineStats:
         scheduler = self.scheduler
         return EngineStats(
-            running=scheduler.in_use,
+            running=scheduler.batch.slots_used,
             queued=len(scheduler.waiting),
             kv_blocks_used=self.blocks.total - self.blocks.available,
             kv_blocks_total=self.blocks.total,

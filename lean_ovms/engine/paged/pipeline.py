@@ -65,7 +65,7 @@ class PagedPipeline(Engine):
         self._images = parts.images
         self.vocabulary = parts.tokenizer.vocabulary
         self.long_text_encoder: LongTextEncoder | None = parts.tokenizer.encode
-        self.scheduler.message_starts = parts.tokenizer.encode.dividers
+        self.scheduler.checkpoints.message_starts = parts.tokenizer.encode.dividers
         self.grammars = Grammars(parts.compiler, parts.compiler) if parts.compiler is not None else None
         self.image_placeholders: ImagePlaceholders | None = self._images
         self.image_queue: WaitingRequests | None = self._images.queue if self._images is not None else None
@@ -140,6 +140,6 @@ class PagedPipeline(Engine):
             self.out.clear()
         self.blocks.clear_cache()
         self.scheduler.chunk_sizes.forget()
-        self.scheduler.draft_budget.forget()
+        self.scheduler.speculation.budget.forget()
         self.scheduler.steps = 0
         self.drafts = SpecDecodeStats(drafted=0 if self._speculative else None)

@@ -3,6 +3,9 @@
 Which waiting sequence starts next is AdmissionPolicy's: fair between clients, by priority. Blocks are allocated as
 sequences grow. When none is left, a sequence is preempted: its blocks are freed, it waits, and it is computed again
 later from its tokens and the prefix cache. Only a sequence that runs alone and still does not fit is dropped.
+
+A scheduler has its parts: `BatchState` (what runs), `PrefixCache` (what prompts can begin with), `StateCheckpoints`
+(the states of hybrid networks), `Speculation` (draft tokens) and `ChunkSizes` (how much of a prompt a step computes).
 """
 
 from __future__ import annotations
@@ -20,95 +23,238 @@ from ..generation.fair_queue import FairQueue
 from ..generation.grammar_load import GrammarLoad
 from ..generation.sequence import ClientQueue, GenerationRequest
 from ..generation.suspects import Suspects
-from .block_manager import BlockManager
-from .block_tables import BlockTables
+from .batch_state import BatchState
 from .chunk_sizes import ChunkSizes
-from .drafting.proposer import Proposer
-from .hooks import StepHook
 from .model_inputs import Chunk
-from .network import Network
-from .parts import AdapterProvider, MatcherFactory
-from .running import RunningSequences
+from .parts import MatcherFactory
+from .prefix_cache import PrefixCache
 from .sequence import Sequence
-from .state_cache import StateCache
+from .speculation import Speculation
 
 PREFILL_TOKENS = 32
 """Tokens of a step reserved for prompts, which decoding sequences could otherwise keep out for ever."""
 IMAGE_PARTS = 4
-"""How much less of a step the tokens of images take beside decoding sequences: these pause less, and the first token
-that has waited for the encoder waits a few steps more."""
+"""A step with decoding sequences computes at most this part of its tokens of a prompt where that has an image: the
+network takes longer for these. So running answers pause less, and the first token of the prompt waits a few steps
+more."""
 
 
 class Step(NamedTuple):
-    """decoding: sequences of one token each, with their rows; changed: not those of the last step, or other blocks."""
+    """What one step computes."""
 
     decoding: list[Sequence]
+    """The plain sequences, of which it computes one token each."""
     rows: NDArray[np.int64]
+    """Their rows in the block tables."""
     chunks: list[Chunk]
+    """Draft tokens to be verified, and parts of prompts."""
     changed: bool
+    """Whether the plain sequences, their blocks or the slots of their states are others than in the last step."""
 
 
-class Scheduler(RunningSequences):
-    """The running sequences with the queue of waiting ones. steps: since the start, counted by the engine."""
+class Scheduler:
+    """Decides what each step computes, of the running sequences and those that wait."""
 
     def __init__(
         self,
-        network: Network,
-        blocks: BlockManager,
-        tables: BlockTables,
-        step_tokens: int,
-        proposer: Proposer | None,
-        adapters: AdapterProvider,
-        states: StateCache,
+        batch: BatchState,
+        prefixes: PrefixCache,
+        speculation: Speculation,
         *,
+        step_tokens: int,
         slots: int,
         split: bool,
-        caching: bool,
-        interval: int,
-        across: bool,
+        priority_across_clients: bool,
         new_matcher: MatcherFactory,
         fail: Callable[[GenerationRequest, RequestError], None],
-        hooks: list[StepHook],
     ) -> None:
-        """slots: sequences that run at once. split: a prompt may be computed over several steps. caching: prompts begin
-        with the blocks of others. interval: of RunningSequences. across: as in FairQueue. fail: ends a request. hooks:
-        of features.
+        """Begins without any sequence.
+
+        Args:
+            batch: the running sequences.
+            prefixes: what prompts can begin with.
+            speculation: what gives sequences draft tokens.
+            step_tokens: the most tokens of a step.
+            slots: the most sequences that run at once, a beam search counted as one.
+            split: whether a prompt may be computed over several steps.
+            priority_across_clients: whether the priority of a request counts against requests of other clients.
+            new_matcher: makes what matches the grammar of a sequence.
+            fail: ends a request with an error.
         """
+        self.batch = batch
+        self.prefixes = prefixes
+        self.checkpoints = prefixes.checkpoints
+        self.speculation = speculation
+        self.blocks = batch.blocks
+        self.tables = batch.tables
         reserved = min(PREFILL_TOKENS, step_tokens // 4)
-        most = min(tables.total, max(1, step_tokens - reserved))
-        waiting: FairQueue[Sequence] = FairQueue(min(slots, most), across=across)
-        super().__init__(
-            network,
-            blocks,
-            tables,
-            proposer,
-            adapters,
-            states,
-            waiting,
-            caching=caching,
-            interval=interval,
-            hooks=hooks,
-        )
+        most = min(self.tables.total, max(1, step_tokens - reserved))
+        self.waiting: FairQueue[Sequence] = FairQueue(min(slots, most), across=priority_across_clients)
+        """The sequences that wait, by client."""
         self.steps = self.preemptions = 0
+        """Steps, counted by the engine, and preempted sequences, since the start."""
         self.suspects: Suspects[Sequence] = Suspects()
-        self.chunk_sizes = ChunkSizes(step_tokens, blocks.block_size)
+        """The sequences that may have made a step fail."""
+        self.chunk_sizes = ChunkSizes(step_tokens, self.blocks.block_size)
         self._step_tokens = step_tokens
         self._reserved = reserved
         self._max_rows = most
         self._split = split
         self._new_matcher = new_matcher
         self._fail = fail
-        self._policy = AdmissionPolicy(waiting, self)
-        self._grammar_load = GrammarLoad(lambda: waiting.clock())
-        self._searching: list[Sequence] = []  # the sequence that began each running beam search
+        self._policy = AdmissionPolicy(self.waiting, self)
+        self._grammar_load = GrammarLoad(lambda: self.waiting.clock())
+
+    # --- one step
+
+    def schedule(self) -> Step | None:
+        """Returns the next step, with blocks for all of it; None when nothing can be computed.
+
+        First come draft tokens that need no model: with them a sequence is computed as a chunk, all others are plain.
+        Each plain sequence has one token in the step, and gets a block for it where its last one is full. What is left
+        of the step's tokens is for draft tokens, then for parts of prompts. A sequence that needs a block may preempt
+        others, which are then no part of the step.
+        """
+        batch, chunks = self.batch, list[Chunk]()
+        self.speculation.choose()
+        self._extend_plain()
+        budget = self._step_tokens - len(batch.plain)
+        budget -= self._add_drafts(chunks, budget)
+        self._add_prompts(chunks, budget)
+        if batch.regroup:
+            batch.group()
+            chunks = [chunk for chunk in chunks if chunk.sequence.row >= 0]
+        if not batch.plain and not chunks:
+            return None
+        changed, batch.changed = batch.changed, False
+        return Step(batch.plain, batch.plain_rows, chunks, changed)
+
+    def _extend_plain(self) -> None:
+        """Allocates blocks for the next token of plain sequences, and slots for their states."""
+        batch = self.batch
+        if batch.regroup:
+            batch.group()
+        plain = batch.plain
+        for place in self.tables.full(batch.plain_rows).tolist():
+            sequence = plain[place]
+            if sequence.row < 0:
+                continue  # preempted for one before it
+            computed = int(self.tables.computed[sequence.row])
+            self.prefixes.register(sequence, computed)
+            self.prefixes.checkpoint_completion(sequence)
+            self._grow(sequence, computed + 1)
+        if batch.changed:
+            self.checkpoints.assign_state_slots(plain)
+        else:
+            self.checkpoints.keep_state_slots()
+
+    def _add_drafts(self, chunks: list[Chunk], budget: int) -> int:
+        """Adds a chunk for each sequence with draft tokens; returns how many tokens all of them have.
+
+        Draft tokens leave room in the step for all sequences, and for prompts.
+        """
+        drafting = [s for s in self.batch.decoding if s.drafting]
+        if drafting or self.speculation.proposer is not None:
+            left = budget - len(drafting) - (self._reserved if self.batch.prefilling else 0)
+            self.speculation.propose(drafting, left, (budget - self._reserved) // 2)
+        return sum(self._add_draft(sequence, chunks) for sequence in drafting if sequence.row >= 0)
+
+    def _add_draft(self, sequence: Sequence, chunks: list[Chunk]) -> int:
+        """Adds a chunk for a sequence's newest token, its draft tokens and alternatives; returns how many tokens."""
+        start = int(self.tables.computed[sequence.row])
+        count = self.speculation.fit(sequence)
+        wanted = count + len(sequence.alternatives)
+        length = len(sequence.ids) - start - 1 + wanted
+        if not count or not self._grow(sequence, start + length):
+            return 0
+        chunks.append(Chunk(sequence, start, length, wanted, self.checkpoints.slots(sequence), 1, 1))
+        return length
+
+    def _add_prompts(self, chunks: list[Chunk], budget: int) -> None:
+        """Adds chunks of prompts, which are so much work at most (ChunkSizes).
+
+        A prompt waits for another one that computes in this step what both begin with.
+        """
+        prompts = self._ordered_prompts(budget)
+        owners = self.prefixes.prefix_owners([sequence for sequence, _ in prompts])
+        computing: set[Sequence] = set()
+        for sequence, kept in prompts:
+            if budget <= kept:
+                break
+            if sequence.row >= 0 and owners.get(sequence) not in computing:
+                taken = self._add_prompt(sequence, budget - kept, chunks)
+                if taken:
+                    computing.add(sequence)
+                budget -= taken
+
+    def _ordered_prompts(self, budget: int) -> list[tuple[Sequence, int]]:
+        """Returns prompts in the order in which they are computed, each with the work to keep for those behind.
+
+        The oldest has at least half of a step; those that fit into the other half need not wait for all of it. What is
+        kept is work, as in ChunkSizes.
+        """
+        prompts = list(self.batch.prefilling)
+        if len(prompts) < 2 or not self._split:
+            return [(sequence, 0) for sequence in prompts]
+        left = {s: len(s.ids) - int(self.tables.computed[s.row]) for s in prompts[1:]}
+        rest = sorted(left, key=lambda s: left[s] > budget // 2)
+        work = self.chunk_sizes.work
+        short = (work(int(self.tables.computed[s.row]), n) for s, n in left.items() if n <= budget // 2)
+        kept = min(budget // 2, sum(short))
+        return [(prompts[0], kept), *((sequence, 0) for sequence in rest)]
+
+    def _add_prompt(self, sequence: Sequence, budget: int, chunks: list[Chunk]) -> int:
+        """Adds a chunk of a sequence's prompt; returns how much of the budget it takes, as work (ChunkSizes).
+
+        A prompt alone has whole steps. Beside others its parts shrink, or their pauses would grow with its length.
+        """
+        batch = self.batch
+        start, known = int(self.tables.computed[sequence.row]), len(sequence.ids)
+        count, images = known - start, sequence.params.images
+        taken = count
+        if self._split and not batch.decoding and len(batch.prefilling) == 1:
+            count = taken = min(count, budget)
+        elif self._split:
+            if images is not None and batch.decoding and any(images.rows(start, min(count, budget))):
+                budget = min(budget, max(1, self._step_tokens // IMAGE_PARTS))
+            count, taken = self.chunk_sizes.part(start, count, budget)
+        if images is not None:
+            count = images.chunk(start, count)
+        cached = self.prefixes.root(sequence) is not None
+        ends = self.checkpoints.write_prompt_states(sequence, start, start + count, cached=cached)
+        if not ends or not self._grow(sequence, ends[-1]):
+            return 0
+        count = ends[-1] - start
+        wanted = count if sequence.needs_prompt_logprobs else int(ends[-1] == known)
+        chunks.append(self.checkpoints.prompt_chunk(sequence, start, ends, wanted))
+        return taken
+
+    def _grow(self, sequence: Sequence, tokens: int) -> bool:
+        """Allocates blocks for so many tokens. False: the sequence was preempted itself, or has failed."""
+        need = self.blocks.blocks(tokens) - len(sequence.blocks)
+        if need <= 0:
+            return True
+        if not self.make_room(sequence, need):
+            return False
+        self.batch.grow(sequence, need)
+        self._charge(sequence)
+        return True
+
+    def timed(self, step: Step, seconds: float) -> None:
+        """Records how long a step with chunks took."""
+        tokens = len(step.decoding) + sum(chunk.length for chunk in step.chunks)
+        attended = sum(chunk.length * chunk.start for chunk in step.chunks)
+        self.chunk_sizes.learn(tokens, attended + int(self.tables.computed[step.rows].sum()), seconds)
+
+    # --- sequences that come
 
     def add(self, request: GenerationRequest) -> None:
         """Queues the sequences of a request."""
         self.waiting.add(request)
-        if self.states.total:
+        if self.checkpoints.enabled:
             for sequence in request.sequences:
-                for other in self.prefilling:
-                    self._leads(other, sequence)
+                for other in self.batch.prefilling:
+                    self.prefixes.shares_prefix(other, sequence)
 
     def admit(self) -> None:
         """Starts waiting sequences as far as slots, rows, blocks and the next step allow."""
@@ -118,19 +264,26 @@ class Scheduler(RunningSequences):
     # --- admission_policy.Runner
 
     @property
-    def in_use(self) -> int:
-        """The number of slots that are taken: a beam search has one."""
-        return len(self.decoding) + len(self.prefilling) - sum(len(s.members) - 1 for s in self._searching)
+    def running(self) -> list[Sequence]:
+        """Implements Runner.running."""
+        return self.batch.running
 
     @property
     def full(self) -> bool:
-        return self.in_use >= self.waiting.slots
+        """Implements Runner.full."""
+        return self.batch.slots_used >= self.waiting.slots
 
     @property
     def total_blocks(self) -> int:
+        """Implements Runner.total_blocks."""
         return self.blocks.total
 
+    def blocks_of(self, client: ClientQueue) -> int:
+        """Implements Runner.blocks_of."""
+        return self.batch.blocks_of(client)
+
     def blocks_needed(self, sequence: Sequence) -> int:
+        """Implements Runner.blocks_needed."""
         return self.blocks.blocks(len(sequence.ids))
 
     def prompts_full(self, client: ClientQueue) -> bool:
@@ -138,31 +291,34 @@ class Scheduler(RunningSequences):
 
         So short prompts wait for one another alone.
         """
-        if not any(s.client is client for s in self.prefilling):
+        if not any(s.client is client for s in self.batch.prefilling):
             return False
         left, half = self._prompts_left(), self._half()
         short = [tokens for tokens in left if tokens <= half]
         return sum(left) >= self._budget() and (not self._split or len(short) == len(left) or sum(short) >= half)
 
     def must_wait(self, sequence: Sequence) -> bool:
-        """Returns whether a sequence has to wait: for a feature, for the masks of other grammars, for its trial
-        as a suspect, or for the long prompt of its client.
+        """Returns whether a sequence has to wait: for a feature, for the masks of other grammars, for its trial as a
+        suspect, or for the long prompt of its client.
         """
-        if self.is_held(sequence) or (sequence.constrained and self._grammar_load.must_wait(sequence, self.running)):
+        if self.prefixes.must_wait(sequence):
+            return True
+        if sequence.constrained and self._grammar_load.must_wait(sequence, self.running):
             return True
         if not self.suspects.may_start(sequence, self.running):
             return True
-        mine = any(s.client is sequence.client for s in self.prefilling)
+        mine = any(s.client is sequence.client for s in self.batch.prefilling)
         return mine and len(sequence.ids) > self._half() and sum(self._prompts_left()) >= self._budget()
 
     def reserve(self, sequence: Sequence, leaving: Sequence | None) -> bool:
-        running, used = self.running, self.in_use + sum(s.rows - 1 for s in self._searching)
+        """Implements Runner.reserve: the sequence holds its cached blocks and its adapter then."""
+        running, used = self.running, self.batch.rows_used
         if running and used - (leaving is not None) + sequence.rows > self._max_rows:
             return False
-        found = self._known(sequence, 0)
-        promised = sum(self.blocks.blocks(len(s.ids)) - len(s.blocks) for s in self.prefilling)
+        found = self.prefixes.match_prefix(sequence, 0)
+        promised = sum(self.blocks.blocks(len(s.ids)) - len(s.blocks) for s in self.batch.prefilling)
         need = self.blocks_needed(sequence) - len(found) + promised + used // 4  # a fourth can still grow by a block
-        if (running and need > self.blocks.available) or not self._adapters.acquire(sequence.params.adapter):
+        if (running and need > self.blocks.available) or not self.batch.adapters.acquire(sequence.params.adapter):
             self.blocks.release([block for block, _ in found])
             return False
         sequence.blocks = [block for block, _ in found]
@@ -170,74 +326,54 @@ class Scheduler(RunningSequences):
         return True
 
     def start(self, sequence: Sequence) -> None:
+        """Implements Runner.start; a sequence whose grammar cannot be matched fails."""
         try:
             if sequence.constrained and sequence.matcher is None:
                 sequence.matcher = self._new_matcher(sequence)
         except BadRequest as error:
             self.blocks.release(sequence.blocks)
-            self._adapters.release(sequence.params.adapter)
+            self.batch.adapters.release(sequence.params.adapter)
             sequence.blocks, sequence.chain, sequence.state = [], [], "over"
             self._fail(sequence.request, error)
             return
         self.waiting.started(sequence)
         found = len(sequence.blocks) * self.blocks.block_size
-        sequence.row, sequence.state = self.tables.allocate(sequence.blocks, sequence.params), "prefill"
-        if self.states.total:
-            self._begin_state(sequence, self.waiting)
-        self.prefilling.append(sequence)
-        if sequence.search is not None:
-            self._searching.append(sequence)
+        self.batch.start(sequence)
+        if self.checkpoints.enabled:
+            for other in self.waiting:
+                self.prefixes.shares_prefix(sequence, other)
+            self.checkpoints.begin(sequence)
         if not sequence.started:
             sequence.started, sequence.started_at = True, self.waiting.clock()
             sequence.cached, sequence.charged = found, len(sequence.ids)
             self.waiting.charge(sequence.client, len(sequence.ids) - found)
 
     def preempt(self, sequence: Sequence, *, first: bool = False) -> None:
-        self._checkpoint_computed(sequence)
+        """Implements Runner.preempt. first: it is queued before others of its client."""
+        self.prefixes.checkpoint_preempted(sequence)
         self._requeue(sequence, first=first)
         self.preemptions += 1
 
     def _prompts_left(self) -> list[int]:
-        return [len(s.ids) - int(self.tables.computed[s.row]) for s in self.prefilling]
+        return [len(s.ids) - int(self.tables.computed[s.row]) for s in self.batch.prefilling]
 
     def _budget(self) -> int:
-        return self._step_tokens - len(self.decoding)
+        return self._step_tokens - len(self.batch.decoding)
 
     def _half(self) -> int:
         return max(1, self._budget() // 2)
 
-    # --- one step
-
-    def schedule(self) -> Step | None:
-        """Returns the next step, with blocks for all of it; None when nothing can be computed."""
-        self._speculate()
-        self._extend()
-        chunks = self._chunks()
-        if self._regroup:
-            self._group()
-            chunks = [chunk for chunk in chunks if chunk.sequence.row >= 0]
-        if not self._plain and not chunks:
-            return None
-        changed, self.changed = self.changed, False
-        return Step(self._plain, self._plain_rows, chunks, changed)
-
-    def timed(self, step: Step, seconds: float) -> None:
-        """Records how long a step with chunks took."""
-        tokens = len(step.decoding) + sum(chunk.length for chunk in step.chunks)
-        attended = sum(chunk.length * chunk.start for chunk in step.chunks)
-        self.chunk_sizes.learn(tokens, attended + int(self.tables.computed[step.rows].sum()), seconds)
+    # --- sequences that go on, or leave
 
     def decode(self, sequence: Sequence) -> None:
         """Moves a sequence whose prompt is computed to the decoding ones."""
-        self.prefilling.remove(sequence)
-        self.decoding.append(sequence)
-        sequence.state, sequence.has_output, sequence.output_since = "decode", True, self.steps
+        self.batch.decode(sequence)
+        sequence.has_output, sequence.output_since = True, self.steps
         self.suspects.discard(sequence)
-        self._regroup = True
 
     def finish(self, sequence: Sequence) -> None:
         """Ends a sequence that has all its tokens, between two steps."""
-        self._checkpoint_completion(sequence)
+        self.prefixes.checkpoint_completion(sequence)
         self.end(sequence)
 
     def end(self, sequence: Sequence) -> None:
@@ -246,15 +382,24 @@ class Scheduler(RunningSequences):
         if sequence.state == "waiting":
             self.waiting.remove(sequence.request, sequence.index)
             sequence.state = "over"
-        elif sequence.row >= 0 or sequence in self._searching:
+        elif sequence.row >= 0 or sequence in self.batch.searching:
             self._stop(sequence)
+
+    def leave(self, sequence: Sequence) -> None:
+        """Removes a running sequence, alone of its beam search."""
+        if sequence.row >= 0:
+            self._charge(sequence)
+            self.prefixes.register(sequence, int(self.tables.computed[sequence.row]))
+            self.batch.remove(sequence)
+        sequence.state = "over"
+        self.speculation.leave(sequence)
 
     def make_room(self, sequence: Sequence, blocks: int) -> bool:
         """Preempts sequences until so many blocks are free. False: this one was preempted itself, or has failed.
 
         The oldest of the least urgent stays longest.
         """
-        while self.lacks(blocks):
+        while self.prefixes.lacks(blocks):
             running = sorted(self.running, key=lambda s: s.arrival)
             clients = self.waiting.clients.values()
             victim = preemption.over_budget(
@@ -274,7 +419,7 @@ class Scheduler(RunningSequences):
 
         It is queued as well: the caller ends its request.
         """
-        running = {s.arrival: s for s in [*self.running, *self._searching]}
+        running = {s.arrival: s for s in [*self.running, *self.batch.searching]}
         interrupted = sorted(running.values(), key=lambda s: s.arrival)
         at_fault = self.suspects.blame(interrupted)
         for sequence in reversed(self.suspects.order(interrupted)):
@@ -293,135 +438,14 @@ class Scheduler(RunningSequences):
         self.waiting.stopped(sequence)
         if sequence.search is not None:
             sequence = sequence.search.begin_again()
-            self._searching.remove(sequence)
+            self.batch.searching.remove(sequence)
         if sequence.needs_prompt_logprobs:
             sequence.prompt_details = []
         sequence.preempted, sequence.has_output = True, False
         return sequence
 
-    # --- growth
-
-    def _extend(self) -> None:
-        """Allocates blocks for the next token of decoding sequences, and slots for their states."""
-        if self._regroup:
-            self._group()
-        plain = self._plain
-        for place in self.tables.full(self._plain_rows).tolist():
-            sequence = plain[place]
-            if sequence.row < 0:
-                continue  # preempted for one before it
-            computed = int(self.tables.computed[sequence.row])
-            self._register(sequence, computed)
-            self._checkpoint_completion(sequence)
-            self._grow(sequence, computed + 1)
-        self._move(self._plain)
-
-    def _grow(self, sequence: Sequence, tokens: int) -> bool:
-        """Allocates blocks for so many tokens. False: the sequence was preempted itself, or has failed."""
-        need = self.blocks.blocks(tokens) - len(sequence.blocks)
-        if need <= 0:
-            return True
-        if not self.make_room(sequence, need):
-            return False
-        blocks = [self.blocks.allocate() for _ in range(need)]
-        sequence.blocks += blocks
-        self.tables.append(sequence.row, blocks)
-        self._charge(sequence)
-        self.changed = True
-        return True
-
-    def _chunks(self) -> list[Chunk]:
-        """Returns the chunks of a step: draft tokens to be verified, then parts of prompts."""
-        chunks: list[Chunk] = []
-        budget = self._step_tokens - len(self._plain)
-        drafting = [s for s in self.decoding if s.drafting]
-        if drafting or self.proposer is not None:
-            self._draft(drafting, budget)
-        for sequence in drafting:
-            if sequence.row >= 0:
-                budget -= self._verify(sequence, chunks)
-        prompts = self._prompts(budget)
-        leaders = self._leaders([sequence for sequence, _ in prompts])
-        computing: set[Sequence] = set()
-        for sequence, kept in prompts:
-            if budget <= kept:
-                break
-            if sequence.row >= 0 and leaders.get(sequence) not in computing:
-                taken = self._prompt(sequence, budget - kept, chunks)
-                if taken:
-                    computing.add(sequence)
-                budget -= taken
-        return chunks
-
-    def _prompts(self, budget: int) -> list[tuple[Sequence, int]]:
-        """Returns prompts in the order in which they are computed, each with the work to keep for those behind.
-
-        The oldest has at least half of a step; those that fit into the other half need not wait for all of it. What is
-        kept is work, as in ChunkSizes.
-        """
-        prompts = list(self.prefilling)
-        if len(prompts) < 2 or not self._split:
-            return [(sequence, 0) for sequence in prompts]
-        left = {s: len(s.ids) - int(self.tables.computed[s.row]) for s in prompts[1:]}
-        rest = sorted(left, key=lambda s: left[s] > budget // 2)
-        work = self.chunk_sizes.work
-        short = (work(int(self.tables.computed[s.row]), n) for s, n in left.items() if n <= budget // 2)
-        kept = min(budget // 2, sum(short))
-        return [(prompts[0], kept), *((sequence, 0) for sequence in rest)]
-
-    def _draft(self, sequences: list[Sequence], budget: int) -> None:
-        """Sets draft tokens, as many as leave room in the step for all sequences, and for prompts."""
-        left = min(budget - len(sequences) - (self._reserved if self.prefilling else 0), self._spare_states())
-        longest = self.draft_budget.most(len(self.decoding))
-        wanted: list[tuple[Sequence, int]] = []
-        for sequence in sequences:
-            if sequence.draft_tokens:
-                most = min(self._room(sequence), left, (budget - self._reserved) // 2)
-                sequence.draft_tokens = sequence.draft_tokens[: max(0, most)]
-                left -= len(sequence.draft_tokens)
-            elif sequence.row >= 0:
-                room = max(0, min(self._room(sequence), left, sequence.params.lookahead, longest))
-                wanted.append((sequence, room))
-                left -= room
-        if self.proposer is not None:
-            self.proposer.propose(wanted)
-
-    def _verify(self, sequence: Sequence, chunks: list[Chunk]) -> int:
-        """Adds a chunk for a sequence's newest token, its draft tokens and alternatives; returns how many tokens."""
-        start, room = int(self.tables.computed[sequence.row]), max(0, self._room(sequence))
-        del sequence.draft_tokens[room:]  # others have taken blocks meanwhile
-        del sequence.alternatives[min(len(sequence.draft_tokens), room - len(sequence.draft_tokens)) :]
-        known, count = len(sequence.ids) - start, 1 + len(sequence.draft_tokens)
-        if self.states.total:
-            count = self._write_states(sequence, count)
-            del sequence.draft_tokens[max(0, count - 1) :]
-        wanted = count + len(sequence.alternatives)
-        length = known - 1 + wanted
-        if not count or not self._grow(sequence, start + length):
-            return 0
-        chunks.append(Chunk(sequence, start, length, wanted, self._slots(sequence), 1, 1))
-        return length
-
-    def _prompt(self, sequence: Sequence, budget: int, chunks: list[Chunk]) -> int:
-        """Adds a chunk of a sequence's prompt; returns how much of the budget it takes, as work (ChunkSizes).
-
-        A prompt alone has whole steps. Beside others its parts shrink, or their pauses would grow with its length.
-        """
-        start, known = int(self.tables.computed[sequence.row]), len(sequence.ids)
-        count, images = known - start, sequence.params.images
-        taken = count
-        if self._split and not self.decoding and len(self.prefilling) == 1:
-            count = taken = min(count, budget)
-        elif self._split:
-            if images is not None and self.decoding and any(images.rows(start, min(count, budget))):
-                budget = min(budget, max(1, self._step_tokens // IMAGE_PARTS))
-            count, taken = self.chunk_sizes.part(start, count, budget)
-        if images is not None:
-            count = images.chunk(start, count)
-        ends = self._write_prompt_states(sequence, start, start + count)
-        if not ends or not self._grow(sequence, ends[-1]):
-            return 0
-        count = ends[-1] - start
-        wanted = count if sequence.needs_prompt_logprobs else int(ends[-1] == known)
-        chunks.append(self._prompt_chunk(sequence, start, ends, wanted))
-        return taken
+    def _charge(self, sequence: Sequence) -> None:
+        """Charges a sequence's client for the tokens generated since the last time."""
+        if len(sequence.ids) > sequence.charged:
+            self.waiting.charge(sequence.client, len(sequence.ids) - sequence.charged)
+            sequence.charged = len(sequence.ids)

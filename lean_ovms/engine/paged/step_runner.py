@@ -90,12 +90,12 @@ class StepRunner:
             for hook in self.hooks:
                 hook.end_step(len(step.decoding) + sum(chunk.length for chunk in step.chunks))
         scheduler.steps += 1
-        if scheduler.proposer is not None:
-            scheduler.proposer.computed(len(step.decoding), step.chunks)
+        if scheduler.speculation.proposer is not None:
+            scheduler.speculation.proposer.computed(len(step.decoding), step.chunks)
         self._remove_cancelled()
         finite = reductions.finite(logits)
         unsure = set() if finite.all() else self._end_spoiled(step, logits, finite)
-        scheduler.decoded(step.rows)
+        scheduler.batch.decoded(step.rows)
         counted = self.drafts.drafted or 0, self.drafts.accepted
         drafting = all(c.sequence.state == "decode" and not c.sequence.jump_forward for c in step.chunks)
         if step.chunks or self._batch.searching:
@@ -103,10 +103,10 @@ class StepRunner:
         else:
             self._append_tokens(self._batch, sample(logits, self._batch))
             self._outputs.news += step.decoding
-        if drafting and scheduler.speculating:
+        if drafting and scheduler.batch.speculating:
             drafted, accepted = (self.drafts.drafted or 0) - counted[0], self.drafts.accepted - counted[1]
             sequences = len(step.decoding) + len(step.chunks)
-            scheduler.draft_budget.learn(sequences, drafted, accepted, self._clock() - self._scheduled)
+            scheduler.speculation.budget.learn(sequences, drafted, accepted, self._clock() - self._scheduled)
 
     def _schedule(self) -> Step | None:
         """Returns the next step, with its inputs written; None if there is nothing to compute."""
@@ -144,7 +144,7 @@ class StepRunner:
     def _step_failed(self) -> None:
         """Makes the next step write all inputs, which may be half written."""
         self._inputs.invalidate()
-        self.scheduler.changed = True
+        self.scheduler.batch.changed = True
 
     def _matchers(self, step: Step) -> list[Matcher]:
         """Returns the matchers whose masks the step's logits need."""
@@ -190,7 +190,7 @@ class StepRunner:
             if sequence.row >= 0:
                 log.error("request %d: the model's logits are not finite", sequence.request.id)
                 for each in sequence.request.sequences:
-                    self.scheduler.spoil(each)
+                    self.scheduler.prefixes.spoil(each)
                 self._fail(sequence.request, EngineFailure(NOT_FINITE, code=NOT_FINITE_CODE))
         return unsure
 
@@ -207,9 +207,9 @@ class StepRunner:
             if sequence.row < 0:
                 continue  # cancelled meanwhile
             if sequence.state == "decode":
-                self.scheduler.accept(sequence, len(sequence.ids))
+                self.scheduler.prefixes.accept(sequence, len(sequence.ids))
                 if sequence in unsure:
-                    self.scheduler.reject(sequence)
+                    self.scheduler.speculation.reject(sequence)
                 owners.append(sequence)
                 places.append(first)
             elif self._prompt_computed(chunk, logits[first:at]):
@@ -228,7 +228,7 @@ class StepRunner:
     def _prompt_computed(self, chunk: Chunk, logits: Logits) -> bool:
         """Records a computed part of a prompt; True if it was the last."""
         sequence, end = chunk.sequence, chunk.start + chunk.length
-        self.scheduler.computed(chunk)
+        self.scheduler.prefixes.computed(chunk)
         if sequence.needs_prompt_logprobs:
             following = sequence.ids[chunk.start + 1 : min(end + 1, sequence.prompt)]
             scored = logits[: len(following)]
@@ -285,9 +285,9 @@ class StepRunner:
             self.drafts.accept(position)
             sequence.accepted[-1] += 1
         if expected:
-            self.scheduler.accept(sequence, int(self._tables.computed[sequence.row]) + 1)
+            self.scheduler.prefixes.accept(sequence, int(self._tables.computed[sequence.row]) + 1)
             return place + 1
-        self.scheduler.reject(sequence)
+        self.scheduler.speculation.reject(sequence)
         return behind_alternative if accepted else None
 
     def _append_tokens(self, batch: SamplingBatch, found: Sampled) -> None:
@@ -348,7 +348,7 @@ class StepRunner:
             if any(later.parent is beam for later in following[place + 1 :]):
                 number += 1
                 beam = forked(one.parent, number)
-                self.scheduler.fork(one.parent, beam)
+                self.scheduler.batch.fork(one.parent, beam)
             pairs.append((beam, one))
         for beam, one in pairs:  # after all forks: a parent that goes on is another by then
             beam.ids.append(one.token)

@@ -307,7 +307,7 @@ def test_a_short_prompt_is_computed_together_with_a_long_one_of_its_client():
     rig.turn(3)
     for i in range(4):
         assert turns_until_first_token(rig, rig.submit(f"hello {i}", group=20 + i, max_tokens=2)) <= 2
-    assert len(rig.scheduler.prefilling) == 1  # the other long ones wait for the first
+    assert len(rig.scheduler.batch.prefilling) == 1  # the other long ones wait for the first
 
 
 def test_prompts_wait_for_what_is_really_left_of_one_whose_parts_shrink():
@@ -319,10 +319,10 @@ def test_prompts_wait_for_what_is_really_left_of_one_whose_parts_shrink():
     for i in range(3):
         rig.submit(f"{i}" + "long " * 120, group=10 + i, max_tokens=2)
     rig.turn(30)  # 480 tokens of 600; steps of 64 would have computed all of them
-    assert len(rig.scheduler.prefilling) == 1
+    assert len(rig.scheduler.batch.prefilling) == 1
     rig.run()
     assert len(rig.answer(decoding).tokens[0]) == 200
-    assert not rig.scheduler.prefilling
+    assert not rig.scheduler.batch.prefilling
 
 
 def test_many_short_prompts_wait_for_one_another_where_steps_are_shared():

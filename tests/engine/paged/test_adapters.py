@@ -134,7 +134,7 @@ def test_choices_and_beams_have_the_adapter_too():
     while made.busy():
         made.step()
     assert several.status == search.status == "finished"
-    assert not any(made.scheduler._adapters._users.values())
+    assert not any(made.scheduler.batch.adapters._users.values())
 
 
 def test_without_adapters_nothing_changes():

@@ -54,7 +54,7 @@ def drafting(kind, blocks=64, wrong=0, **options):
         made = engine(blocks, kind=lambda size: FakeNetwork(size, head))
     else:
         made = engine(blocks, proposer=draft(wrong, **options))
-    return made, made.scheduler.proposer
+    return made, made.scheduler.speculation.proposer
 
 
 def assert_empty(proposer):
@@ -250,7 +250,7 @@ def test_the_distribution_is_the_models_own():
     made = engine(blocks=300, step_tokens=64, proposer=draft(blocks=300))
     line = logits_after([1, 2, 3])
     made._network.after = lambda text: line
-    made.scheduler.proposer._network.after = lambda text: line + np.roll(line, 7) / 2
+    made.scheduler.speculation.proposer._network.after = lambda text: line + np.roll(line, 7) / 2
     asked = Params(max_tokens=50, temperature=1.3, **LOOK)
     texts = run(made, *(made.add(prompt(4, i), replace(asked, seed=i)) for i in range(12)))
     found = np.bincount(np.concatenate(texts), minlength=VOCAB)
@@ -272,8 +272,8 @@ def test_the_likeliest_other_token_is_verified_in_the_same_step(kind, fields):
         made.step()
         if number == 2:
             made.add(prompt(90, 1), Params(max_tokens=1))
-        if number == 5 and made.scheduler.decoding:
-            made.scheduler.preempt(made.scheduler.decoding[0])
+        if number == 5 and made.scheduler.batch.decoding:
+            made.scheduler.preempt(made.scheduler.batch.decoding[0])
     [ids] = run(made, request)
     assert [ids] == [alone(prompt(10), asked)]
     again = prompt(10) + ids

@@ -262,7 +262,7 @@ def test_a_salt_separates_caches_and_cached_tokens_are_exact(paged):
 
 @pytest.mark.parametrize("caching", [True, False])
 def test_the_choices_of_a_request_share_the_blocks_of_its_prompt(paged, monkeypatch, caching):
-    monkeypatch.setattr(paged.scheduler, "caching", caching)
+    monkeypatch.setattr(paged.scheduler.prefixes, "caching", caching)
     dice = random.Random(9 + caching)
     prompt = [dice.randrange(3, 2000) for _ in range(330)]
     blocks = paged.blocks

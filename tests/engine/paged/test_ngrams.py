@@ -226,6 +226,6 @@ def test_a_rejected_draft_gives_its_blocks_back():
     request = made.add([1, 2, 3, 4, 5, 1, 2, 3] * 4, Params(max_tokens=40, lookahead=32, ngram=32))
     while made.busy():
         made.step()
-        for sequence in made.scheduler.decoding:
+        for sequence in made.scheduler.batch.decoding:
             assert len(sequence.blocks) <= made.blocks.blocks(len(sequence.ids))
     assert request.status == "finished"

@@ -205,14 +205,14 @@ def test_the_third_prompt_with_a_beginning_goes_on_behind_it():
 @pytest.mark.parametrize("before", [[], [3]])
 def test_the_second_chat_with_a_system_message_goes_on_behind_it(before):
     made, start = hybrid(interval=400), VOCAB - 1
-    made.scheduler.message_starts = frozenset({start})
+    made.scheduler.checkpoints.message_starts = frozenset({start})
     system = [*before, start, *(token % start for token in prompt(90)), start]
     assert [asked_of(made, system + prompt(9, number))[1] for number in (1, 2)] == [0, (len(system) - 1) // SIZE * SIZE]
 
 
 def test_the_second_chat_with_other_last_message_goes_on_behind_those_before():
     made, start = hybrid(interval=400), VOCAB - 1
-    made.scheduler.message_starts = frozenset({start})
+    made.scheduler.checkpoints.message_starts = frozenset({start})
 
     def message(length, seed):
         return [start, *(token % start for token in prompt(length, seed))]
@@ -240,7 +240,7 @@ def test_a_prompt_that_waits_for_a_place_wants_one_state_of_what_is_computed_mea
     first.sequences[0].shared_ends.clear()
     for _ in range(8):
         made.step()
-        made.scheduler._known(second.sequences[0], 0)
+        made.scheduler.prefixes.match_prefix(second.sequences[0], 0)
     assert (second.sequences[0].cached_end, second.sequences[0].shared_ends) == (64, set())
     first.cancel()
     run(made, second)

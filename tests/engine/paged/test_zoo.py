@@ -178,7 +178,7 @@ def test_alternatives_to_draft_tokens_change_nothing(name, alternatives, tmp_pat
     accepted = []
     for number in (0, alternatives):
         before = pipe.stats().accepted
-        pipe.scheduler.proposer = Oracle(texts, number)
+        pipe.scheduler.speculation.proposer = Oracle(texts, number)
         found = answers(pipe, num_assistant_tokens=4)
         accepted.append(pipe.stats().accepted - before)
         assert [ids for ids, _ in found] == [ids for ids, _ in RECORDED[name]]
@@ -202,7 +202,7 @@ def test_hybrids_with_a_prefix_cache_have_torchs_tokens_in_any_order(name, draft
     dice = random.Random(5)
     prompts = [[dice.randrange(3, VOCAB) for _ in range(length)] for length in (3, 40, 100)]
     texts = [ids + answer for ids, (answer, _) in zip(prompts, RECORDED[name], strict=True)]
-    pipe.scheduler.proposer = Oracle(texts)
+    pipe.scheduler.speculation.proposer = Oracle(texts)
     asked = [(which, len(prompts[which]) + more) for which in range(3) for more in (0, 5, 12, 19)]
     cached = 0
     for _ in range(3):
@@ -215,15 +215,15 @@ def test_hybrids_with_a_prefix_cache_have_torchs_tokens_in_any_order(name, draft
             for _ in range(dice.randrange(4)):
                 if not rig.task.idle or rig.transport.inbox:
                     rig.turn()
-            if pipe.scheduler.decoding and dice.random() < 0.5:
-                pipe.scheduler.preempt(dice.choice(pipe.scheduler.decoding))
+            if pipe.scheduler.batch.decoding and dice.random() < 0.5:
+                pipe.scheduler.preempt(dice.choice(pipe.scheduler.batch.decoding))
         rig.run()
         for number, (which, length) in zip(numbers, asked, strict=True):
             answer, left = rig.answer(number), len(texts[which]) - length
             assert answer.tokens[0] == texts[which][length:]
             assert answer.logprobs[0] == pytest.approx(RECORDED[name][which][1][-left:], abs=5e-3)
             cached = max(cached, answer.cached)
-    assert (cached, pipe.scheduler._interval) == (96, 32)
+    assert (cached, pipe.scheduler.checkpoints.interval) == (96, 32)
     assert pipe.scheduler.preemptions
     assert bool(pipe.stats().accepted) is drafts
     assert pipe.states.available == pipe.states.total

@@ -133,14 +133,14 @@ def test_others_go_on_while_an_image_is_encoded(rig, monkeypatch):
 
 
 def test_images_take_a_part_of_a_step_beside_those_who_decode(rig, monkeypatch):
-    lengths, chunks = [], rig.backend.scheduler._chunks
+    lengths, schedule = [], rig.backend.scheduler.schedule
 
     def recorded():
-        made = chunks()
-        lengths.extend(chunk.length for chunk in made)
+        made = schedule()
+        lengths.extend(chunk.length for chunk in (made.chunks if made is not None else ()))
         return made
 
-    monkeypatch.setattr(rig.backend.scheduler, "_chunks", recorded)
+    monkeypatch.setattr(rig.backend.scheduler, "schedule", recorded)
     colours = ["red", "green", "blue", "yellow"]
     ask(rig, tags(4) + "describe", *colours, size=(51, 52), max_tokens=1)
     rig.run()

@@ -1,0 +1,153 @@
+"""The running sequences of the paged engine, with their rows and their blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..generation.sequence import ClientQueue
+from .block_manager import BlockManager
+from .block_tables import BlockTables
+from .network import Network
+from .parts import AdapterProvider
+from .sequence import Sequence
+from .state_checkpoints import StateCheckpoints
+
+
+class BatchState:
+    """Adds running sequences and removes them; `scheduler` decides which."""
+
+    def __init__(
+        self,
+        network: Network,
+        blocks: BlockManager,
+        tables: BlockTables,
+        checkpoints: StateCheckpoints,
+        adapters: AdapterProvider,
+    ) -> None:
+        """Begins without any sequence.
+
+        Args:
+            network: the network, which copies blocks.
+            blocks: the blocks of the KV cache.
+            tables: the rows of running sequences.
+            checkpoints: the states of running sequences, for a hybrid network.
+            adapters: the adapters in memory, of which each running sequence holds its own.
+        """
+        self.blocks = blocks
+        self.tables = tables
+        self.checkpoints = checkpoints
+        self.adapters = adapters
+        self.prefilling: list[Sequence] = []
+        """Sequences whose prompts are computed, in this order."""
+        self.decoding: list[Sequence] = []
+        """Sequences whose next tokens are computed."""
+        self.searching: list[Sequence] = []
+        """The sequence that began each running beam search."""
+        self.plain: list[Sequence] = []
+        """Those of the decoding ones that have no draft tokens, as of the last `group`."""
+        self.plain_rows: NDArray[np.int64] = np.zeros(0, np.int64)
+        """Their rows."""
+        self.speculating: list[Sequence] = []
+        """Those of the decoding ones that may have draft tokens."""
+        self.regroup = True
+        """Whether `group` is needed: another sequence decodes, or has draft tokens."""
+        self.changed = True
+        """Whether the decoding sequences, their blocks or the slots of their states are others than in the last
+        step."""
+        self._network = network
+
+    @property
+    def running(self) -> list[Sequence]:
+        """All sequences that run."""
+        return self.decoding + self.prefilling
+
+    @property
+    def slots_used(self) -> int:
+        """The number of slots that are taken: a beam search has one."""
+        return len(self.decoding) + len(self.prefilling) - sum(len(s.members) - 1 for s in self.searching)
+
+    @property
+    def rows_used(self) -> int:
+        """The number of rows that are taken, or that beam searches will take."""
+        return self.slots_used + sum(s.rows - 1 for s in self.searching)
+
+    def blocks_of(self, client: ClientQueue) -> int:
+        """Returns how many blocks the running sequences of a client have."""
+        return sum(len(s.blocks) for s in self.running if s.client is client)
+
+    def group(self) -> None:
+        """Sets which decoding sequences are plain and which may have draft tokens."""
+        self.plain = [s for s in self.decoding if not s.drafting]
+        self.speculating = [
+            s for s in self.decoding if s.search is None and (s.matcher is not None or s.params.lookahead)
+        ]
+        self.plain_rows = np.array([s.row for s in self.plain], np.int64)
+        self.regroup, self.changed = False, True
+
+    def start(self, sequence: Sequence) -> None:
+        """Adds a sequence whose cached blocks, if any, are its own already; its prompt is to be computed."""
+        sequence.row, sequence.state = self.tables.allocate(sequence.blocks, sequence.params), "prefill"
+        self.prefilling.append(sequence)
+        if sequence.search is not None:
+            self.searching.append(sequence)
+
+    def decode(self, sequence: Sequence) -> None:
+        """Moves a sequence whose prompt is computed to the decoding ones."""
+        self.prefilling.remove(sequence)
+        self.decoding.append(sequence)
+        sequence.state = "decode"
+        self.regroup = True
+
+    def decoded(self, rows: NDArray[np.int64]) -> None:
+        """Records that a step has computed one token of each plain sequence. rows: those of the step."""
+        self.tables.computed[rows] += 1
+        if self.checkpoints.take_moved():
+            self.changed = True
+
+    def grow(self, sequence: Sequence, blocks: int) -> None:
+        """Gives a sequence so many more blocks, which must be free."""
+        new = [self.blocks.allocate() for _ in range(blocks)]
+        sequence.blocks += new
+        self.tables.append(sequence.row, new)
+        self.changed = True
+
+    def shrink(self, sequence: Sequence) -> None:
+        """Takes the blocks from a sequence that its tokens do not need."""
+        need = self.blocks.blocks(len(sequence.ids))
+        if len(sequence.blocks) > need:
+            self.blocks.release(sequence.blocks[need:])
+            del sequence.blocks[need:]
+            self.tables.num_blocks[sequence.row] = need
+
+    def fork(self, parent: Sequence, child: Sequence) -> None:
+        """Makes child go on from where parent is: it shares full blocks, and gets a copy of the one being written.
+
+        A row and a block must be free.
+        """
+        self.adapters.acquire(child.params.adapter)
+        row = self.tables.allocate([], child.params)
+        self.tables.copy(parent.row, row)
+        whole, rest = divmod(int(self.tables.computed[parent.row]), self.blocks.block_size)
+        child.row, child.state = row, "decode"
+        child.blocks, child.chain = parent.blocks[:whole], list(parent.chain)
+        self.blocks.share(child.blocks)
+        if rest:
+            block = self.blocks.allocate()
+            self._network.copy_block(parent.blocks[whole], block)
+            child.blocks.append(block)
+            self.tables.table[row, whole] = block
+        self.tables.num_blocks[row] = len(child.blocks)
+        child.state_slot = self.checkpoints.states.share(parent.state_slot)
+        self.decoding.append(child)
+        self.regroup = True
+
+    def remove(self, sequence: Sequence) -> None:
+        """Removes a running sequence; its blocks are freed, and stay in the prefix cache until they are needed."""
+        (self.prefilling if sequence.state == "prefill" else self.decoding).remove(sequence)
+        self.blocks.release(sequence.blocks)
+        self.tables.free(sequence.row)
+        self.adapters.release(sequence.params.adapter)
+        self.checkpoints.leave(sequence)
+        sequence.blocks, sequence.chain, sequence.row = [], [], -1
+        self.regroup = True

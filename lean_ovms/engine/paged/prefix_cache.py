@@ -1,0 +1,192 @@
+"""What is computed of each running sequence, and what of that others can begin with.
+
+Prompts that begin alike share blocks, also when they come together: one waits while another computes what both begin
+with. With a hybrid network they share what ends with a checkpoint, so there is one where prompts part.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+
+from .block_manager import BlockManager, Parent
+from .block_tables import BlockTables
+from .hooks import StepHook
+from .model_inputs import Chunk
+from .sequence import Sequence
+from .state_checkpoints import StateCheckpoints
+
+
+class PrefixCache:
+    """Records what is computed of sequences, and finds what is known of a prompt."""
+
+    def __init__(
+        self,
+        blocks: BlockManager,
+        tables: BlockTables,
+        checkpoints: StateCheckpoints,
+        *,
+        caching: bool,
+        hooks: list[StepHook],
+    ) -> None:
+        """Begins with what the blocks have.
+
+        Args:
+            blocks: the blocks of the KV cache, by which prefixes are found.
+            tables: the rows of running sequences.
+            checkpoints: the states of a hybrid network behind prefixes.
+            caching: whether prompts of different requests share blocks.
+            hooks: what features do: they may let a sequence wait until its blocks have been read.
+        """
+        self.blocks = blocks
+        self.tables = tables
+        self.checkpoints = checkpoints
+        self.caching = caching
+        self._hooks = hooks
+
+    def root(self, sequence: Sequence) -> Parent | None:
+        """Returns the parent of a sequence's first block; None: the sequence does not use the prefix cache.
+
+        Without a prefix cache the choices of one request still share its prompt.
+        """
+        params, request = sequence.params, sequence.request
+        if sequence.spoiled:
+            return None
+        salt = params.salt if self.caching else str(request.id) if request.sampling.n > 1 else ""
+        if not (self.caching or salt):
+            return None
+        return salt if params.adapter is None else (params.adapter.key, salt)
+
+    # --- what is computed
+
+    def computed(self, chunk: Chunk) -> None:
+        """Records that a part of a prompt is in the KV cache; others can share its full blocks from now on."""
+        sequence = chunk.sequence
+        for end in chunk.ends:
+            self.tables.computed[sequence.row] = end
+            self.register(sequence, end)
+            self.checkpoints.prompt_computed(sequence, end)
+
+    def accept(self, sequence: Sequence, tokens: int) -> None:
+        """Records that so many tokens of a sequence with draft tokens are in the KV cache, one more than before."""
+        self.tables.computed[sequence.row] = tokens
+        self.checkpoints.take_written_state(sequence)
+        self.checkpoint_completion(sequence)
+
+    def register(self, sequence: Sequence, tokens: int) -> None:
+        """Lets others share the full blocks of the first so many tokens of a sequence."""
+        root = self.root(sequence)
+        if root is not None:
+            self.blocks.register_all(sequence.blocks, sequence.ids, tokens, sequence.chain, root)
+
+    def checkpoint_preempted(self, sequence: Sequence) -> None:
+        """Makes the state of a sequence that is preempted a checkpoint, if it is at the end of a block."""
+        if sequence.row >= 0 and sequence.search is None:
+            self.register(sequence, int(self.tables.computed[sequence.row]))
+            self.checkpoints.add(sequence, "completion")
+
+    def checkpoint_completion(self, sequence: Sequence) -> None:
+        """Makes the state of a decoding sequence a checkpoint, if it is at the end of a block."""
+        if not self.checkpoints.enabled or sequence.row < 0 or sequence.search is not None:
+            return
+        computed = int(self.tables.computed[sequence.row])
+        if computed % self.blocks.block_size == 0:
+            self.register(sequence, computed)
+            self.checkpoints.add_completion(sequence)
+
+    def spoil(self, sequence: Sequence) -> None:
+        """Drops what was computed of a sequence from the prefix cache, for good: it is not finite."""
+        for member in sequence.members:
+            member.spoiled = True
+            self.blocks.spoil(member.chain)
+
+    # --- what is known
+
+    def must_wait(self, sequence: Sequence) -> bool:
+        """Returns whether a feature lets a sequence wait, for blocks that are being read, for example."""
+        return any(hook.must_wait(sequence, self.root(sequence)) for hook in self._hooks)
+
+    def lacks(self, blocks: int) -> bool:
+        """Returns whether fewer blocks can be allocated, also after features have given back theirs."""
+        if self.blocks.available < blocks:
+            for hook in self._hooks:
+                hook.give_back()
+        return self.blocks.available < blocks
+
+    def match_prefix(self, sequence: Sequence, start: int) -> list[tuple[int, int]]:
+        """Returns a sequence's blocks in the prefix cache from a block's border on; at least one token is not in them.
+
+        Of a hybrid network those behind the last state that was kept cannot be used; it is kept at their end next time.
+        There are none for a sequence that needs log probabilities of its prompt, which all has to be computed.
+        """
+        root = self.root(sequence)
+        if root is None or sequence.needs_prompt_logprobs:
+            return []
+        parent = sequence.chain[-1] if sequence.chain else root
+        found = self.blocks.match(sequence.ids, start, len(sequence.ids) - 1, parent)
+        usable, size = self.checkpoints.states.matched([serial for _, serial in found]), self.blocks.block_size
+        if (images := sequence.params.images) is not None:
+            usable = max(0, images.cached(start // size + usable, size) - start // size)
+        if usable < len(found):
+            self.blocks.release([block for block, _ in found[usable:]])
+            sequence.cached_end = start + len(found) * size
+        return found[:usable]
+
+    def prefix_owners(self, prompts: list[Sequence]) -> dict[Sequence, Sequence]:
+        """Returns for which other prompt of a step a prompt waits, because that computes what both begin with."""
+        owners: dict[Sequence, Sequence] = {}
+        known: dict[tuple[Parent, bytes], list[Sequence]] = {}
+        size, computed = self.blocks.block_size, self.tables.computed
+        for sequence in prompts:
+            root = self.root(sequence)
+            if root is None or sequence.row < 0:
+                continue
+            self._catch_up(sequence)
+            alike = known.setdefault((root, sequence.ids[:size].tobytes()), [])
+            for other in alike if not sequence.needs_prompt_logprobs else ():
+                if self.shares_prefix(other, sequence) and computed[other.row] >= computed[sequence.row]:
+                    owners[sequence] = other
+                    break
+            else:
+                alike.append(sequence)
+        return owners
+
+    def shares_prefix(self, first: Sequence, second: Sequence) -> bool:
+        """Returns whether a running prompt is yet to compute blocks with which another begins too.
+
+        A hybrid network keeps its state at their end.
+        """
+        size, start = self.blocks.block_size, int(self.tables.computed[first.row])
+        root = self.root(first)
+        at = start // size * size
+        if root is None or self.root(second) != root or len(second.ids) <= at + size:
+            return False
+        if first.ids[at : at + size] != second.ids[at : at + size]:
+            return False
+        common = _common(first.ids, second.ids) // size * size
+        if common <= start or not self.checkpoints.enabled:
+            return common > start
+        return self.checkpoints.note_shared(first, common)
+
+    def _catch_up(self, sequence: Sequence) -> None:
+        """Shares blocks that another sequence with the same prompt has computed meanwhile."""
+        start, size = int(self.tables.computed[sequence.row]), self.blocks.block_size
+        if start != size * len(sequence.chain) or len(sequence.blocks) != len(sequence.chain):
+            return  # something of a block is its own, or it holds one from a step that failed
+        if found := self.match_prefix(sequence, start):
+            blocks = [block for block, _ in found]
+            sequence.blocks += blocks
+            sequence.chain += [serial for _, serial in found]
+            self.tables.append(sequence.row, blocks)
+            self.tables.computed[sequence.row] = start + len(found) * size
+            self.checkpoints.restore(sequence)
+            if not sequence.preempted:
+                sequence.cached += len(found) * size
+
+
+def _common(ids: array[int], others: array[int]) -> int:
+    """Returns how many tokens two sequences begin with alike; the last one of the second is not among them."""
+    most = min(len(ids), len(others) - 1)
+    equal = np.frombuffer(ids, np.int64, most) == np.frombuffer(others, np.int64, most)
+    return most if equal.all() else int(equal.argmin())
