@@ -90,7 +90,6 @@ ALLOWED: dict[str, set[str]] = {
     "api.openai.audio": OBSERVED | {"api", "api.generation", "media", "models", "config", "util"},
     "api.vllm": OBSERVED | {"api", "api.generation", "api.pooling", "models", "lora_modules", "util"},
     "api.realtime": OBSERVED | {"api", "media", "models", "config", "util", "websocket_types"},
-    "api.ovms": OBSERVED | {"api", "models"},
     "api.admin": OBSERVED | {"api", "models", "config", "__version__"},
     "hub": OBSERVED | {"repository"},
     "demo_model": set(),

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parent.parent
 NAMES = ("options", "endpoints", "fields", "operations", "cli", "tour", "coming_from")
 FILES = tuple(ROOT / "docs" / f"{name}.md" for name in NAMES)
 API_NAMES = {"vllm": "vLLM"}
-API_NAMES |= {"openai": "OpenAI", "ovms": "OpenVINO Model Server"}
+API_NAMES |= {"openai": "OpenAI"}
 API_NAMES |= {"realtime": "OpenAI, live audio", "admin": "The server itself"}
 """The APIs by the folders of lean_ovms/api, where the folder's name is not enough."""
 

@@ -178,8 +178,7 @@ class App:
     async def _forward(self, request: Request, path: str) -> Response:
         """The response of another endpoint to a POST whose API key is checked. Raises RequestError."""
         request.path = path
-        route = self._table.methods(path)["POST"]
-        return await (await load(route))(request, self.services)
+        return await (await load(self._route(request)))(request, self.services)
 
     def _below_root(self, path: str) -> str:
         root = self.config.root_path

@@ -52,7 +52,6 @@ REFERENCES = {
     "openai": "https://platform.openai.com/docs/api-reference",
     "realtime": "https://platform.openai.com/docs/api-reference/realtime",
     "vllm": "https://docs.vllm.ai/en/stable/serving/online_serving/",
-    "ovms": "https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_tfs.md",
 }
 """The documentation of each API of the core, by the folder of its handlers."""
 _TEXT: Json = {"type": "string"}

@@ -1,4 +1,4 @@
-"""GET /health (ready), GET and POST /ping (live) and GET /version: vLLM's paths. KServe's are in api/ovms/kserve.py.
+"""GET /health (ready), GET and POST /ping (live) and GET /version: vLLM's paths.
 
 GET and HEAD / answer agents that look whether there is a server at all.
 """

@@ -29,6 +29,12 @@ async def test_a_body_gets_the_answer_of_its_endpoint(make_app: MakeApp) -> None
     assert len(several["choices"]) == 2
 
 
+async def test_an_endpoint_of_a_feature_that_the_server_lacks_is_unknown(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"), without="vllm_extras")
+    response = await post(app, "/invocations", {"messages": [[USER], [USER]]})
+    assert (response.status, (await whole(response))["error"]["code"]) == (404, "not_found")
+
+
 async def test_the_header_of_sagemaker_names_the_model(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"))
     header = {"x-amzn-sagemaker-adapter-identifier": "nope"}

@@ -11,24 +11,24 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
+from ...api.fields import Field, FieldSet, read, require
+from ...api.generation.common_fields import KEEP_ALIVE, MODEL, TEMPLATE_KWARGS
+from ...api.generation.images import load_images
+from ...api.generation.logprobs_request import require_alternatives
+from ...api.generation.sampling import SAMPLING
+from ...api.generation.unsupported import warnings
+from ...api.openai.responses.response import counts
+from ...api.response import json, warning_headers
+from ...api.route_doc import RouteDoc
+from ...api.schemas import JUDGED
+from ...api.services import Services
 from ...errors import BadRequest
 from ...models.collect import CompletedChoice, collect_each
 from ...models.generation import Generation, total_usage
 from ...models.start_all import check_common, start_all
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, OutputParams, Request, Response, SamplingParams
-from ..fields import Field, FieldSet, read, require
-from ..generation.common_fields import KEEP_ALIVE, MODEL, TEMPLATE_KWARGS
-from ..generation.images import load_images
-from ..generation.logprobs_request import require_alternatives
-from ..generation.sampling import SAMPLING
-from ..generation.unsupported import warnings
-from ..response import json, warning_headers
-from ..route_doc import RouteDoc
-from ..schemas import JUDGED
-from ..services import Services
-from .decision_questions import LETTERS, QUESTION, Question, read_input, read_questions
-from .responses.response import counts
+from .questions import LETTERS, QUESTION, Question, read_input, read_questions
 
 TAIL = 400
 """Characters at the end of a prompt after which the letters are tokenized."""

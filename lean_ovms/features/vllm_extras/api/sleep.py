@@ -6,14 +6,14 @@ are the same; level 0 only refuses requests. Unlike in vLLM running requests fin
 
 from __future__ import annotations
 
-from ...errors import NotFound, Unavailable
-from ...models.model_cache import ModelCache
-from ...types import Request, Response
-from ..fields import Field, FieldSet
-from ..forms import read_query
-from ..response import json
-from ..route_doc import RouteDoc
-from ..services import Services
+from ....api.fields import Field, FieldSet
+from ....api.forms import read_query
+from ....api.response import json
+from ....api.route_doc import RouteDoc
+from ....api.services import Services
+from ....errors import NotFound, Unavailable
+from ....models.model_cache import ModelCache
+from ....types import Request, Response
 
 QUERY = FieldSet((
     Field("level", "string", "0: only refuse requests; 1 and 2: also unload all models", default="1",

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 
-from ...errors import ModelNotFound, Unavailable
-from ...observability.records import log_quietly
-from ...types import Request, Response
-from ..route_doc import RouteDoc
-from ..services import Services
+from ....api.route_doc import RouteDoc
+from ....api.services import Services
+from ....errors import ModelNotFound, Unavailable
+from ....observability.records import log_quietly
+from ....types import Request, Response
 
 MODEL_PATH = re.compile(r"/v2/models/(?P<name>.+?)(/versions/(?P<version>[^/]+))?/ready", re.DOTALL)
 

@@ -5,10 +5,10 @@ Each prompt of a request counts, and each request to a model that generates no t
 
 from __future__ import annotations
 
-from ...types import Request, Response
-from ..response import json
-from ..route_doc import RouteDoc
-from ..services import Services
+from ....api.response import json
+from ....api.route_doc import RouteDoc
+from ....api.services import Services
+from ....types import Request, Response
 
 
 @RouteDoc("Prompts and other requests that are not finished")

@@ -6,14 +6,14 @@ Nothing is generated.
 
 from __future__ import annotations
 
-from ...errors import BadRequest
-from ...types import Json, OutputConstraint, Prompt, Request, Response
-from ..generation.images import refuse_media
-from ..generation.request import GenerationBody
-from ..response import ID_BYTES, warning_headers, written
-from ..route_doc import RouteDoc
-from ..services import Services
-from . import chat_request, completion_request
+from ....api.generation.images import refuse_media
+from ....api.generation.request import GenerationBody
+from ....api.openai import chat_request, completion_request
+from ....api.response import ID_BYTES, warning_headers, written
+from ....api.route_doc import RouteDoc
+from ....api.services import Services
+from ....errors import BadRequest
+from ....types import Json, OutputConstraint, Prompt, Request, Response
 
 NO_IMAGES = "images have no token ids; chat/completions/input_tokens counts their tokens"
 NO_CALLS = "sampling_params do not constrain tool calls"

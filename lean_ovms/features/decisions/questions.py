@@ -11,10 +11,10 @@ from typing import Any
 
 import orjson
 
+from ...api import schemas
+from ...api.openai.responses.items import read_items, to_parts
 from ...errors import BadRequest
 from ...types import Json
-from .. import schemas
-from .responses.items import read_items, to_parts
 
 LETTERS = string.ascii_uppercase
 REPLY = "Answer with the letter of one option only."

@@ -9,19 +9,19 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from ...errors import BadRequest
-from ...models.collect import CompletedChoice, collect
-from ...models.generation import Generation, GenerationGroup
-from ...types import ChatPrompt, Json, Request, Response
-from ..fields import FieldSet
-from ..generation import logprobs_request
-from ..generation.messages import read_messages
-from ..generation.request import check_sequences
-from ..response import ID_BYTES, prompt_logprobs, warning_headers, written
-from ..route_doc import RouteDoc
-from ..schemas import MESSAGES, array
-from ..services import Services
-from .chat_request import ALL_FIELDS, ChatRequest, choice, envelope, parse_chat
+from ....api.fields import FieldSet
+from ....api.generation import logprobs_request
+from ....api.generation.messages import read_messages
+from ....api.generation.request import check_sequences
+from ....api.openai.chat_request import ALL_FIELDS, ChatRequest, choice, envelope, parse_chat
+from ....api.response import ID_BYTES, prompt_logprobs, warning_headers, written
+from ....api.route_doc import RouteDoc
+from ....api.schemas import MESSAGES, array
+from ....api.services import Services
+from ....errors import BadRequest
+from ....models.collect import CompletedChoice, collect
+from ....models.generation import Generation, GenerationGroup
+from ....types import ChatPrompt, Json, Request, Response
 
 _OTHERWISE: dict[str, Json] = {
     "messages": {"help": "conversations, each as in chat/completions", "schema": array(MESSAGES, 1)},

@@ -6,14 +6,14 @@ As in vLLM, and without a prefix. With it lm-evaluation-harness needs no tokeniz
 
 from __future__ import annotations
 
-from ...models.text_model import TextModel
-from ...types import Request, Response
-from ..fields import FieldSet
-from ..forms import read_query
-from ..generation.common_fields import MODEL
-from ..response import json
-from ..route_doc import RouteDoc
-from ..services import Services
+from ....api.fields import FieldSet
+from ....api.forms import read_query
+from ....api.generation.common_fields import MODEL
+from ....api.response import json
+from ....api.route_doc import RouteDoc
+from ....api.services import Services
+from ....models.text_model import TextModel
+from ....types import Request, Response
 
 QUERY = FieldSet((MODEL,))
 

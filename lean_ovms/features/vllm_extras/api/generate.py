@@ -1,30 +1,30 @@
 """POST /inference/v1/generate: vLLM's API of token ids in and token ids out.
 
 https://docs.vllm.ai/en/stable/serving/online_serving/token_in_token_out/. Its bodies are what the render endpoints
-return (openai/render.py). Defaults of sampling are those of completions, and not of vLLM's SamplingParams.
+return (render.py). Defaults of sampling are those of completions, and not of vLLM's SamplingParams.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...errors import BadRequest
-from ...models.collect import collect
-from ...models.generation import Generation
-from ...types import Delta, Json, OutputParams, Request, Response, Text, TokenLogprob, TokenPrompt, Usage
-from .. import sse
-from ..fields import Field, FieldSet, Values, read
-from ..generation import logprobs_request, unsupported
-from ..generation.common_fields import MODEL, NUM_LOGPROBS, PROMPT_LOGPROBS, REQUEST_ID, STREAM, STREAM_OPTIONS
-from ..generation.logprobs_request import LogprobsRequest
-from ..generation.request import BodyReader, GenerationBody
-from ..generation.sampling import SAMPLING, GenerationFields
-from ..generation.structured_output import STRUCTURED
-from ..generation.token_fields import token_ids
-from ..response import ID_BYTES, logprob_entry, new_id, now, prompt_logprobs, usage, warning_headers, written
-from ..route_doc import RouteDoc
-from ..schemas import TOKENS
-from ..services import Services
+from ....api import sse
+from ....api.fields import Field, FieldSet, Values, read
+from ....api.generation import logprobs_request, unsupported
+from ....api.generation.common_fields import MODEL, NUM_LOGPROBS, PROMPT_LOGPROBS, REQUEST_ID, STREAM, STREAM_OPTIONS
+from ....api.generation.logprobs_request import LogprobsRequest
+from ....api.generation.request import BodyReader, GenerationBody
+from ....api.generation.sampling import SAMPLING, GenerationFields
+from ....api.generation.structured_output import STRUCTURED
+from ....api.generation.token_fields import token_ids
+from ....api.response import ID_BYTES, logprob_entry, new_id, now, prompt_logprobs, usage, warning_headers, written
+from ....api.route_doc import RouteDoc
+from ....api.schemas import TOKENS
+from ....api.services import Services
+from ....errors import BadRequest
+from ....models.collect import collect
+from ....models.generation import Generation
+from ....types import Delta, Json, OutputParams, Request, Response, Text, TokenLogprob, TokenPrompt, Usage
 
 _OUTSIDE = FieldSet(
     (MODEL, STREAM, STREAM_OPTIONS, REQUEST_ID, SAMPLING.named("cache_salt"), SAMPLING.named("priority"))

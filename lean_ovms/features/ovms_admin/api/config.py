@@ -6,13 +6,13 @@ https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest
 
 from __future__ import annotations
 
-from ...errors import RequestError, StartError
-from ...models.model import Model
-from ...observability.records import may_use
-from ...types import Json, Request, Response
-from ..response import json
-from ..route_doc import RouteDoc
-from ..services import Services
+from ....api.response import json
+from ....api.route_doc import RouteDoc
+from ....api.services import Services
+from ....errors import RequestError, StartError
+from ....models.model import Model
+from ....observability.records import may_use
+from ....types import Json, Request, Response
 
 NOT_IN_MEMORY = {
     "unloaded": "Not in memory; the next request loads it.",

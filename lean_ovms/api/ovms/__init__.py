@@ -1,1 +1,0 @@
-"""OpenVINO Model Server's own endpoints."""

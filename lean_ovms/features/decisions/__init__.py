@@ -1,0 +1,1 @@
+"""Decisions: the probabilities of answers to questions about an input."""

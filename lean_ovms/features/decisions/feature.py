@@ -1,0 +1,13 @@
+"""The manifest of decisions."""
+
+from __future__ import annotations
+
+from ...manifest import BASES, Feature, Route
+
+FEATURE = Feature(
+    name="decisions",
+    summary="answers questions about an input with the probabilities of their options",
+    title="OpenAI: decisions",
+    reference="https://platform.openai.com/docs/api-reference/decisions",
+    routes=(Route("POST", "/decisions", "api:handle", BASES),),
+)

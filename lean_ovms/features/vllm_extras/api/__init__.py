@@ -1,0 +1,1 @@
+"""Endpoints that vLLM has besides those of OpenAI's API."""

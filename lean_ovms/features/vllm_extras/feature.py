@@ -1,0 +1,24 @@
+"""The manifest of vLLM's further endpoints."""
+
+from __future__ import annotations
+
+from ...manifest import BASES, EVERYWHERE, Feature, Route
+
+FEATURE = Feature(
+    name="vllm_extras",
+    summary="vLLM's endpoints for token ids, conversations in batches, generative scores, load and sleep",
+    title="vLLM: token ids, batches of conversations, load and sleep",
+    reference="https://docs.vllm.ai/en/stable/serving/online_serving/",
+    routes=(
+        Route("POST", "/chat/completions/batch", "api.chat_batch:handle", BASES),
+        Route("POST", "/chat/completions/render", "api.render:handle_chat", BASES),
+        Route("POST", "/completions/render", "api.render:handle_completions", BASES),
+        Route("POST", "/generative_scoring", "api.generative_scoring:handle", EVERYWHERE),
+        Route("POST", "/inference/v1/generate", "api.generate:handle"),
+        Route("GET", "/load", "api.load:handle", auth="open", vital=True),
+        Route("POST", "/sleep", "api.sleep:handle_sleep", changes=True),
+        Route("POST", "/wake_up", "api.sleep:handle_wake_up", changes=True),
+        Route("GET", "/is_sleeping", "api.sleep:handle_is_sleeping"),
+        Route("GET", "/tokenizer_info", "api.tokenizer_info:handle"),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Tests of OpenVINO Model Server's own endpoints."""
