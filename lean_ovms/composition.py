@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import features
 from .error_forms import ErrorForms
 from .errors import StartError
-from .manifest import EngineRow, Feature, GraphRow, Metric, ModelRow, Route, TaskRow
+from .manifest import EngineRow, Feature, GraphRow, Metric, ModelRow, ObserverRow, Route, TaskRow
 
 if TYPE_CHECKING:
     from .model_files import ModelFiles
@@ -130,6 +130,12 @@ class Composition:
     def model_rows(self) -> tuple[ModelRow, ...]:
         """What the features do for a model before requests may use it."""
         return tuple(replace(one.model, package=one.package) for one in self.features if one.model is not None)
+
+    @cached_property
+    def observers(self) -> tuple[ObserverRow, ...]:
+        """What the features do with the record of each request."""
+        found = [(one.observer, one) for one in self.features if one.observer is not None]
+        return tuple(replace(row, package=one.package, extra=one.extra) for row, one in found)
 
     @cached_property
     def error_forms(self) -> ErrorForms:

@@ -175,6 +175,25 @@ class ModelRow:
         return any(value(name) for name in self.options)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObserverRow:
+    """What a feature does with the record of each request, where one of its options is set."""
+
+    make: str
+    """A function as "module:function": it returns an `api.middleware.RequestObserver` for a Config, and raises
+    StartError. If its module cannot be imported, the start ends and names the feature's extra."""
+    options: tuple[str, ...]
+    """Options of which any one that is set makes the function be called."""
+    extra: str = ""
+    """The extra of the feature; the composition sets it."""
+    package: str = ""
+    """The package of the module; the composition sets it."""
+
+    def wanted(self, value: Callable[[str], Any]) -> bool:
+        """Returns whether one of the options is set. value: returns an option by its name."""
+        return any(value(name) for name in self.options)
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One metric, as Prometheus has them."""
@@ -250,6 +269,8 @@ class Feature:
     """What it does inside the steps of the paged engine."""
     model: ModelRow | None = None
     """What it does for a model before requests may use it."""
+    observer: ObserverRow | None = None
+    """What it does with the record of each request."""
     error_forms: tuple[ErrorForm, ...] = ()
     """The forms of errors of its API."""
 

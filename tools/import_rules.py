@@ -172,7 +172,7 @@ FOREIGN = {
     "google": {"repository/"},
     "cryptography": {"api/openai/responses/sealing.py"},
     "psycopg": {"api/openai/responses/postgres.py"},
-    "opentelemetry": {"observability/traces.py"},
+    "opentelemetry": {"features/traces/"},
     "msgspec": {"features/kv_events/child/publisher.py"},
     "zmq": {"features/kv_events/child/publisher.py"},
     "mcp": {"api/openai/responses/tool_sessions.py"},

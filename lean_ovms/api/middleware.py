@@ -11,10 +11,11 @@ import os
 import re
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..config import Config
 from ..errors import StartError, install_command
+from ..manifest import ObserverRow, named
 from ..observability.logging import Access
 from ..observability.metrics import Metrics
 from ..observability.records import CLIENT_LEFT, RequestRecord, current_record
@@ -22,9 +23,6 @@ from ..push_types import Sink
 from ..types import ByteStream, Request, Response
 from ..websocket_types import Close, Upgrade, WebSocket
 from .response import is_safe_id
-
-if TYPE_CHECKING:
-    from ..observability.traces import Traces
 
 logger = logging.getLogger("lean_ovms.access")
 
@@ -66,6 +64,16 @@ class Cors:
         return Response(200, headers)
 
 
+class RequestObserver(Protocol):
+    """What gets the record of each request when it has finished: the span of a trace is made so."""
+
+    def add(self, record: RequestRecord) -> None:
+        """Observes a request that has just finished; called in the event loop."""
+
+    def close(self) -> None:
+        """Sends what waits to be sent; called in a thread. Idempotent."""
+
+
 class RequestRecords:
     """A record for each request, from which the access line, the metrics and the span are made when its response is
     closed."""
@@ -74,8 +82,9 @@ class RequestRecords:
         """Raises StartError."""
         self._access_log = config.access_log
         self._metrics = metrics
-        self._traces = _traces(config.otlp_traces_endpoint)
-        self._enabled = config.access_log or metrics.enabled or self._traces is not None
+        rows = [row for row in config.composition.observers if row.wanted(config.value)]
+        self._observers = [_observer(row, config) for row in rows]
+        self._enabled = config.access_log or metrics.enabled or bool(self._observers)
         self._open: set[RequestRecord] = set()
 
     def start(self, request: Request) -> RequestRecord:
@@ -131,34 +140,31 @@ class RequestRecords:
         """The transport has closed the response."""
         self._open.discard(record)
         record.seconds = time.monotonic() - record.started
-        if self._traces is not None and (record.generations or (record.model and record.error)):
-            self._traces.add(record)
+        for observer in self._observers:
+            observer.add(record)
         if self._access_log:
             Access(record).log(logger, logging.DEBUG if record.quiet else logging.INFO)
         self._metrics.request_finished(record)
 
     async def close(self) -> None:
-        """Send the spans that wait. Idempotent."""
-        if self._traces is not None:
-            await asyncio.to_thread(self._traces.close)
+        """Ends the observers. Idempotent."""
+        for observer in self._observers:
+            await asyncio.to_thread(observer.close)
 
     def in_flight(self, model: str) -> int:
         """Requests for a model that are not finished."""
         return sum(record.model == model for record in self._open)
 
 
-def _traces(endpoint: str) -> Traces | None:
-    """What makes spans, for a collector at this endpoint; None without one. Raises StartError."""
-    if not endpoint:
-        return None
+def _observer(row: ObserverRow, config: Config) -> RequestObserver:
+    """Returns the observer of a feature. Raises StartError."""
     try:
-        from ..observability.traces import Traces
-
-        return Traces(endpoint)
+        make = named(row.package, row.make)
     except ImportError:
-        raise StartError(f"--otlp_traces_endpoint needs {install_command('otel')}") from None
-    except ValueError as error:  # by the SDK, of a value in the environment
-        raise StartError(f"--otlp_traces_endpoint: {error}") from None
+        flag = next(name for name in row.options if config.value(name))
+        raise StartError(f"--{flag} needs {install_command(row.extra)}") from None
+    observer: RequestObserver = make(config)
+    return observer
 
 
 class _CountedWebSocket:

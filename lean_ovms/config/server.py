@@ -243,8 +243,3 @@ class ServerOptions(Options):
         "vLLM's: any version, such as 0.9, serves metrics under their older names, too: vllm:gpu_cache_usage_perc, "
         "vllm:gpu_prefix_cache_queries_total, vllm:gpu_prefix_cache_hits_total",
     )
-    otlp_traces_endpoint: str = _behaviour(
-        "",
-        "collector that gets a span of each request to a model, by OTLP: a URL such as http://localhost:4317; it "
-        "needs the extra otel",
-    )

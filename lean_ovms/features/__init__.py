@@ -21,5 +21,6 @@ NAMES = (
     "slots",
     "kv_events",
     "prewarm",
+    "traces",
 )
 """The names of the features, which are those of their folders."""

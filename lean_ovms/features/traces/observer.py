@@ -20,14 +20,24 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from ..errors import StartError
-from .logging import is_set_up
-from .records import RequestRecord
+from ...config import Config
+from ...errors import StartError
+from ...observability.logging import is_set_up
+from ...observability.records import RequestRecord
+from .options import TraceOptions
 
 logger = logging.getLogger("lean_ovms.traces")
 
 CLOSE_S = 5.0
 """How long the end of the server waits for the collector."""
+
+
+def make(config: Config) -> Traces:
+    """Returns what makes spans, for the collector of the options. Raises StartError."""
+    try:
+        return Traces(config.of(TraceOptions).otlp_traces_endpoint)
+    except ValueError as error:  # by the SDK, of a value in the environment
+        raise StartError(f"--otlp_traces_endpoint: {error}") from None
 
 
 class Traces:
@@ -45,7 +55,9 @@ class Traces:
             library.handlers[:], library.propagate = [_DebugHandler()], False
 
     def add(self, record: RequestRecord) -> None:
-        """Makes the span of a request that has just finished, if its trace is sampled."""
+        """Makes the span of a request to a model that has just finished, if its trace is sampled."""
+        if not (record.generations or (record.model and record.error)):
+            return
         end = time.time_ns()
         context = self._propagator.extract({"traceparent": record.traceparent, "tracestate": record.tracestate})
         start = end - int(record.seconds * 1e9)

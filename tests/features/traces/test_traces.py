@@ -12,8 +12,8 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from lean_ovms.engine.protocol import Prefilled
 from lean_ovms.errors import EngineFailure, StartError, TooManyRequests
+from lean_ovms.features.traces import observer as traces
 from lean_ovms.observability import logging as log
-from lean_ovms.observability import traces
 from tests.api.conftest import MakeApp, events, get, post, whole
 from tests.collector import PATIENT_S, attributes, collecting
 from tests.fakes import say
@@ -68,7 +68,7 @@ async def test_an_invalid_traceparent_is_ignored(
 async def test_without_the_extra_the_start_fails_and_says_what_to_install(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "lean_ovms.observability.traces")
+    monkeypatch.delitem(sys.modules, "lean_ovms.features.traces.observer")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(StartError, match=r"--otlp_traces_endpoint needs pip install"):
         await make_app(otlp_traces_endpoint="http://127.0.0.1:4317")

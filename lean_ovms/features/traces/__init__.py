@@ -1,0 +1,1 @@
+"""A span of each request to a model, for an OpenTelemetry collector."""
