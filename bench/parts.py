@@ -27,10 +27,9 @@ from lean_ovms.api.openai import chat, embeddings
 from lean_ovms.api.openai.audio import stream, transcript
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
-from lean_ovms.engine.genai.guard.backend import GuardedPipeline
-from lean_ovms.engine.genai.guard.fake_pipeline import FakePipeline, Script
 from lean_ovms.engine.generation import fake_tokenizer
 from lean_ovms.engine.generation.task import GenerationTask
+from lean_ovms.engine.scripted.backend import ScriptedEngine
 from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.features.anthropic.api.events import MessageObject, MessageRenderer
 from lean_ovms.features.anthropic.api.request import parse_message
@@ -181,7 +180,7 @@ class _Pipe:
 
 def worker() -> Iterator[Part]:
     """The engine child's own work for a request: two turns, with its acceptance and its only token."""
-    backend = GuardedPipeline(FakePipeline(Script()), 16)
+    backend = ScriptedEngine(max_running=16)
     transport = _Pipe()
     limits = Config(max_queued_requests=64)
     child = Worker(GenerationTask(backend, limits), transport)  # type: ignore[arg-type]
@@ -196,7 +195,7 @@ def worker() -> Iterator[Part]:
         while not child.task.idle:
             child.turn()
 
-    yield "the engine child: a request of one token, with a scripted pipeline", request, 1
+    yield "the engine child: a request of one token, with the scripted engine", request, 1
 
 
 def text() -> Iterator[Part]:

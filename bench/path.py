@@ -18,7 +18,7 @@ from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.engine import EngineClient
-from lean_ovms.engine.genai.guard.fake_pipeline import FakePipeline
+from lean_ovms.engine.scripted.backend import ScriptedEngine
 from lean_ovms.engine_types import ModelInfo
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.transports.http11.connection import HttpConnection
@@ -43,7 +43,7 @@ class LocalEngine(EngineClient):
 
     async def start(self) -> ModelInfo:
         """Ready at once."""
-        scripted = FakePipeline()
+        scripted = ScriptedEngine()
         self.info, self.vocabulary = scripted.info, scripted.vocabulary
         self._child = Sink()  # type: ignore[assignment]
         self.state = "ready"

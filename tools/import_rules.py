@@ -55,6 +55,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.paged": BASE
     | {"repository", "util"}
     | {"engine.loading", "engine.generation", "engine.protocol", "engine.errors", "config", "grammar"},
+    "engine.scripted": BASE | {"engine.generation", "engine.paged", "engine.protocol", "engine.errors", "config"},
     "engine.embedding": BASE
     | {"engine.loading", "engine.paged"}
     | {"engine.task", "engine.protocol", "engine.generation", "engine.errors", "repository", "config", "util"},
@@ -67,7 +68,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.worker": OBSERVED
     | LOOP
     | {"engine.task", "engine.protocol", "engine.record", "engine.errors", "engine.generation", "engine.genai"}
-    | {"engine.genai.guard", "engine.loading", "engine.paged", "repository"}
+    | {"engine.genai.guard", "engine.loading", "engine.paged", "engine.scripted", "repository"}
     | {"engine.embedding", "engine.speech", "engine.voice", "config", "util"},
     "engine.worker.loop": {
         "engine.protocol",
@@ -146,6 +147,7 @@ FOREIGN = {
     "openvino_tokenizers": {"engine/loading/"},
     "tokenizers": {"engine/loading/gguf_tokenizer.py", "engine/loading/json_tokenizer.py"},
     "numpy": {
+        "engine/scripted/",
         "engine/genai/",
         "engine/loading/",
         "engine/paged/",

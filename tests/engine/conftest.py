@@ -6,8 +6,9 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.engine.paged.drafting import draft_budget
+from tests.engine import rig
+from tests.engine.genai.guard.fake_pipeline import FakePipeline, Script
 from tests.engine.real import EXACT, load
-from tests.engine.rig import Rig
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +47,18 @@ def stateful():
     return StatefulPipeline(Config(**EXACT, pipeline_type="LM"))
 
 
-@pytest.fixture(params=["guarded", "paged"])
+def guarded_rigs(monkeypatch):
+    """Give every Rig the fake of openvino_genai's pipeline, with its guard."""
+
+    def make(running, priority_across_clients, **changes):
+        return rig.guarded(FakePipeline(Script(**changes)), running)
+
+    monkeypatch.setattr(rig, "scripted", make)
+
+
+@pytest.fixture(params=["guarded", "scripted"])
 def each_backend(request, monkeypatch):
-    """A Rig has the guarded scripted pipeline, then the paged engine on a scripted network."""
-    monkeypatch.setattr(Rig, "paged", request.param == "paged")
+    """A Rig has the guarded fake of openvino_genai's pipeline, then the scripted engine."""
+    if request.param == "guarded":
+        guarded_rigs(monkeypatch)
     return request.param

@@ -2,10 +2,9 @@
 
 import pytest
 
-from lean_ovms.engine.genai.guard.fake_pipeline import FakePipeline, Script
-from tests.engine.paged.scripted import ScriptedBackend
+from tests.engine.genai.guard.fake_pipeline import FakePipeline, Script
 from tests.engine.real import chat, draft_model, load
-from tests.engine.rig import Rig
+from tests.engine.rig import Rig, scripted
 
 BLOCKS = 12
 CAPACITY = BLOCKS * 32
@@ -17,7 +16,7 @@ def loaded(request):
     if request.param == "guarded":
         return FakePipeline(Script(blocks=BLOCKS, context=131_072))
     if request.param == "scripted":
-        return ScriptedBackend(blocks=BLOCKS, context=131_072)
+        return scripted(blocks=BLOCKS, context=131_072)
     made = load(blocks=BLOCKS, pipeline_type=request.param)
     made._overlapping = False  # on any machine: a turn is a step
     return made

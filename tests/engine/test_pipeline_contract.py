@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from lean_ovms.engine.genai.guard.fake_pipeline import FakePipeline, Script
 from lean_ovms.engine.genai.guard.pipeline import PipelineRequest
 from lean_ovms.errors import BadRequest
 from lean_ovms.types import SamplingParams
+from tests.engine.genai.guard.fake_pipeline import FakePipeline, Script
 from tests.engine.real import chat, draft_model, load
 
 BLOCKS = 12

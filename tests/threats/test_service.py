@@ -173,14 +173,14 @@ def test_t29_a_request_that_kills_engines_does_not_kill_the_server(tmp_path: Pat
 
 
 def test_a_deadline_ends_a_request_whatever_it_does(tmp_path: Path) -> None:
-    flags = ["--request_timeout_s", "0.8", "--plugin_config", '{"step_s": 0.01}']
+    flags = ["--request_timeout_s", "0.8", "--plugin_config", '{"step_s": 0.01, "step_tokens": 16}']
     with start_target(tmp_path, *flags) as target:
         target.settle()
         answer = target.post(CHAT, LONG)
         assert answer.status == 408
         assert answer.error["code"] == "request_timeout"
-        stuck = target.chat(messages=[{"role": "user", "content": "<|stall|>"}])
-        assert stuck.status == 408
+        prompt = target.chat(messages=[{"role": "user", "content": 4000 * "x"}])  # 250 steps without a token
+        assert prompt.status == 408
         streamed = target.post(CHAT, {**LONG, "stream": True})
         assert streamed.status == 200
         assert b"request_timeout" in streamed.body

@@ -1,7 +1,7 @@
 """What generates tokens for requests: the interface between the task and an engine with its scheduler.
 
-`paged.pipeline.PagedPipeline` implements it, and `genai.guard.backend.GuardedPipeline` for the pipelines of
-openvino_genai and the scripted one. No openvino here.
+`paged.pipeline.PagedPipeline` implements it, `scripted.backend.ScriptedEngine` without a model, and
+`genai.guard.backend.GuardedPipeline` for the pipelines of openvino_genai. No openvino here.
 """
 
 from __future__ import annotations

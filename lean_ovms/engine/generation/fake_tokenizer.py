@@ -1,4 +1,4 @@
-"""The fake pipeline's vocabulary: a token is a byte of UTF-8 or one of a few special tokens. Knows no pipeline."""
+"""The scripted engine's vocabulary: a token is a byte of UTF-8 or one of a few special tokens. Knows no engine."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from ...errors import BadRequest
 from ..errors import NOT_UNICODE
 
 SPECIAL = ("<eos>", "<bos>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|end|>")
-TRICKS = ("<|raise|>", "<|hang|>", "<|die|>", "<|lose|>", "<|stall|>")
-"""Failures when the prompt is computed: raise, never return, kill the process, drop the request as for lack of KV
-blocks, or never schedule it."""
+TRICKS = ("<|raise|>", "<|hang|>", "<|die|>")
+"""Failures when the prompt is computed: raise, never return, or kill the process."""
 NAMES = SPECIAL + TRICKS
 IDS = {name: 256 + place for place, name in enumerate(NAMES)}
 EOS, BOS, USER = IDS["<eos>"], IDS["<bos>"], IDS["<|user|>"]
-RAISE, HANG, DIE, LOSE, STALL = (IDS[name] for name in TRICKS)
+RAISE, HANG, DIE = (IDS[name] for name in TRICKS)
 VOCAB_SIZE = 256 + len(NAMES)
 TEMPLATE = (
     "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"

@@ -28,12 +28,10 @@ def load(config: EngineConfig, wake: Callable[[], None]) -> GenerationTask:
 @gguf.reading_once()
 def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: None) -> Backend:
     """Returns what serves the model, with the choice in its info. wake: ends the loop's wait. Raises StartError."""
-    from ..genai.guard.backend import GuardedPipeline
-
     if config.fake_engine:
-        from ..genai.guard.fake_pipeline import FakePipeline
+        from ..scripted.backend import ScriptedEngine
 
-        return GuardedPipeline.from_config(FakePipeline.from_config(config), config)
+        return ScriptedEngine.from_config(config)
     # openvino takes 0.3 s to import, and the fake engine does without.
     from ..loading import devices, pipeline_choice, settings
     from ..loading.load_errors import TEXT_MODEL
@@ -61,6 +59,7 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
             log.info("pipeline %s: %s", *choice)
     if backend is None:
         from ..genai import factory
+        from ..genai.guard.backend import GuardedPipeline
 
         backend = GuardedPipeline.from_config(factory.load(config, choice.pipeline, available), config)
         _say_what_is_lost(config, choice, backend.info)

@@ -9,7 +9,6 @@ from lean_ovms.engine.generation.preemption import MIN_RUN_STEPS
 from lean_ovms.engine.protocol import Tokens
 from tests.engine.rig import Rig, queue_limits
 
-pytestmark = pytest.mark.usefixtures("each_backend")
 SLOTS = 8
 LONG = {"ignore_eos": True, "max_tokens": 4000}
 
@@ -301,7 +300,7 @@ def test_steps_are_as_full_as_without_the_limit_on_prompts(length: int):
 
 def test_a_short_prompt_is_computed_together_with_a_long_one_of_its_client():
     """By the paged engine; openvino_genai's pipelines compute prompts in their order."""
-    rig = make(slots=64, step_tokens=64, paged=True)
+    rig = make(slots=64, step_tokens=64)
     for i in range(3):
         rig.submit(f"{i}" + "long " * 600, group=10 + i, max_tokens=2)
     rig.turn(3)
@@ -312,7 +311,7 @@ def test_a_short_prompt_is_computed_together_with_a_long_one_of_its_client():
 
 def test_prompts_wait_for_what_is_really_left_of_one_whose_parts_shrink():
     """The paged engine computes less of a long prompt in a step than fits into it."""
-    rig = make(slots=64, step_tokens=64, paged=True)
+    rig = make(slots=64, step_tokens=64)
     rig.scheduler.chunk_sizes.part = lambda start, left, budget: (min(left, 16), 16)
     decoding = rig.submit("x", max_tokens=200, ignore_eos=True)
     rig.turn()
@@ -326,7 +325,7 @@ def test_prompts_wait_for_what_is_really_left_of_one_whose_parts_shrink():
 
 
 def test_many_short_prompts_wait_for_one_another_where_steps_are_shared():
-    rig = make(slots=64, step_tokens=64, paged=True)
+    rig = make(slots=64, step_tokens=64)
     rig.submit("long " * 600, client="hostile", group=9, max_tokens=2)
     for i in range(40):
         rig.submit(f"{i:02} this is short", client="hostile", group=10 + i, max_tokens=20)

@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from lean_ovms.engine.genai.guard.fake_pipeline import FakePipeline
-from lean_ovms.engine.genai.guard.slow_steps import SlowSteps
 from lean_ovms.engine.generation import grammar_limits, grammar_queue
 from lean_ovms.engine.generation.grammar_load import GrammarLoad
 from lean_ovms.engine.generation.pipeline import GrammarCost, Grammars
@@ -17,6 +15,7 @@ from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.errors import EngineFailure, GrammarInvalid, GrammarTooComplex, TooManyRequests, Unavailable
 from lean_ovms.types import SamplingParams
+from tests.engine.genai.guard.fake_pipeline import FakePipeline
 from tests.engine.rig import LIMITS, MemoryTransport, Rig, queue_limits
 
 
@@ -301,7 +300,8 @@ def test_the_helper_is_stopped_after_a_while_without_work(monkeypatch):
 
 
 @pytest.mark.parametrize(("field", "sampling"), [("best_of", {"beams": 2}), ("min_tokens", {"min_tokens": 2})])
-def test_what_a_grammar_does_not_go_together_with_is_refused(field, sampling, rig):
+def test_what_a_grammar_does_not_go_together_with_is_refused(field, sampling):
+    rig = GrammarRig(pipeline=FakePipeline())
     number = rig.send(tag(), **sampling)
     rig.run()
     name, _, param, code = rig.answer(number).refused
@@ -406,55 +406,3 @@ def test_costly_first_steps_are_spread_over_time_while_others_run():
     assert not load.must_wait(sequence, [])
     now[0] = 0.3
     assert not load.must_wait(sequence, others)
-
-
-def test_a_grammar_that_makes_steps_slow_ends_its_requests_alone_and_is_refused_from_then_on(monkeypatch, rig):
-    """Steps with its sequence take 3 s of CPU time; the other request and the other grammar go on."""
-    cpu = [0.0]
-    rig.backend._slow_steps._clock = lambda: cpu[0]
-    original = rig.pipeline.step
-
-    def step():
-        slow = any(s.request.constraint == tag("slow") and s.has_output for s in rig.scheduler.running)
-        cpu[0] += 3.0 if slow else 0.01
-        original()
-
-    monkeypatch.setattr(rig.pipeline, "step", step)
-    plain = rig.submit("a plain request " * 20)
-    for _ in range(20):
-        rig.turn()
-    rig.compiler.cost = GrammarCost(0.1, 1000, 0.0, 0.001)
-    good = rig.send(tag("good"), "a good grammar " * 20)
-    while rig.answer(good).accepted is None:
-        rig.turn()
-    rig.compiler.cost = GrammarCost(0.1, 1000, 0.0, 0.002)
-    slow = rig.send(tag("slow"), "a slow grammar " * 20)
-    rig.run()
-    assert rig.answer(slow).failed[0] == "GrammarTooComplex"
-    assert rig.answer(plain).text().startswith("a plain request")
-    assert rig.answer(good).text().startswith("a good grammar")
-    assert not rig.answer(good).failed
-    again = rig.send(tag("slow"))
-    rig.run()
-    assert rig.answer(again).refused[0] == "GrammarTooComplex"
-
-
-def test_slow_steps_without_grammars_or_beside_a_compilation_make_no_suspect():
-    now = [0.0]
-    watch = SlowSteps(lambda: now[0])
-
-    def step(seconds, running, compiling=False):
-        watch.begin(running)
-        now[0] += seconds
-        return watch.suspect(compiling=compiling)
-
-    plain = QueuedSequence(request=GenerationRequest(1, SamplingParams(), {0}), index=0, has_output=True)
-    matched = QueuedSequence(request=GenerationRequest(2, SamplingParams(), {0}, "g"), index=0, has_output=True)
-    assert not any(step(0.2, [plain]) for _ in range(20))
-    assert not any(step(60, [plain]) for _ in range(3))
-    assert not any(step(60, [plain, matched], compiling=True) for _ in range(3))
-    for _ in range(100):
-        step(0.2, [plain])
-    assert not any(step(1.0, [plain, matched]) for _ in range(3))
-    assert step(9, [plain, matched]) is None
-    assert step(9, [plain, matched]) is matched.request

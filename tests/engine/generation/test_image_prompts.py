@@ -13,6 +13,7 @@ from lean_ovms.engine.generation.pipeline import ImagePrompt
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.errors import NO_VIDEO, BadRequest
 from lean_ovms.types import Image
+from tests.engine.genai.guard.fake_pipeline import FakePipeline, Script
 from tests.engine.rig import Rig
 
 PIXELS = bytes(3 * 4 * 5)
@@ -92,7 +93,7 @@ def test_a_pipeline_that_reads_text_only_refuses_images():
 
 
 def test_a_pipeline_that_reads_images_only_refuses_videos():
-    rig = Rig(vision=True)
+    rig = Rig(FakePipeline(Script(vision=True)))
     request = rig.submit("<|user|>hi <ov_genai_image_0>")
     record = rig.transport.inbox[0][0]
     record.images, record.image_times, record.pixels = [[4, 5]], [[1.0, 0.0]], [PIXELS]
@@ -101,7 +102,7 @@ def test_a_pipeline_that_reads_images_only_refuses_videos():
 
 
 def test_a_prompt_with_images_cannot_be_cut():
-    rig = Rig(vision=True)
+    rig = Rig(FakePipeline(Script(vision=True)))
     short, long = rig.submit("<|user|>hello", truncate=3), rig.submit("<|user|>hello", truncate=3000)
     rig.run()
     assert rig.answer(short).refused[3] is None
@@ -110,7 +111,7 @@ def test_a_prompt_with_images_cannot_be_cut():
 
 
 def test_the_scripted_pipeline_reads_images_aloud():
-    rig = Rig(vision=True)
+    rig = Rig(FakePipeline(Script(vision=True)))
     request = rig.submit("<|user|>see <ov_genai_image_0>!")
     rig.transport.inbox[0][0].images, rig.transport.inbox[0][0].pixels = [[4, 5]], [b"\xff\0\x80" * 20]
     rig.run()
@@ -121,7 +122,7 @@ def test_the_scripted_pipeline_reads_images_aloud():
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_pixels_are_freed_with_their_request(cancelled: bool) -> None:
     """A request and its sequences refer to each other: without a collection of garbage they would stay."""
-    rig = Rig(vision=True)
+    rig = Rig(FakePipeline(Script(vision=True)))
     pixels = bytes(bytearray(PIXELS))
     request = rig.submit("<|user|>see <ov_genai_image_0>!")
     rig.transport.inbox[0][0].images, rig.transport.inbox[0][0].pixels = [[4, 5]], [pixels]

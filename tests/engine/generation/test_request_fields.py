@@ -1,6 +1,6 @@
 """Fields that only the paged engine supports, through the worker on a scripted network."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -8,11 +8,13 @@ import pytest
 from lean_ovms.engine.generation.repetition import repeats
 from lean_ovms.engine.paged.sampling.thinking_budget import Thinking, ThinkingState
 from lean_ovms.engine.protocol import Submit
+from lean_ovms.engine.scripted.network import ScriptedNetwork
 from lean_ovms.engine_types import CAPABILITIES
 from lean_ovms.types import SamplingParams
-from tests.engine.paged.scripted import line_for
-from tests.engine.rig import Rig
+from tests.engine.genai.guard.fake_pipeline import FakePipeline, Script
+from tests.engine.rig import Rig, guarded, scripted
 
+LINES = ScriptedNetwork(0).lines
 LOOKUP = {"speculative": "prompt_lookup"}
 VALUES = {
     "top_logprobs": 2,
@@ -31,15 +33,17 @@ VALUES = {
 
 @pytest.mark.parametrize("name", CAPABILITIES)
 def test_a_pipeline_without_the_capability_refuses_the_field(name):
-    refused = Rig().ask("hello", **{name: VALUES[name]}).refused
+    refused = Rig(FakePipeline()).ask("hello", **{name: VALUES[name]}).refused
     assert refused[1:3] == [f"{name} is not supported by this model's pipeline", name]
     fields = {name: VALUES[name], "thinking_open": True, "thinking_tags": ("<a>", "</a>")}
-    assert Rig(paged=True).ask("hello", logprobs=True, max_tokens=9, **fields).refused is None
+    rig = Rig()
+    rig.backend.info = replace(rig.backend.info, capabilities=[*CAPABILITIES.values()])
+    assert rig.ask("hello", logprobs=True, max_tokens=9, **fields).refused is None
 
 
 def scripted_logprobs(token, ids):
     """Of these ids, where the script says a token."""
-    line = line_for(token).astype(float)
+    line = LINES[token].astype(float)
     return pytest.approx([line[i] - np.log(np.exp(line).sum()) for i in ids], abs=1e-5)
 
 
@@ -51,18 +55,18 @@ def assert_alternatives(top, token, most):
 
 @pytest.mark.parametrize("speculative", ["", "prompt_lookup"])
 def test_every_token_has_its_alternatives_up_to_the_end(speculative):
-    rig = Rig(paged=True, speculative=speculative)
+    rig = Rig(speculative=speculative)
     answer = rig.ask("abcdefabcdefabcdef", logprobs=True, top_logprobs=2, max_tokens=17)
     assert answer.text() == "abcdefabcdefabcde"
     assert rig.stats().steps < 17 or not speculative
     for token, top in zip(b"abcdefabcdefabcde", answer.top[0], strict=True):
         assert_alternatives(top, token, 2)
-    named = Rig(paged=True).ask("ab", logprobs=True, logprob_token_ids=(9, 7))
+    named = Rig().ask("ab", logprobs=True, logprob_token_ids=(9, 7))
     assert [[i for i, _ in top] for top in named.top[0]] == [[9, 7]] * 3
 
 
 def test_a_preempted_text_has_the_rest_of_its_alternatives():
-    rig = Rig(paged=True)
+    rig = Rig()
     request = rig.submit("abcdef", logprobs=True, top_logprobs=1)
     rig.turn(3)
     [sequence] = rig.scheduler.running
@@ -74,7 +78,7 @@ def test_a_preempted_text_has_the_rest_of_its_alternatives():
 
 
 def test_a_prompt_is_scored_with_alternatives_in_company_though_it_is_in_the_prefix_cache():
-    rig = Rig(paged=True, prefix_caching=True, block_size=2)
+    rig = Rig(prefix_caching=True, block_size=2)
     rig.ask("abc", max_tokens=1)
     other = rig.submit("other", max_tokens=50, ignore_eos=True)
     rig.turn(2)
@@ -91,25 +95,25 @@ def test_a_prompt_is_scored_with_alternatives_in_company_though_it_is_in_the_pre
 
 
 def test_beams_have_alternatives_and_come_behind_the_prompts_log_probabilities():
-    answer = Rig(paged=True).ask("abc", prompt_logprobs=True, logprobs=True, top_logprobs=2, beams=3, n=2)
+    answer = Rig().ask("abc", prompt_logprobs=True, logprobs=True, top_logprobs=2, beams=3, n=2)
     assert len(answer.prompt_logprobs) == 3
     assert answer.text(0) == "abc"
     for index in (0, 1):
         assert len(answer.top[index]) == len(answer.tokens[index])
-    refused = Rig(paged=False).ask("abc", prompt_logprobs=True, logprobs=True, beams=3).refused
+    refused = Rig(FakePipeline()).ask("abc", prompt_logprobs=True, logprobs=True, beams=3).refused
     assert "combined with beam search" in refused[1]
 
 
 def test_cached_tokens_are_counted_where_they_are_known():
-    rig = Rig(paged=True, prefix_caching=True, block_size=4)
+    rig = Rig(prefix_caching=True, block_size=4)
     assert rig.ask("hello world").cached == 0
     assert rig.ask("hello world", n=2, seeds=(1, 2), temperature=1.0).cached == 8
-    assert Rig(prefix_caching=True).ask("hello").cached is None
+    assert Rig(FakePipeline(Script(prefix_caching=True))).ask("hello").cached is None
 
 
 @pytest.mark.parametrize(("blank", "found"), [([301], ((8,), (301,))), ([231, 8], ((8,),)), ([8], ((8,),))])
 def test_a_bad_word_is_forbidden_after_a_blank_too_unless_that_is_a_token_of_its_own(blank, found):
-    rig = Rig(paged=True)
+    rig = Rig()
     texts = {"the": [8], " the": blank}
     encode = lambda text, special: texts[text]  # noqa: E731
     assert rig.task.validator.bad_words(("the",), encode) == found
@@ -118,7 +122,7 @@ def test_a_bad_word_is_forbidden_after_a_blank_too_unless_that_is_a_token_of_its
 
 def test_forbidden_tokens_are_left_out():
     """The next of the script's alternatives comes instead."""
-    rig = Rig(paged=True)
+    rig = Rig()
     assert rig.ask("abx", bad_words=("bx", "zz")).text() == "aby"
     assert rig.ask("abx", logit_bias=((ord("a"), -100),)).text() == "bbx"
     assert rig.ask("abx", allowed_token_ids=(ord("b"), ord("c")), max_tokens=2).text() == "bb"
@@ -127,12 +131,14 @@ def test_forbidden_tokens_are_left_out():
 @pytest.mark.parametrize("fields", [{"min_tokens": 2}, {"beams": 2}])
 @pytest.mark.parametrize("paged", [True, False])
 def test_grammars_go_with_beams_and_min_tokens_where_the_engine_can(fields, paged):
-    rig = Rig(paged=paged)
+    backend = scripted() if paged else guarded(FakePipeline())
+    backend.grammars = None  # what is refused for another reason is refused before
+    rig = Rig(backend)
     sampling = asdict(SamplingParams(temperature=0.0, **fields))
     rig.put(Submit(1, "hello", False, None, False, sampling, '{"type": "structural_tag"}'))
     rig.turn()
     reason = "Structured output is not possible" if paged else "structured output cannot be combined"
-    assert rig.answer(1).refused[1].startswith(reason)  # the rig has no queue of grammars
+    assert rig.answer(1).refused[1].startswith(reason)
 
 
 # --- repetition_detection
@@ -158,22 +164,28 @@ def test_a_pattern_counts_at_the_end_of_a_text(text, asked, found):
     assert repeats([*text, "?"], len(text), *asked) is found
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"tokens_per_step": 4}, {"tokens_per_step": 50}, {"paged": True}, {**LOOKUP, "paged": True}]
-)
+KINDS = [{}, LOOKUP, *({"tokens_per_step": tokens} for tokens in (1, 4, 50))]
+
+
+def make(options):
+    """The fake of openvino_genai's pipeline where its steps bring so many tokens, and else the scripted engine."""
+    return Rig(FakePipeline(Script(**options))) if "tokens_per_step" in options else Rig(**options)
+
+
+@pytest.mark.parametrize("options", KINDS)
 def test_a_text_that_repeats_itself_ends(options):
     for fields in ({}, {"logprobs": True}):
-        rig = Rig(**options)
+        rig = make(options)
         answer = rig.ask("xababab", repetition=(1, 4, 2), **fields)
         assert (answer.text(), answer.reasons) == ("xabab", {0: "repetition"})
         assert len(answer.logprobs[0]) == (5 if fields else 0)
-        assert (rig.stats().running, rig.pipeline.busy()) == (0, False)
+        assert (rig.stats().running, rig.backend.idle) == (0, True)
 
 
-@pytest.mark.parametrize("options", [{}, {"tokens_per_step": 50}, {"paged": True}, {**LOOKUP, "paged": True}])
+@pytest.mark.parametrize("options", KINDS)
 def test_other_ends_come_first(options):
     def ask(prompt, **fields):
-        answer = Rig(**options).ask(prompt, repetition=(1, 4, 2), **fields)
+        answer = make(options).ask(prompt, repetition=(1, 4, 2), **fields)
         return answer.text(), answer.reasons[0]
 
     assert ask("xabab", max_tokens=5) == ("xabab", "length")
@@ -217,12 +229,12 @@ def test_the_end_is_forced_when_the_budget_is_spent(budget, opened, tokens, out)
 
 
 def test_a_model_without_an_end_of_reasoning_refuses_a_budget():
-    refused = Rig(paged=True).ask("hello", thinking_token_budget=3).refused
+    refused = Rig().ask("hello", thinking_token_budget=3).refused
     assert refused[2] == "thinking_token_budget"
 
 
 def test_progress_of_a_prompt_is_reported_after_each_step_and_at_its_end():
-    rig = Rig(paged=True, step_tokens=4)
+    rig = Rig(step_tokens=4)
     ticks = iter(range(1000))
     rig.scheduler.waiting.clock = lambda: next(ticks) / 10
     answer = rig.ask("abcdefghij", report_progress=True, n=2, seeds=(1, 2))
@@ -248,7 +260,7 @@ def test_the_time_of_a_prompt_needs_no_capability_and_does_not_count_the_queue()
 
 
 def test_a_prompt_that_is_computed_again_is_reported_once():
-    rig = Rig(paged=True)
+    rig = Rig()
     request = rig.submit("abcdef", report_progress=True)
     rig.turn(3)
     [sequence] = rig.scheduler.running

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("each_backend")
 
 def idle(rig):
     stats = rig.stats()
-    return (stats.running, stats.queued, stats.kv_blocks_used) == (0, 0, 0) and not rig.pipeline.busy()
+    return (stats.running, stats.queued, stats.kv_blocks_used) == (0, 0, 0) and rig.backend.idle
 
 
 # --- one request
@@ -172,7 +172,7 @@ def test_a_prompt_beyond_the_cache_is_refused_with_the_numbers():
 
 def test_a_text_that_cannot_fit_the_context_is_refused_before_it_is_tokenized(monkeypatch):
     rig = Rig(context=40)
-    monkeypatch.setattr(rig.pipeline, "encode", lambda *a: pytest.fail("tokenized"))
+    monkeypatch.setattr(rig.backend, "encode", lambda *a: pytest.fail("tokenized"))
     answer = rig.ask("x" * 2000)
     assert answer.refused[1].startswith("Number of prompt characters: 2000 exceeds model max length: 40 tokens. ")
     assert answer.refused[3] == "context_length_exceeded"
@@ -180,8 +180,8 @@ def test_a_text_that_cannot_fit_the_context_is_refused_before_it_is_tokenized(mo
 
 def test_of_a_text_that_seems_too_long_only_a_part_is_tokenized(monkeypatch):
     rig = Rig(context=100)
-    seen, encode = [], rig.pipeline.encode
-    monkeypatch.setattr(rig.pipeline, "encode", lambda text, special: seen.append(text) or encode(text, special))
+    seen, encode = [], rig.backend.encode
+    monkeypatch.setattr(rig.backend, "encode", lambda text, special: seen.append(text) or encode(text, special))
     answer = rig.ask("x" * 900)
     assert "more than 736 exceeds model max length: 100. This model's maximum context" in answer.refused[1]
     answer = rig.ask("x" * 900 + "hello", truncate=7, want_tokens=True, max_tokens=1)
@@ -451,7 +451,7 @@ def test_an_error_of_ours_while_a_request_is_taken_in_ends_that_request_only(mon
     rig = Rig()
     other = rig.submit("hello")
     rig.turn()
-    monkeypatch.setattr(rig.pipeline, "encode", lambda *a: 1 / 0)
+    monkeypatch.setattr(rig.backend, "encode", lambda *a: 1 / 0)
     rig.put(Encode(9, ["x"], True))
     refused = rig.submit("bad")
     rig.run()

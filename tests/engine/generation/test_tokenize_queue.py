@@ -204,7 +204,7 @@ def test_many_short_texts_of_an_encode_are_tokenized_in_the_thread(rig):
 
 def test_many_bad_words_are_tokenized_in_the_thread():
     """256 of 250 letters kept everybody waiting for 2.5 s."""
-    rig = ThreadRig(paged=True, context=1000, blocks=100)
+    rig = ThreadRig(context=1000, blocks=100)
     words = tuple(f"{letter}q" for letter in "abcdefghij")
     few = rig.submit("hi", bad_words=words[:8], max_tokens=1)
     many = rig.submit("xbq", bad_words=words, max_tokens=1)

@@ -1,4 +1,4 @@
-"""A pipeline of openvino_genai, or the scripted one, as a generation.backend.Backend: its steps and their outputs.
+"""A pipeline of openvino_genai as a generation.backend.Backend: its steps and their outputs.
 
 A step or a sequence has no output while a long prompt is computed, when the pipeline ended a sequence without any, or
 when it is stuck. GenAI ends a request for which it has no KV blocks without output; only the status of the handle

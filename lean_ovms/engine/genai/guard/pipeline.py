@@ -1,7 +1,7 @@
 """One of openvino_genai's pipelines as the guard sees it: the interface between scheduling and what computes tokens.
 
-`genai.continuous.ContinuousPipeline`, `genai.stateful.StatefulPipeline` and `fake_pipeline.FakePipeline` implement it,
-and one test suite runs on all. A handle and its outputs have the names of openvino_genai's own objects, so that the hot
+`genai.continuous.ContinuousPipeline`, `genai.stateful.StatefulPipeline` and the fake of the tests implement it, and
+one test suite runs on all. A handle and its outputs have the names of openvino_genai's own objects, so that the hot
 loop needs no wrapper. No openvino here.
 """
 

@@ -3,6 +3,7 @@
 from lean_ovms.engine.genai.guard import backend
 from lean_ovms.engine.generation import fake_tokenizer as words
 from lean_ovms.engine.protocol import Tokens
+from tests.engine.genai.guard.fake_pipeline import LOSE, STALL
 from tests.engine.rig import Rig
 
 
@@ -271,7 +272,7 @@ def test_the_lost_is_found_while_others_keep_the_pipeline_talking():
 
 def test_whoever_is_lost_again_and_again_fails_in_the_end():
     rig = Rig()
-    request, other = rig.submit("<|lose|>"), rig.submit("hello")
+    request, other = rig.submit([LOSE]), rig.submit("hello")
     rig.run()
     assert rig.answer(request).failed[0] == "EngineFailure"
     assert "KV cache" in rig.answer(request).failed[1]
@@ -293,7 +294,7 @@ def test_a_stuck_pipeline_costs_the_stuck_request_only():
     rig = Rig()
     now = [0.0]
     rig.scheduler.waiting.clock = lambda: now.__setitem__(0, now[0] + 0.01) or now[0]
-    stuck, other = rig.submit("<|stall|>"), rig.submit("hello")
+    stuck, other = rig.submit([STALL]), rig.submit("hello")
     rig.run()
     assert rig.answer(stuck).failed[0] == "EngineFailure"
     assert rig.answer(other).text() == "hello"

@@ -7,11 +7,11 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.errors import EngineLost
 from lean_ovms.engine.genai.guard.backend import GuardedPipeline
-from lean_ovms.engine.genai.guard.fake_pipeline import FakePipeline
 from lean_ovms.engine.generation.fake_tokenizer import EOS
 from lean_ovms.engine.protocol import (
     Tokens,
 )
+from tests.engine.genai.guard.fake_pipeline import FakePipeline
 from tests.engine.rig import Rig, queue_limits
 
 

@@ -1,59 +1,50 @@
-"""A pipeline with scripted outputs: for tests, for measuring the front end, for --fake_engine. No openvino, no model.
+"""A pipeline with scripted outputs in the place of openvino_genai's, for tests of its guard. No openvino, no model.
 
 It is as strict as the real one, on purpose: reading an empty handle raises, an exception from a step poisons every
 later step until all requests are cancelled and drained, running out of KV blocks drops all running requests, blocks of
 a cancelled request are free only at the next step. tests/engine/test_pipeline_contract.py runs on both.
-
-The answer to a prompt is the last <|user|> message (the whole prompt if there is none), starting at a character that
-the seed chooses, and then <eos>; fake_tokenizer has the vocabulary.
 """
 
 from __future__ import annotations
 
-import itertools
-import json
-import os
-import random
 import re
-import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
-from ....config import EngineConfig
-from ....engine_types import ModelInfo
-from ....errors import BadRequest, StartError
-from ....types import IMAGE_TAG
-from ...generation import fake_tokenizer as words
-from ...generation import grammar_limits
-from ...generation.grammar_limits import GrammarBounds
-from ...generation.pipeline import GrammarCost, Grammars, ImagePrompt, LongTextEncoder
-from .pipeline import GuardedOutput, Handle, ImageTokenCounter, PipelineRequest, Status
+from lean_ovms.engine.genai.guard.pipeline import (
+    GuardedOutput,
+    Handle,
+    ImageTokenCounter,
+    PipelineRequest,
+    Status,
+)
+from lean_ovms.engine.generation import fake_tokenizer as words
+from lean_ovms.engine.generation.pipeline import Grammars, ImagePrompt, LongTextEncoder
+from lean_ovms.engine.scripted.backend import AnyGrammar
+from lean_ovms.engine.scripted.script import answer
+from lean_ovms.engine_types import ModelInfo
+from lean_ovms.errors import BadRequest
+from lean_ovms.types import IMAGE_TAG
 
-NEVER_S = 1e6
+LOSE, STALL = 250, 251
+"""Tokens of a prompt that drop the request, as for lack of KV blocks, or never schedule it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """How the pipeline behaves. For --fake_engine these are the keys of --plugin_config.
-
-    step_s: duration of a step. answer: the text of every answer, instead of the prompt's own. tokens_per_step: more
-    than 1 as in a speculative pipeline. sleep: replaced in tests.
-    """
+    """How the pipeline behaves. tokens_per_step: more than 1 as in a speculative pipeline."""
 
     context: int = 8192
     blocks: int = 4096
     block_size: int = 32
     step_tokens: int = 256
-    step_s: float = 0.0
-    answer: str = ""
     tokens_per_step: int = 1
     speculative: str = ""
     prefix_caching: bool = False
     recoverable: bool = True
     vision: bool = False
-    sleep: Callable[[float], None] = time.sleep
 
 
 @dataclass(slots=True, eq=False)
@@ -79,23 +70,6 @@ class FakeHandle:
     def cancel(self) -> None:
         self.state = "cancelled"
         self.outputs.clear()
-
-
-class AnyGrammar:
-    """A pipeline.Compiler and pipeline.GrammarChecker that accept every grammar; the outputs ignore it."""
-
-    def compile(self, tag: str) -> None:
-        pass
-
-    def clear(self) -> None:
-        pass
-
-    def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
-        grammar_limits.check(tag, bounds)
-        return GrammarCost(0.0, 0)
-
-    def stop(self) -> None:
-        pass
 
 
 IMAGE_TOKENS = 16
@@ -152,24 +126,6 @@ class FakePipeline:
             vision=script.vision,
         )
 
-    @classmethod
-    def from_config(cls, config: EngineConfig) -> FakePipeline:
-        """For --fake_engine. Raises StartError."""
-        script = Script(
-            context=config.max_model_len or Script().context,
-            step_tokens=config.max_num_batched_tokens,
-            prefix_caching=config.enable_prefix_caching,
-        )
-        try:
-            given = json.loads(config.plugin_config or "{}")
-            for name, value in given.items():
-                kind = type(getattr(script, name))
-                if type(value) is not kind and not (kind is float and type(value) is int):
-                    raise TypeError(f"{name} is not of type {kind.__name__}")
-        except (ValueError, TypeError, AttributeError) as error:
-            raise StartError(f"--plugin_config does not fit the fake engine: {error}") from None
-        return cls(replace(script, **given))
-
     # --- pipeline.Pipeline
 
     def check(self, request: PipelineRequest) -> None:
@@ -182,7 +138,7 @@ class FakePipeline:
         self.check(request)
         if self.poisoned and self.live:
             raise RuntimeError("added to a poisoned pipeline before it was drained")
-        handle = FakeHandle(request, self._answer(request), stalled=words.STALL in request.tokens)
+        handle = FakeHandle(request, self._answer(request), stalled=STALL in request.tokens)
         self.live.append(handle)
         return handle
 
@@ -192,8 +148,6 @@ class FakePipeline:
         if self.poisoned and self.live:
             raise RuntimeError("step of a poisoned pipeline")
         self.poisoned = False
-        if self.script.step_s and self.live:
-            self.script.sleep(self.script.step_s)
         plan = self._schedule()
         self._scheduled = len(plan)
         for handle, tokens in plan:
@@ -259,11 +213,7 @@ class FakePipeline:
         if words.RAISE in prompt:
             self.poisoned = True
             raise RuntimeError("Exception from src/cpp/src/scripted.cpp:1:\n/somewhere/build/x.cpp:2\nscripted failure")
-        if words.HANG in prompt:
-            self.script.sleep(NEVER_S)
-        if words.DIE in prompt:
-            os._exit(9)
-        if words.LOSE in prompt:
+        if LOSE in prompt:
             self._drop([handle])
 
     def sample(self, handle: FakeHandle) -> None:
@@ -288,26 +238,18 @@ class FakePipeline:
         handle.state = "finished"
 
     def _answer(self, request: PipelineRequest) -> list[int]:
-        """Returns what follows from prompt and seed alone: the text over and over, up to a stop or max_tokens."""
-        prompt = request.tokens[: len(request.tokens) - request.done]
-        start = max((i for i, t in enumerate(prompt) if t == words.USER), default=-1)
-        message = bytes(t for t in prompt[start + 1 :] if 0 <= t < 256).decode("utf-8", "replace") or "?"
-        text = self.script.answer or message
-        if request.sampling.temperature > 0 and request.sampling.beams == 1:
-            start = random.Random(request.seed).randrange(len(text))
-            text = text[start:] + text[:start]
-        free = request.sampling.ignore_eos
-        answer: list[int] = []
-        for token in itertools.cycle([*text.encode(), words.EOS]):
-            done = len(answer) - request.done
-            if done == request.max_tokens:
-                break
-            may_end = not free and done + 1 >= request.min_tokens
-            if token != words.EOS or may_end:
-                answer.append(token)
-            if may_end and done >= 0 and token in request.stops:
-                break
-        return answer[request.done :]
+        """Returns what follows from prompt and seed alone, without what was generated before a preemption."""
+        done = request.done
+        ids = answer(
+            "",
+            request.tokens[: len(request.tokens) - done],
+            request.sampling,
+            seed=request.seed,
+            stops=request.stops,
+            min_tokens=request.min_tokens + done,
+            max_tokens=request.max_tokens + done,
+        )
+        return ids[done:]
 
 
 def _output(tokens: list[int], score: float = 0.0) -> GuardedOutput:

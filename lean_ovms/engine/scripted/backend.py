@@ -1,0 +1,179 @@
+"""The paged engine as a generation.backend.Backend without a model, for tests, benchmarks and --fake_engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...config import EngineConfig
+from ...engine_types import CAPABILITIES, SPEECH, ModelInfo
+from ...errors import BadRequest, EngineFailure
+from ..errors import EngineLost, last_line
+from ..generation import fake_tokenizer as words
+from ..generation import grammar_limits
+from ..generation.backend import WaitingRequests
+from ..generation.grammar_limits import GrammarBounds
+from ..generation.pipeline import GrammarCost, Grammars, ImagePlaceholders, LongTextEncoder
+from ..generation.sequence import GenerationRequest
+from ..paged.engine import Engine
+from ..paged.params import read
+from ..paged.parts import EngineParts, EngineSizes
+from ..paged.scheduler import Step
+from ..protocol import Failed
+from .network import ScriptedNetwork
+from .script import Script, answer, from_config
+
+BEAMS = 20
+"""Sequences of a request at most, unless --best_of_limit says otherwise."""
+
+
+class AnyText:
+    """A matcher.Matcher that allows everything; it is its own fork, as it has no state."""
+
+    def prepare(self) -> None:
+        """Implements Matcher.prepare: there is no mask."""
+
+    def apply(self, row: NDArray[np.float32]) -> None:
+        """Implements Matcher.apply: nothing is forbidden."""
+
+    def consume(self, token: int) -> bool:
+        return False
+
+    def forced(self) -> list[int]:
+        return []
+
+    def fork(self) -> AnyText:
+        return self
+
+
+class AnyGrammar:
+    """A pipeline.Compiler and pipeline.GrammarChecker that accept every grammar of bounded size."""
+
+    def compile(self, tag: str) -> None:
+        """Implements Compiler.compile: there is nothing to do."""
+
+    def clear(self) -> None:
+        """Implements Compiler.clear: there is nothing to drop."""
+
+    def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
+        grammar_limits.check(tag, bounds)
+        return GrammarCost(0.0, 0)
+
+    def stop(self) -> None:
+        """Implements GrammarChecker.stop: there is nothing to free."""
+
+
+class ScriptedEngine(Engine):
+    """Serves requests as PagedPipeline does; what the network would say is in a script."""
+
+    def __init__(
+        self, script: Script | None = None, *, max_running: int = 64, beams: int = BEAMS, across: bool = False
+    ) -> None:
+        """Makes an engine that is ready at once.
+
+        Args:
+            script: How it behaves; None for the defaults.
+            max_running: Sequences that run at once.
+            beams: Sequences of one request at most.
+            across: Priorities order the requests of all clients.
+        """
+        self.script = script = script or Script()
+        self.network = ScriptedNetwork(script.step_s)
+        sizes = EngineSizes(
+            blocks=script.blocks,
+            block_size=script.block_size,
+            context=script.context + 8,
+            step_tokens=script.step_tokens,
+            max_sequences=beams,
+            max_running=max_running,
+            caching=script.prefix_caching,
+            across=across,
+        )
+        # With this clock, what runs at once depends on no measured time.
+        parts = EngineParts(new_matcher=lambda sequence: AnyText(), clock=lambda: 0.0)
+        super().__init__(self.network, sizes, parts)
+        self._speculative = bool(script.speculative)
+        self.vocabulary = words.vocabulary()
+        self.grammars: Grammars | None = Grammars(AnyGrammar(), AnyGrammar())
+        self.image_placeholders: ImagePlaceholders | None = None
+        self.image_queue: WaitingRequests | None = None
+        self.long_text_encoder: LongTextEncoder | None = None
+        self.info = ModelInfo(
+            vocab_size=words.VOCAB_SIZE,
+            context_length=script.context,
+            kv_blocks=script.blocks,
+            block_size=script.block_size,
+            eos_token_ids=[words.EOS],
+            bos_token=words.SPECIAL[1],
+            eos_token=words.SPECIAL[0],
+            chat_template=words.TEMPLATE,
+            speculative=script.speculative,
+            prefix_caching=script.prefix_caching,
+            versions={"scripted": "1"},
+            capabilities=sorted({*CAPABILITIES.values(), "cached_tokens"} - {SPEECH}),
+        )
+
+    @classmethod
+    def from_config(cls, config: EngineConfig) -> ScriptedEngine:
+        """Returns the engine of --fake_engine. Raises StartError."""
+        return cls(
+            from_config(config),
+            max_running=config.max_num_seqs,
+            beams=config.best_of_limit,
+            across=config.priority_across_clients,
+        )
+
+    # --- generation.backend.Backend
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return words.encode(text, add_special_tokens)
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        return words.decode(tokens, skip_special_tokens)
+
+    def check(self, request: GenerationRequest) -> None:
+        if request.sampling.beams > self.max_sequences:
+            raise BadRequest(f"more than {self.max_sequences} beams")
+        params = read(request, speculative=self._speculative, adapter=None)
+        request.native = replace(params, temperature=0.0)  # the script has chosen already
+
+    def add(self, request: GenerationRequest) -> None:
+        sampling = request.sampling
+        self.network.answers[request.id] = {
+            index: answer(
+                self.script.answer,
+                request.prompt,
+                sampling,
+                seed=request.seed(index),
+                stops=request.stops,
+                min_tokens=sampling.min_tokens,
+                max_tokens=request.max_tokens,
+            )
+            for index in ([0] if sampling.beams > 1 else request.unfinished)
+        }
+        super().add(request)
+
+    def step(self) -> Iterable[str]:
+        slow = super().step()
+        if len(self.network.answers) > len(self.requests):
+            self.network.answers = {key: ids for key, ids in self.network.answers.items() if key in self.requests}
+        return slow
+
+    # --- paged.engine.Engine
+
+    def _schedule(self) -> Step | None:
+        step = super()._schedule()
+        if step is not None:
+            self.network.batch = [*step.decoding, *(chunk.sequence for chunk in step.chunks)]
+        return step
+
+    def _recover(self, error: Exception) -> None:
+        if self.script.recoverable:
+            super()._recover(error)
+            return
+        lost = EngineFailure("The engine failed and is being restarted; please try again.")
+        self.out += [Failed(number, lost.to_wire()) for number in self.requests]
+        raise EngineLost(last_line(error))
