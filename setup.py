@@ -14,7 +14,7 @@ PICTURE = re.compile(r"(!\[[^\]]*\])\((?!https?://)([^)\s]+)\)\n?")
 
 
 def compress(folder):
-    """A compressed copy beside each file of the page; api/admin/page.py sends it."""
+    """A compressed copy beside each file of the page; features/web_page/api.py sends it."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.suffix != ".gz":
             path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), 9, mtime=0))
@@ -28,7 +28,7 @@ class BuildFromScratch(build_py):
             shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
         if not self.editable_mode:
-            compress(Path(self.build_lib, "lean_ovms", "web"))
+            compress(Path(self.build_lib, "lean_ovms", "features", "web_page", "web"))
 
 
 def description():

@@ -54,6 +54,8 @@ class Route:
     """Whether it changes the state of the server for all clients, so that without a key no foreign page may use it."""
     header: str = ""
     """A header of requests that take this route instead of the one with the same method and path without it."""
+    header_part: str = ""
+    """What the value of that header must contain; empty: any value."""
     model: str = ""
     """The name of a class of models: the handler is imported while a server starts that has one."""
     options: tuple[str, ...] = ()

@@ -70,7 +70,9 @@ class Table:
     def variant(self, route: Route, request: Request) -> Route:
         """The route that takes this request instead of `route` because of a header; `route` if there is none."""
         other = self._variants.get((route.method, route.path))
-        return route if other is None or other.header not in request.headers else other
+        if other is None or other.header_part not in (request.headers.get(other.header) or ""):
+            return route
+        return other if other.header in request.headers else route
 
     def suggest(self, path: str) -> str:
         """A known path with the same end as this unknown one (a wrong base URL), or nearly; "" if there is none."""

@@ -68,15 +68,12 @@ ROUTES: tuple[Route, ...] = (
     # realtime
     Route("GET", "/realtime", "realtime.endpoint:handle", BASES),
     # admin
-    Route("GET", "/openapi.json", "admin.docs:handle", auth="models"),
-    Route("GET", "/docs", "admin.docs:handle_page", auth="open"),
     Route("GET", "/health", "admin.health:handle_health", ("", "/v1"), auth="open", vital=True),
     Route("GET", "/ping", "admin.health:handle_ping", auth="open", vital=True),
     Route("POST", "/ping", "admin.health:handle_ping", auth="open"),
     Route("GET", "/version", "admin.health:handle_version", auth="open"),
     Route("GET", "/metrics", "admin.metrics:handle", auth="metrics", vital=True),
-    Route("GET", "/", "admin.page:handle_root", auth="open"),
-    Route("GET", "/web/{id}", "admin.page:handle_file", auth="open"),
+    Route("GET", "/", "admin.root:handle", auth="open"),
     Route("GET", "/server_info", "admin.server_info:handle", auth="admin"),
     Route("GET", "/usage", "admin.usage:handle", BASES, auth="admin"),
 )

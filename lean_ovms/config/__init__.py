@@ -7,7 +7,7 @@ A value out of bounds stops the start with a message that names the option. --he
 from __future__ import annotations
 
 import re
-from dataclasses import Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
 from typing import Any, ClassVar, TypeVar
 
@@ -110,10 +110,14 @@ class EngineConfig(ModelOptions, EngineOptions):
         assert isinstance(found, kind)
         return found
 
-    def value(self, name: str) -> Any:
-        """Returns an option by its name, whoever declares it. Raises AttributeError for an unknown name."""
+    def value(self, name: str, otherwise: Any = MISSING) -> Any:
+        """Returns an option by its name, whoever declares it. Raises AttributeError for an unknown name.
+
+        otherwise: what is returned for the option of a feature that is left out.
+        """
         owner = self.composition.option_owners.get(name)
-        return getattr(self if owner is None else self._parts[owner], name)
+        place = self if owner is None else self._parts[owner]
+        return getattr(place, name) if otherwise is MISSING else getattr(place, name, otherwise)
 
     def values(self) -> dict[str, Any]:
         """Returns every option by its name."""

@@ -229,7 +229,6 @@ class ServerOptions(Options):
     sse_ping_s: float = _behaviour(
         15.0, "send a comment line when a stream has been silent for this many seconds; 0: never", low=0
     )
-    web_page: bool = _behaviour(True, "serve a page for browsers at /, to chat and to see the server's load")
     access_log: bool = _behaviour(True, "log one line for each request")
     log_prompts: bool = _behaviour(
         False, "log prompts as the model sees them; false: no text of a prompt gets into the log"

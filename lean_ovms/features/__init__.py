@@ -22,5 +22,7 @@ NAMES = (
     "kv_events",
     "prewarm",
     "traces",
+    "web_page",
+    "docs_page",
 )
 """The names of the features, which are those of their folders."""

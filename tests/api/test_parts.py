@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.api import app as app_module
-from lean_ovms.api.admin import docs
+from lean_ovms.features.docs_page import api as docs
 from lean_ovms.grammar import constraint
 from lean_ovms.text.template.chat_template import ChatTemplate
 from lean_ovms.util.concurrency import INLINE_S, InlineTime, inline_left_s

@@ -64,7 +64,7 @@ def _props(model: Model, services: Services) -> Json:
         "endpoint_slots": True,
         "endpoint_props": False,
         "endpoint_metrics": services.metrics.enabled,
-        "ui": services.config.web_page,
+        "ui": services.config.value("web_page", False),
         "chat_template": "" if template is None else template.source,
         "bos_token": tokens.get("bos_token") or info.bos_token,
         "eos_token": tokens.get("eos_token") or info.eos_token,

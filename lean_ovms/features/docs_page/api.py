@@ -15,13 +15,13 @@ from pathlib import Path
 
 import orjson
 
+from ...api.openapi import document
+from ...api.response import json_bytes
+from ...api.route_doc import RouteDoc
+from ...api.services import Services
 from ...types import Request, Response
-from ..openapi import document
-from ..response import json_bytes
-from ..route_doc import RouteDoc
-from ..services import Services
 
-PAGE = Path(__file__).parents[1] / "docs.html"
+PAGE = Path(__file__).with_name("docs.html")
 MOST_RENDERED = 8
 """Lists of models whose document is kept."""
 SAFETY = (

@@ -1,10 +1,8 @@
-"""GET /: a page to talk to the models and to look at the server, for browsers; a JSON object for other clients.
+"""GET /: a page to talk to the models and to look at the server, for browsers.
 
-On --ollama_port other clients than browsers get Ollama's text, by which some of its clients know a server.
-
-Its files are lean_ovms/web. They are served without the API key and hold nothing of this server: the page asks the API,
-with the key that its user enters. The Content-Security-Policy lets it connect to this server only, run no script
-but these files, and make no HTML of text. `--web_page false` takes the page away.
+Its files are in the folder web beside this file. They are served without the API key and hold nothing of this server:
+the page asks the API, with the key that its user enters. The Content-Security-Policy lets it connect to this server
+only, run no script but these files, and make no HTML of text. `--web_page false` takes the page away.
 """
 
 from __future__ import annotations
@@ -15,15 +13,15 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ... import __version__
+from ...api.admin import root
+from ...api.route_doc import RouteDoc
+from ...api.services import Services
 from ...errors import NotFound
 from ...observability.records import log_quietly
 from ...types import Request, Response
-from ..response import json
-from ..route_doc import RouteDoc
-from ..services import Services
+from .options import WebPageOptions
 
-FILES = Path(__file__).parents[2] / "web"
+FILES = Path(__file__).with_name("web")
 INDEX = "index.html"
 TYPES = {
     ".html": "text/html",
@@ -56,18 +54,15 @@ class WebFile:
 
 @RouteDoc("A page for browsers; name and version of the server for other clients")
 async def handle_root(request: Request, services: Services) -> Response:
-    if services.config.web_page and "text/html" in request.headers.get("accept", ""):
-        return _send(request, INDEX)
-    port = services.config.ollama_port
-    if port and request.headers.get("host", "").endswith(f":{port}"):
-        return Response(200, [("Content-Type", "text/plain; charset=utf-8")], b"Ollama is running")
-    return json({"name": "lean_ovms", "version": __version__, "docs": "/docs"})
+    if not services.config.of(WebPageOptions).web_page:
+        return await root.handle(request, services)
+    return _send(request, INDEX)
 
 
 @RouteDoc("A file of the page", errors=(404,), answer="text/plain")
 async def handle_file(request: Request, services: Services) -> Response:
     [name] = request.ids
-    if not services.config.web_page or name not in names():
+    if not services.config.of(WebPageOptions).web_page or name not in names():
         raise NotFound("there is no such file")
     log_quietly()
     return _send(request, name)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lean_ovms.api.admin import page
+from lean_ovms.features.web_page import api as page
 from tests.api.conftest import MakeApp, get, whole
 
 HTML = "text/html,application/xhtml+xml,*/*;q=0.8"
@@ -152,7 +152,10 @@ def test_every_text_is_translated(language: str) -> None:
 
 @pytest.mark.parametrize(
     "file",
-    [*(path for path in page.FILES.iterdir() if path.suffix in (".js", ".html")), ROOT / "lean_ovms/api/docs.html"],
+    [
+        *(path for path in page.FILES.iterdir() if path.suffix in (".js", ".html")),
+        ROOT / "lean_ovms/features/docs_page/docs.html",
+    ],
     ids=lambda path: path.name,
 )
 def test_what_a_handler_returns_has_no_effect(file: Path) -> None:

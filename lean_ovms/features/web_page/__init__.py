@@ -1,0 +1,1 @@
+"""The page for browsers: chats, settings, and what the server does."""

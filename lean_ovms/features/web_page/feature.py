@@ -1,0 +1,17 @@
+"""The manifest of the page."""
+
+from __future__ import annotations
+
+from ...manifest import Feature, Route
+from .options import WebPageOptions
+
+FEATURE = Feature(
+    name="web_page",
+    summary="serves a page for browsers, to chat and to see what the server does",
+    title="The page",
+    options=WebPageOptions,
+    routes=(
+        Route("GET", "/", "api:handle_root", auth="open", header="accept", header_part="text/html"),
+        Route("GET", "/web/{id}", "api:handle_file", auth="open"),
+    ),
+)
