@@ -38,7 +38,7 @@ class OutOfBlocks(Exception):
 
 
 class Watcher(Protocol):
-    """What is told of the prefix cache's changes: it keeps blocks that leave it, or has others know."""
+    """Follows what enters and leaves the prefix cache, to keep what leaves it, or to let others know."""
 
     def registered(self, serial: int, parent: Parent, tokens: bytes) -> None:
         """Is told of a block that is in the prefix cache now."""
@@ -54,12 +54,20 @@ class Watcher(Protocol):
 
 
 class BlockManager:
-    """Counts the references to blocks and keeps the prefix cache. watchers: of its blocks."""
+    """Counts the references to blocks, and keeps the prefix cache."""
 
     def __init__(self, total: int, block_size: int, evicted: Callable[[int], None] = lambda serial: None) -> None:
-        """evicted: is told the serial number of each block that leaves the prefix cache."""
+        """Begins with all blocks free.
+
+        Args:
+            total: the number of blocks.
+            block_size: the tokens of a block.
+            evicted: called with the serial number of each block that leaves the prefix cache, after the watchers.
+        """
         self.total = total
         self.block_size = block_size
+        self.watchers: list[Watcher] = []
+        """What features follow the prefix cache with."""
         self._free: list[int] = []  # of those that were in use; others are known when they are first used
         self._holders: list[int] = []
         self._idle: OrderedDict[int, None] = OrderedDict()  # in the prefix cache, without a holder, oldest first
@@ -68,7 +76,6 @@ class BlockManager:
         self._serial = 0
         self._serials: set[int] = set()  # of the blocks in the prefix cache
         self._evicted = evicted
-        self.watchers: list[Watcher] = []
 
     @property
     def available(self) -> int:
@@ -129,10 +136,16 @@ class BlockManager:
         return serial in self._serials
 
     def match(self, tokens: array[int], start: int, end: int, parent: Parent) -> list[tuple[int, int]]:
-        """Returns the cached blocks, with serial numbers, of the longest known prefix of tokens[start:end].
+        """Finds the longest known prefix of tokens[start:end] that is made of whole blocks.
 
-        Only whole blocks match. The caller gets a reference to each. parent: what comes before tokens[start], which is
-        the first token of a block.
+        Args:
+            tokens: the tokens of a text.
+            start: the first token of a block.
+            end: the first token that is not looked for.
+            parent: what comes before tokens[start].
+
+        Returns:
+            The blocks and their serial numbers; the caller has a reference to each.
         """
         size, found = self.block_size, []
         for at in range(start, end - size + 1, size):
@@ -145,9 +158,15 @@ class BlockManager:
         return found
 
     def register(self, block: int, tokens: array[int], parent: Parent) -> int:
-        """Records that a block has these tokens; returns the serial number by which the next block names its parent.
+        """Records that a block has these tokens. If another has the same prefix already, `match` goes on finding that.
 
-        When another block has the same prefix already, `match` goes on finding that one.
+        Args:
+            block: the block.
+            tokens: its tokens, as many as a block has.
+            parent: what comes before them.
+
+        Returns:
+            The serial number by which the next block names its parent.
         """
         key = (parent, tokens.tobytes())
         hit = self._found.get(key)
@@ -161,9 +180,14 @@ class BlockManager:
         return hit[1]
 
     def register_all(self, blocks: list[int], text: array[int], tokens: int, chain: list[int], root: Parent) -> None:
-        """Registers the full blocks of the first `tokens` of a sequence; those of `chain` are registered already.
+        """Registers the full blocks of a sequence that are not registered yet.
 
-        chain: gets the serial numbers. root: the parent of the first block.
+        Args:
+            blocks: the blocks of the sequence.
+            text: the tokens of the sequence.
+            tokens: how many of them are computed.
+            chain: the serial numbers of the blocks that are registered already; those of the others are added.
+            root: the parent of the first block.
         """
         size = self.block_size
         while (len(chain) + 1) * size <= tokens:

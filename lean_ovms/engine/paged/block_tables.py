@@ -17,23 +17,31 @@ TEXT = Params()
 
 
 class BlockTables:
-    """The block table of each running sequence, by row, with what else a decode step needs of it.
-
-    table: [rows, most blocks of a sequence], block numbers; only the first `num_blocks` of a row are valid.
-    computed: tokens in the KV cache. newest: the newest token, which a decode step computes. adapters: by row.
-    states: [rows, 2], the slots that a decode step of a hybrid network reads the state from and writes it to.
-    shift: how far a new token's position is from its place, behind images with rows and columns.
-    """
+    """The block table of each running sequence, by row, with what else a decode step needs of it."""
 
     def __init__(self, rows: int, context: int, block_size: int) -> None:
+        """Begins with all rows free.
+
+        Args:
+            rows: the most sequences that run at once.
+            context: the most tokens of a sequence.
+            block_size: the tokens of a block.
+        """
         self.block_size = block_size
         self.table = np.zeros((rows, self.blocks(context) + 2), np.int32)
+        """Block numbers, [rows, most blocks of a sequence]; only the first `num_blocks` of a row are valid."""
         self.computed = np.zeros(rows, np.int32)
+        """The tokens whose keys and values are in the KV cache."""
         self.num_blocks = np.zeros(rows, np.int32)
+        """The blocks of each row."""
         self.newest = np.zeros(rows, np.int64)
+        """The newest token, which a decode step computes."""
         self.states = np.zeros((rows, 2), np.int32)
+        """The slots that a decode step of a hybrid network reads the state from and writes it to, [rows, 2]."""
         self.shift = np.zeros(rows, np.int32)
+        """How far a new token's position is from its place in the text, behind images with rows and columns."""
         self.adapters: list[AdapterWeights | None] = [None] * rows
+        """The adapter of each row."""
         self._columns = np.arange(self.table.shape[1], dtype=np.int32)
         self._free = list(range(rows - 1, -1, -1))
         self.total = rows

@@ -88,7 +88,7 @@ class Engine(StepRunner):
 
     @property
     def idle(self) -> bool:
-        return not (self._working or self._outputs.news)
+        return not (self._working or self._outputs.changed)
 
     @property
     def _working(self) -> bool:
@@ -161,7 +161,7 @@ class Engine(StepRunner):
         except Exception as error:  # of openvino, whatever it raises: the other requests go on
             self._recover(error)
         if starting or not self._overlapping or not self._working:
-            self._outputs.tell()
+            self._outputs.emit()
         if self.hooks:
             self._tell_hooks()
         return ()

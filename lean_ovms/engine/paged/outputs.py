@@ -1,4 +1,4 @@
-"""What the front end is told of each step, as records. This is the hot path: once per token."""
+"""Makes the records by which the front end hears of each step. This is the hot path: once per token."""
 
 from __future__ import annotations
 
@@ -10,21 +10,27 @@ from .sequence import Sequence
 
 
 class Outputs:
-    """Makes the records of new results.
-
-    out: the records. news: sequences with results that have no record yet. hypotheses: of finished beam searches, by
-    the sequence that began them, best first.
-    """
+    """Makes the records of new results."""
 
     def __init__(self, requests: dict[int, GenerationRequest]) -> None:
-        """requests: those that are not finished; finished ones are removed."""
+        """Begins without results. requests: those that are not finished, by id; finished ones are removed."""
         self.out: list[Record] = []
-        self.news: list[Sequence] = []
+        """The records, the same list for ever."""
+        self.changed: list[Sequence] = []
+        """Sequences with results that have no record yet."""
         self.hypotheses: dict[Sequence, list[Hypothesis]] = {}
+        """The texts of finished beam searches, best first, by the sequence that began the search."""
         self._requests = requests
 
     def prompt(self, sequence: Sequence, tokens: int, taken_ms: float, *, complete: bool) -> None:
-        """Records how much of a prompt is computed, if the request wants that, and the time. complete: all of it."""
+        """Makes the record of how much of a prompt is computed, if the request wants that, and of its end.
+
+        Args:
+            sequence: the sequence of the prompt.
+            tokens: the tokens that are computed, or were cached.
+            taken_ms: the milliseconds since it was started.
+            complete: whether that is the whole prompt.
+        """
         number = sequence.request.id
         cached = min(one.cached for one in sequence.request.sequences if one.cached >= 0)  # not of another choice's
         if sequence.request.sampling.report_progress and not sequence.index and tokens > sequence.reported:
@@ -33,18 +39,18 @@ class Outputs:
         if complete:
             self.out.append(Prefilled(number, cached, taken_ms))
 
-    def tell(self) -> None:
-        """Makes the records of all sequences in `news`."""
-        news, self.news, out = self.news, [], self.out
-        for sequence in news:
+    def emit(self) -> None:
+        """Makes the records of all sequences in `changed`."""
+        changed, self.changed, out = self.changed, [], self.out
+        for sequence in changed:
             request = sequence.request
             if sequence.index not in request.unfinished or not sequence.new_ids:
                 if sequence in self.hypotheses:
-                    self._tell_hypotheses(sequence, self.hypotheses.pop(sequence))
+                    self._emit_hypotheses(sequence, self.hypotheses.pop(sequence))
                 continue
             ids, sequence.new_ids = sequence.new_ids, []
             if sequence.echo:
-                self._tell_prompt(sequence, sequence.prompt_details)
+                self._emit_prompt(sequence, sequence.prompt_details)
             if sequence.reason is not None and sequence.params.lookahead:
                 out.append(Drafted(request.id, sequence.drafted, sequence.accepted))
             out.append(_tokens(request, sequence.index, ids, sequence.new_details, sequence.reason))
@@ -55,17 +61,17 @@ class Outputs:
                 if not request.unfinished:
                     self._requests.pop(request.id, None)
 
-    def _tell_prompt(self, sequence: Sequence, details: list[TokenLogprobs]) -> None:
+    def _emit_prompt(self, sequence: Sequence, details: list[TokenLogprobs]) -> None:
         sequence.echo = False
         record = PromptLogprobs(sequence.request.id, [None, *(detail.logprob for detail in details)])
         record.ranks, record.top = [detail.rank for detail in details], [detail.top for detail in details]
         self.out.append(record)
 
-    def _tell_hypotheses(self, first: Sequence, found: list[Hypothesis]) -> None:
+    def _emit_hypotheses(self, first: Sequence, found: list[Hypothesis]) -> None:
         """Records the n best completions of a finished beam search, or all there are, best first."""
         request = first.request
         if first.echo and request.unfinished:
-            self._tell_prompt(first, first.prompt_details)
+            self._emit_prompt(first, first.prompt_details)
         for rank, text in enumerate(found[: request.sampling.n]):
             if rank not in request.unfinished:
                 continue

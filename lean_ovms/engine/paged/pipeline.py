@@ -136,7 +136,7 @@ class PagedPipeline(Engine):
             while self._working:
                 self.admit()
                 self.compute()
-            self._outputs.tell()
+            self._outputs.emit()
             self.out.clear()
         self.blocks.clear_cache()
         self.scheduler.chunk_sizes.forget()

@@ -119,8 +119,10 @@ class Scheduler:
         self.speculation.choose()
         self._extend_plain()
         budget = self._step_tokens - len(batch.plain)
-        budget -= self._add_drafts(chunks, budget)
-        self._add_prompts(chunks, budget)
+        if batch.regroup or len(batch.plain) < len(batch.decoding) or self.speculation.proposer is not None:
+            budget -= self._add_drafts(chunks, budget)
+        if batch.prefilling:
+            self._add_prompts(chunks, budget)
         if batch.regroup:
             batch.group()
             chunks = [chunk for chunk in chunks if chunk.sequence.row >= 0]
@@ -154,9 +156,8 @@ class Scheduler:
         Draft tokens leave room in the step for all sequences, and for prompts.
         """
         drafting = [s for s in self.batch.decoding if s.drafting]
-        if drafting or self.speculation.proposer is not None:
-            left = budget - len(drafting) - (self._reserved if self.batch.prefilling else 0)
-            self.speculation.propose(drafting, left, (budget - self._reserved) // 2)
+        left = budget - len(drafting) - (self._reserved if self.batch.prefilling else 0)
+        self.speculation.propose(drafting, left, (budget - self._reserved) // 2)
         return sum(self._add_draft(sequence, chunks) for sequence in drafting if sequence.row >= 0)
 
     def _add_draft(self, sequence: Sequence, chunks: list[Chunk]) -> int:

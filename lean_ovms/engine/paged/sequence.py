@@ -20,7 +20,7 @@ from .sampling.token_counts import TokenCounts
 from .state_cache import NO_STATE
 
 JUMP_FORWARD_SCORE = 4
-"""By how many the wrong draft tokens of a grammar may exceed the right ones before its sequence gets none any more."""
+"""A sequence gets no draft tokens of its grammar any more after so many more rejected than accepted ones."""
 State = Literal["waiting", "prefill", "decode", "over"]
 
 
@@ -28,15 +28,20 @@ class LogitArrays(NamedTuple):
     """The lists of a request, which may be as long as the vocabulary, as arrays that all its sequences use."""
 
     allowed: NDArray[np.int64]
+    """The only tokens that may be sampled; empty: any."""
     biased: NDArray[np.int64]
+    """Tokens whose logits are changed."""
     bias: NDArray[np.float32]
+    """What is added to the logit of each of these."""
 
 
 class Search(Protocol):
-    """A beam search. beams: those that run; before it begins, the sequence that computes the prompt. width: most."""
+    """A beam search, as a scheduler knows it."""
 
     beams: list[Sequence]
+    """The beams that run; before the search begins, the sequence that computes the prompt."""
     width: int
+    """The most beams."""
 
     def begin_again(self) -> Sequence:
         """Forgets everything but the prompt; returns the sequence that computes it."""
@@ -44,71 +49,92 @@ class Search(Protocol):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Sequence(generation.QueuedSequence):
-    """One text. ids: prompt and generated tokens; all but the newest are in the KV cache when it decodes, and all but
-    two where the other was an alternative to a draft token: its keys and values are not in its place.
-
-    prompt: tokens of the prompt. limit: most tokens of the text. arrival: the order in which requests came.
-    row: its place in the block tables of running sequences, -1 if it does not run. blocks: its KV blocks in order;
-    chain: the serial numbers of those that are in the prefix cache. cached: prompt tokens that were found there, -1
-    before that is known.
-    looked_up: blocks were sought on disk.
-    state_slot: of its state, with a hybrid network. written: slots to which the running step writes its next states.
-    Tokens behind which a checkpoint is wanted, 0 for none: shared_ends: of prefixes that other prompts share;
-    cached_end: of the cached blocks, if they have none; message_ends: of messages of a chat. completion_end: the serial
-    number of the last generated block that has a checkpoint, 0 before there is one.
-    draft_tokens: tokens that the running step computes for, behind ids. alternatives: other tokens in the place of the
-    first of these. drafting: it may have some in the next step.
-    ngrams: proposes draft tokens, None before the first. jump_forward: the draft tokens are its grammar's.
-    drafted, accepted: tokens of each draft that was verified so far, but a grammar's, and how many were kept.
-    jump_forward_score: 0 when too many of the grammar's were wrong. preempted: it has given its blocks back once.
-    spoiled: its keys and values are not finite, and no block of it is cached.
-    echo: the prompt's log probabilities are still to be sent; prompt_details: those so far, without the first token's.
-    search: what the text is a beam of; score, logprobs: of a beam, cumulative and token by token.
-    new_ids, new_details: not sent yet. reason: why it has ended. repetition: as in SamplingParams.
-    """
+    """One text that is computed: a choice of a request, or a beam of a search."""
 
     params: Params
+    """What this engine does with it, read from the request's fields."""
     ids: array[int]
+    """Prompt and generated tokens. When it decodes, the keys and values of all but the newest are in the KV cache, and
+    of all but two where the other was an alternative to a draft token: its own are not in its place."""
     prompt: int
+    """The tokens of the prompt."""
     limit: int
+    """The most tokens of the whole text."""
     seed: int = 0
+    """The seed of its random numbers."""
     stops: frozenset[int] = frozenset()
+    """The tokens that end it."""
     arrival: int = 0
+    """Its place in the order in which sequences came."""
     state: State = "waiting"
     row: int = -1
+    """Its place in the block tables of running sequences; -1: it does not run."""
     blocks: list[int] = field(default_factory=list)
+    """Its KV blocks, in the order of its tokens."""
     chain: list[int] = field(default_factory=list)
+    """The serial numbers of those blocks that are in the prefix cache, from the first one on."""
     state_slot: int = NO_STATE
+    """The slot of its state, with a hybrid network."""
     written: list[int] = field(default_factory=list)
+    """The slots to which the running step writes its next states."""
     shared_ends: set[int] = field(default_factory=set)
+    """Numbers of tokens with which other prompts begin too: a checkpoint is wanted behind each."""
     cached_end: int = 0
+    """The tokens of cached blocks behind which there is no checkpoint, so that one is wanted; 0: there are none."""
     message_ends: tuple[int, ...] = ()
+    """Numbers of tokens behind messages of a chat where checkpoints are wanted."""
     completion_end: int = 0
+    """The serial number of the last generated block that has a checkpoint; 0: none has."""
     cached: int = -1
+    """The prompt's tokens that were found in the prefix cache; -1: it was not looked for yet."""
     looked_up: bool = False
+    """Whether its blocks were looked for on disk."""
     matcher: Matcher | None = None
+    """What follows its grammar; None: it has none, or has not begun."""
     arrays: LogitArrays | None = None
+    """The lists of its request as arrays, once they were needed."""
     counts: TokenCounts | None = None
+    """How often each token is in it, where penalties need that."""
     thinking: ThinkingState | None = None
+    """Where it is in its reasoning, where that has a budget."""
     draft_tokens: list[int] = field(default_factory=list)
+    """Tokens that may follow `ids`, for which the running step computes logits, too."""
     alternatives: list[int] = field(default_factory=list)
+    """Other tokens in the place of the first of these."""
     drafting: bool = False
+    """Whether it may have draft tokens in the next step, which is then a chunk of its own."""
     ngrams: NgramProposer | None = None
+    """What proposes draft tokens from the text itself; None: nothing was proposed yet."""
     jump_forward: bool = False
+    """Whether the draft tokens are its grammar's: the only ones that it allows."""
     jump_forward_score: int = JUMP_FORWARD_SCORE
+    """How many more of its grammar's draft tokens may be rejected than accepted before it gets none of these."""
     drafted: list[int] = field(default_factory=list)
+    """The draft tokens of each step so far, but for those of its grammar."""
     accepted: list[int] = field(default_factory=list)
+    """How many of each of these were kept."""
     preempted: bool = False
+    """Whether it has given its blocks back once."""
     spoiled: bool = False
+    """Whether its keys and values are not finite, so that no block of it is cached."""
     echo: bool = False
+    """Whether the log probabilities of its prompt are still to be sent."""
     prompt_details: list[TokenLogprobs] = field(default_factory=list)
+    """Those that are computed so far; the first token has none."""
     search: Search | None = None
+    """The beam search that it is a beam of."""
     score: float = 0.0
+    """The sum of its log probabilities, of a beam."""
     logprobs: list[float] = field(default_factory=list)
+    """The log probability of each generated token, of a beam."""
     new_ids: list[int] = field(default_factory=list)
+    """Generated tokens that were not sent yet."""
     new_details: list[TokenLogprobs] = field(default_factory=list)
+    """Their log probabilities, where the request wants them."""
     reason: str | None = None
+    """Why it has ended; None: it has not."""
     repetition: tuple[int, int, int] | None = None
+    """When it ends because it repeats itself, as SamplingParams.repetition; None: never."""
 
     @property
     def length(self) -> int:

@@ -28,22 +28,23 @@ SHARED = 2
 
 @dataclass(slots=True)
 class Checkpoint:
-    """slot: of the state. uses: prompts that went on from it."""
+    """A state that is kept."""
 
     slot: int
+    """The slot that has the state."""
     uses: int = 0
+    """How many prompts went on from it."""
 
 
 class StateCache:
-    """Counts the references to slots and finds checkpoints by the serial number of the last block of their prefix.
-
-    total: slots; 0: the network has no states, and nothing is kept. replaced: is told the serial number of each
-    checkpoint that gives way to another state.
-    """
+    """Counts the references to slots and finds checkpoints by the serial number of the last block of their prefix."""
 
     def __init__(self, total: int) -> None:
+        """Begins with all slots free. total: their number; 0: the network has no states, and nothing is kept."""
         self.total = total
         self.replaced: Callable[[int], object] = lambda serial: None
+        """Called with the serial number of each checkpoint that gives way to another state, whose slot is not written
+        yet."""
         self._free = list(range(total - 1, -1, -1))
         self._users = [0] * total  # sequences, by slot
         self._used = 0
@@ -52,6 +53,7 @@ class StateCache:
 
     @property
     def checkpoints(self) -> int:
+        """The number of checkpoints."""
         return len(self._checkpoints)
 
     @property
@@ -112,7 +114,7 @@ class StateCache:
     def restore(self, chain: Sequence[int], *, counts: bool) -> int:
         """Returns the slot of the checkpoint at the end of a chain, with one more user.
 
-        counts: a prompt that did not before goes on from it.
+        counts: whether it is another prompt that goes on from it.
         """
         if not self.total:
             return NO_STATE
@@ -123,7 +125,13 @@ class StateCache:
         return self.share(found.slot)
 
     def add(self, chain: Sequence[int], slot: int, kind: Kind) -> None:
-        """Makes a slot the checkpoint behind a chain of cached blocks, unless it has one."""
+        """Makes a slot the checkpoint behind a chain of cached blocks, unless there is one.
+
+        Args:
+            chain: the serial numbers of all blocks before it.
+            slot: the slot that has the state.
+            kind: where it is.
+        """
         serial = chain[-1]
         known = self._checkpoints.get(serial)
         if known is None:

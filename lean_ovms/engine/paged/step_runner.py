@@ -37,18 +37,29 @@ NOT_FINITE_CODE = "not_finite"
 
 
 class StepRunner:
-    """Runs the steps of an engine. requests: by id, those that are not finished. drafts: counts of draft tokens.
-    hooks: what features do around the steps."""
+    """Runs the steps of an engine."""
 
     scheduler: Scheduler
+    """What decides which sequences a step computes."""
 
     def __init__(
         self, network: Network, tables: BlockTables, inputs: ModelInputs, prepare: Prepare, clock: Callable[[], float]
     ) -> None:
-        """prepare: a step's masks. clock: of what steps cost."""
+        """Begins without requests.
+
+        Args:
+            network: the network, with its caches.
+            tables: the block tables of running sequences.
+            inputs: writes the inputs of a step.
+            prepare: computes the masks of a step's grammars, while the network computes.
+            clock: returns the seconds by which steps are compared.
+        """
         self.requests: dict[int, GenerationRequest] = {}
+        """The requests that are not finished, by id."""
         self.drafts = SpecDecodeStats()
+        """Counts of draft tokens since the start."""
         self.hooks: list[StepHook] = []
+        """What features do around the steps."""
         self._outputs = Outputs(self.requests)
         self._network = network
         self._tables = tables
@@ -102,7 +113,7 @@ class StepRunner:
             self._process(step, logits, unsure)
         else:
             self._append_tokens(self._batch, sample(logits, self._batch))
-            self._outputs.news += step.decoding
+            self._outputs.changed += step.decoding
         if drafting and scheduler.batch.speculating:
             drafted, accepted = (self.drafts.drafted or 0) - counted[0], self.drafts.accepted - counted[1]
             sequences = len(step.decoding) + len(step.chunks)
@@ -197,8 +208,13 @@ class StepRunner:
     # --- results of a step
 
     def _process(self, step: Step, logits: Logits, unsure: set[Sequence]) -> None:
-        """Processes the logits of a step with prompts, draft tokens or beams. unsure: sequences that lose their draft
-        tokens."""
+        """Processes the logits of a step with prompts, draft tokens or beams.
+
+        Args:
+            step: the step.
+            logits: the logits of its sequences, one row for each plain one, then those that each chunk wants.
+            unsure: sequences of which only the logits behind their newest token can be used.
+        """
         owners, places = list(step.decoding), list(range(len(step.decoding)))
         at = len(owners)
         for chunk in step.chunks:
@@ -221,7 +237,7 @@ class StepRunner:
                 searches.setdefault(id(sequence.search), []).append((sequence, place))
         single = [(s, p) for s, p in zip(owners, places, strict=True) if s.search is None]
         self._sample(single, logits)
-        self._outputs.news += [sequence for sequence, _ in single]
+        self._outputs.changed += [sequence for sequence, _ in single]
         for beams in searches.values():
             self._search([s for s, _ in beams], logits[[p for _, p in beams]])
 
@@ -333,7 +349,7 @@ class StepRunner:
         if full or not following:
             [first] = request.sequences
             self._outputs.hypotheses[first] = search.close(full)
-            self._outputs.news.append(first)
+            self._outputs.changed.append(first)
             self.scheduler.end(first)
 
     def _continued(self, beams: list[Sequence], following: list[Continuation]) -> list[Sequence]:
