@@ -65,12 +65,12 @@ class Sequence(generation.QueuedSequence):
     stops: frozenset[int] = frozenset()
     """The tokens that end it."""
     arrival: int = 0
-    """Its place in the order in which sequences came."""
+    """The place in the order in which sequences came."""
     state: State = "waiting"
     row: int = -1
-    """Its place in the block tables of running sequences; -1: it does not run."""
+    """The row of the block tables; -1: it does not run."""
     blocks: list[int] = field(default_factory=list)
-    """Its KV blocks, in the order of its tokens."""
+    """The KV blocks, in the order of the tokens."""
     chain: list[int] = field(default_factory=list)
     """The serial numbers of those blocks that are in the prefix cache, from the first one on."""
     state_slot: int = NO_STATE
