@@ -87,7 +87,6 @@ ALLOWED: dict[str, set[str]] = {
     "api.openai": OBSERVED
     | {"api", "api.generation", "api.pooling", "models", "media", "config", "util", "websocket_types", "__version__"}
     | {"tool_servers"},
-    "api.openai.batches": OBSERVED | {"api", "api.generation", "api.openai", "media", "config", "util"},
     "api.openai.audio": OBSERVED | {"api", "api.generation", "media", "models", "config", "util"},
     "api.vllm": OBSERVED | {"api", "api.generation", "api.pooling", "models", "lora_modules", "util"},
     "api.realtime": OBSERVED | {"api", "media", "models", "config", "util", "websocket_types"},

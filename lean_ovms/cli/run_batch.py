@@ -13,7 +13,7 @@ from typing import BinaryIO
 import orjson
 
 from ..api.app import App
-from ..api.openai.batches.lines import ENDPOINTS, answer, read_line, read_lines, row
+from ..api.openai.batch_lines import ENDPOINTS, answer, read_line, read_lines, row
 from ..config import Config
 from ..embed import opened
 from ..errors import BadRequest, StartError

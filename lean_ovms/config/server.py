@@ -12,7 +12,6 @@ _repository = partial(option, group="repository")
 _listen = partial(option, group="listen")
 _responses = partial(option, group="responses")
 _tools = partial(option, group="tools")
-_files = partial(option, group="files")
 _behaviour = partial(option, group="behaviour")
 
 
@@ -189,19 +188,6 @@ class ServerOptions(Options):
     max_tool_output: int = _tools(32768, "most characters of a tool's output; the rest is cut off", low=100)
     tool_timeout_s: float = _tools(
         60.0, "seconds in which a tool server must list its tools, or answer a call", low=0.1
-    )
-
-    # --- files
-    files_path: str = _files(
-        "",
-        "directory for the files that clients upload, and for batches and their results, which one server may use at "
-        "a time; empty: no files and batches",
-    )
-    max_files_per_client: int = _files(1000, "most files, and as many batches, of one client; more: 400", low=1)
-    max_files_mb: int = _files(4096, "MB for all files together; more: an upload is refused, and a batch fails", low=1)
-    max_batch_lines: int = _files(50000, "most requests of a batch; with more it fails", low=1)
-    batch_concurrency: int = _files(
-        8, "most requests of all batches that are computed at the same time", low=1, high=1024
     )
 
     # --- behaviour

@@ -8,6 +8,7 @@ NAMES = (
     "speech",
     "images",
     "pooling",
+    "batches",
     "anthropic",
     "anthropic_batches",
     "ollama",

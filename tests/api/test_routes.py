@@ -36,7 +36,7 @@ def test_every_handler_with_a_description_has_a_row() -> None:
 def test_a_module_may_be_needed_early() -> None:
     early = {(route.module, route.model, route.options) for route in routes.table() if route.model or route.options}
     assert ("lean_ovms.api.openai.chat", "TextModel", ()) in early
-    assert ("lean_ovms.api.openai.batches.endpoint", "", ("files_path",)) in early
+    assert ("lean_ovms.features.batches.api.batches", "", ("files_path",)) in early
     for _, model, options in early:
         assert set(options) <= {row.name for row in listed()}
         kinds = (TextModel, PoolingModel, SpeechModel, VoiceModel, ImageModel)

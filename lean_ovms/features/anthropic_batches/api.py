@@ -12,9 +12,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from ...api.fields import Field, FieldSet, read, require
-from ...api.openai.batches.lines import check
-from ...api.openai.batches.service import KINDS, BatchService, batch_body, file_body, owner
-from ...api.openai.batches.storage import FILE, PIECE, RETENTION_S, Entry, FileStream
+from ...api.openai.batch_lines import check
 from ...api.response import json
 from ...api.route_doc import RouteDoc
 from ...api.services import Services
@@ -23,6 +21,9 @@ from ...types import Json, Request, Response
 from ...util import chunked_json
 from ..anthropic.api.pages import PAGE, page, written_time
 from ..anthropic.errors import anthropic_error
+from ..batches.options import BatchOptions
+from ..batches.service import KINDS, BatchService, batch_body, file_body, owner
+from ..batches.storage import FILE, PIECE, RETENTION_S, Entry, FileStream
 
 URL = "/v1/messages"
 BATCH = "message_batch"
@@ -55,7 +56,7 @@ def _lines(body: Json, services: Services) -> tuple[int, bytes]:
     """Returns how many requests there are, and the file of their lines. Raises BadRequest."""
     requests = require(FIELDS, read(FIELDS, body))["requests"]
     lines = [chunked_json.dumps(_line(one)) + b"\n" for one in requests]
-    total, errors = check(lines, (URL,), services.config.max_batch_lines)
+    total, errors = check(lines, (URL,), services.config.of(BatchOptions).max_batch_lines)
     if errors:
         line, message = errors[0]["line"], errors[0]["message"]
         raise BadRequest(message, param="requests" if line is None else f"requests[{line - 1}]")

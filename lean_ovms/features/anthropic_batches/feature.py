@@ -9,7 +9,7 @@ FEATURE = Feature(
     summary="batches of Anthropic's messages, answered within a day",
     title="Anthropic: batches",
     reference="https://docs.anthropic.com/en/api/creating-message-batches",
-    needs=("anthropic",),
+    needs=("anthropic", "batches"),
     routes=(
         Route("POST", "/messages/batches", "api:handle_create", BASES),
         Route("GET", "/messages/batches", "api:handle_list", BASES),

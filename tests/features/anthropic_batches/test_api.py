@@ -1,4 +1,4 @@
-"""Batches of messages: the machinery is that of OpenAI's batches, whose tests are in tests/api/openai/batches."""
+"""Batches of messages: the machinery is that of OpenAI's batches, whose tests are in tests/features/batches."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.api.openai.batches.service import BatchService
 from lean_ovms.errors import StoreFailure
+from lean_ovms.features.batches.service import BatchService
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, parts, whole
 from tests.fakes import FakeEngine, say

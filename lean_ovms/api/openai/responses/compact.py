@@ -14,9 +14,9 @@ from ...fields import FieldSet
 from ...response import json, now, warning_headers
 from ...route_doc import RouteDoc
 from ...services import Services
+from ..ids import item_id
 from . import compaction
 from .fields import ALL_FIELDS
-from .output_items import item_id
 from .request import ResponsesRequest, parse_response, read_request
 from .response import counts
 

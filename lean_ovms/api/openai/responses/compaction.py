@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ....errors import BadRequest
 from ....types import Json
-from .output_items import item_id
+from ..ids import item_id
 
 KIND = "compaction"
 MARK = "lean_ovms-summary-1:"

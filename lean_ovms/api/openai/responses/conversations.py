@@ -15,10 +15,10 @@ from ...response import json, json_bytes, now
 from ...route_doc import RouteDoc
 from ...schemas import INPUT_ITEM
 from ...services import Services
-from .fields import METADATA
+from ..ids import item_id
+from ..metadata import METADATA
+from ..pages import PAGE, page_response
 from .items import read_items
-from .output_items import item_id
-from .pages import PAGE, page_response
 from .service import ResponseService
 from .store import Store
 from .tables import CONVERSATION

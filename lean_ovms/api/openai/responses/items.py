@@ -14,8 +14,8 @@ import orjson
 from ....errors import BadRequest
 from ....types import Json
 from ...generation.audio_input import check_audio
+from ..ids import item_id
 from . import compaction, mcp_tools
-from .output_items import item_id
 from .tool_origin import function_name
 
 MAX_ITEMS = 10_000

@@ -7,7 +7,6 @@ choices and no response; it adds numbered frames to a ResponseEventWriter.
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Callable, Iterable, Sequence
 
 import orjson
@@ -17,6 +16,7 @@ from ....util.chunked_json import Written
 from ...fields import parsed_object
 from ...response import logprob_entry
 from ...sse import event_pieces, padding
+from ..ids import item_id
 from .tool_origin import ToolOrigin
 
 UNKNOWN_LOGPROB = -9999.0
@@ -71,19 +71,6 @@ def pieces_of(frames: Iterable[Frame]) -> list[bytes]:
 def delta_head(kind: str) -> bytes:
     """The part of a delta event before its sequence number."""
     return b'event: %b\ndata: {"type":"%b","sequence_number":' % (kind.encode(), kind.encode())
-
-
-_MADE_HERE = re.compile(r"[a-z]+_[0-9a-f]{48}")
-
-
-def item_id(prefix: str) -> str:
-    """A random id of 192 bits."""
-    return f"{prefix}_{secrets.token_hex(24)}"
-
-
-def is_made_here(given: str) -> bool:
-    """Returns whether item_id may have made this id. Only clients that were told such an id know it."""
-    return _MADE_HERE.fullmatch(given) is not None
 
 
 def entry(token: TokenLogprob, *, by_id: bool) -> Json:

@@ -12,7 +12,7 @@ from ....errors import BadRequest, RequestError, TooManyRequests
 from ....timing_types import Timings
 from ....types import Delta, Json, Usage
 from ...response import now, timings
-from .output_items import item_id
+from ..ids import item_id
 from .tool_origin import ToolOrigin
 
 

@@ -21,11 +21,12 @@ from ....config import Config
 from ....errors import BadRequest, NotFound, StartError
 from ....types import Json
 from ...fields import Values
+from ..ids import is_made_here
+from ..pages import Page
 from . import postgres, tables
 from .connection import Connection
 from .database import Database
 from .items import REFERENCE, is_usable
-from .output_items import is_made_here
 from .postgres import Postgres
 from .sqlite import Sqlite, set_aside_if_damaged
 from .tables import CONVERSATION, OUTPUT, RESPONSE
@@ -34,9 +35,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 INTERRUPTED = {"code": "server_error", "message": "The server stopped before this response was finished."}
-
-Page = tuple[list[tuple[str, bytes]], bool]
-"""(id and JSON of each item, whether there are more)."""
 
 LEASE_S = 15.0
 """Without a heartbeat for this time, the responses of a server count as failed."""

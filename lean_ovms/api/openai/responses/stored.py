@@ -13,7 +13,7 @@ from ...response import any_size, json
 from ...route_doc import RouteDoc
 from ...services import Services
 from ...sse import HEADERS
-from .pages import PAGE, page_response
+from ..pages import PAGE, page_response
 from .service import ResponseService
 from .tables import RESPONSE
 

@@ -13,11 +13,11 @@ from ....push_types import Sink
 from ....timing_types import Timings
 from ....types import Delta, Json, Usage
 from ...services import Services
+from ..ids import item_id
 from .events import Events
 from .items import is_usable
 from .mcp_items import McpCall
 from .mcp_tools import LISTING, OF_CLIENT, Offered, after_first, approved, execution_error
-from .output_items import item_id
 from .request import ResponsesRequest
 from .store import Context
 from .tool_origin import function_name

@@ -31,8 +31,8 @@ from ...response import whole_body
 from ...route_doc import RouteDoc
 from ...services import Services
 from ...websockets import OpenWebSockets, no_upgrade, read_event
+from ..ids import item_id
 from .items import is_usable, read_input, without_logprobs
-from .output_items import item_id
 from .response import counts
 
 PATH = BASES[0] + "/responses"

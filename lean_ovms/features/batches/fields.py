@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ....errors import BadRequest
-from ....types import Json
-from ...fields import Field, FieldSet, read, require
+from ...api.fields import Field, FieldSet, read, require
+from ...errors import BadRequest
+from ...types import Json
 from .storage import RETENTION_S
 
 EXPIRY = FieldSet((

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.api.openai.batches.service import BatchService
+from lean_ovms.features.batches.service import BatchService
 from lean_ovms.types import Request, Response
 from tests.api.conftest import MakeApp, parts, whole
 from tests.fakes import FakeEngine

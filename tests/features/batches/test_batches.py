@@ -15,12 +15,13 @@ import orjson
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.api.openai.batches import lines
-from lean_ovms.api.openai.batches.service import BatchService
+from lean_ovms.api.openai import batch_lines as lines
 from lean_ovms.errors import BadRequest, EngineFailure, TooManyRequests
+from lean_ovms.features.batches import results
+from lean_ovms.features.batches.service import BatchService
 from lean_ovms.types import Request
-from tests.api.openai.batches.conftest import CHAT, HELLO, Client, MakeClient, jsonl, line
 from tests.api.test_keys import written
+from tests.features.batches.conftest import CHAT, HELLO, Client, MakeClient, jsonl, line
 
 
 async def test_each_line_has_one_outcome(make_client: MakeClient) -> None:
@@ -214,7 +215,7 @@ async def test_a_batch_whose_client_left_while_it_was_cancelled_ends(make_client
 
 async def test_a_batch_expires(make_client: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     client, _ = await make_client(_some_hang(asyncio.Event()))
-    monkeypatch.setattr("lean_ovms.api.openai.batches.service.WINDOW_S", 0)
+    monkeypatch.setattr("lean_ovms.features.batches.service.WINDOW_S", 0)
     done = await client.finished(await client.start(line("1"), line("2")))
     assert done["status"] == "expired"
     assert done["expired_at"]
@@ -254,7 +255,7 @@ async def test_a_cancelled_batch_stays_cancelled_after_a_restart(make_client: Ma
 async def test_a_second_server_waits_for_the_directory(
     make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lean_ovms.api.openai.batches.service.LOCK_POLL_S", 0.0)
+    monkeypatch.setattr("lean_ovms.features.batches.service.LOCK_POLL_S", 0.0)
     first, _ = await make_client()
     file = await first.upload(b"x")
     second, _ = await make_client()
@@ -290,15 +291,15 @@ async def test_a_disk_that_fails_ends_the_batch(make_client: MakeClient, monkeyp
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(lines.os, "fsync", full)
+    monkeypatch.setattr(results.os, "fsync", full)
     refused = await client.upload(b"x", status=507)
     assert refused["error"]["code"] == "storage_full"
     assert "disk" in refused["error"]["message"]
     batch = await client.create(file["id"], status=507)
     assert batch["error"]["code"] == "storage_full"
     monkeypatch.undo()
-    written = lines.Results._write
-    monkeypatch.setattr(lines.Results, "_write", lambda self, rows: _failing(monkeypatch, full, written, self, rows))
+    written = results.Results._write
+    monkeypatch.setattr(results.Results, "_write", lambda self, rows: _failing(monkeypatch, full, written, self, rows))
     done = await client.finished(await client.create(file["id"]))
     assert done["status"] == "failed"
     assert done["errors"]["data"][0]["code"] == "storage_full"
@@ -309,7 +310,7 @@ async def test_a_disk_that_fails_ends_the_batch(make_client: MakeClient, monkeyp
 def _failing(monkeypatch: pytest.MonkeyPatch, full: Any, written: Any, *args: Any) -> None:
     """Writes results while the disk is full."""
     with monkeypatch.context() as patch:
-        patch.setattr(lines.os, "fsync", full)
+        patch.setattr(results.os, "fsync", full)
         written(*args)
 
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.api.openai.batches import lines, service
-from lean_ovms.api.openai.batches.service import BatchService
+from lean_ovms.api.openai import batch_lines as lines
+from lean_ovms.features.batches import results, service
+from lean_ovms.features.batches.service import BatchService
 from lean_ovms.models.model_cache import ModelCache
 from lean_ovms.util import atomic_file
-from tests.api.openai.batches.conftest import HELLO, Client, MakeClient, jsonl, line
 from tests.api.test_keys import written
+from tests.features.batches.conftest import HELLO, Client, MakeClient, jsonl, line
 from tests.waiting import until
 
 ALICE, BOB = {"authorization": "Bearer sk-alice"}, {"authorization": "Bearer sk-bob"}
@@ -102,7 +103,7 @@ class Disk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.full = False
-        for owner, name in ((atomic_file.os, "replace"), (lines, "_append")):
+        for owner, name in ((atomic_file.os, "replace"), (results, "_append")):
             monkeypatch.setattr(owner, name, self._checked(getattr(owner, name)))
 
     def _checked(self, write: Callable[..., Any]) -> Callable[..., Any]:

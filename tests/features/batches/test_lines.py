@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_ovms.api.openai.batches import lines
-from lean_ovms.api.openai.batches.storage import Storage
+from lean_ovms.api.openai import batch_lines as lines
 from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest
-from tests.api.openai.batches.conftest import CHAT, line
+from lean_ovms.features.batches.results import Results
+from lean_ovms.features.batches.storage import Storage
+from tests.features.batches.conftest import CHAT, line
 from tests.fuzz import examples
 
 JSON = st.recursive(
@@ -53,7 +54,7 @@ async def test_results_that_were_cut_anywhere(tmp_path: Path) -> None:
         paths[0].write_bytes(whole[:cut])
         storage = Storage(Config(files_path=str(tmp_path)))
         storage.used = cut
-        results = lines.Results(storage, paths, _at_once)
+        results = Results(storage, paths, _at_once)
         there = whole[:cut].count(b"\n")
         assert results.done == {str(number) for number in range(there)}
         assert results.counts == [there, 0]

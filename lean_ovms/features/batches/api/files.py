@@ -5,17 +5,17 @@ from __future__ import annotations
 import secrets
 from functools import partial
 
+from ....api.fields import Field, FieldSet, read, require
+from ....api.forms import body_of, read_file, read_form, read_query
+from ....api.openai.pages import page_fields, page_response
+from ....api.response import json
+from ....api.route_doc import RouteDoc
+from ....api.services import INLINE_BYTES, Services
 from ....observability.logging import safe
 from ....types import Request, Response
-from ...fields import Field, FieldSet, read, require
-from ...forms import body_of, read_file, read_form, read_query
-from ...response import json
-from ...route_doc import RouteDoc
-from ...services import INLINE_BYTES, Services
-from ..responses.pages import page_fields, page_response
-from .fields import expires_after
-from .service import BatchService, file_body, owner
-from .storage import FILE, PIECE, RETENTION_S, Entry, FileStream
+from ..fields import expires_after
+from ..service import BatchService, file_body, owner
+from ..storage import FILE, PIECE, RETENTION_S, Entry, FileStream
 
 MAX_NAME = 255
 PURPOSES = ("assistants", "batch", "evals", "fine-tune", "user_data", "vision")

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from ....api.fields import Field, FieldSet, read, require
+from ....api.forms import read_query
+from ....api.openai.batch_lines import ENDPOINTS
+from ....api.openai.ids import item_id
+from ....api.openai.metadata import METADATA
+from ....api.openai.pages import PAGE, page_response
+from ....api.response import json
+from ....api.route_doc import RouteDoc
+from ....api.services import Services
 from ....errors import BadRequest
 from ....types import Request, Response
-from ...fields import Field, FieldSet, read, require
-from ...forms import read_query
-from ...response import json
-from ...route_doc import RouteDoc
-from ...services import Services
-from ..responses.fields import METADATA
-from ..responses.output_items import item_id
-from ..responses.pages import PAGE, page_response
-from .fields import expires_after
-from .lines import ENDPOINTS
-from .service import BatchService, batch_body, owner
-from .storage import BATCH, FILE, RETENTION_S, Entry
+from ..fields import expires_after
+from ..service import BatchService, batch_body, owner
+from ..storage import BATCH, FILE, RETENTION_S, Entry
 
 FIELDS = FieldSet((
     Field("input_file_id", "string", "a file of purpose batch: a request in each line", required=True),

@@ -19,15 +19,16 @@ from typing import BinaryIO
 
 import orjson
 
-from ....config import Config
-from ....errors import BadRequest, NotFound, StoreFailure, StoreFull
-from ....media.file_slice import FileSlice
-from ....push_types import Sink
-from ....types import Json
-from ....util import atomic_file
-from ....util.files import open_regular, read_bytes
-from ...fields import Values
-from ..responses.store import Page
+from ...api.fields import Values
+from ...api.openai.pages import Page
+from ...config import Config
+from ...errors import BadRequest, NotFound, StoreFailure, StoreFull
+from ...media.file_slice import FileSlice
+from ...push_types import Sink
+from ...types import Json
+from ...util import atomic_file
+from ...util.files import open_regular, read_bytes
+from .options import BatchOptions
 
 logger = logging.getLogger("lean_ovms.batches")
 
@@ -64,9 +65,10 @@ class Storage:
     """What is in the directory. used: bytes of all files."""
 
     def __init__(self, config: Config) -> None:
-        self._directory = Path(config.files_path)
-        self._most_bytes = config.max_files_mb << 20
-        self._most = config.max_files_per_client
+        options = config.of(BatchOptions)
+        self._directory = Path(options.files_path)
+        self._most_bytes = options.max_files_mb << 20
+        self._most = options.max_files_per_client
         self._entries: dict[str, Entry] = {}
         self._lock = -1
         self.used = 0

@@ -7,10 +7,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from lean_ovms.api.openai.batches import storage
+from lean_ovms.features.batches import storage
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp
-from tests.api.openai.batches.conftest import HELLO, Client, MakeClient, jsonl, line
+from tests.features.batches.conftest import HELLO, Client, MakeClient, jsonl, line
 from tests.forms import form_request
 
 

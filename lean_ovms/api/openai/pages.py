@@ -10,9 +10,12 @@ from collections.abc import Sequence
 
 import orjson
 
-from ....types import Response
-from ...fields import Field, FieldSet
-from ...response import json_in_pieces
+from ...types import Response
+from ..fields import Field, FieldSet
+from ..response import json_in_pieces
+
+Page = tuple[list[tuple[str, bytes]], bool]
+"""Items, each with its id and its JSON, and whether there are more."""
 
 
 def page_fields(default: int, most: int) -> tuple[Field, ...]:

@@ -15,14 +15,16 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
-from ....config import Config
-from ....errors import BadRequest, RequestError, StartError, StoreFailure, Unavailable, reported
-from ....observability.records import current_client
-from ....types import Handle, Json
-from ....util.client_slots import ClientSlots
-from ...response import now
-from ...services import Services
-from .lines import Busy, Line, Results, attempt, check, read_line, row
+from ...api.openai.batch_lines import Busy, Line, attempt, check, read_line, row
+from ...api.response import now
+from ...api.services import Services
+from ...config import Config
+from ...errors import BadRequest, RequestError, StartError, StoreFailure, Unavailable, reported
+from ...observability.records import current_client
+from ...types import Handle, Json
+from ...util.client_slots import ClientSlots
+from .options import BatchOptions
+from .results import Results
 from .storage import FILE, UNFINISHED, Entry, Storage
 
 logger = logging.getLogger("lean_ovms.batches")
@@ -51,9 +53,10 @@ class BatchService:
 
     def __init__(self, config: Config) -> None:
         self.storage = Storage(config)
-        self._config = config
+        self._options = config.of(BatchOptions)
+        self._error_forms = config.composition.error_forms
         self._thread = ThreadPoolExecutor(1, "files")
-        self._slots = ClientSlots(config.batch_concurrency)
+        self._slots = ClientSlots(self._options.batch_concurrency)
         self._handle: Handle | None = None
         self._pause: Callable[[float], Awaitable[object]] = asyncio.sleep
         self._opened = False
@@ -76,7 +79,7 @@ class BatchService:
         try:
             self._opened = await self.in_thread(self.storage.open)
         except OSError as error:
-            raise StartError(f"--files_path {self._config.files_path}: {error.strerror}") from None
+            raise StartError(f"--files_path {self._options.files_path}: {error.strerror}") from None
         if self._opened:
             self._resume()
         else:
@@ -97,7 +100,7 @@ class BatchService:
     @staticmethod
     def of(services: Services) -> BatchService:
         """The service, open. Raises RequestError where the server keeps no files, and Unavailable."""
-        if not services.config.files_path:
+        if not services.config.of(BatchOptions).files_path:
             raise RequestError("this server keeps no files: it has no --files_path", status=501, code="no_files")
         service = services.get(BatchService)
         if not service._opened:
@@ -212,11 +215,11 @@ class BatchService:
 
     def _check(self, body: Json) -> tuple[int, list[Json]]:
         with self.storage.open_data(body["input_file_id"]) as file:
-            return check(file, (body["endpoint"],), self._config.max_batch_lines)
+            return check(file, (body["endpoint"],), self._options.max_batch_lines)
 
     async def _send(self, entry: Entry, results: Results) -> None:
         """Returns when all lines have an outcome, or the batch is cancelled or expires."""
-        left, count = self._left(entry.body, results), self._config.batch_concurrency
+        left, count = self._left(entry.body, results), self._options.batch_concurrency
         tasks = [asyncio.ensure_future(self._send_each(left, entry, results)) for _ in range(count)]
         lines = self._lines[entry.body["id"]] = asyncio.gather(*tasks)
         ended: set[asyncio.Future[Any]] = {lines, *tasks}
@@ -241,7 +244,7 @@ class BatchService:
                 if line is None:
                     return
                 try:
-                    outcome = await attempt(self._handle, line, entry.owner, self._config.composition.error_forms)
+                    outcome = await attempt(self._handle, line, entry.owner, self._error_forms)
                 except Busy as busy:
                     again, wait_s = place, busy.retry_after_s
                 else:

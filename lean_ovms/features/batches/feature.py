@@ -1,0 +1,25 @@
+"""The manifest of files and batches."""
+
+from __future__ import annotations
+
+from ...manifest import BASES, Feature, Route
+from .options import BatchOptions
+
+FEATURE = Feature(
+    name="batches",
+    summary="takes files of requests, and answers them while there is time",
+    title="OpenAI: files and batches",
+    reference="https://platform.openai.com/docs/api-reference/batch",
+    options=BatchOptions,
+    routes=(
+        Route("POST", "/batches", "api.batches:handle_create", BASES, options=("files_path",)),
+        Route("GET", "/batches", "api.batches:handle_list", BASES),
+        Route("GET", "/batches/{id}", "api.batches:handle_get", BASES),
+        Route("POST", "/batches/{id}/cancel", "api.batches:handle_cancel", BASES),
+        Route("POST", "/files", "api.files:handle_upload", BASES),
+        Route("GET", "/files", "api.files:handle_list", BASES),
+        Route("GET", "/files/{id}", "api.files:handle_get", BASES),
+        Route("DELETE", "/files/{id}", "api.files:handle_delete", BASES),
+        Route("GET", "/files/{id}/content", "api.files:handle_content", BASES),
+    ),
+)
