@@ -30,15 +30,23 @@ DIRECTORY_NAME = re.compile(r"[0-9a-f]{64}")
 
 
 class BlockStore:
-    """The blocks that are valid for one network. Contained keys may be asked for in any thread; one thread writes.
-
-    limit: bytes. written_blocks, written_bytes, removed_bytes: since the start. errors: files and blocks that could
-    not be read or written.
-    """
+    """The blocks that are valid for one network. Contained keys may be asked for in any thread; one thread writes."""
 
     def __init__(self, root: Path, fingerprint: bytes, limit: int) -> None:
-        """Raises StartError for a directory that cannot be used."""
-        self.written_blocks = self.written_bytes = self.removed_bytes = self.errors = 0
+        """Finds the blocks that are there.
+
+        Args:
+            root: the directory, for the blocks of all networks.
+            fingerprint: what the blocks are valid for.
+            limit: the most bytes of all files in the directory.
+
+        Raises:
+            StartError: the directory cannot be used.
+        """
+        self.written_blocks = self.written_bytes = self.removed_bytes = 0
+        """Blocks and bytes that were written, and bytes that were removed to make room, since the start."""
+        self.errors = 0
+        """Files and blocks that could not be read or written since the start."""
         self._root = root
         self._directory = root / fingerprint.hex()
         self._fingerprint = fingerprint

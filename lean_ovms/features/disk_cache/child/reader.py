@@ -20,12 +20,14 @@ log = logging.getLogger(__name__)
 
 
 class Speed:
-    """How much was done in a second, lately."""
+    """Measures how much was done in a second, lately."""
 
     def __init__(self) -> None:
+        """Begins with nothing measured."""
         self._amount = self._seconds = 0.0
 
     def add(self, amount: float, seconds: float) -> None:
+        """Notes that so much took so many seconds."""
         self._amount = 0.9 * self._amount + amount
         self._seconds = 0.9 * self._seconds + seconds
 
@@ -40,34 +42,47 @@ class Speed:
 
 @dataclass(eq=False, kw_only=True)
 class BlockRead:
-    """Blocks that are read for a sequence. chain, cached: those before them in memory, with references to all.
-
-    blocks, keys, tokens: to be read. slot: for the state behind the last block; NO_STATE: none. until: when the
-    sequence goes on without them. read: how many blocks were, in the order of the sequence.
-    """
+    """Blocks that are read for a sequence, behind those that it has in memory."""
 
     chain: list[int]
+    """The serial numbers of the blocks in memory."""
     parent: Parent
+    """The parent of the sequence's first block."""
     cached: list[int]
+    """The blocks in memory, with a reference to each."""
     blocks: list[int]
+    """The blocks that are read to, with a reference to each."""
     keys: list[bytes]
+    """The key of each of these on disk."""
     tokens: list[array[int]]
+    """The tokens of each of these."""
     slot: int
+    """The slot that the state behind the last block is read to; NO_STATE: none is read."""
     slot_key: bytes
+    """The key of that state on disk."""
     until: float
+    """When the sequence goes on without the blocks, by time.monotonic."""
     read: int = 0
+    """How many blocks were read, in the order of the sequence."""
     state_read: bool = False
+    """Whether the state was read."""
     cancelled: bool = False
+    """Whether nobody waits for it any more."""
     done: threading.Event = field(default_factory=threading.Event)
+    """Set when the thread is done with it."""
 
 
 class BlockReader:
-    """Reads blocks for one engine. speed: in bytes. bytes, seconds: in all."""
+    """Reads blocks for one engine."""
 
     def __init__(self, store: BlockStore, network: Network) -> None:
+        """Starts the thread, which reads from the store into the network's cache."""
         self.speed = Speed()
+        """The speed of reading, in bytes."""
         self.bytes = 0
+        """The bytes that were read since the start."""
         self.seconds = 0.0
+        """The time that reading took since the start."""
         self._store = store
         self._network = network
         self._wanted: queue.SimpleQueue[BlockRead | None] = queue.SimpleQueue()
@@ -75,6 +90,7 @@ class BlockReader:
         threading.Thread(target=self._run, name="prefix-cache-read", daemon=True).start()
 
     def begin(self, read: BlockRead) -> None:
+        """Has blocks read, after those of earlier calls."""
         self._wanted.put(read)
 
     def wait(self, seconds: float) -> None:
@@ -83,6 +99,7 @@ class BlockReader:
         self._news.clear()
 
     def close(self) -> None:
+        """Ends the thread when it has read what is wanted so far."""
         self._wanted.put(None)
 
     def _run(self) -> None:

@@ -37,6 +37,14 @@ class DiskTier(StepHook):
     """The tier of one engine, also a block_manager.Watcher."""
 
     def __init__(self, store: BlockStore, network: Network, blocks: BlockManager, states: StateCache) -> None:
+        """Starts the threads that read and write.
+
+        Args:
+            store: the blocks on disk.
+            network: the network, with the cache in memory.
+            blocks: the blocks in memory.
+            states: the states in memory, of a hybrid network.
+        """
         self.store = store
         self.hit_tokens = 0
         """Tokens whose blocks were read from disk since the start."""
@@ -151,10 +159,7 @@ class DiskTier(StepHook):
         return self.reading or bool(self.writer.calls or self.writer.answers)
 
     def must_wait(self, sequence: Sequence, root: Parent | None) -> bool:
-        """Returns whether a sequence waits for blocks that are read; begins to read those that are worth it.
-
-        root: the parent of its first block; None: it does not use the prefix cache.
-        """
+        """Returns whether a sequence waits for blocks that are read; begins to read those that are worth it."""
         if (read := self._reading.get(sequence)) is not None:
             if read.done.is_set() or time.monotonic() < read.until:
                 return True  # `poll` ends what is read

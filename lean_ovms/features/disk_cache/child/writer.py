@@ -43,19 +43,26 @@ NOTHING = b"", NO_BYTES
 
 
 class BlockWriter:
-    """Writes the blocks of one engine. busy: steps are computed.
-
-    seconds: spent on writing. dropped: blocks and states that were not written because too many waited.
-
-    calls: what is to be done at once, with the counts at that time. answers: to those that are done.
-    """
+    """Writes the blocks of one engine."""
 
     def __init__(
         self, store: BlockStore, network: Network, blocks: BlockManager, states: StateCache, keys: BlockKeys
     ) -> None:
+        """Starts the thread.
+
+        Args:
+            store: the blocks on disk.
+            network: the network, whose cache is read.
+            blocks: the blocks in memory.
+            states: the states in memory, of a hybrid network.
+            keys: the keys of the blocks in memory; the engine's thread adds and removes them.
+        """
         self.busy = False
+        """Whether steps are computed."""
         self.seconds = 0.0
+        """The time that writing took since the start."""
         self.dropped = 0
+        """Blocks and states that were not written because too many waited."""
         self._store = store
         self._network = network
         self._blocks = blocks
@@ -68,7 +75,9 @@ class BlockWriter:
         self._closing = self._clearing = False
         self._failed = 0  # blocks and states
         self.calls: list[tuple[DiskCacheAction, tuple[int, int, int]]] = []
+        """What is to be done at once, each with the counts at the time of the call."""
         self.answers: deque[BlocksOnDisk] = deque()
+        """The answers to calls that are done."""
         self._cleared = threading.Event()
         self._thread = threading.Thread(target=self._run, name="prefix-cache-write", daemon=True)
         self._thread.start()

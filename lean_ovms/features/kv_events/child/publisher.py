@@ -40,17 +40,24 @@ REPLAY_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvEventsConfig:
-    """vLLM's. buffer_steps: batches that can be repeated. hwm: batches that wait for one slow subscriber.
-    max_queue_size: batches that wait for the thread that sends them."""
+    """The settings of events, which are vLLM's."""
 
     enable_kv_cache_events: bool = False
+    """Whether there are events at all."""
     publisher: str = ""
+    """How they are published: "zmq", or "" for the same; "null": not at all."""
     endpoint: str = "tcp://*:5557"
+    """The address of the socket with the events."""
     replay_endpoint: str = ""
+    """The address of the socket that repeats batches; empty: there is none."""
     buffer_steps: int = 10_000
+    """The batches that can be repeated."""
     hwm: int = 100_000
+    """The batches that wait for one slow subscriber."""
     max_queue_size: int = 100_000
+    """The batches that wait for the thread that sends them."""
     topic: str = ""
+    """The first part of each message, by which routers choose servers."""
 
 
 def read_config(text: str) -> KvEventsConfig:

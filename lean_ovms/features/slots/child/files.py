@@ -40,10 +40,12 @@ NO_ROOM = "no room in the KV cache"
 
 
 class SlotUse(NamedTuple):
-    """What used a slot last. salt: of its cached blocks. ids: grow while a sequence runs."""
+    """The text that used a slot last."""
 
     salt: str
+    """The cache salt of its blocks."""
     ids: array[int]
+    """The tokens of the text, which grow while it is generated."""
 
 
 UNUSED = SlotUse("", array("q"))
@@ -61,7 +63,19 @@ class SlotFiles:
         blocks: BlockManager,
         states: StateCache,
     ) -> None:
-        """limit: bytes of all files of the directory. Raises StartError for one that cannot be used."""
+        """Begins without any slot that was used.
+
+        Args:
+            directory: where the files are.
+            fingerprint: what a file is valid for.
+            limit: the most bytes of all files in the directory.
+            network: the network, with its cache.
+            blocks: the blocks of the KV cache.
+            states: the states of a hybrid network.
+
+        Raises:
+            StartError: the directory cannot be used.
+        """
         private_directory(directory, "--slot_save_path")
         self._directory = directory
         self._fingerprint = fingerprint
@@ -72,6 +86,13 @@ class SlotFiles:
         self._used: OrderedDict[int, SlotUse] = OrderedDict()
 
     def use(self, slot: int, salt: str, ids: array[int]) -> None:
+        """Notes that a text uses a slot.
+
+        Args:
+            slot: the number of the slot.
+            salt: the cache salt of the text's blocks.
+            ids: the tokens of the text; what is added to the array later is part of it, too.
+        """
         self._used[slot] = SlotUse(salt, ids)
         self._used.move_to_end(slot)
         if len(self._used) > MOST_SLOTS:
