@@ -138,6 +138,11 @@ class Composition:
         return tuple(replace(row, package=one.package, extra=one.extra) for row, one in found)
 
     @cached_property
+    def ports(self) -> tuple[str, ...]:
+        """The options of further ports on which the server listens."""
+        return tuple(name for one in self.features for name in one.ports)
+
+    @cached_property
     def error_forms(self) -> ErrorForms:
         """The forms of errors of the features."""
         return ErrorForms(replace(row, package=one.package) for one in self.features for row in one.error_forms)

@@ -56,6 +56,9 @@ class Route:
     """A header of requests that take this route instead of the one with the same method and path without it."""
     header_part: str = ""
     """What the value of that header must contain; empty: any value."""
+    port: str = ""
+    """An option with a further port, one of the feature's `ports`: requests that come to that port take this route
+    instead of the one with the same method and path without it."""
     model: str = ""
     """The name of a class of models: the handler is imported while a server starts that has one."""
     options: tuple[str, ...] = ()
@@ -63,6 +66,11 @@ class Route:
     module's `prepare(services)`."""
     package: str = CORE_API
     """The package of the handler's module; the composition sets it for the routes of features."""
+
+    @property
+    def variant(self) -> bool:
+        """Whether only some of the requests with its method and path take it."""
+        return bool(self.header or self.port)
 
     @property
     def limited(self) -> bool:
@@ -273,6 +281,8 @@ class Feature:
     """What it does for a model before requests may use it."""
     observer: ObserverRow | None = None
     """What it does with the record of each request."""
+    ports: tuple[str, ...] = ()
+    """The options of further TCP ports on which the server listens, where they are not 0."""
     error_forms: tuple[ErrorForm, ...] = ()
     """The forms of errors of its API."""
 

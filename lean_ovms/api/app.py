@@ -69,7 +69,8 @@ class App:
         )
         self._records = self.services.records
         self._error_forms = config.composition.error_forms
-        self._table = Table(routes.every(config.composition))
+        ports = {option: config.value(option) for option in config.composition.ports}
+        self._table = Table(routes.every(config.composition), ports)
         self._keys = self.services.keys
         self._cors = Cors(config)
         self._clients = Clients(config)

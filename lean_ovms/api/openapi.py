@@ -79,7 +79,7 @@ def document(models: Iterable[str], *, key: bool, server: str = "/", composition
     paths: dict[str, Json] = {}
     known = references(composition)
     for route in table(composition):
-        if route.header:
+        if route.variant:
             continue  # OpenAPI has one operation for a method and path
         first, *others = (_parameters_named(base + route.path) for base in route.bases)
         item = paths.setdefault(first, {"x-also": others} if others else {})

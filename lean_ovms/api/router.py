@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 
 from ..manifest import BASES, Route
 from ..types import Request
@@ -45,18 +45,27 @@ class Table:
     A trailing slash is ignored in a path without an "{id}": some clients send one, and FastAPI (vLLM) redirects.
     """
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Iterable[Route], ports: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Makes the table.
+
+        Args:
+            routes: each under one path.
+            ports: the further ports on which the server listens, by their options.
+        """
+        self._ports = ports
         self._exact: dict[str, dict[str, Route]] = {}
         self._patterns: dict[str, dict[str, Route]] = {}
-        self._variants: dict[tuple[str, str], Route] = {}
+        self._variants: dict[tuple[str, str], list[Route]] = {}
         for route in routes:
-            if route.header:
-                self._variants[route.method, route.path] = route
+            if route.variant:
+                self._variants.setdefault((route.method, route.path), []).append(route)
                 continue
             methods = (self._patterns if "{id}" in route.path else self._exact).setdefault(route.path, {})
             if route.method in methods:
                 raise AssertionError(f"two handlers for {route.method} {route.path}")
             methods[route.method] = route
+        for variants in self._variants.values():
+            variants.sort(key=lambda one: one.port)  # what a client asks for counts more than where it asks
         longest = sorted(self._patterns, key=lambda pattern: len(pattern.replace("{id}", "")), reverse=True)
         self._ordered = [(compiled(pattern), self._patterns[pattern]) for pattern in longest]
 
@@ -68,11 +77,16 @@ class Table:
         return found
 
     def variant(self, route: Route, request: Request) -> Route:
-        """The route that takes this request instead of `route` because of a header; `route` if there is none."""
-        other = self._variants.get((route.method, route.path))
-        if other is None or other.header_part not in (request.headers.get(other.header) or ""):
-            return route
-        return other if other.header in request.headers else route
+        """The route that takes this request instead of `route`, by a header or its port; `route` if there is none."""
+        others = self._variants.get((route.method, route.path), ())
+        return next((other for other in others if self._takes(other, request)), route)
+
+    def _takes(self, variant: Route, request: Request) -> bool:
+        """Returns whether a variant takes this request."""
+        if variant.header:
+            return variant.header_part in request.headers.get(variant.header, "") and variant.header in request.headers
+        port = self._ports[variant.port]
+        return bool(port) and request.headers.get("host", "").endswith(f":{port}")
 
     def suggest(self, path: str) -> str:
         """A known path with the same end as this unknown one (a wrong base URL), or nearly; "" if there is none."""

@@ -165,8 +165,6 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
             raise StartError("--ssl_ca_certs needs --ssl_certfile and --ssl_keyfile")
         if self.reuse_port and self.unix_socket:
             raise StartError("--reuse_port is for a port, and --unix_socket has none")
-        if self.ollama_port and (self.unix_socket or self.ollama_port == self.rest_port):
-            raise StartError("--ollama_port is a port besides --rest_port, and not with --unix_socket")
         self._check_draft()
         lora_modules.parse(self.lora_modules)
         tool_servers(self.tool_server)

@@ -83,9 +83,6 @@ class ServerOptions(Options):
 
     # --- listen
     rest_port: int = _listen(8000, "TCP port; 0: any free one", low=0, high=65535)
-    ollama_port: int = _listen(
-        0, "a further TCP port, such as 11434, where Ollama's clients look for a server; 0: none", low=0, high=65535
-    )
     rest_bind_address: str = _listen("0.0.0.0", "addresses to listen on, IPv4 or IPv6, separated by commas")
     reuse_port: bool = _listen(
         False,

@@ -24,7 +24,7 @@ BROKEN = Route("GET", "/broken", "no_such_module:handle", auth="open")
 def test_every_row_names_a_handler_with_a_description() -> None:
     for route in routes.table():
         assert inspect.iscoroutinefunction(router.imported(route)), route
-        assert route.header or router.imported(route) in route_doc._docs, route
+        assert route.variant or router.imported(route) in route_doc._docs, route
         assert route.auth in ("key", "admin", "models", "metrics", "open"), route
 
 

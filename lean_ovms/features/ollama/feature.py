@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from ...manifest import ErrorForm, Feature, Route
+from .options import OllamaOptions
 
 FEATURE = Feature(
     name="ollama",
     summary="Ollama's API, for its clients",
     title="Ollama",
     reference="https://docs.ollama.com/api",
+    options=OllamaOptions,
+    ports=("ollama_port",),
     routes=(
+        Route("GET", "/", "api.root:handle", auth="open", port="ollama_port"),
         Route("POST", "/api/show", "api.models:handle_show"),
         Route("GET", "/api/version", "api.models:handle_version", auth="open"),
         Route("GET", "/api/tags", "api.models:handle_tags", auth="models"),

@@ -46,9 +46,8 @@ class Server(ServerState):
             sock, self._unix_inode = bind_unix(Path(self.config.unix_socket))
             self._bound = [sock]
             return
-        ports = {"rest_port": self.config.rest_port} | (
-            {"ollama_port": self.config.ollama_port} if self.config.ollama_port else {}
-        )
+        further = {option: self.config.value(option) for option in self.config.composition.ports}
+        ports = {"rest_port": self.config.rest_port} | {option: port for option, port in further.items() if port}
         for (option, port), host in product(ports.items(), _hosts(self.config.rest_bind_address)):
             try:
                 self._bound += await bind(host, port, option=option, reuse=self.config.reuse_port)
