@@ -110,7 +110,6 @@ FOREIGN = {
     "jinja2": {"text/template/"},
     "openvino": {
         "engine/paged/gguf_network.py",
-        "engine/paged/heads.py",
         "engine/paged/wanted_logits.py",
         "engine/genai/",
         "engine/loading/",
@@ -128,6 +127,7 @@ FOREIGN = {
         "engine/speech/silero_vad.py",
         "engine/speech/whisper_network.py",
         "engine/voice/pipeline.py",
+        "features/drafting/child/heads.py",
         "features/images/child/pipeline.py",
         "features/disk_cache/child/",
         "features/slots/child/",
@@ -155,6 +155,7 @@ FOREIGN = {
         "engine/voice/",
         "features/images/child/pipeline.py",
         "features/disk_cache/child/",
+        "features/drafting/child/",
         "features/slots/child/",
         "media/audio/",
         "util/vectors.py",
