@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import features
 from .error_forms import ErrorForms
 from .errors import StartError
-from .manifest import SEAMS, EngineRow, Feature, GraphRow, Metric, ModelRow, ObserverRow, PartRow, Route, TaskRow
+from .manifest import SEAMS, EngineRow, Feature, GraphRow, Metric, ModelRow, ObserverRow, PartRow, Route, TaskRow, named
 
 if TYPE_CHECKING:
     from .model_files import ModelFiles
