@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import features
 from .error_forms import ErrorForms
 from .errors import StartError
-from .manifest import SEAMS, EngineRow, Feature, GraphRow, Metric, ModelRow, ObserverRow, PartRow, Route, TaskRow, named
+from .manifest import EngineRow, Feature, GraphRow, Metric, ModelRow, ObserverRow, Route, TaskRow, named
 
 if TYPE_CHECKING:
     from .model_files import ModelFiles
@@ -127,22 +127,6 @@ class Composition:
         return tuple(replace(one.engine, package=one.package) for one in self.features if one.engine is not None)
 
     @cached_property
-    def parts(self) -> dict[str, PartRow]:
-        """The parts of an engine that features supply, by their seams. Raises StartError for a seam with two parts."""
-        found: dict[str, PartRow] = {}
-        for one in self.features:
-            for row in one.parts:
-                if row.seam not in SEAMS or row.seam in found:
-                    raise StartError(f"the feature {one.name} supplies {row.seam}, which is unknown or there already")
-                found[row.seam] = replace(row, package=one.package)
-        return found
-
-    def part(self, seam: str) -> Any:
-        """Returns what makes the part at a seam, with its module imported; None: no feature supplies it."""
-        row = self.parts.get(seam)
-        return None if row is None else named(row.package, row.make)
-
-    @cached_property
     def model_rows(self) -> tuple[ModelRow, ...]:
         """What the features do for a model before requests may use it."""
         return tuple(replace(one.model, package=one.package) for one in self.features if one.model is not None)
@@ -162,6 +146,13 @@ class Composition:
     def error_forms(self) -> ErrorForms:
         """The forms of errors of the features."""
         return ErrorForms(replace(row, package=one.package) for one in self.features for row in one.error_forms)
+
+    def method(self, name: str) -> Any:
+        """Returns what does the work of a method of AsyncLLM, imported. Raises StartError where no feature does."""
+        for one in self.features:
+            if name in one.methods:
+                return named(one.package, one.methods[name])
+        raise StartError(f"no feature of this program has the method {name}")
 
     def task(self, name: str) -> TaskRow:
         """Returns the task of this name, or text generation for an empty name. Raises KeyError."""

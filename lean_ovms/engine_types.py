@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from .types import Json
 
 if TYPE_CHECKING:
+    from .audio_types import VoiceInfo
     from .pooling_types import PoolingInfo
-    from .speech_types import SpeechInfo, VoiceInfo
 
 CLEAN_UP = r" (?:[.?!,\\]|'[ms]|' |'[rv]e|n't)"
 """clean_up_tokenization_spaces as a regular expression: each match loses the spaces at its ends."""
@@ -80,7 +80,7 @@ class ModelInfo:
     vision: the model reads images. video: and videos. audio: and hears. image_tokens: the model's own placeholders for
     images and audio, refused from clients.
     of_task: what the feature of the model's task reports.
-    pooling, speech, voices: of a model that does not generate text; it has one of these, and what is only of
+    pooling, voices: of a model that does not generate text; it has one of these, and what is only of
     text generation keeps its default. voices: also of one that speaks its answers.
     pipeline: what serves it, one of --pipeline_type's values; pipeline_reason: why AUTO took it.
     """
@@ -110,7 +110,6 @@ class ModelInfo:
     pipeline_reason: str = ""
     capabilities: list[str] = field(default_factory=list)
     pooling: PoolingInfo | None = None
-    speech: SpeechInfo | None = None
     voices: VoiceInfo | None = None
     of_task: Json = field(default_factory=dict)
 
@@ -122,11 +121,10 @@ class ModelInfo:
             from .pooling_types import PoolingInfo  # each takes milliseconds, and most servers need neither
 
             values["pooling"] = PoolingInfo(**values["pooling"])
-        if values.get("speech") or values.get("voices"):
-            from .speech_types import SpeechInfo, VoiceInfo
+        if values.get("voices"):
+            from .audio_types import VoiceInfo
 
-            kinds = {"speech": SpeechInfo, "voices": VoiceInfo}
-            values |= {name: kind(**values[name]) for name, kind in kinds.items() if values.get(name)}
+            values["voices"] = VoiceInfo(**values["voices"])
         return cls(**values)
 
 

@@ -22,11 +22,6 @@ EVERYWHERE = (*BASES, "")
 """The same, and without a prefix as well, as in vLLM or in llama.cpp's server."""
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 1800)
 """Buckets for times of anything that is computed, in seconds."""
-DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER = "draft settings", "draft plan", "text proposer"
-"""Seams of drafts: a function from an EngineConfig to `engine.loading.drafts.Drafts`; what makes an
-`engine.paged.parts.DraftPlan` of settings; and what makes a TextProposer of the most tokens that it compares."""
-SEAMS = (DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER)
-"""The seams of an engine. Each has one part at most."""
 CORE_API = "lean_ovms.api"
 """The package of the handlers that are part of the core."""
 
@@ -174,18 +169,6 @@ class EngineRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartRow:
-    """A part of an engine that a feature supplies, in the place of the core's own, which does nothing."""
-
-    seam: str
-    """What the part is: one of `SEAMS`."""
-    make: str
-    """A function or class of the engine process that makes the part, as "module:name"."""
-    package: str = ""
-    """The package of the module; the composition sets it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow:
     """What a feature does for a model before requests may use it, where one of its options is set."""
 
@@ -294,8 +277,6 @@ class Feature:
     """The metrics."""
     engine: EngineRow | None = None
     """What it does inside the steps of the paged engine."""
-    parts: tuple[PartRow, ...] = ()
-    """The parts of an engine that it supplies."""
     model: ModelRow | None = None
     """What it does for a model before requests may use it."""
     observer: ObserverRow | None = None
@@ -304,6 +285,9 @@ class Feature:
     """The options of further TCP ports on which the server listens, where they are not 0."""
     error_forms: tuple[ErrorForm, ...] = ()
     """The forms of errors of its API."""
+    methods: dict[str, str] = field(default_factory=dict)
+    """What does the work of methods of LLM and AsyncLLM, by their names: functions as "module:function", which get an
+    AsyncLLM, an input and the fields of the request."""
 
     @property
     def package(self) -> str:

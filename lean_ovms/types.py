@@ -3,10 +3,10 @@
     transport --Request--> api --Prompt, SamplingParams, OutputParams--> models --> engine
     transport <-Response-- api <------------- Delta, Usage ------------- models <-- engine
 
-engine_types.py has what an engine reports, pooling_types.py and speech_types.py the same for models that do not
-generate, timing_types.py times, and push_types.py how pieces of a stream are passed down. This module imports nothing
-else of the package; its classes count and copy themselves, and do nothing else. Token ids are plain ints ("tokens"),
-text is str, bytes are what clients get.
+engine_types.py has what an engine reports, pooling_types.py the same for models that do not generate,
+audio_types.py how samples are stored, timing_types.py times, and push_types.py how pieces of a stream are passed down.
+This module imports nothing else of the package; its classes count and copy themselves, and do nothing else. Token ids
+are plain ints ("tokens"), text is str, bytes are what clients get.
 """
 
 from __future__ import annotations
@@ -399,7 +399,7 @@ class Delta:
     index: of the choice. tokens: generated ids (0 or more). logprobs: one per token if the request wants them. finish:
     "stop", "length", or None while it continues. stop: the stop string or token id that ended it, if any. progress: of
     its prompt, if the request wants it; then nothing else is set. audio: samples of its text, if it is spoken, as in
-    speech_types.
+    audio_types.
     """
 
     index: int

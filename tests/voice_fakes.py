@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from lean_ovms.audio_types import SpeakParams
 from lean_ovms.config import Config
-from lean_ovms.engine import protocol
+from lean_ovms.engine.media_records import Speak, Spoken
 from lean_ovms.engine.voice.fake_synthesizer import FakeSynthesizer
 from lean_ovms.engine.voice.task import VoiceTask
 from lean_ovms.models.voice_model import VoiceModel
-from lean_ovms.speech_types import SpeakParams
 from tests.engine_client_fakes import FakeTaskClient
 
 
@@ -31,8 +32,10 @@ class FakeVoiceEngine(FakeTaskClient):
         assert self.info.voices is not None
         self.info = replace(self.info, voices=replace(self.info.voices, **changes))
 
-    async def speak(self, text: str, params: SpeakParams, *, begun: bool = False, client: str = "") -> bytes:
-        self.asked.append((text, params, begun))
+    async def call(self, make: Callable[[int], Speak]) -> bytes:
+        command = make(1)
+        text, begun = command.text, command.begun
+        self.asked.append((text, SpeakParams(**command.params), begun))
         try:
             if self.gate is not None and begun:
                 await self.gate.wait()
@@ -40,8 +43,8 @@ class FakeVoiceEngine(FakeTaskClient):
             self.cancelled.append(text)
             raise
         self.refuse()
-        [record] = self.run(protocol.Speak(1, text, asdict(params), begun, client))
-        assert isinstance(record, protocol.Spoken)
+        [record] = self.run(command)
+        assert isinstance(record, Spoken)
         return record.data
 
 

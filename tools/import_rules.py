@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-BASE = {"types", "engine_types", "push_types", "pooling_types", "speech_types", "timing_types", "errors"}
+BASE = {"types", "engine_types", "push_types", "pooling_types", "audio_types", "timing_types", "errors"}
 BASE |= {"manifest", "composition", "error_forms"}
 OBSERVED = BASE | {"observability"}
 LOOP = {"engine.worker.loop", "engine.worker.transport"}
@@ -10,11 +10,11 @@ TEXT = {"text.decode", "text.parsers", "text.template"}
 ALLOWED: dict[str, set[str]] = {
     "__init__": {"llm"},
     "pooling_types": {"types"},
-    "speech_types": set(),
+    "audio_types": set(),
     "timing_types": set(),
     "push_types": set(),
     "types": {"timing_types", "push_types"},
-    "engine_types": {"types", "pooling_types", "speech_types"},
+    "engine_types": {"types", "pooling_types", "audio_types"},
     "websocket_types": {"types"},
     "errors": {"types"},
     "lora_modules": {"errors"},
@@ -36,7 +36,6 @@ ALLOWED: dict[str, set[str]] = {
     "text": set(),
     "engine": set(),
     "engine.protocol": {
-        "engine.media_records",
         "engine.record",
         "engine.text_records",
     },
@@ -59,17 +58,13 @@ ALLOWED: dict[str, set[str]] = {
     "engine.embedding": BASE
     | {"engine.loading", "engine.paged"}
     | {"engine.task", "engine.protocol", "engine.generation", "engine.errors", "repository", "config", "util"},
-    "engine.speech": BASE
-    | {"engine.loading", "engine.task"}
-    | {"engine.protocol", "engine.generation", "engine.errors", "engine.embedding", "repository"}
-    | {"config", "util"},
     "engine.voice": BASE
     | {"engine.loading", "engine.task", "engine.protocol", "engine.errors", "repository", "config", "util"},
     "engine.worker": OBSERVED
     | LOOP
     | {"engine.task", "engine.protocol", "engine.record", "engine.errors", "engine.generation", "engine.genai"}
     | {"engine.genai.guard", "engine.loading", "engine.paged", "engine.scripted", "repository"}
-    | {"engine.embedding", "engine.speech", "engine.voice", "config", "util"},
+    | {"engine.embedding", "engine.voice", "config", "util"},
     "engine.worker.loop": {
         "engine.protocol",
         "engine.task",
@@ -87,9 +82,7 @@ ALLOWED: dict[str, set[str]] = {
     "api.openai": OBSERVED
     | {"api", "api.generation", "api.pooling", "models", "media", "config", "util", "websocket_types", "__version__"}
     | {"tool_servers"},
-    "api.openai.audio": OBSERVED | {"api", "api.generation", "media", "models", "config", "util"},
     "api.vllm": OBSERVED | {"api", "api.generation", "api.pooling", "models", "lora_modules", "util"},
-    "api.realtime": OBSERVED | {"api", "media", "models", "config", "util", "websocket_types"},
     "api.admin": OBSERVED | {"api", "models", "config", "__version__"},
     "hub": OBSERVED | {"repository"},
     "demo_model": set(),
@@ -110,6 +103,7 @@ FOREIGN = {
     "jinja2": {"text/template/"},
     "openvino": {
         "engine/paged/gguf_network.py",
+        "engine/paged/heads.py",
         "engine/paged/wanted_logits.py",
         "engine/genai/",
         "engine/loading/",
@@ -124,10 +118,9 @@ FOREIGN = {
         "engine/paged/vision/networks.py",
         "engine/embedding/network.py",
         "engine/embedding/pooling_graph.py",
-        "engine/speech/silero_vad.py",
-        "engine/speech/whisper_network.py",
+        "features/speech/child/silero_vad.py",
+        "features/speech/child/whisper_network.py",
         "engine/voice/pipeline.py",
-        "features/drafting/child/heads.py",
         "features/images/child/pipeline.py",
         "features/disk_cache/child/",
         "features/slots/child/",
@@ -137,7 +130,7 @@ FOREIGN = {
         "engine/loading/",
         "engine/paged/assemble.py",
         "engine/paged/tokenizer.py",
-        "engine/speech/pipeline.py",
+        "features/speech/child/pipeline.py",
         "engine/voice/pipeline.py",
         "features/images/child/pipeline.py",
         "features/disk_cache/child/",
@@ -151,11 +144,10 @@ FOREIGN = {
         "engine/loading/",
         "engine/paged/",
         "engine/embedding/",
-        "engine/speech/",
+        "features/speech/child/",
         "engine/voice/",
         "features/images/child/pipeline.py",
         "features/disk_cache/child/",
-        "features/drafting/child/",
         "features/slots/child/",
         "media/audio/",
         "util/vectors.py",

@@ -14,7 +14,6 @@ from lean_ovms.api import routes as table
 from lean_ovms.api.fields import Field
 from lean_ovms.api.generation import common_fields as shared
 from lean_ovms.api.generation import sampling, structured_output, unsupported
-from lean_ovms.api.openai.audio import fields as audio
 from lean_ovms.api.route_doc import doc_of
 from lean_ovms.api.router import imported
 from lean_ovms.cli import command_table, foreign_flags
@@ -31,7 +30,7 @@ NAMES = ("options", "endpoints", "fields", "operations", "cli", "tour", "coming_
 FILES = tuple(ROOT / "docs" / f"{name}.md" for name in NAMES)
 API_NAMES = {"vllm": "vLLM"}
 API_NAMES |= {"openai": "OpenAI"}
-API_NAMES |= {"realtime": "OpenAI, live audio", "admin": "The server itself"}
+API_NAMES |= {"admin": "The server itself"}
 """The APIs by the folders of lean_ovms/api, where the folder's name is not enough."""
 
 
@@ -98,7 +97,6 @@ def request_fields() -> str:
         "Every generating endpoint: how to answer": shared.ANSWERING,
         "Every generating endpoint: sampling": sampling.SAMPLING,
         "Every generating endpoint: the form of the answer": structured_output.STRUCTURED,
-        "Every generating endpoint: accepted, no effect": unsupported.ACCEPTED,
         "Every generating endpoint: accepted, and answered with a Warning header": unsupported.UNSUPPORTED,
     }
     first = {route.module: route for route in reversed(table.table())}
@@ -108,7 +106,6 @@ def request_fields() -> str:
             groups[f"{route.method} {path}" if path in groups else path] = members
             groups |= getattr(module, "MORE_FIELDS", {})
     groups["/completion"], groups["/infill"] = llama_cpp.COMPLETION, llama_cpp.INFILL[:4]
-    groups["…/audio/translations"] = audio.TRANSLATIONS
     groups["/api/generate, besides the fields of /api/chat"] = ollama.GENERATE[len(ollama.COMMON) :]
     groups["/api/chat, /api/generate: members of options"] = ollama.OPTIONS
     parts = []

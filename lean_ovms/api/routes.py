@@ -17,8 +17,6 @@ from .key_file import ADMIN, INFERENCE
 # fmt: off
 ROUTES: tuple[Route, ...] = (
     # openai
-    Route("POST", "/audio/transcriptions", "openai.audio.transcriptions:handle", EVERYWHERE, model="SpeechModel"),
-    Route("POST", "/audio/translations", "openai.audio.transcriptions:handle_translations", BASES),
     Route("POST", "/audio/speech", "openai.audio_speech:handle", BASES, model="VoiceModel"),
     Route("GET", "/audio/voices", "openai.audio_speech:handle_voices", BASES, auth="models"),
     Route("POST", "/chat/completions", "openai.chat:handle", EVERYWHERE, model="TextModel"),
@@ -56,8 +54,6 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/score", "vllm.score:handle", EVERYWHERE),
     Route("POST", "/tokenize", "vllm.tokenize:handle", EVERYWHERE),
     Route("POST", "/detokenize", "vllm.tokenize:handle_detokenize", EVERYWHERE),
-    # realtime
-    Route("GET", "/realtime", "realtime.endpoint:handle", BASES),
     # admin
     Route("GET", "/health", "admin.health:handle_health", ("", "/v1"), auth="open", vital=True),
     Route("GET", "/ping", "admin.health:handle_ping", auth="open", vital=True),

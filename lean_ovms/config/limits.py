@@ -117,18 +117,10 @@ class LimitOptions(Options):
     audio_timeout_s: float = _audio(10.0, "seconds that decoding a block of audio may take", low=0.1)
 
     # --- realtime
-    max_realtime_sessions: int = _realtime(16, "most open sessions of /realtime; more: 429", low=1)
     max_response_websockets: int = _realtime(64, "most open WebSockets of /responses; more: 429", low=1)
     max_realtime_message_bytes: int = _realtime(
         1 << 20, "most bytes of one WebSocket message; more: the connection is closed with code 1009", low=1 << 12
     )
-    realtime_ahead_s: float = _realtime(
-        30.0, "seconds of audio that are received ahead of the engine; the rest is read when it has caught up", low=1
-    )
-    realtime_idle_timeout_s: float = _realtime(60.0, "close a session after this many seconds without a message", low=1)
     max_realtime_session_s: float = _realtime(
         3600.0, "close a realtime session, or a WebSocket of /responses, after this many seconds", low=1
-    )
-    realtime_partials: bool = _realtime(
-        True, "send the part of an utterance's text that will not change before the utterance ends"
     )

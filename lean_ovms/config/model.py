@@ -20,8 +20,6 @@ DEMO_EMBED = Path(__file__).parents[1] / "demo_embed"
 
 POOLING_TASKS = ("embeddings", "rerank", "classify", "token_classify")
 """Tasks of models that compute vectors, scores or classes; OVMS has the first two."""
-SPEECH_TO_TEXT = "speech2text"
-"""Task of models that transcribe and translate speech, by OVMS's name."""
 TEXT_TO_SPEECH = "text2speech"
 """Task of models that speak texts, by OVMS's name."""
 
@@ -154,12 +152,6 @@ class ModelOptions(Options):
         "most documents of a rerank request; the pieces of long documents are counted one by one",
         low=1,
         tasks=("rerank",),
-    )
-    enable_word_timestamps: bool = _model(
-        False,
-        "prepare a speech model for word timestamps when it is loaded, instead of at the first request that asks for "
-        "them",
-        tasks=(SPEECH_TO_TEXT,),
     )
     voices: str = _model(
         "",

@@ -21,16 +21,6 @@ from typing import Any
 
 import orjson
 
-from .media_records import Audio as Audio
-from .media_records import AudioUsed as AudioUsed
-from .media_records import Speak as Speak
-from .media_records import SpeechText as SpeechText
-from .media_records import SpeechTurn as SpeechTurn
-from .media_records import Spoken as Spoken
-from .media_records import Transcribe as Transcribe
-from .media_records import Transcribed as Transcribed
-from .media_records import WindowStarted as WindowStarted
-from .media_records import WindowTranscribed as WindowTranscribed
 from .record import ANSWER, COMMAND, DataRecord
 from .record import Record as Record
 from .text_records import Decode as Decode
@@ -80,7 +70,7 @@ class Submit(Record):
     too complex is Refused (errors.GrammarInvalid, GrammarTooComplex); a new one is compiled before Accepted is sent.
     images: [height, width] of each image of the tags in a text prompt. image_times: a video's seconds and times.
     image_params, image_digests: those of types.Image. pixels: their bytes, sent as attachments.
-    audio: samples (speech_types) of each audio tag, sent as attachments; num_audio: how many.
+    audio: samples (audio_types) of each audio tag, sent as attachments; num_audio: how many.
     texts: a long prompt in UTF-8, in parts, sent as attachments; `prompt` is "" on the way. parts: their number.
     client: who sends it; group: the number of its HTTP request, 0 for one of its own: between them the engine's time
     is shared (generation.fair_queue). priority: the lower one starts first. adapter: a LoRA adapter as
@@ -236,7 +226,10 @@ class DetailedTokens(Tokens):
 
 @dataclass(slots=True)
 class SpokenTokens(Tokens):
-    """Tokens of an answer that the model speaks; its final comes after all audio. audio: as in Spoken."""
+    """Tokens of an answer that the model speaks; its final comes after all audio.
+
+    audio: samples of 16 bits, little-endian, mono.
+    """
 
     audio: bytes = field(default=b"", metadata={"attached": True})
 

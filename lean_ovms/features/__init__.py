@@ -6,6 +6,7 @@ Of two tasks whose recognizers take the same model, that of the earlier feature 
 NAMES = (
     "voice",
     "speech",
+    "realtime",
     "images",
     "pooling",
     "batches",
@@ -25,6 +26,5 @@ NAMES = (
     "traces",
     "web_page",
     "docs_page",
-    "drafting",
 )
 """The names of the features, which are those of their folders."""

@@ -18,14 +18,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..api.fields import UINT32_MAX, FieldSet
-from ..api.forms import FilePart
 from ..api.generation.request import GenerationBody
 from ..api.generation.sampling import SAMPLING, Defaults, build_sampling
 from ..api.openai import audio_speech, completion_request, completions, embeddings
-from ..api.openai.audio import transcriptions
-from ..api.openai.audio.fields import TRANSCRIPTIONS
-from ..api.openai.audio.request import parse as parse_audio
-from ..api.openai.audio.transcript import Transcript
 from ..api.openai.chat_request import ALL_FIELDS as CHAT_FIELDS
 from ..api.openai.chat_request import parse_chat
 from ..api.pooling import scoring
@@ -37,13 +32,12 @@ from ..config import Config
 from ..embed import opened
 from ..errors import BadRequest, RequestError, StartError
 from ..lora_modules import LoraModule
-from ..media.audio.decoder import AudioDecoder
 from ..models.generation import DeltaStream, Generation
 from ..models.text_model import TextModel
-from ..speech_types import TRANSCRIBE
 from ..types import Json
 from .options import in_python, python_options, with_lora
 from .outputs import (
+    AudioTranscript,
     BeamSearchOutput,
     BeamSearchSequence,
     ClassificationOutput,
@@ -250,7 +244,7 @@ class AsyncLLM:
             text, prompt = prompt.get("prompt"), prompt.get("prompt_token_ids") or prompt.get("prompt", "")
         given = {**vars(sampling_params or SamplingParams()), "prompt": prompt}
         default = completion_request.DEFAULT_MAX_TOKENS
-        completion = await self._read(
+        completion = await self.read(
             partial(completion_request.parse_completion, default_max_tokens=default),
             completion_request.ALL_FIELDS,
             given,
@@ -265,7 +259,7 @@ class AsyncLLM:
         """Starts an answer to a conversation. Raises RequestError."""
         fields |= await self._adapter_of(lora_request)
         given = {**for_chat(vars(sampling_params or SamplingParams())), "messages": messages}
-        chat = await self._read(parse_chat, CHAT_FIELDS, given, fields)
+        chat = await self.read(parse_chat, CHAT_FIELDS, given, fields)
         generation = await chat.generation.start(chat.prompt, echo=True)
         return self._running(generation, chat.generation, chat.generation.deltas(generation), generation.prompt)
 
@@ -281,7 +275,7 @@ class AsyncLLM:
     async def embed(self, text: Text, **fields: Any) -> EmbeddingRequestOutput:
         """Returns the vector of a text."""
         with _python_errors():
-            call, inputs, _ = await self._read(embeddings.parse_embeddings, embeddings.FIELDS, {"input": text}, fields)
+            call, inputs, _ = await self.read(embeddings.parse_embeddings, embeddings.FIELDS, {"input": text}, fields)
             [found] = await embeddings.embed(call, inputs)
         return PoolingRequestOutput(next(self._ids), EmbeddingOutput(found.values))
 
@@ -291,33 +285,29 @@ class AsyncLLM:
         """Returns how well texts fit each other: one and one, one and each of several, or pair by pair."""
         given = {"data_1": data_1, "data_2": data_2}
         with _python_errors():
-            scores = await scoring.score(await self._read(score.parse_score, score.FIELDS, given, fields))
+            scores = await scoring.score(await self.read(score.parse_score, score.FIELDS, given, fields))
         return [PoolingRequestOutput(next(self._ids), ScoringOutput(value)) for value in scores.values]
 
     async def classify(self, text: Text, **fields: Any) -> ClassificationRequestOutput:
         """Returns the probabilities of the model's labels for a text."""
         with _python_errors():
-            call, inputs = await self._read(classify.parse_classify, classify.FIELDS, {"input": text}, fields)
+            call, inputs = await self.read(classify.parse_classify, classify.FIELDS, {"input": text}, fields)
             info, [found] = await classify.classify(call, inputs)
         output = ClassificationOutput(found.values, classify.likeliest(found.values, info))
         return PoolingRequestOutput(next(self._ids), output)
 
     # --- speech
 
-    async def transcribe(self, audio: Audio, **fields: Any) -> Transcript:
+    async def transcribe(self, audio: Audio, **fields: Any) -> AudioTranscript:
         """Returns what is said in an audio file, with times if timestamp_granularities asks for them."""
         data = audio if isinstance(audio, bytes) else await to_thread(Path(audio).read_bytes)
-        times = {"response_format": "verbose_json"} if fields.get("timestamp_granularities") else {}
-        given = {"file": FilePart(memoryview(data)), **times}
-        parse = partial(parse_audio, fields=TRANSCRIPTIONS, task=TRANSCRIBE)
-        with _python_errors():
-            parsed, file = await self._read(parse, TRANSCRIPTIONS, given, fields)
-            return await transcriptions.collect(parsed, await self.services.get(AudioDecoder).decode(file))
+        found: AudioTranscript = await self._by_feature("transcribe", data, fields)
+        return found
 
     async def speak(self, text: str, **fields: Any) -> SpeechOutput:
         """Returns a text as an audio file."""
         with _python_errors():
-            parsed = await self._read(audio_speech.parse, audio_speech.FIELDS, {"input": text}, fields)
+            parsed = await self.read(audio_speech.parse, audio_speech.FIELDS, {"input": text}, fields)
             blocks = parsed.model.speak(parsed.text, parsed.params)
             return SpeechOutput(await audio_speech.whole_file(parsed, self.services, blocks), parsed.rate)
 
@@ -328,7 +318,12 @@ class AsyncLLM:
             raise RuntimeError("the model is not open")
         return self._services
 
-    async def _read(self, parse: Callable[[Json, Services], T], known: FieldSet, given: Json, fields: Json) -> T:
+    async def _by_feature(self, method: str, given: Any, fields: Json) -> Any:
+        """Returns what a feature's function returns that does the work of a method. Raises ValueError."""
+        with _python_errors():
+            return await self.services.config.composition.method(method)(self, given, fields)
+
+    async def read(self, parse: Callable[[Json, Services], T], known: FieldSet, given: Json, fields: Json) -> T:
         """Returns what parse returns for a body; a model that is not known yet is loaded first. known: the endpoint's
         fields. Raises RequestError, and TypeError for a field that is none of them."""
         fields = {name: as_given(value) for name, value in fields.items() if value is not None}

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 from tqdm.auto import tqdm
 
-from ..api.openai.audio.transcript import Transcript
 from ..config import Config
 from ..types import Json
 from ..util.plurals import counted
 from .async_llm import AsyncLLM, Audio, Prompt, Text
 from .outputs import (
+    AudioTranscript,
     BeamSearchOutput,
     ClassificationRequestOutput,
     EmbeddingRequestOutput,
@@ -161,7 +161,7 @@ class LLM:
         """Returns the probabilities of the model's labels for each text."""
         return self._batch(_several(prompts, int), lambda one: self._llm.classify(one, **fields), use_tqdm)
 
-    def transcribe(self, audio: Audio | Sequence[Audio], use_tqdm: Tqdm = True, **fields: Any) -> list[Transcript]:
+    def transcribe(self, audio: Audio | Sequence[Audio], use_tqdm: Tqdm = True, **fields: Any) -> list[AudioTranscript]:
         """Returns what is said in each audio file, with times if timestamp_granularities asks for them."""
         return self._batch(_several(audio, int), lambda one: self._llm.transcribe(one, **fields), use_tqdm, FILES)
 

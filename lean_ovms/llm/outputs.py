@@ -5,10 +5,10 @@ https://docs.vllm.ai/en/stable/api/vllm/outputs.html
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from ..models.collect import Call, Collector, CompletedChoice, collect
 from ..models.generation import DeltaStream, Generation
@@ -217,3 +217,18 @@ class SpeechOutput:
 
     audio: bytes = field(repr=False)
     sample_rate: int
+
+
+class AudioTranscript(Protocol):
+    """What is said in an audio file."""
+
+    text: str
+    """All of it."""
+    segments: Sequence[Any]
+    """The pieces of the text, each with its times in seconds, if segments were asked for."""
+    words: Sequence[Any]
+    """The words of the text, each with its times in seconds, if words were asked for."""
+    language: str
+    """The code of the language."""
+    seconds: float
+    """The length of the audio."""

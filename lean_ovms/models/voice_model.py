@@ -8,10 +8,12 @@ import time
 import unicodedata
 from collections.abc import AsyncGenerator
 from dataclasses import asdict
+from functools import partial
 
+from ..audio_types import SpeakParams, VoiceInfo
+from ..engine.media_records import Speak
 from ..errors import BadRequest
 from ..observability.records import current_client
-from ..speech_types import SpeakParams, VoiceInfo
 from ..types import Json
 from .model import Model, UsageRecorder, too_slow
 
@@ -55,7 +57,7 @@ class VoiceModel(Model):
         return pieces
 
     async def speak(self, text: str | AsyncGenerator[str, None], params: SpeakParams) -> AsyncGenerator[bytes, None]:
-        """The audio of a text, as in speech_types, at params.sample_rate or VoiceInfo's: a block for each sentence.
+        """The audio of a text, as in audio_types, at params.sample_rate or VoiceInfo's: a block for each sentence.
 
         text: may still be written; then each sentence is spoken once it has ended.
 
@@ -63,13 +65,17 @@ class VoiceModel(Model):
         after the sentence that is being spoken, when this is closed. Raises RequestError.
         """
         with await self.hold() as model, model.recorded(UsageRecorder()) as usage:
-            client = current_client()
+            client, fields = current_client(), asdict(params)
             deadline = usage.started + self.config.request_timeout_s if self.config.request_timeout_s else None
             pieces = model._pieces_of(text, usage)
 
             async def spoken(begun: bool) -> bytes | None:
                 piece = await anext(pieces, None)
-                return None if piece is None else await model.engine.speak(piece, params, begun=begun, client=client)
+                if piece is None:
+                    return None
+                record = partial(Speak, text=piece, params=fields, begun=begun, client=client)
+                speech: bytes = await model.engine.call(record)
+                return speech
 
             upcoming = asyncio.create_task(spoken(False))
             try:

@@ -30,7 +30,6 @@ E2E_BUCKETS = (
 )
 """vLLM's buckets for whole requests, and finer ones."""
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
-REAL_TIME_FACTORS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 5, 10)
 MICROSECONDS = tuple(float(int(10 * 1.8**i)) for i in range(33))
 """OVMS's buckets."""
 
@@ -137,18 +136,10 @@ FAMILIES = (
     Metric("lean_ovms_engine_recoveries_total", "counter", "failures that the engine survived since it started"),
     Metric("lean_ovms_pooling_tokens_total", "counter", "tokens computed by a pooling model since it started"),
     Metric("lean_ovms_pooling_padded_tokens_total", "counter", "the same with the padding of its batches"),
-    Metric("lean_ovms_audio_seconds_total", "counter", "seconds of audio transcribed, or skipped"),
-    Metric("lean_ovms_audio_skipped_seconds_total", "counter", "those of them without speech, which were skipped"),
-    Metric("lean_ovms_audio_window_queue_seconds", "histogram", "wait of a window of audio", _MODEL, SECONDS),
-    Metric("lean_ovms_audio_window_seconds", "histogram", "time to transcribe a window of audio", _MODEL, SECONDS),
-    Metric(
-        "lean_ovms_audio_real_time_factor", "histogram", "that time by the window's length", _MODEL, REAL_TIME_FACTORS
-    ),
     Metric("lean_ovms_api_key_requests_total", "counter", "requests that used a named API key", _KEY),
     Metric("lean_ovms_api_key_rejections_total", "counter", "requests beyond the limits of the key", _KEY),
     Metric("lean_ovms_api_key_prompt_tokens_total", "counter", "prompt tokens of its requests", _KEY),
     Metric("lean_ovms_api_key_generation_tokens_total", "counter", "tokens generated for its requests", _KEY),
-    Metric("lean_ovms_realtime_sessions", "gauge", "open sessions of realtime transcription", ()),
     Metric("lean_ovms_sequence_state_bytes", "gauge", "memory of running sequences' states, of hybrid models"),
     Metric("lean_ovms_engine_resident_memory_bytes", "gauge", "memory of the engine child"),
 )

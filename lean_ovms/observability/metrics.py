@@ -10,7 +10,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..engine_types import EngineStats, ModelInfo
 from ..manifest import Metric
@@ -18,9 +18,6 @@ from . import process_stats
 from .exposition import Exposition, Histogram
 from .families import HIDDEN, ITL_BUCKETS, METHODS, PROCESS, initial_labels, select
 from .records import GenerationRecord, KeyUsage, RequestRecord
-
-if TYPE_CHECKING:
-    from ..speech_types import WindowDone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +84,8 @@ class Metrics:
         older = [(old, self._families[new]) for old, new in HIDDEN.items() if hidden and new in self._families]
         self._texts += [(family.name, Exposition(replace(family, name=old))) for old, family in older]
         self._created: set[str] = set()  # models whose series exist
-        self._sessions = 0
+        counted = (family.name for family in of_features if family.kind == "gauge" and not family.labels)
+        self._levels = {name: 0 for name in counted if name in self._families}
 
     def request_finished(self, record: RequestRecord) -> None:
         """Observes that the response of a request is closed."""
@@ -139,17 +137,6 @@ class Metrics:
         if timer is not None:
             self._histogram("vllm:inter_token_latency_seconds", labels).add(timer.counts, timer.total)
 
-    def window_transcribed(self, model: str, window: WindowDone, queued_s: float, computed_s: float) -> None:
-        """Observes that a window of speech, or a part without any, is transcribed; it waited and took this long."""
-        labels = (model,)
-        seconds = window.end - window.start
-        self.add("lean_ovms_audio_seconds_total", labels, seconds + window.skipped)
-        self.add("lean_ovms_audio_skipped_seconds_total", labels, window.skipped)
-        if seconds:
-            self.observe("lean_ovms_audio_window_queue_seconds", labels, queued_s)
-            self.observe("lean_ovms_audio_window_seconds", labels, computed_s)
-            self.observe("lean_ovms_audio_real_time_factor", labels, computed_s / seconds)
-
     def constraint_relaxed(self, model: str) -> None:
         """Observes that a generation runs without all of the structured output of its request."""
         self.add("lean_ovms_structured_output_not_imposed_total", (model,))
@@ -162,16 +149,18 @@ class Metrics:
         """Observes that a model has been unloaded, to be loaded again by a request."""
         self.add("lean_ovms_model_unloads_total", (model,))
 
-    def realtime_sessions(self, change: int) -> None:
-        """Observes that sessions were opened (1), or have ended (-1)."""
-        self._sessions += change
+    def change(self, name: str, by: int) -> None:
+        """Adds to a gauge without labels, which a feature counts up and down."""
+        if name in self._levels:
+            self._levels[name] += by
 
     def expose(self, engines: Iterable[EngineState] = (), keys: Iterable[KeyUsage] = ()) -> bytes:
         """Returns all metrics in Prometheus' text format."""
         for name, family in self._families.items():
             if family.kind == "gauge":
                 self._values[name].clear()
-        self._set("lean_ovms_realtime_sessions", (), self._sessions)
+        for name, level in self._levels.items():
+            self._set(name, (), level)
         for engine in engines:
             self._create_series(engine.model)
             self._set_engine(engine)

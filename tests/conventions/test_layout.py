@@ -21,7 +21,6 @@ NO_ASYNCIO = (
     "engine.genai",
     "engine.paged",
     "engine.embedding",
-    "engine.speech",
     "engine.voice",
     "features.images.child",
     "engine.worker",
@@ -179,9 +178,9 @@ def test_endpoints_never_import_each_other() -> None:
 
 LATER = (
     *("numpy", "websockets", "sqlite3", "python_multipart", "prometheus_client", "jinja2", "google.protobuf"),
-    *("lean_ovms.api.openai", "lean_ovms.api.generation", "lean_ovms.api.pooling", "lean_ovms.api.realtime"),
-    *("lean_ovms.api.schemas", "lean_ovms.media.audio", "lean_ovms.pooling_types", "lean_ovms.speech_types"),
-    *("lean_ovms.models.pooling_model", "lean_ovms.models.speech_model", "lean_ovms.models.voice_model"),
+    *("lean_ovms.api.openai", "lean_ovms.api.generation", "lean_ovms.api.pooling"),
+    *("lean_ovms.api.schemas", "lean_ovms.media.audio", "lean_ovms.pooling_types"),
+    *("lean_ovms.models.pooling_model", "lean_ovms.models.voice_model"),
 )
 """What a server of a text model that listens has not imported."""
 FOR_CHAT = {"lean_ovms.api.openai", "lean_ovms.api.generation", "lean_ovms.api.schemas"}

@@ -80,7 +80,7 @@ BINARY = {
     "docs": {".png"},
     "lean_ovms/demo_model": {".bin"},
     "lean_ovms/demo_embed": {".bin"},
-    "lean_ovms/engine/speech/silero": {".onnx"},
+    "lean_ovms/features/speech/child/silero": {".onnx"},
     "tests/data": {".bin", ".xz", ".zip"},
     "tests/features": {".xz"},
     "tests/fuzz/corpus": {""},

@@ -23,7 +23,7 @@ import pytest
 from lean_ovms.cli.arguments import parse
 from lean_ovms.cli.command_table import COMMANDS
 from tests.e2e.conftest import Process, start_process
-from tests.engine.speech.words import EXACT, recordings, unpacked
+from tests.features.speech.child.words import EXACT, recordings, unpacked
 from tests.recordings import wav
 
 ROOT = Path(__file__).parents[2]

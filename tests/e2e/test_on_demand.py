@@ -13,7 +13,7 @@ import pytest
 
 from lean_ovms.config import DEMO_EMBED, DEMO_MODEL
 from tests.e2e.conftest import Process, start_process
-from tests.engine.speech.words import recordings, unpacked
+from tests.features.speech.child.words import recordings, unpacked
 from tests.recordings import wav
 
 SPOKEN = wav(recordings()["three five seven eight four zero"])

@@ -18,8 +18,8 @@ import pytest
 import websockets
 
 from lean_ovms.embed import running
-from tests.api.realtime.fakes import APPEND, COMMIT, silence, tone
 from tests.e2e.conftest import Process, start_process
+from tests.features.realtime.fakes import APPEND, COMMIT, silence, tone
 
 DATA = Path(__file__).parents[1] / "data" / "whisper_words.zip"
 FAKE = {"fake_engine": True, "task": "speech2text", "model_name": "w", "api_key": "secret"}

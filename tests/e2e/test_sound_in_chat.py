@@ -15,8 +15,8 @@ import pytest_asyncio
 
 from lean_ovms.config import DEMO_MODEL
 from tests.e2e.conftest import LocalServer, local_server
-from tests.engine.speech.words import EXACT, recordings, unpacked
 from tests.engine.vlm import unpacked_omni_model
+from tests.features.speech.child.words import EXACT, recordings, unpacked
 from tests.recordings import plain_wav, wav
 
 VOICE = Path(__file__).parents[1] / "data" / "voice_model.zip"

@@ -9,10 +9,17 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.embed import opened
-from lean_ovms.models.speech_model import SpeechModel
+from lean_ovms.features.speech.model import SpeechModel
+from lean_ovms.features.speech.params import (
+    TextDelta,
+    TranscribeParams,
+    TurnDetection,
+    TurnStarted,
+    TurnStopped,
+    WindowDone,
+)
 from lean_ovms.repository.listing import servable
-from lean_ovms.speech_types import TextDelta, TranscribeParams, TurnDetection, TurnStarted, TurnStopped, WindowDone
-from tests.engine.speech.words import EXACT, recordings, unpacked
+from tests.features.speech.child.words import EXACT, recordings, unpacked
 
 pytestmark = pytest.mark.model
 

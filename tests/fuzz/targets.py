@@ -13,10 +13,10 @@ import orjson
 
 from lean_ovms.api.fields import read
 from lean_ovms.api.forms import MAX_PARTS, Form, body_of, read_form
-from lean_ovms.api.openai.audio.fields import TRANSCRIPTIONS
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.errors import BadRequest
+from lean_ovms.features.speech.api.fields import TRANSCRIPTIONS
 from lean_ovms.media.audio.decode import decode
 from lean_ovms.media.audio.formats import WAV, AudioLimits, recognise
 from lean_ovms.text.parsers import make, names

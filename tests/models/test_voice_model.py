@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import pytest
 import pytest_asyncio
 
+from lean_ovms.audio_types import SpeakParams
 from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest, EngineFailure, ModelNotFound, RequestTimeout, TooManyRequests, Unavailable
 from lean_ovms.models.factory import make
@@ -16,7 +17,6 @@ from lean_ovms.models.text_model import TextModel
 from lean_ovms.models.voice_model import VoiceModel
 from lean_ovms.observability.metrics import Metrics
 from lean_ovms.observability.records import RequestRecord, current_record
-from lean_ovms.speech_types import SpeakParams
 from lean_ovms.util.concurrency import Offload
 from tests.voice_fakes import fake_voice
 

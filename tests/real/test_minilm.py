@@ -13,7 +13,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.embedding.model import OpenVinoPooler
 from tests.engine.embedding.rig import Rig
-from tests.engine.speech.words import EXACT
+from tests.features.speech.child.words import EXACT
 
 DATA = Path(__file__).parents[1] / "data" / "real" / "minilm.json"
 """Texts, and their vectors by transformers in torch: the mean of the last hidden state, normalized; as float16."""

@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 import soxr
 
+from lean_ovms.audio_types import SAMPLE_RATE
 from lean_ovms.config import Config
-from lean_ovms.engine.protocol import Audio, Transcribe, WindowTranscribed
-from lean_ovms.engine.speech import model as loading
-from lean_ovms.engine.speech.task import SpeechTask
-from lean_ovms.speech_types import SAMPLE_RATE, TranscribeParams
+from lean_ovms.features.speech.child import model as loading
+from lean_ovms.features.speech.child.task import SpeechTask
+from lean_ovms.features.speech.params import TranscribeParams
+from lean_ovms.features.speech.records import Audio, Transcribe, WindowTranscribed
 from tests.engine.rig import WorkerRig
-from tests.engine.speech.words import EXACT
+from tests.features.speech.child.words import EXACT
 
 TEXT = (Path(__file__).parents[1] / "data" / "real" / "speech.txt").read_text("utf-8")
 LENGTHS = {66: (172, 135), 105: (290, 140), 240: (389, 87)}

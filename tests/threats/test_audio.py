@@ -20,10 +20,10 @@ from lean_ovms.server.run import close
 from lean_ovms.types import Request
 from tests.api.test_keys import ALICE, written
 from tests.fakes import FakeEngine, say
+from tests.features.speech.scripts import speech_model
 from tests.forms import BOUNDARY, Part, encoded, form_request
 from tests.media.audio.test_decode import BEGINNINGS, HEADERS, JUNK
 from tests.recordings import plain_wav, sound, wav
-from tests.speech_scripts import speech_model
 
 PATH = "/v1/audio/transcriptions"
 GOOD = plain_wav(0.5)

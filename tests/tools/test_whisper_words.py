@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.speech.words import unpacked
+from tests.features.speech.child.words import unpacked
 
 pytest.importorskip("tokenizers", reason="needs tokenizers, which read tokenizer.json")
 

@@ -19,7 +19,7 @@ from ..services import INLINE_BYTES, Services
 
 if TYPE_CHECKING:
     from ...media.audio.decoder import AudioStream
-    from ...models.speech_model import SpeechModel
+    from ...models.transcriber import Transcriber
 
 TOKENS_PER_S = 12.5
 """Tokens of a second of audio for a model that hears: Qwen3-Omni's."""
@@ -66,7 +66,7 @@ async def read_audio(prompt: ChatPrompt, model: TextModel, services: Services) -
     notices: list[str] = []
     total_s, config, param = 0.0, services.config, parts[0][1]
     try:
-        speech = None if model.hears else await _speech_model(model, services)
+        speech = None if model.hears else await _transcriber(model, services)
         if len(parts) > (most := config.max_audio_parts):
             param = parts[most][1]
             raise BadRequest(f"{len(parts)} audio parts are more than this server's limit: {most}")
@@ -91,14 +91,21 @@ async def read_audio(prompt: ChatPrompt, model: TextModel, services: Services) -
     return prompt.with_messages(messages), notices
 
 
-async def _speech_model(model: TextModel, services: Services) -> SpeechModel:
-    """The model that transcribes for this one; if nothing is known of it yet it is loaded. Raises RequestError."""
+async def _transcriber(model: TextModel, services: Services) -> Transcriber:
+    """Returns the model that transcribes for this one; if nothing is known of it yet it is loaded. Raises
+    RequestError."""
     if not model.config.audio_input_model:
         raise BadRequest(NO_AUDIO, code="not_supported")
 
-    from ...models.speech_model import SpeechModel
+    from ...models.transcriber import Transcriber
 
-    return await services.when_known(lambda: services.helper("audio_input_model", model, SpeechModel))
+    return await services.when_known(lambda: services.helper("audio_input_model", model, Transcriber))
+
+
+async def _transcript(samples: AudioStream, speech: Transcriber) -> str:
+    """Returns the text of samples, which are closed. Raises RequestError."""
+    async with aclosing(samples):
+        return await speech.transcript(samples)
 
 
 async def _open(part: Json, services: Services) -> AudioStream:
@@ -121,15 +128,6 @@ async def _read(samples: AudioStream, longest_s: float) -> bytes:
             if samples.seconds > longest_s:
                 raise BadRequest(f"the audio is longer than the {longest_s:.1f} s that this model can read")
     return b"".join(blocks)
-
-
-async def _transcript(samples: AudioStream, speech: SpeechModel) -> str:
-    """The text of samples. Raises RequestError."""
-    from ...speech_types import TranscribeParams, WindowDone
-
-    async with aclosing(samples), aclosing(speech.transcribe(samples, TranscribeParams())) as events:
-        windows = [event.text async for event in events if isinstance(event, WindowDone)]
-    return "".join(windows).strip()
 
 
 def _decoded(text: str, url: bool) -> bytes:

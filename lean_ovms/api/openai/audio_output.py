@@ -16,12 +16,12 @@ from functools import partial
 
 import orjson
 
+from ...audio_types import SpeakParams
 from ...errors import BadRequest
 from ...media.audio.encoder import SAMPLE_BYTES, open_encoder
 from ...models.generation import DeltaStream, WrappedStream
 from ...models.voice_model import VoiceModel
 from ...push_types import Sink
-from ...speech_types import SpeakParams
 from ...types import Delta, Json, Text
 from ..fields import Values
 from ..generation.request import GenerationBody

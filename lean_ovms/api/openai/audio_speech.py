@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+from ...audio_types import SAMPLE_BYTES, SpeakParams, VoiceInfo
 from ...errors import BadRequest, RequestError
 from ...media.audio.encoder import FORMATS, Encoder, open_encoder
 from ...models.voice_model import VoiceModel
 from ...observability.logging import safe
 from ...observability.records import current_record
 from ...push_types import Sink
-from ...speech_types import SAMPLE_BYTES, SpeakParams, VoiceInfo
 from ...types import Json, Request, Response
 from ..fields import Field, FieldSet, read
 from ..generation import unsupported

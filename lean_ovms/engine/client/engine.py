@@ -7,12 +7,11 @@ text and no HTTP.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import math
 import time
 from array import array
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +24,12 @@ from ...util.changed_fields import changed_fields
 from .. import protocol
 from .child import GRACE_S, Child
 from .prestart import COMMAND
-from .replies import OnPartial, ReplyRouter, ReplyStream
+from .replies import Close, L, OnPartial, ReplyRouter, ReplyStream, Send
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
     from ...pooling_types import PooledOutput, PoolingInput, PoolingParams
-    from ...speech_types import SpeakParams, TranscribeParams
     from .pool_reply import PoolReply
-    from .speech_reply import SpeechReply
 
 __all__ = ["EngineClient", "ReplyStream"]
 
@@ -288,28 +285,14 @@ class EngineClient:
             raise
         return await reply.result()
 
-    async def transcribe(self, audio: AsyncIterator[bytes], params: TranscribeParams, client: str = "") -> SpeechReply:
-        """Starts a transcription; the caller closes the reply. audio: as in speech_types; read as the engine gets on.
+    def open_lasting(self, make: Callable[[int, Send, Close], L]) -> L:
+        """Returns the reply of a new request that goes on after a restart of the engine. Raises Unavailable.
 
-        It goes on after a restart of the engine. Raises RequestError.
+        make: returns it for a new id, a function that sends a record, but nothing to an engine that is still loading,
+        and a function that ends the request with this id.
         """
         self._begin()
-        reply = self._replies.open_speech(params, client, self._send_if_ready)
-        try:
-            reply.begin(audio)
-        except RequestError:
-            self._replies.close(reply.id)
-            raise
-        return reply
-
-    async def speak(self, text: str, params: SpeakParams, *, begun: bool = False, client: str = "") -> bytes:
-        """Returns the speech of a sentence or so, as in speech_types; cancelled when the waiting task is.
-
-        begun, client: as in protocol.Speak. Raises RequestError.
-        """
-        fields = dataclasses.asdict(params)
-        speech: bytes = await self.call(lambda n: protocol.Speak(n, text, fields, begun, client))
-        return speech
+        return self._replies.add_lasting(lambda number: make(number, self._send_if_ready, self._replies.close))
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
         """Tokenizes texts. client: as in protocol.Submit. Raises RequestError."""

@@ -10,20 +10,16 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ...errors import RequestError, from_wire
 from ...push_types import Sink, wake
 from .. import protocol
 from ..record import ANSWER, COMMAND, PARTIAL
 
-if TYPE_CHECKING:
-    from ...speech_types import TranscribeParams
-    from .speech_reply import SpeechReply
-
 
 class Reply(Protocol):
-    """What a request or a call waits for: ReplyStream, CallReply, PoolReply or SpeechReply."""
+    """What a request or a call waits for."""
 
     def receive(self, record: protocol.Record) -> None:
         """Takes a record with its id. Raises FrameError for one that does not fit."""
@@ -32,7 +28,20 @@ class Reply(Protocol):
         """Ends it with this error."""
 
 
+class LastingReply(Reply, Protocol):
+    """A reply that outlives an engine: its request goes on with the next one."""
+
+    def lost(self) -> RequestError | None:
+        """Notes that the engine has died. Returns the error of the request; None: it waits for the next engine."""
+
+    def resume(self) -> None:
+        """Sends the request, or what is left of it, to a new engine."""
+
+
 R = TypeVar("R", bound=Reply)
+L = TypeVar("L", bound=LastingReply)
+Send = Callable[[protocol.Record], None]
+Close = Callable[[int], None]
 OnPartial = Callable[[Any], object] | None
 
 
@@ -247,7 +256,7 @@ class ReplyRouter:
         self.send = send
         self._ids = itertools.count(1)
         self._replies: dict[int, Reply] = {}
-        self._speeches: dict[int, SpeechReply] = {}  # those of them that outlive an engine
+        self._lasting: dict[int, LastingReply] = {}  # those of them that outlive an engine
 
     @property
     def busy(self) -> bool:
@@ -264,19 +273,16 @@ class ReplyRouter:
         reply = self._replies[number] = make(number)
         return reply
 
-    def open_speech(
-        self, params: TranscribeParams, client: str, send: Callable[[protocol.Record], None]
-    ) -> SpeechReply:
-        from .speech_reply import SpeechReply  # most servers have no speech model
-
-        reply = self.add(lambda number: SpeechReply(number, params, client, send, self.close))
-        self._speeches[reply.id] = reply
+    def add_lasting(self, make: Callable[[int], L]) -> L:
+        """Returns the reply that `make` returns for a new id, which goes on after a restart of the engine."""
+        number = next(self._ids)
+        reply = self._replies[number] = self._lasting[number] = make(number)
         return reply
 
     def close(self, number: int) -> None:
         """The request has ended; later records for it are dropped."""
         self._replies.pop(number, None)
-        self._speeches.pop(number, None)
+        self._lasting.pop(number, None)
 
     async def call(self, make: Callable[[int], protocol.Record], on_partial: OnPartial = None) -> Any:
         """Sends the record that `make` returns for a new id and waits for its one reply. Raises RequestError.
@@ -330,13 +336,13 @@ class ReplyRouter:
             reply.fail(error())
 
     def fail_lost(self, error: Callable[[], RequestError]) -> None:
-        """Ends all but transcriptions, which wait for the new engine; also one that may have killed the old one."""
+        """Ends all but those that wait for the new engine, and of these what may have killed the old one."""
         for number, reply in list(self._replies.items()):
-            failure = self._speeches[number].lost() if number in self._speeches else error()
+            failure = self._lasting[number].lost() if number in self._lasting else error()
             if failure is not None:
                 reply.fail(failure)
 
     def resume(self) -> None:
         """Sends the new engine, which is ready, what waits for it."""
-        for speech in list(self._speeches.values()):
-            speech.resume()
+        for reply in list(self._lasting.values()):
+            reply.resume()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..loading import quiet_imports  # noqa: F401 - first, for its effect
+from ..loading.settings import device_properties
 
 # isort: split
 import numpy as np
@@ -26,7 +27,7 @@ from ..paged.vision import families
 from ..paged.vision.networks import VisionNetworks
 from ..paged.vision.pixels import SquareProcessor
 from ..paged.vision.qwen2_vl import Qwen2Vl
-from .network import SHORT, PoolingNetwork, properties
+from .network import SHORT, PoolingNetwork
 from .pooler import Array, Batch, PoolingVision, Prompt
 from .recognize import Shape, lost_limit, recognize
 from .tokenizer import GgufPoolingTokenizer, PoolingTokenizer
@@ -139,7 +140,7 @@ class OpenVinoPooler:
 
     def _images_in_text(self, config: EngineConfig) -> PoolingVision:
         """Raises StartError."""
-        networks = VisionNetworks(config.model_dir, device_of(config), properties(config))
+        networks = VisionNetworks(config.model_dir, device_of(config), device_properties(config))
         try:
             family = families.load(config.model_dir, networks)
         except families.NotReadable as error:

@@ -15,7 +15,7 @@ from ...repository.gguf import is_gguf
 from ...repository.model_dir import LANGUAGE_MODEL
 from ..loading.devices import device_of
 from ..loading.load_errors import as_start_error, network
-from ..loading.settings import base_properties, network_bytes
+from ..loading.settings import device_properties, network_bytes
 from ..paged.network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
 from ..paged.vision import input_embeddings
 from . import gguf_network, pooling_graph
@@ -82,7 +82,7 @@ class PoolingNetwork:
         self._config = config
         language = config.model_dir / LANGUAGE_MODEL
         self._path = language if language.is_file() else network(config.model_dir)
-        self._device, self._properties = device_of(config), properties(config)
+        self._device, self._properties = device_of(config), device_properties(config)
         self._has_towers = False
         with as_start_error(config):
             self.model = self._read()
@@ -243,14 +243,6 @@ class PoolingNetwork:
         elif several and self._streamed is not None:
             better = self._streamed.get()
         return better or self._pooled
-
-
-def properties(config: EngineConfig) -> dict[str, Any]:
-    """Returns openvino's properties of the options. Raises StartError."""
-    plugin = read_object("plugin_config", config.plugin_config)
-    if "NUM_STREAMS" in plugin and config.num_streams > 1:
-        raise StartError("--num_streams and --plugin_config disagree about NUM_STREAMS")
-    return {"NUM_STREAMS": config.streams, **base_properties(config), **plugin}
 
 
 def _streams(properties: dict[str, Any]) -> int:

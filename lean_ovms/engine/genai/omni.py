@@ -19,9 +19,9 @@ import numpy.typing as npt
 import openvino as ov
 import openvino_genai as genai
 
+from ...audio_types import SAMPLE_BYTES, SAMPLE_RATE, VoiceInfo
 from ...config import EngineConfig
 from ...errors import StartError
-from ...speech_types import SAMPLE_BYTES, SAMPLE_RATE, VoiceInfo
 from ...util import json_file
 from ..generation.image_prompts import TAG
 from ..generation.pipeline import ImagePrompt
@@ -143,7 +143,7 @@ class OmniPipeline(VlmStateful):
 
 
 def _samples(chunk: Any) -> bytes:
-    """Returns new audio as in protocol.Spoken."""
+    """Returns new audio as samples of 16 bits, little-endian, mono."""
     signal = np.clip(np.asarray(chunk.data).reshape(-1), -1, 1)
     return bytes((signal * 32767).round().astype("<i2").tobytes())
 

@@ -24,7 +24,7 @@ HEAD_TOKENS = 3
 class ImagePrompt:
     """A prompt for a model with vision: text in which <ov_genai_image_0>, ... stand for the images.
 
-    audio: the samples (speech_types) of <ov_genai_audio_0>, ...
+    audio: the samples (audio_types) of <ov_genai_audio_0>, ...
 
     salt: what is kept of its images is shared with prompts of the same salt.
     """

@@ -65,7 +65,7 @@ class Engine(StepRunner):
         self.scheduler = Scheduler(
             batch,
             PrefixCache(self.blocks, tables, checkpoints, caching=sizes.caching, hooks=self.hooks),
-            Speculation(batch, proposer, parts.new_text_proposer),
+            Speculation(batch, proposer),
             step_tokens=sizes.step_tokens,
             slots=sizes.max_running,
             split=sizes.split,

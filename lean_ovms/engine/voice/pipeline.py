@@ -21,10 +21,10 @@ import openvino as ov
 import openvino_genai as genai
 from numpy.typing import NDArray
 
+from ...audio_types import SpeakParams, VoiceInfo
 from ...config import EngineConfig
 from ...config.options import read_object
 from ...engine_types import ModelInfo
-from ...speech_types import SpeakParams, VoiceInfo
 from ...util import json_file
 from ...util.resources import cores
 from ..loading.load_errors import as_start_error

@@ -14,12 +14,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ...audio_types import SpeakParams
 from ...config import EngineConfig
 from ...engine_types import ModelInfo
 from ...errors import BadRequest, EngineFailure, TooManyRequests, install_command
-from ...speech_types import SpeakParams
 from ...util.plurals import requests_waiting
-from ..protocol import Cancel, Record, Speak, Spoken
+from ..media_records import Speak, Spoken
+from ..protocol import Cancel, Record
 from ..task import Task
 
 log = logging.getLogger(__name__)

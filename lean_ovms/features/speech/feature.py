@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from ...manifest import Feature, GraphRow, TaskRow
+from ...manifest import BASES, EVERYWHERE, SECONDS_BUCKETS, Feature, GraphRow, Metric, Route, TaskRow
+from .options import TASK, SpeechOptions
 
 if TYPE_CHECKING:
     from ...model_files import ModelFiles
@@ -16,6 +17,8 @@ FUN_ASR = "fun_asr"
 NETWORKS = ("openvino_encoder_model.xml", "openvino_decoder_model.xml")
 """The networks of a model that transcribes speech, which needs both."""
 TOKENIZERS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
+REAL_TIME_FACTORS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 5, 10)
+"""Buckets for the time of a window by its length."""
 
 
 def _transcribes(files: ModelFiles) -> bool:
@@ -31,12 +34,21 @@ def _missing(names: Collection[str]) -> list[str]:
 FEATURE = Feature(
     name="speech",
     summary="transcribes and translates speech with Whisper and other models",
+    title="OpenAI: speech to text",
+    reference="https://platform.openai.com/docs/api-reference/audio",
+    options=SpeechOptions,
+    routes=(
+        Route("POST", "/audio/transcriptions", "api.transcriptions:handle", EVERYWHERE, model="SpeechModel"),
+        Route("POST", "/audio/translations", "api.transcriptions:handle_translations", BASES),
+    ),
+    methods={"transcribe": "llm:transcribe"},
     tasks=(
         TaskRow(
-            name="speech2text",
+            name=TASK,
             recognizes=_transcribes,
-            model="models.speech_model:SpeechModel",
-            loader="engine.speech.task:load",
+            model="model:SpeechModel",
+            loader="child.task:load",
+            records="records",
             networks=NETWORKS,
             missing=_missing,
             graph=GraphRow(
@@ -50,7 +62,25 @@ FEATURE = Feature(
                 packets=("STT_NODE_RESOURCES:s2t_servable",),
                 loops=True,
             ),
-            package="lean_ovms",
+        ),
+    ),
+    metrics=(
+        Metric("lean_ovms_audio_seconds_total", "counter", "seconds of audio transcribed, or skipped"),
+        Metric("lean_ovms_audio_skipped_seconds_total", "counter", "those of them without speech, which were skipped"),
+        Metric(
+            "lean_ovms_audio_window_queue_seconds", "histogram", "wait of a window of audio", buckets=SECONDS_BUCKETS
+        ),
+        Metric(
+            "lean_ovms_audio_window_seconds",
+            "histogram",
+            "time to transcribe a window of audio",
+            buckets=SECONDS_BUCKETS,
+        ),
+        Metric(
+            "lean_ovms_audio_real_time_factor",
+            "histogram",
+            "that time by the window's length",
+            buckets=REAL_TIME_FACTORS,
         ),
     ),
 )

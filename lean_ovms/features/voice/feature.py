@@ -36,6 +36,7 @@ FEATURE = Feature(
             recognizes=_speaks,
             model="models.voice_model:VoiceModel",
             loader="engine.voice.task:load",
+            records="engine.media_records",
             networks=(SPEECHT5[-1], *SPEECHT5[:-1]),
             shown_by=rf"{re.escape(SPEECHT5[-1])}|voices/[^/]+\.bin",
             missing=_missing,

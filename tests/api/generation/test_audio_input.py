@@ -19,8 +19,8 @@ from lean_ovms.types import Response
 from tests.api.conftest import MakeApp, events, get, post, whole
 from tests.api.test_keys import written
 from tests.fakes import INFO, FakeEngine, say
+from tests.features.speech.scripts import InlineDecoding, ScriptedSpeech, speech_model, spoken
 from tests.recordings import plain_wav
-from tests.speech_scripts import InlineDecoding, ScriptedSpeech, speech_model, spoken
 from tests.waiting import cancel
 
 SHORT, LONG = plain_wav(0.5), plain_wav(1.5)
@@ -201,11 +201,18 @@ async def test_a_client_that_leaves_stops_the_transcription(make_hearing: MakeHe
     app, engine, speech = await make_hearing()
     started = asyncio.Event()
 
-    async def endless(audio: Any, params: Any, client: str = "") -> Any:
-        started.set()
-        await asyncio.Event().wait()
+    begin = speech.open_lasting
 
-    speech.transcribe = endless  # type: ignore[method-assign]
+    def endless(make: Any) -> Any:
+        async def never() -> None:
+            started.set()
+            await asyncio.Event().wait()
+
+        reply = begin(make)
+        reply.next = never  # type: ignore[method-assign, assignment]
+        return reply
+
+    speech.open_lasting = endless  # type: ignore[method-assign]
     model = app.registry.models["w"]
     request = asyncio.ensure_future(chat(app, heard(SHORT)))
     await started.wait()

@@ -16,10 +16,11 @@ import orjson
 import pytest
 
 from lean_ovms.api.app import App
+from lean_ovms.audio_types import VoiceInfo
+from lean_ovms.engine.media_records import Speak
 from lean_ovms.engine.protocol import SpokenTokens
 from lean_ovms.errors import EngineFailure
 from lean_ovms.observability.records import RequestRecord
-from lean_ovms.speech_types import SpeakParams, VoiceInfo
 from lean_ovms.types import Request, Response
 from tests.api.conftest import MakeApp, events, get, parts, post, whole
 from tests.fakes import FakeEngine, say
@@ -147,15 +148,15 @@ async def test_sentences_are_those_of_the_client_and_the_record_is_the_texts(
     make_speaking: MakeSpeaking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, engine, voice = await make_speaking()
-    speak, clients = voice.speak, []
+    call, clients = voice.call, []
     records: list[RequestRecord] = []
     observe = app.services.records.observe
 
-    async def spoken(text: str, params: SpeakParams, *, begun: bool = False, client: str = "") -> bytes:
-        clients.append(client)
-        return await speak(text, params, begun=begun, client=client)
+    async def spoken(make: Callable[[int], Speak]) -> bytes:
+        clients.append(make(1).client)
+        return await call(make)
 
-    monkeypatch.setattr(voice, "speak", spoken)
+    monkeypatch.setattr(voice, "call", spoken)
     monkeypatch.setattr(app.services.records, "observe", lambda *given: (records.append(given[2]), observe(*given))[1])
     body = {"messages": [{"role": "user", "content": "hi"}], "modalities": ["text", "audio"], "stream": True}
     request = Request("POST", "/v1/chat/completions", body=orjson.dumps({**body, "audio": {"format": "pcm16"}}))

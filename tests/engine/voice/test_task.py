@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lean_ovms.audio_types import SpeakParams
 from lean_ovms.config import Config
-from lean_ovms.engine.protocol import Cancel, Encode, Record, Refused, Speak, Spoken
+from lean_ovms.engine.media_records import Speak, Spoken
+from lean_ovms.engine.protocol import Cancel, Encode, Record, Refused
 from lean_ovms.engine.voice import task as voice
 from lean_ovms.engine.voice.fake_synthesizer import BROKEN, RAISE, RATE, FakeSynthesizer
 from lean_ovms.engine.voice.task import VoiceTask
 from lean_ovms.engine_types import EngineStats, ModelInfo
-from lean_ovms.speech_types import SpeakParams
 from tests.engine.rig import WorkerRig
 
 

@@ -46,7 +46,7 @@ class PipelineRequest:
 class GuardedOutput:
     """The result of one step for one sequence. score: the cumulative log probability (beams: by length penalty).
 
-    audio: new samples of the spoken answer, as in protocol.Spoken."""
+    audio: new samples of the spoken answer: 16 bits, little-endian, mono."""
 
     generated_ids: list[int]
     generated_log_probs: list[float] = field(default_factory=list)

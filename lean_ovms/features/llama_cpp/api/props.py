@@ -53,6 +53,7 @@ def _router(services: Services) -> Json:
 
 def _props(model: Model, services: Services) -> Json:
     info = model.info
+    hears = info.audio if isinstance(model, TextModel) else "audio" in model.input_modalities
     template = model.chat_format.template if isinstance(model, TextModel) else None
     tokens = {} if template is None else template.special_tokens
     return {
@@ -60,7 +61,7 @@ def _props(model: Model, services: Services) -> Json:
         "total_slots": model.config.max_num_seqs,
         "model_alias": model.name,
         "model_path": model.name,
-        "modalities": {"vision": info.vision, "video": info.video, "audio": info.audio or info.speech is not None},
+        "modalities": {"vision": info.vision, "video": info.video, "audio": hears},
         "endpoint_slots": True,
         "endpoint_props": False,
         "endpoint_metrics": services.metrics.enabled,

@@ -1,0 +1,132 @@
+"""A draft model as the proposer: a smaller network that reads the same tokens and proposes draft tokens.
+
+The draft model has a KV cache, blocks and a prefix cache of its own. It computes a sequence once the main model has
+computed its prompt, so drafts never delay a first token; it computes a long prompt in chunks, and drafts nothing for
+the sequence until it has all of it. What a step rejects is overwritten: keys and values are valid up to the first wrong
+draft token.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..block_manager import BlockManager
+from ..block_tables import BlockTables
+from ..grammar.matcher import Prepare, one_by_one
+from ..model_inputs import Chunk, ModelInputs
+from ..network import Network
+from ..sampling.logprobs import Logits
+from ..sequence import Sequence, forked
+from .draft_length import DraftLength
+from .drafter import NO_ROWS, Draft, Drafter
+
+FIRST_LENGTH = 2
+"""A request whose draft tokens are never accepted costs less with a short first draft, and others grow soon."""
+
+
+class DraftModel(Drafter):
+    """A Drafter with a model of its own."""
+
+    name = "draft model"
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        blocks: int,
+        block_size: int,
+        context: int,
+        step_tokens: int,
+        max_sequences: int,
+        main: Network,
+        caching: bool = True,
+        prepare: Prepare = one_by_one,
+        tile: int = 1,
+    ) -> None:
+        """context: the draft model's own. max_sequences: that get drafts at once. main: the main model.
+
+        caching, prepare, tile: as in Engine.
+        """
+        tables = BlockTables(max_sequences, context, block_size)
+        network.allocate(blocks + (tile > 1), tables.total)
+        inputs = ModelInputs(network, tables, tile=tile, spare=blocks)
+        super().__init__(
+            *(network, inputs, BlockManager(blocks, block_size), tables), context=context, main=main, prepare=prepare
+        )
+        self._step_tokens = step_tokens
+        self._caching = caching
+
+    def _begin(self, sequence: Sequence) -> Draft | None:
+        if not self._tables.available:
+            return None
+        return Draft(sequence, self._copied(sequence), DraftLength(FIRST_LENGTH))
+
+    def _release(self, draft: Draft) -> None:
+        self._roll_back(draft)
+        self.blocks.release(draft.text.blocks)
+        self._tables.free(draft.text.row)
+
+    def _copied(self, sequence: Sequence) -> Sequence:
+        """Returns a copy of a sequence with a row, and what the draft model's prefix cache has of it."""
+        text = forked(sequence, sequence.index)
+        if self._caching:
+            cached = self.blocks.match(text.ids, 0, len(text.ids) - 1, text.params.salt)
+            text.blocks, text.chain = [block for block, _ in cached], [serial for _, serial in cached]
+        text.row = self._tables.allocate(text.blocks)
+        return text
+
+    def _roll_back(self, draft: Draft) -> None:
+        """Implements Drafter._roll_back. At least the newest token is computed again, for its logits."""
+        text, ids = draft.text, draft.sequence.ids
+        computed = min(int(self._tables.computed[text.row]), len(ids) - 1)
+        valid = min(draft.base, computed)
+        while valid < computed and text.ids[valid] == ids[valid]:
+            valid += 1
+        self._tables.computed[text.row] = valid
+        if self._caching:
+            self.blocks.register_all(text.blocks, ids, valid, text.chain, text.params.salt)
+
+    def _catch_up(self, drafts: list[Draft]) -> tuple[list[Draft], Logits]:
+        """Implements Drafter._catch_up: the sequence that lacks the fewest tokens is first."""
+        computed, budget = self._tables.computed, self._step_tokens
+        chunks: list[Chunk] = []
+        complete: list[Draft] = []
+        for draft in sorted(drafts, key=lambda draft: draft.base - int(computed[draft.text.row])):
+            start = int(computed[draft.text.row])
+            count = min(draft.base - start, budget)
+            whole = start + count == draft.base
+            # The last draft token is not computed, unless it is right and the text goes on.
+            if count > 0 and self._grow(draft.text, start + count + (draft.most - 1 if whole else 0)):
+                chunks.append(Chunk(draft.text, start, count, int(whole)))
+                complete += [draft] if whole else []
+                budget -= count
+        if not chunks:
+            return [], np.zeros((0, self._width), np.float32)
+        self._inputs.write(NO_ROWS, chunks, True)
+        logits = self._infer(prompts=True)
+        for chunk in chunks:
+            computed[chunk.sequence.row] = chunk.start + chunk.length
+        return complete, logits
+
+    def _decode(self, drafting: list[Draft], changed: bool) -> Logits:
+        rows = np.array([draft.text.row for draft in drafting], np.int64)
+        self._tables.newest[rows] = [draft.text.ids[-1] for draft in drafting]
+        allocated = self._tables.num_blocks
+        need = self._tables.computed[rows] // self.blocks.block_size + 1
+        changed = changed or bool((allocated[rows] != need).any())
+        allocated[rows] = need
+        self._inputs.write(rows, [], changed)
+        logits = self._infer(prompts=False)
+        self._tables.computed[rows] += 1
+        return logits
+
+    def _grow(self, text: Sequence, tokens: int) -> bool:
+        """Allocates blocks for so many tokens; False, and none, if there are not enough."""
+        known = len(text.blocks)
+        need = self.blocks.blocks(tokens) - known
+        if need > self.blocks.available:
+            return False
+        for _ in range(need):
+            text.blocks.append(self.blocks.allocate())
+        self._tables.table[text.row, known : len(text.blocks)] = text.blocks[known:]
+        return True

@@ -1,0 +1,153 @@
+"""A head as the proposer: one more layer, for multi-token prediction (MTP) or Eagle-3, on the model's hidden states.
+
+From the hidden state behind a token the main model makes the logits of the next token. From the same state and the next
+token the head makes those of the token after it, and so on from its own hidden states. Its keys and values are in the
+blocks of the main model, so that the prefix cache, copies and the disk have them with the model's: at a token's place,
+those of its hidden state and the token behind it. The last place of a cached block may have been computed with another
+next token, or not at all where a sequence ended; that makes a draft worse, and no answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..block_manager import BlockManager
+from ..block_tables import BlockTables
+from ..grammar.matcher import Prepare
+from ..model_inputs import Chunk, ModelInputs
+from ..network import Network
+from ..sampling.logprobs import Logits
+from ..sequence import Sequence, forked
+from .draft_length import DraftLength
+from .drafter import NO_ROWS, Draft, Drafter
+
+LENGTHS = 1, 1, 1, 64
+"""A head was trained to know one token more, or a few, so drafts begin with one and grow by one. A token of an MTP head
+costs a tenth to a fourth of a step, for the last projection is the model's: one that is never right pauses for long."""
+MOST_PENDING = 32
+"""Hidden states of a sequence that are kept for the next draft; more are computed without one."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """The main model's hidden states of a sequence that the head has not computed: of the tokens from `start` on.
+
+    Those of rejected draft tokens may be behind them.
+    """
+
+    start: int
+    rows: NDArray[np.float32]
+
+
+class Head(Drafter):
+    """A Drafter on the hidden states and the blocks of the main model."""
+
+    name = "head"
+
+    def __init__(
+        self,
+        network: Network,
+        main: Network,
+        blocks: BlockManager,
+        tables: BlockTables,
+        *,
+        context: int,
+        prepare: Prepare,
+    ) -> None:
+        """main: the main model. blocks, tables: the main model's."""
+        inputs = ModelInputs(network, tables, ahead=1)
+        super().__init__(network, inputs, blocks, tables, context=context, main=main, prepare=prepare)
+        self._main = main
+        self._pending: dict[Sequence, Pending] = {}
+        self._hidden: dict[Sequence, NDArray[np.float32]] = {}  # the head's own, of the newest token of each draft
+
+    # --- proposer.Proposer
+
+    def computed(self, decoding: int, chunks: list[Chunk]) -> None:
+        """Implements Proposer.computed: keeps the hidden states of sequences that may have draft tokens."""
+        if self._failed:
+            return
+        hidden, at = self._main.hidden, decoding
+        for sequence, start, length, *_ in chunks:
+            rows, at = hidden[at : at + length], at + length
+            if not sequence.params.lookahead:
+                continue
+            pending = self._pending.get(sequence)
+            if pending is None:
+                self._pending[sequence] = Pending(start, rows.copy())
+            else:
+                kept = start - pending.start  # -1 where an alternative is computed again
+                pending.rows = np.concatenate([pending.rows[: max(0, kept)], rows[max(0, -kept) :]])
+
+    def leave(self, sequence: Sequence) -> None:
+        super().leave(sequence)
+        self._pending.pop(sequence, None)
+
+    # --- Drafter
+
+    def _begin(self, sequence: Sequence) -> Draft | None:
+        if sequence not in self._pending:
+            return None
+        return Draft(sequence, forked(sequence, sequence.index), DraftLength(*LENGTHS))
+
+    def _roll_back(self, draft: Draft) -> None:
+        """Implements Drafter._roll_back: hidden states of the main model replace those of all draft tokens.
+
+        That of an alternative that was accepted is the last of its step, behind those of the draft tokens.
+        """
+        pending, sequence = self._pending[draft.sequence], draft.sequence
+        place = len(sequence.ids) - 2 - pending.start
+        if place == int(self._tables.computed[sequence.row]) - pending.start < len(pending.rows) and place >= 0:
+            pending.rows[place] = pending.rows[-1]
+
+    def _release(self, draft: Draft) -> None:
+        """Implements Drafter._release: row and blocks are the sequence's."""
+
+    def _catch_up(self, drafts: list[Draft]) -> tuple[list[Draft], Logits]:
+        """Implements Drafter._catch_up; long prompts are computed too, while the main model computes them."""
+        drafts = [draft for draft in drafts if self._known(draft.sequence)]  # others had no room in the step
+        drafting = [draft.sequence for draft in drafts]
+        waiting = [s for s, pending in self._pending.items() if len(pending.rows) > MOST_PENDING and s not in drafting]
+        chunks: list[Chunk] = []
+        rows: list[NDArray[np.float32]] = []
+        for sequence in drafting + waiting:
+            pending, count = self._pending[sequence], self._known(sequence)
+            chunks.append(Chunk(sequence, pending.start, count, int(len(chunks) < len(drafting))))
+            rows.append(pending.rows[:count])
+            pending.start, pending.rows = pending.start + count, pending.rows[count:]
+        for draft in drafts:
+            draft.text.row, draft.text.blocks = draft.sequence.row, draft.sequence.blocks
+            draft.most = min(draft.most, self._grow(draft.text, draft.base + draft.most - 2) - draft.base + 2)
+        return drafts, self._run(chunks, rows, drafts)
+
+    def _decode(self, drafting: list[Draft], changed: bool) -> Logits:
+        chunks = [Chunk(draft.text, len(draft.text.ids) - 2, 1, 1) for draft in drafting]
+        return self._run(chunks, [self._hidden[draft.sequence] for draft in drafting], drafting)
+
+    def _known(self, sequence: Sequence) -> int:
+        """Returns the number of a sequence's pending tokens that were accepted, and whose next tokens are known."""
+        decoding = sequence.state == "decode"
+        known = len(sequence.ids) - 1 if decoding else int(self._tables.computed[sequence.row])
+        return known - self._pending[sequence].start
+
+    def _grow(self, text: Sequence, tokens: int) -> int:
+        """Allocates blocks for so many tokens, or as many as there are; returns how many tokens have room then."""
+        need = min(self.blocks.blocks(tokens) - len(text.blocks), self.blocks.available)
+        new = [self.blocks.allocate() for _ in range(need)]
+        text.blocks += new
+        self._tables.append(text.row, new)
+        return min(tokens, len(text.blocks) * self.blocks.block_size)
+
+    def _run(self, chunks: list[Chunk], rows: list[NDArray[np.float32]], drafting: list[Draft]) -> Logits:
+        """Computes chunks with these hidden states; returns the logits of the drafts, whose chunks are the first."""
+        if not chunks:
+            return np.zeros((0, self._width), np.float32)
+        self._inputs.write(NO_ROWS, chunks, True)
+        self._inputs.write_hidden(rows)
+        logits = self._infer(prompts=True)
+        hidden = self._network.hidden
+        self._hidden = {draft.sequence: hidden[place : place + 1] for place, draft in enumerate(drafting)}
+        return logits

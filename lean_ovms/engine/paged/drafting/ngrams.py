@@ -1,0 +1,98 @@
+"""Draft tokens without a model: what followed an earlier occurrence of a sequence's newest tokens.
+
+An n-gram is a run of n tokens. An index has the last place of each n-gram of the sequence, prompt and completion, and
+from each place the one before with the same n-gram, as in LZ77. It grows with the sequence, so a step costs the same
+at any length.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from itertools import islice
+
+from .draft_length import DraftLength
+
+INDEXED = 3
+"""Tokens of an indexed n-gram; a shorter match is too often wrong."""
+LONG_MATCH = 16
+"""Tokens that a match has at least where many sequences decode: a rejected draft token takes time from all of them."""
+MAX_CANDIDATES = 16
+"""Places whose matches are compared in a step."""
+FIRST_LENGTH = 1
+GROWTH = 8
+PAUSES = 16, 128
+"""Drafts begin with one token and grow fast, since a copied text is copied for long. A rejected one costs up to a step
+in all, as the network prepares itself for another number of tokens and again for one (2026-11); so it is not tried
+again soon."""
+
+
+class NgramProposer:
+    """Proposes draft tokens for one sequence, whose ids only grow."""
+
+    def __init__(self, longest: int) -> None:
+        """longest: tokens of a match that are compared at most; of two that are as long, the newer one is taken."""
+        self._longest = longest
+        self._size = min(INDEXED, longest)
+        self._last: dict[bytes, int] = {}  # n-gram: the place behind its last occurrence
+        self._previous = array("q")  # for each place from `size` on: the place before with the same n-gram, or 0
+        self._distance = 0  # between the end of the sequence and the place of the last match
+        self._length = DraftLength(FIRST_LENGTH, GROWTH, *PAUSES)
+        self._proposed: list[int] = []
+        self._base = 0  # tokens before the last draft
+
+    def propose(self, ids: array[int], most: int, few: bool) -> list[int]:
+        """Returns at most so many draft tokens to follow `ids`. few: few sequences decode, so a short match is used."""
+        if self._proposed:
+            self._length.compare(self._proposed, ids[self._base : self._base + len(self._proposed)])
+            self._proposed = []
+        count = self._length.next(most)
+        if count <= 0:
+            return []
+        place, matched = self._match(ids)
+        if matched < (self._size if few else min(self._longest, LONG_MATCH)):
+            return []
+        self._base, self._distance = len(ids), len(ids) - place
+        draft = ids[place : place + count].tolist()
+        while len(draft) < count:  # the match overlaps its continuation: the sequence repeats itself
+            draft += draft[-self._distance :][: count - len(draft)]
+        self._proposed = draft[: next((n for n, token in enumerate(draft) if token < 0), count)]  # not of an image
+        return list(self._proposed)
+
+    def _match(self, ids: array[int]) -> tuple[int, int]:
+        """Returns the place behind the longest match of the newest tokens, and its tokens; both 0 if there is none."""
+        best = longest = 0
+        for place in islice(self._places(ids), MAX_CANDIDATES):
+            matched = self._matched(ids, place)
+            if matched > longest:
+                best, longest = place, matched
+            if longest == self._longest:
+                break
+        return best, longest
+
+    def _places(self, ids: array[int]) -> Iterator[int]:
+        """Yields where the text may go on: behind the last match and its continuation, then from the newest place."""
+        ngram = self._index(ids)
+        if self._distance:
+            yield len(ids) - self._distance
+        place = self._last.get(ngram, 0)
+        while place:
+            yield place
+            place = self._previous[place - self._size]
+
+    def _index(self, ids: array[int]) -> bytes:
+        """Adds the n-grams that have a token behind them now; returns the newest, which has none."""
+        size, last, previous = self._size, self._last, self._previous
+        for end in range(size + len(previous), len(ids)):
+            ngram = ids[end - size : end].tobytes()
+            previous.append(last.get(ngram, 0))
+            last[ngram] = end
+        return ids[len(ids) - size :].tobytes() if len(ids) >= size else b""
+
+    def _matched(self, ids: array[int], place: int) -> int:
+        """Returns how many tokens before the place are those at the end."""
+        end, most = len(ids), min(self._longest, place)
+        matched = 0
+        while matched < most and ids[place - 1 - matched] == ids[end - 1 - matched]:
+            matched += 1
+        return matched

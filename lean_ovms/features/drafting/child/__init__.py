@@ -1,1 +1,0 @@
-"""What drafts tokens: a draft model, a head of the model, and the text itself."""

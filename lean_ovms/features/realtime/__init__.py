@@ -1,0 +1,1 @@
+"""Live transcription: WS …/realtime in OpenAI's and in vLLM's dialect."""

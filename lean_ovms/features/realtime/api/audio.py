@@ -1,0 +1,135 @@
+"""The audio of a session: what clients send becomes blocks for the engine, in a queue of bounded length."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ....audio_types import SAMPLE_BYTES, SAMPLE_RATE
+from ....errors import BadRequest
+
+if TYPE_CHECKING:
+    from ....media.audio.live_decoder import LiveDecoder
+
+RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
+"""Sample rates of PCM that clients may send."""
+G711_RATE = 8000
+BYTES_PER_S = SAMPLE_RATE * SAMPLE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class AudioFormat:
+    """How a client sends audio. encoding: "pcm" (16 bit little-endian), "pcmu" or "pcma" (G.711)."""
+
+    encoding: str = "pcm"
+    rate: int = SAMPLE_RATE
+
+
+class AudioReader:
+    """Decodes the base64 audio of one format. Any cut of the audio between samples gives the same samples."""
+
+    def __init__(self, audio_format: AudioFormat) -> None:
+        self.format = audio_format
+        self._decoder: LiveDecoder | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether `read` can be called without `prepare`: it has a decoder, or the engine takes the format."""
+        return self.format == AudioFormat() or self._decoder is not None
+
+    def prepare(self) -> None:
+        """Imports and builds the decoder of the format; to be called in a thread."""
+        from ....media.audio.live_decoder import LiveDecoder
+
+        self._decoder = LiveDecoder(self.format.encoding, self.format.rate, SAMPLE_RATE)
+
+    def read(self, text: str) -> bytes:
+        """Decodes base64 to samples for the engine. Raises BadRequest."""
+        try:
+            data = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise _invalid("it is not base64") from None
+        if not data:
+            raise _invalid("it is empty")
+        if len(data) % (SAMPLE_BYTES if self.format.encoding == "pcm" else 1):
+            raise _invalid("its last sample is not whole")
+        return data if self._decoder is None else self._decoder.feed(data)
+
+    def flush(self) -> bytes:
+        """Returns the samples that the decoder still has at the end of the audio."""
+        return b"" if self._decoder is None else self._decoder.flush()
+
+
+def _invalid(why: str) -> BadRequest:
+    return BadRequest(f"Invalid audio data: {why}", param="audio", code="invalid_audio")
+
+
+class AudioQueue:
+    """Blocks of one stream of audio between the session and the engine. An async iterator for the engine.
+
+    seconds: of audio in all. ended: nobody takes blocks any more.
+    """
+
+    def __init__(self, ahead_s: float) -> None:
+        self.seconds = 0.0
+        self.ended = False
+        self._most = int(ahead_s * BYTES_PER_S)
+        self._blocks: deque[bytes] = deque()
+        self._bytes = 0
+        self._closed = False
+        self._changed = asyncio.Event()
+
+    def put(self, block: bytes) -> None:
+        """Adds audio, which is dropped once nobody takes it."""
+        self.seconds += len(block) / BYTES_PER_S
+        if block and not self.ended:
+            self._blocks.append(block)
+            self._bytes += len(block)
+            self._changed.set()
+
+    @property
+    def full(self) -> bool:
+        """Whether the queue has as much audio as may be read ahead."""
+        return self._bytes >= self._most
+
+    def close(self) -> None:
+        """Ends the audio: iteration stops after the last block."""
+        self._closed = True
+        self._changed.set()
+
+    def end(self) -> None:
+        """Drops all blocks, as nobody takes them any more."""
+        self.ended = True
+        self._blocks.clear()
+        self._bytes = 0
+        self._changed.set()
+
+    async def room(self) -> None:
+        """Waits until the queue is not full."""
+        await self._until(lambda: not self.full)
+
+    def __aiter__(self) -> AudioQueue:
+        return self
+
+    async def __anext__(self) -> bytes:
+        await self._until(lambda: bool(self._blocks) or self._closed)
+        if not self._blocks:
+            raise StopAsyncIteration
+        block = self._blocks.popleft()
+        self._bytes -= len(block)
+        self._changed.set()
+        return block
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Waits until the condition holds.
+
+        Two tasks wait at most, for blocks and for room: each checks every change.
+        """
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()

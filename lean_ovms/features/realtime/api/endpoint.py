@@ -1,0 +1,100 @@
+"""GET …/realtime: a WebSocket that transcribes what it is sent.
+
+https://platform.openai.com/docs/api-reference/realtime and vLLM's /v1/realtime on one path. It is OpenAI's dialect with
+`intent=transcription` or `model` in the URL, or if the first session.update has a session; else vLLM's.
+"""
+
+from __future__ import annotations
+
+from ....api.fields import Field, FieldSet
+from ....api.forms import read_query
+from ....api.response import new_id, now
+from ....api.route_doc import RouteDoc
+from ....api.services import Services
+from ....api.websockets import OpenWebSockets, no_upgrade
+from ....config import Config
+from ....errors import NotFound
+from ....types import Json, Request, Response
+from ....websocket_types import PROTOCOLS_HEADER, Close, WebSocket
+from ...speech.model import SpeechModel
+from ..options import RealtimeOptions
+from . import openai_beta
+from .openai import OpenAi
+from .session import Dialect, TranscriptionSession
+from .vllm import Vllm
+
+SESSIONS = "lean_ovms_realtime_sessions"
+"""The gauge of open sessions."""
+SUBPROTOCOL = "realtime"
+QUERY = FieldSet((
+    Field("intent", "string", "transcription: OpenAI's dialect"),
+    Field("model", "string", "name of the model; without it: the only one for speech"),
+))  # fmt: skip
+
+
+class RealtimeService(OpenWebSockets[TranscriptionSession]):
+    """The open transcription sessions of a server: at shutdown each is closed once its text is sent."""
+
+    def __init__(self, config: Config) -> None:
+        most = config.of(RealtimeOptions).max_realtime_sessions
+        super().__init__(most, "too many realtime sessions: --max_realtime_sessions")
+
+    async def close(self) -> None:
+        await super().close()
+        for session in self.sessions:
+            session.stop()
+
+
+@RouteDoc("A transcription session over a WebSocket", query=QUERY, errors=(404, 426, 429, 501), upgrade=True)
+async def handle(request: Request, services: Services) -> Response:
+    if not request.websocket:
+        raise no_upgrade(request)
+    query = read_query(QUERY, request.query)
+    name = await services.when_known(lambda: chosen_model(services, query["model"] or ""))
+    decided = query["intent"] == "transcription"
+    dialect: type[Dialect] = OpenAi if decided or query["model"] else Vllm
+    service = services.get(RealtimeService)
+
+    async def serve(websocket: WebSocket) -> Close:
+        session = TranscriptionSession(services, websocket, dialect, name, None if decided else dialect_of)
+        services.metrics.change(SESSIONS, 1)
+        try:
+            with service.opened(session):
+                if service.stopping.is_set():
+                    session.stop()
+                # The first event is for clients of both dialects: it is sent before the client sends one.
+                created = {"id": session.id, "created": now(), "session": session.described()}
+                await session.send({"type": "session.created", "event_id": new_id("event"), **created})
+                return await session.run()
+        finally:
+            services.metrics.change(SESSIONS, -1)
+
+    offered = [one.strip() for one in request.headers.get(PROTOCOLS_HEADER, "").split(",")]
+    return service.upgrade(
+        serve,
+        subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else "",
+        max_message_bytes=services.config.max_realtime_message_bytes,
+    )
+
+
+def dialect_of(event: Json) -> type[Dialect] | None:
+    """Returns the dialect that an event shows, None if it shows none: only OpenAI's session.update has a session."""
+    if event["type"] not in ("session.update", openai_beta.UPDATE):
+        return None
+    return OpenAi if event.get("session") is not None else Vllm
+
+
+def chosen_model(services: Services, name: str) -> str:
+    """The name of the model in the URL, or of the only one, which must be ready; "" if there are several.
+
+    Raises RequestError.
+    """
+    registry = services.registry
+    if name:
+        return registry.get(name, SpeechModel).require_ready().name
+    speech = [model for model in registry.visible.values() if isinstance(model, SpeechModel)]
+    if not speech:
+        if only := registry.default_of(SpeechModel):
+            registry.get(only, SpeechModel)  # raises: what it is for
+        raise NotFound("no model of this server transcribes speech", code="model_not_found")
+    return registry.get(speech[0].name, SpeechModel).require_ready().name if len(speech) == 1 else ""

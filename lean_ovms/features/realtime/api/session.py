@@ -1,0 +1,321 @@
+"""One client's session: reads its events, hands audio to the engine, sends what the engine finds. Any dialect.
+
+Audio between two commits is a Stream, transcribed by one request to the engine. Streams are transcribed one after the
+other, in order, while audio of the next one is already read. What is read ahead of the engine is bounded: then the
+session receives no further message, and TCP slows the client down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import ClassVar, Protocol
+
+import orjson
+
+from ....api.response import new_id
+from ....api.services import Services
+from ....api.websockets import read_event
+from ....errors import BadRequest, RequestError, reported
+from ....observability.logging import safe
+from ....types import Json
+from ....websocket_types import GOING_AWAY, Close, WebSocket, WebSocketMessage
+from ...speech.model import SpeechModel
+from ...speech.params import SpeechEvent
+from ..options import RealtimeOptions
+from .openai_session import rendered
+from .settings import Settings
+from .stream import Stream
+
+logger = logging.getLogger("lean_ovms.api")
+
+MAX_WAITING = 4
+"""Streams that wait to be transcribed, before no further message is received."""
+FINISH_S = 30.0
+"""The time to transcribe what was said before a session ends by itself."""
+INLINE_CHARACTERS = 65536
+"""Characters of base64 that are decoded on the event loop; more is decoded and resampled in a thread.
+
+At 24 kHz 1 MiB takes 25 ms (2026-11).
+"""
+
+IDLE = Close(reason="Realtime session idle timeout.")
+EXPIRED = Close(reason="Realtime session reached its maximum duration.")
+STOPPING = Close(GOING_AWAY, "the server is shutting down")
+
+
+class Dialect(Protocol):
+    """One client's conversation. Methods that send wait while the client does not read. events: types it handles."""
+
+    events: ClassVar[tuple[str, ...]]
+
+    def __init__(self, session: TranscriptionSession) -> None: ...
+
+    async def handle(self, event: Json) -> None:
+        """Handles a client's event of a type in `events`. Raises RequestError."""
+
+    async def refuse(self, error: RequestError, event: Json) -> None:
+        """Sends the error of a client's event. event: {} for a message that could not be read as one."""
+
+    async def transcribed(self, stream: Stream, event: SpeechEvent) -> None:
+        """Sends what an event of the engine adds to a stream's transcript."""
+
+    async def finished(self, stream: Stream) -> None:
+        """Called when a stream is transcribed to its end."""
+
+    async def failed(self, stream: Stream, error: RequestError) -> None:
+        """Called when a stream's transcription has ended with an error."""
+
+    def close(self) -> None:
+        """Called when the session has ended."""
+
+
+class TranscriptionSession:
+    """settings: for the next stream. current: the stream that takes audio, if there is one. model_name: from the URL.
+
+    dialect_of: the dialect that the client speaks, if an event shows it; None: that of the URL.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        socket: WebSocket,
+        dialect: type[Dialect],
+        model_name: str,
+        dialect_of: Callable[[Json], type[Dialect] | None] | None = None,
+    ) -> None:
+        self.id = new_id("sess")
+        self.services = services
+        self.model_name = model_name
+        self.settings = Settings(model=model_name)
+        self.current: Stream | None = None
+        self._dialect_of = dialect_of
+        self._stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.dialect = dialect(self)
+        self._options = services.config.of(RealtimeOptions)
+        self._socket = socket
+        self._clock = asyncio.get_running_loop().time
+        self._ends_at = self._clock() + services.config.max_realtime_session_s
+        self._fed_s = 0.0
+        self._waiting: asyncio.Queue[Stream] = asyncio.Queue(MAX_WAITING)
+        self._unfinished: list[Stream] = []
+        self._touched = self._clock()
+        self._blocked = False  # the client is slowed down
+        self._idle = asyncio.Event()  # nothing is unfinished
+        self._idle.set()
+
+    # --- for the dialects
+
+    async def send(self, event: Json) -> None:
+        """Sends an event to the client."""
+        await self._socket.send(orjson.dumps(event))
+
+    async def model(self, name: str = "") -> SpeechModel:
+        """Returns the model of this name, else that of the settings, else the only one; loads one that is not known.
+
+        Raises RequestError.
+        """
+        registry = self.services.registry
+        name = name or self.settings.model or registry.default_of(SpeechModel)
+        if not name:
+            raise BadRequest("Missing required field: model", param="model", code="model_not_validated")
+        return await self.services.when_known(lambda: registry.get(name, SpeechModel))
+
+    @property
+    def written_s(self) -> float:
+        """The seconds of audio received so far."""
+        return self._fed_s + (self.current.audio.seconds if self.current is not None else 0.0)
+
+    def described(self) -> Json:
+        """Returns the current configuration as OpenAI's session object."""
+        left_s = max(0.0, self._ends_at - self._clock())
+        return rendered(self.settings, self.id.replace("-", "_"), int(time.time() + left_s))
+
+    def stop(self) -> None:
+        """Closes the session, as the server stops, once the text of what was said is sent."""
+        if not self._stopping.done():
+            self._stopping.set_result(None)
+
+    async def configure(self, settings: Settings) -> None:
+        """Applies settings to audio that arrives from now on. Raises RequestError if the model cannot have them."""
+        if settings == self.settings:
+            return
+        settings.params((await self.model(settings.model)).speech, partials=False)
+        if self.current is not None:
+            await self.close_stream(self.current)
+        self.settings = settings
+
+    async def append(self, audio: str, *, committed: bool) -> None:
+        """Adds audio to the current stream, or to a new one. committed: its text is sent as it is transcribed."""
+        stream = await self.open()
+        if committed:
+            stream.committed.set()
+        reader = stream.reader
+        if not reader.ready:
+            await asyncio.to_thread(reader.prepare)
+        size = len(audio)
+        block = await self.services.offload.run(size, lambda: reader.read(audio), inline_below=INLINE_CHARACTERS)
+        stream.audio.put(block)
+        self._blocked = True
+        await stream.audio.room()
+        self._blocked = False
+
+    async def open(self) -> Stream:
+        """Returns the current stream, or a new one without audio.
+
+        A stream that has failed stays current until the client commits it, unless the server finds the turns.
+        """
+        stream = self.current
+        if stream is not None and stream.audio.ended and stream.settings.turns is not None:
+            self._left(stream)
+        if self.current is not None:
+            return self.current
+        model = await self.model()
+        params = self.settings.params(model.require_ready().speech, partials=self._options.realtime_partials)
+        stream = Stream(self.settings, model, params, self._fed_s, self._options.realtime_ahead_s)
+        self._blocked = True
+        await self._waiting.put(stream)
+        self._blocked = False
+        self.current = stream
+        self._unfinished.append(stream)
+        self._idle.clear()
+        return stream
+
+    async def close_stream(self, stream: Stream) -> None:
+        """Ends the audio of this stream."""
+        stream.close()
+        self._left(stream)
+
+    async def drop_stream(self, stream: Stream) -> None:
+        """Drops this stream, its audio and its text."""
+        stream.cancel()
+        self._left(stream)
+
+    def _left(self, stream: Stream) -> None:
+        if self.current is stream:
+            self.current = None
+        self._fed_s += stream.audio.seconds
+
+    # --- its life
+
+    async def run(self) -> Close:
+        """Serves the client until it leaves (then this is cancelled) or a limit is reached. Returns how to close."""
+        transcribing = asyncio.create_task(self._transcribe_all())
+        reading = asyncio.create_task(self._read())
+        tasks = {transcribing, reading}
+        try:
+            close = await self._until_end(tasks)
+            reading.cancel()
+            await self._finish()
+            return close
+        finally:
+            self.dialect.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def _until_end(self, tasks: set[asyncio.Task[None]]) -> Close:
+        ends_at = self._ends_at
+        while True:
+            idle_at = self._touched + self._options.realtime_idle_timeout_s
+            if self._is_busy():
+                idle_at = max(idle_at, self._clock() + 1.0)
+            timeout = max(0.0, min(idle_at, ends_at) - self._clock())
+            await asyncio.wait({*tasks, self._stopping}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()  # neither ends but by a bug
+            if self._stopping.done():
+                return STOPPING
+            if self._clock() >= ends_at:
+                return EXPIRED
+            if self._clock() >= self._touched + self._options.realtime_idle_timeout_s and not self._is_busy():
+                return IDLE
+
+    def _is_busy(self) -> bool:
+        """Returns whether the client waits for the server and need not send anything."""
+        return self._blocked or any(stream.closed for stream in self._unfinished)
+
+    async def _finish(self) -> None:
+        """Waits until the text of what has been said is sent, at most FINISH_S."""
+        if self.current is not None:
+            await self.close_stream(self.current)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), FINISH_S)
+
+    # --- events of the client
+
+    async def _read(self) -> None:
+        while True:
+            message = await self._socket.receive()
+            self._touched = self._clock()
+            await self._answer(message)
+            del message  # nothing of it stays until the next one
+
+    async def _answer(self, message: WebSocketMessage) -> None:
+        event: Json = {}
+        try:
+            if not message.is_text:
+                raise BadRequest("Events are JSON in text messages, not binary ones", code="invalid_frame")
+            event = await read_event(message, self.services, lambda event: event)
+            await self._handle(event)
+        except Exception as error:
+            self._blocked = False
+            await self.dialect.refuse(reported(error, logger, "an event of a realtime session failed"), event)
+
+    async def _handle(self, event: Json) -> None:
+        kind = event["type"]
+        if self._dialect_of is not None and (shown := self._dialect_of(event)) is not None:
+            self._dialect_of = None
+            if not isinstance(self.dialect, shown) and self.current is None:
+                self.dialect = shown(self)
+        if kind not in self.dialect.events:
+            text = f"Unknown event type: {safe(kind, 80)}. Known are {', '.join(self.dialect.events)}"
+            raise BadRequest(text, param="type", code="unknown_event")
+        await self.dialect.handle(event)
+
+    # --- transcription
+
+    async def _transcribe_all(self) -> None:
+        while True:
+            stream = await self._waiting.get()
+            if not stream.cancelled:
+                stream.task = asyncio.create_task(self._transcribe(stream))
+                try:
+                    await asyncio.wait({stream.task})
+                finally:
+                    stream.task.cancel()
+                    await asyncio.wait({stream.task})
+                if not stream.task.cancelled():
+                    stream.task.result()
+            self._unfinished.remove(stream)
+            if not self._unfinished:
+                self._idle.set()
+
+    async def _transcribe(self, stream: Stream) -> None:
+        """Sends the transcription of a stream, from its commit on."""
+        dialect = self.dialect
+        pending: list[SpeechEvent] = []
+        try:
+            async with contextlib.aclosing(stream.model.transcribe(stream.audio, stream.params)) as events:
+                async for event in events:
+                    pending.append(event)
+                    if stream.committed.is_set():
+                        await self._send_all(dialect, stream, pending)
+            await stream.committed.wait()
+            await self._send_all(dialect, stream, pending)
+            await dialect.finished(stream)
+        except Exception as error:
+            stream.audio.end()
+            await dialect.failed(stream, reported(error, logger, "a transcription failed"))
+        finally:
+            stream.audio.end()
+            self._touched = self._clock()
+
+    async def _send_all(self, dialect: Dialect, stream: Stream, pending: list[SpeechEvent]) -> None:
+        for event in pending:
+            await dialect.transcribed(stream, event)
+        pending.clear()

@@ -1,0 +1,60 @@
+"""What a session is configured to do, whatever the dialect, and the fields that configure it. No sockets, no tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ....errors import BadRequest
+from ....observability.logging import safe
+from ....util.languages import find
+from ...speech.params import SpeechInfo, TranscribeParams, TurnDetection
+from .audio import AudioFormat
+
+LOGPROBS = "item.input_audio_transcription.logprobs"
+"""What clients ask for in `include`."""
+MAX_PROMPT = 10_000
+"""Characters of a prompt; the model's limit in tokens is lower."""
+MAX_KEYWORDS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """turns: None: the client says where an utterance ends. logprobs: of tokens, where the model knows them.
+
+    joined: utterances are found by voice activity, and their texts make up one text between two commits.
+    idle_timeout_ms: of silence after which the client gets an empty item; 0: never.
+    """
+
+    model: str = ""
+    language: str = ""
+    prompt: str = ""
+    hotwords: str = ""
+    format: AudioFormat = field(default_factory=AudioFormat)
+    turns: TurnDetection | None = None
+    idle_timeout_ms: int = 0
+    joined: bool = False
+    logprobs: bool = False
+
+    def params(self, info: SpeechInfo, *, partials: bool) -> TranscribeParams:
+        """Returns the parameters of a transcription for the engine. Raises BadRequest."""
+        turns = self.turns or (TurnDetection() if self.joined else None)
+        return TranscribeParams(
+            language=_known_language(self.language, info),
+            prompt=self.prompt,
+            hotwords=self.hotwords,
+            logprobs=self.logprobs and "logprobs" in info.capabilities,
+            turns=turns,
+            partials=partials and turns is not None,
+            live=True,
+        )
+
+
+def _known_language(given: str, info: SpeechInfo) -> str:
+    """Returns the model's code of a language that is named as in a form; "" to detect it. Raises BadRequest."""
+    if not given.strip():
+        return ""
+    code = find(given, info.languages)
+    if code:
+        return code
+    known = ", ".join(info.languages)
+    raise BadRequest(f"language {safe(given, 40)!r} is not one of the model's: {known}", param="language")

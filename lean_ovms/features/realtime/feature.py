@@ -1,0 +1,17 @@
+"""The manifest of live transcription."""
+
+from __future__ import annotations
+
+from ...manifest import BASES, Feature, Metric, Route
+from .options import RealtimeOptions
+
+FEATURE = Feature(
+    name="realtime",
+    summary="transcribes what is said while it is said, over WebSockets",
+    title="OpenAI, live audio",
+    reference="https://platform.openai.com/docs/api-reference/realtime",
+    needs=("speech",),
+    options=RealtimeOptions,
+    routes=(Route("GET", "/realtime", "api.endpoint:handle", BASES),),
+    metrics=(Metric("lean_ovms_realtime_sessions", "gauge", "open sessions of realtime transcription", ()),),
+)

@@ -1,0 +1,120 @@
+"""A transcript as a response in each response format. Pure.
+
+https://platform.openai.com/docs/api-reference/audio; members that OpenAI leaves out are added, none is renamed.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ....api.response import json
+from ....types import Json, Response
+from ....util.languages import name_of
+from ..params import Segment, Word
+from .request import AudioRequest
+from .subtitles import srt, vtt
+from .transcript import Logprobs, Transcript
+
+FRAME_S = 0.01
+PLAIN, VTT = "text/plain; charset=utf-8", "text/vtt; charset=utf-8"
+
+
+def answer(parsed: AudioRequest, found: Transcript) -> Response:
+    """The response of a request without a stream."""
+    match parsed.values["response_format"]:
+        case "text":
+            return _text(found.text, PLAIN, parsed)
+        case "srt":
+            return _text(srt(found.segments), PLAIN, parsed)
+        case "vtt":
+            return _text(vtt(found.segments), VTT, parsed)
+        case "verbose_json":
+            body = verbose(parsed, found)
+        case _:
+            body = brief(parsed, found)
+    return json(body, parsed.headers)
+
+
+def _text(text: str, media: str, parsed: AudioRequest) -> Response:
+    return Response(200, [("Content-Type", media), *parsed.headers], text.encode("utf-8", "replace"))
+
+
+def brief(parsed: AudioRequest, found: Transcript) -> Json:
+    """The body of format json."""
+    return {
+        "text": found.text,
+        **({"logprobs": entries(found.logprobs)} if parsed.logprobs else {}),
+        **times(parsed, found),
+        "language": found.language,
+        "usage": seconds_usage(found),
+    }
+
+
+def verbose(parsed: AudioRequest, found: Transcript) -> Json:
+    """The body of format verbose_json."""
+    return {
+        "task": parsed.params.task,
+        **known(found),
+        "text": found.text,
+        **times(parsed, found),
+        **({"logprobs": entries(found.logprobs)} if parsed.logprobs else {}),
+        "usage": seconds_usage(found),
+        "language_name": name_of(found.language),
+    }
+
+
+def known(found: Transcript) -> Json:
+    """The language and the length of the audio."""
+    return {"language": found.language, "duration": round(found.seconds, 3)}
+
+
+def times(parsed: AudioRequest, found: Transcript) -> Json:
+    """Returns segments and words, as far as they are requested."""
+    shown: Json = {}
+    if parsed.segments:
+        numbered = enumerate(zip(found.segments, found.seeks, strict=True))
+        shown["segments"] = [_segment(number, one, seek) for number, (one, seek) in numbered]
+    if parsed.params.words:
+        shown["words"] = [_word(one) for one in found.words]
+    return shown
+
+
+def _segment(number: int, one: Segment, seek: float) -> Json:
+    return {
+        "id": number,
+        "seek": round(seek / FRAME_S),
+        "start": round(one.start, 3),
+        "end": round(one.end, 3),
+        "text": one.text,
+        "tokens": one.tokens,
+        "temperature": one.temperature,
+        "avg_logprob": one.avg_logprob,
+        "compression_ratio": one.compression_ratio,
+        "no_speech_prob": one.no_speech_prob,
+    }
+
+
+def _word(one: Word) -> Json:
+    return {"word": one.word, "start": round(one.start, 3), "end": round(one.end, 3)}
+
+
+def entries(logprobs: Logprobs) -> list[Json]:
+    """Returns OpenAI's log probability objects of tokens."""
+    return [{"token": text, "logprob": value, "bytes": list(text.encode())} for text, value in logprobs]
+
+
+def seconds_usage(found: Transcript) -> Json:
+    """Returns the usage by the length of the audio."""
+    return {"type": "duration", "seconds": math.ceil(round(found.seconds, 3))}
+
+
+def token_usage(found: Transcript) -> Json:
+    """Returns the usage by tokens, with which OpenAI's streams end."""
+    counts = found.usage
+    return {
+        "type": "tokens",
+        "input_tokens": counts.prompt_tokens,
+        "output_tokens": counts.completion_tokens,
+        "total_tokens": counts.prompt_tokens + counts.completion_tokens,
+        "input_token_details": {"text_tokens": found.prompt_tokens, "audio_tokens": found.audio_tokens},
+    }

@@ -1,0 +1,145 @@
+"""A form's fields as a request: its file, its model, how the audio is transcribed, and the form of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from ....api.fields import FieldSet, Values, read
+from ....api.generation import unsupported
+from ....api.response import warning_headers
+from ....api.services import Services
+from ....errors import BadRequest
+from ....media.file_slice import FileSlice
+from ....observability.logging import safe
+from ....observability.records import current_record
+from ....types import Json
+from ....util.languages import find
+from ..model import SpeechModel
+from ..params import TRANSLATE, SpeechInfo, TranscribeParams, TurnDetection
+
+WITH_SEGMENTS = ("srt", "vtt")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioRequest:
+    """values: of the form's fields. segments: they are in the answer, and not only its subtitles."""
+
+    values: Values
+    model: SpeechModel
+    params: TranscribeParams
+    segments: bool
+    include_usage: bool
+    headers: list[tuple[str, str]]
+
+    @property
+    def logprobs(self) -> bool:
+        """Whether the client wants them, known or not."""
+        return bool(self.values.get("include"))
+
+
+def parse(body: Json, services: Services, fields: FieldSet, task: str) -> tuple[AudioRequest, memoryview | FileSlice]:
+    """The request and its file. Raises RequestError."""
+    values = read(fields, body)
+    name = values["model"] or services.registry.default_of(SpeechModel)
+    if not name:
+        raise BadRequest("model field is missing, and more than one model is served", param="model")
+    model = services.registry.get(name, SpeechModel)
+    if record := current_record.get():
+        record.stream = values["stream"]
+    if values["file"] is None:
+        raise BadRequest("file is missing", param="file")
+    _check_stream(values)
+    info = model.speech
+    params = _params(values, info, task)
+    names = values.get("timestamp_granularities") or ()
+    verbose = values["response_format"] == "verbose_json"
+    unread = {name: value for name, value in body.items() if name not in unsupported.UNSUPPORTED.places}
+    parsed = AudioRequest(
+        values=values,
+        model=model,
+        params=params,
+        segments=params.segments and (verbose or "segment" in names),
+        include_usage=values["stream_include_usage"] or services.config.enable_force_include_usage,
+        headers=warning_headers([*_ignored(values), *unsupported.warnings(fields, unread)]),
+    )
+    return parsed, values["file"].data
+
+
+def _check_stream(values: Values) -> None:
+    if values["stream"]:
+        if values["response_format"] in WITH_SEGMENTS:
+            raise BadRequest(
+                f"{values['response_format']} format doesn't support streaming case", param="response_format"
+            )
+        if values["use_beam_search"]:
+            raise BadRequest("Streaming is not currently supported with beam search", param="stream")
+        return
+    for name in ("stream_include_usage", "stream_continuous_usage_stats"):
+        if values[name]:
+            raise BadRequest("Stream options can only be defined when `stream=True`.", param=name)
+
+
+def _params(values: Values, info: SpeechInfo, task: str) -> TranscribeParams:
+    """Raises BadRequest."""
+    if task == TRANSLATE:
+        _check_translation(values, info)
+    form, names = values["response_format"], values.get("timestamp_granularities") or ()
+    words = "word" in names
+    if words and "words" not in info.capabilities:
+        raise BadRequest("Word timestamps not supported for this model", param="timestamp_granularities")
+    beams = values["n"] if values["use_beam_search"] else 1
+    if beams > 1 and "beams" not in info.capabilities:
+        raise BadRequest("beam search is not supported by this model", param="use_beam_search")
+    turns = values.get("chunking_strategy")
+    keywords = " ".join(values.get("keywords") or ())
+    return TranscribeParams(
+        task=task,
+        language=code_of(values["language"], info.languages) if values["language"] else "",
+        prompt=values["prompt"],
+        hotwords=" ".join(filter(None, (values["hotwords"], keywords))),
+        segments=form in WITH_SEGMENTS or "segment" in names or (form == "verbose_json" and not words),
+        words=words,
+        temperature=float(values["temperature"]),
+        fallback=not values["temperature"] and not values["stream"],  # its text comes when its window is done
+        top_p=float(values["top_p"]),
+        top_k=max(0, values["top_k"]),
+        seed=values["seed"],
+        repetition_penalty=float(values["repetition_penalty"]),
+        presence_penalty=float(values["presence_penalty"]),
+        frequency_penalty=float(values["frequency_penalty"]),
+        beams=beams,
+        length_penalty=float(values["length_penalty"]),
+        max_tokens=values["max_completion_tokens"] or 0,
+        logprobs=bool(values.get("include")) and "logprobs" in info.capabilities,
+        turns=TurnDetection(**turns) if turns else None,
+    )
+
+
+def _check_translation(values: Values, info: SpeechInfo) -> None:
+    if not info.translates:
+        raise BadRequest("this model does not translate", param="model")
+    if values["to_language"]:
+        try:
+            code_of(values["to_language"], ("en",))
+        except BadRequest:
+            raise BadRequest("to_language should be en: models translate into English", param="to_language") from None
+
+
+def _ignored(values: Values) -> Iterator[str]:
+    """A line for each field that has no effect."""
+    if values["min_p"]:
+        yield "min_p is not supported and was ignored"
+    if values.get("languages"):
+        yield "languages is not supported and was ignored; language says which one is spoken"
+    if values["n"] > 1 and not values["use_beam_search"]:
+        yield "n has no effect without use_beam_search"
+
+
+def code_of(text: str, known: Collection[str]) -> str:
+    """Returns the code of a language as languages.find does. Raises BadRequest with the codes that are known."""
+    code = find(text, known)
+    if not code:
+        listed = ", ".join(sorted(known))
+        raise BadRequest(f"Unsupported language: {safe(text, 40)!r}. Must be one of [{listed}]", param="language")
+    return code

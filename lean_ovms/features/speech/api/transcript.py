@@ -1,0 +1,77 @@
+"""What has been transcribed so far: the fold of a transcription's events, for streams and unary responses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from ....types import Usage
+from ..params import Segment, SpeechEvent, TextDelta, WindowDone, Word
+
+FRAMES_PER_S = 100
+"""Whisper's, which are counted as tokens of audio, as in vLLM."""
+
+Logprobs = list[tuple[str, float]]
+
+
+@dataclass(slots=True)
+class Transcript:
+    """text: without the space that Whisper begins with. language: of the first window with text. seeks: of each segment
+    the beginning of its window, in seconds.
+
+    seconds: of the audio; set by the owner. prompt_tokens, tokens: of the decoder. stopped: "stop" or "length".
+    """
+
+    text: str = ""
+    segments: list[Segment] = field(default_factory=list)
+    seeks: list[float] = field(default_factory=list)
+    words: list[Word] = field(default_factory=list)
+    logprobs: Logprobs = field(default_factory=list)
+    language: str = ""
+    seconds: float = 0.0
+    prompt_tokens: int = 0
+    tokens: int = 0
+    stopped: str = "stop"
+    _spoken: bool = False
+    _window: str = ""
+
+    def add(self, event: SpeechEvent) -> tuple[str, Logprobs]:
+        """Adds an event. Returns its new text, and the log probabilities of its tokens."""
+        if isinstance(event, TextDelta):
+            self._window += event.text
+            self.logprobs += event.logprobs or ()
+            return self._shown(event.text), event.logprobs or []
+        if isinstance(event, WindowDone):
+            return self._end_window(event), []
+        return "", []
+
+    def _end_window(self, window: WindowDone) -> str:
+        """Adds a window that has ended. Returns the part of its text that no delta had."""
+        known, self._window = self._window, ""
+        rest = window.text[len(known) :] if window.text.startswith(known) else ""
+        found = [one for one in window.segments if one.text.strip()]
+        self.segments += found
+        self.seeks += [window.start] * len(found)
+        self.words += window.words
+        self.prompt_tokens += window.prompt_tokens
+        self.tokens += window.tokens
+        self.stopped = window.stopped
+        if window.language and not self._spoken:
+            self.language, self._spoken = window.language, bool(window.text.strip())
+        return self._shown(rest)
+
+    def _shown(self, text: str) -> str:
+        if not self.text:
+            text = text.lstrip()
+        self.text += text
+        return text
+
+    @property
+    def audio_tokens(self) -> int:
+        """The number of Whisper's frames of audio."""
+        return math.ceil(round(self.seconds * FRAMES_PER_S, 3))
+
+    @property
+    def usage(self) -> Usage:
+        """vLLM's counts: the decoder's prompt and the frames, and the generated tokens."""
+        return Usage(self.prompt_tokens + self.audio_tokens, self.tokens)

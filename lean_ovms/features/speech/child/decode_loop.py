@@ -1,0 +1,172 @@
+"""Decodes windows of several requests together: the recognizer of Whisper models, on the exported networks.
+
+Windows are encoded one by one; those that were waiting are then decoded as a group, a token of each in every step, and
+leave as they end. The decoder has no mask, so the rows of a group have equally many tokens, and none can join later:
+the next group of files begins when the last one has ended. A window that should not wait has a group of its own at
+once, and every other step.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ....engine_types import ModelInfo, Vocabulary
+from ..params import TRANSLATE, SpeechInfo, TranscribeParams
+from .alignment import word_times
+from .decode_groups import BeamGroup, DecodeGroup, DecodeQueue
+from .decode_rows import DecodeRow
+from .logits import Rules
+from .mel import LogMel
+from .recognizer import Job
+from .whisper_files import HOP, WhisperFiles
+
+log = logging.getLogger(__name__)
+
+SLOTS = 8
+"""Windows in work, and texts of files that are decoded at once: each has a state of its own in memory."""
+SPECIAL = re.compile(r"<\|[^|<>]*\|>")
+
+
+class DecodeLoop:
+    """A recognizer.Recognizer. network: a whisper_network.WhisperNetwork; tokenizer: has encode and decode."""
+
+    def __init__(self, files: WhisperFiles, network: Any, tokenizer: Any, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self.window = files.frames * HOP
+        self._files = files
+        self._network = network
+        self._tokenizer = tokenizer
+        self._pieces = vocabulary.pieces
+        self._mel = LogMel(files.mels, files.frames)
+        self._rules = Rules(files)
+        self._file_queue, self._soon_queue = DecodeQueue(), DecodeQueue()
+        self._turns = deque((self._file_queue, self._soon_queue))  # the last one has stepped last
+        self.info = self._describe()
+
+    def _describe(self) -> ModelInfo:
+        files = self._files
+        capabilities = ["logprobs", "timed_stream", "fallback", "beams"]
+        if files.heads:
+            capabilities.append("words")
+        return ModelInfo(
+            vocab_size=len(self._pieces),
+            context_length=files.positions,
+            eos_token_ids=[files.eot],
+            pad_token_id=files.eot,
+            versions={"openvino": self._network.version},
+            of_task=asdict(
+                SpeechInfo(
+                    languages=list(files.languages) or ["en"],
+                    translates=TRANSLATE in files.tasks,
+                    max_tokens=files.positions - 4,
+                    max_prompt_tokens=files.positions // 2 - 1 if files.prev >= 0 else 0,
+                    capabilities=capabilities,
+                    backend="decode_loop",
+                )
+            ),
+        )
+
+    def warm_up(self) -> None:
+        """Computes one window. Raises RuntimeError."""
+        silence = Job(np.zeros(HOP, np.float32), 0.0, TranscribeParams(fallback=False), max_tokens=2)
+        self.start([silence])
+        while not silence.done:
+            self.step()
+
+    def room(self, soon: bool) -> bool:
+        if self._file_queue.size + self._soon_queue.size >= SLOTS:
+            return False
+        return soon or not self._file_queue.decoding
+
+    def start(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            prompt = self._prompt(job.prompt, job.params.hotwords)
+            queue = self._soon_queue if job.soon else self._file_queue
+            queue.new.append(DecodeRow(job, self._files, self._pieces, prompt))
+
+    def step(self) -> None:
+        """Encode a window, if one is new; else a token of each row. Of the queues in turn."""
+        for queue in self._turns:
+            queue.drop_cancelled()
+        queue = next((queue for queue in self._turns if queue.busy), self._file_queue)
+        self._turns.remove(queue)
+        self._turns.append(queue)
+        self._advance(queue)
+
+    def _advance(self, queue: DecodeQueue) -> None:
+        if queue.new:
+            row = queue.new.pop(0)
+            row.hidden = self._network.encode(self._mel(row.job.samples))
+            queue.encoded.append(row)
+            return
+        if fitting := self._fitting(queue):
+            queue.groups += self._grouped(fitting)
+            queue.encoded = queue.encoded[len(fitting) :]
+        for group in queue.groups:
+            for row in group.step():
+                if not row.job.cancelled:
+                    self._ended(row, queue)
+        queue.groups = [group for group in queue.groups if group.rows]
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        if skip_special_tokens:
+            tokens = [token for token in tokens if token < self._files.eot]
+        return b"".join(self._pieces[token] for token in tokens).decode("utf-8", "replace")
+
+    def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
+        before, after = self._tokenizer.single if add_special_tokens else ((), ())
+        return [[*before, *ids, *after] for ids in self._tokenizer.encode(texts)]
+
+    def _prompt(self, prompt: str, hotwords: str) -> list[int]:
+        """Returns the tokens before <|startoftranscript|>, the last ones of a long text, without special tokens."""
+        files = self._files
+        texts = [SPECIAL.sub("", text).strip() for text in (prompt, hotwords)]
+        wanted = [f" {text}" for text in texts if text]
+        if not wanted or files.prev < 0:
+            return []
+        ids = [int(token) for one in self._tokenizer.encode(wanted) for token in one if token < files.eot]
+        return [files.prev, *ids[-(files.positions // 2 - 1) :]]
+
+    def _fitting(self, queue: DecodeQueue) -> list[DecodeRow]:
+        """Returns the encoded rows that are begun now, the first ones: one at least, if none is in work."""
+        found: list[DecodeRow] = []
+        places = queue.places
+        for row in queue.encoded:
+            if places and places + row.width > SLOTS:
+                break
+            places += row.width
+            found.append(row)
+        return found
+
+    def _grouped(self, rows: list[DecodeRow]) -> list[DecodeGroup | BeamGroup]:
+        """Returns groups of rows that have equally long prompts; one with beams is alone."""
+        kinds: dict[tuple[int, bool], list[DecodeRow]] = {}
+        found: list[DecodeGroup | BeamGroup] = []
+        for row in rows:
+            if (width := row.job.params.beams) > 1:
+                assert row.hidden is not None
+                decoding = self._network.begin(np.repeat(row.hidden, width, axis=0))
+                found.append(BeamGroup(row, decoding, self._files, self._rules))
+                continue
+            kinds.setdefault((len(row.prompt), row.job.times), []).append(row)
+        for members in kinds.values():
+            hidden = np.concatenate([row.hidden for row in members for _ in row.attempts if row.hidden is not None])
+            found.append(DecodeGroup(members, self._network.begin(hidden), self._files, self._rules))
+        return found
+
+    def _ended(self, row: DecodeRow, queue: DecodeQueue) -> None:
+        if not row.settle():
+            queue.encoded.append(row)
+            return
+        words = None
+        if row.job.times and row.job.params.words and row.hidden is not None:
+            attention = partial(self._network.attention, row.hidden, heads=self._files.heads)
+            words = word_times(row, self._files, self._pieces, attention)
+        row.finish(words)

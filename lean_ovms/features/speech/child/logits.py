@@ -1,0 +1,96 @@
+"""Which token comes next: Whisper's rules for timestamps, suppressed tokens, penalties and sampling. Pure numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..params import TranscribeParams
+from .whisper_files import WhisperFiles
+
+Logits = NDArray[np.float32]
+NEVER = -np.inf
+
+
+class Rules:
+    """What may follow, for one model."""
+
+    def __init__(self, files: WhisperFiles) -> None:
+        self._files = files
+        self._suppress = np.array(sorted({*files.suppress, files.no_timestamps}), np.int64)
+        self._begin = np.array(files.begin_suppress, np.int64)
+
+    def apply(self, logits: Logits, tokens: Sequence[int], times: bool) -> None:
+        """Set what cannot follow these tokens to minus infinity. times: with timestamps."""
+        logits[self._suppress] = NEVER
+        if not tokens and len(self._begin):
+            logits[self._begin] = NEVER
+        if times:
+            self._times(logits, tokens)
+
+    def _times(self, logits: Logits, tokens: Sequence[int]) -> None:
+        """Applies the rules of timestamps: they come in pairs, do not decrease, and are chosen if they are together
+        likelier than any text."""
+        first, eot = self._files.first_time, self._files.eot
+        if not tokens:
+            logits[:first] = NEVER
+            logits[first + self._files.initial_timestamp + 1 :] = NEVER
+            return
+        last_is_time = tokens[-1] >= first
+        before_is_time = len(tokens) < 2 or tokens[-2] >= first
+        if last_is_time:
+            if before_is_time:
+                logits[first:] = NEVER
+            else:
+                logits[:eot] = NEVER
+        latest = next((token for token in reversed(tokens) if token >= first), None)
+        if latest is not None:
+            logits[first : latest if last_is_time and not before_is_time else latest + 1] = NEVER
+        text = float(logits[:first].max())
+        if text == NEVER:
+            return
+        top = float(logits[first:].max())
+        if top > NEVER and top + np.log(np.exp(logits[first:] - top, dtype=np.float64).sum()) > text:
+            logits[:first] = NEVER
+
+
+def log_sum(logits: Logits) -> float:
+    top = float(logits.max())
+    return top + float(np.log(np.exp(logits - top).sum(dtype=np.float64)))
+
+
+def probability(logits: Logits, token: int) -> float:
+    return float(np.exp(float(logits[token]) - log_sum(logits)))
+
+
+def penalize(logits: Logits, tokens: Sequence[int], params: TranscribeParams) -> None:
+    """Applies the penalties of a request to the tokens that it has generated."""
+    if not tokens:
+        return
+    seen, counts = np.unique(np.array(tokens, np.int64), return_counts=True)
+    if params.repetition_penalty != 1.0:
+        values = logits[seen]
+        logits[seen] = np.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
+    if params.presence_penalty or params.frequency_penalty:
+        logits[seen] -= params.presence_penalty + params.frequency_penalty * counts.astype(np.float32)
+
+
+def sample(logits: Logits, temperature: float, params: TranscribeParams, rng: np.random.Generator) -> int:
+    """Returns a token: the likeliest, or with a temperature a random one of those that top_k and top_p leave."""
+    if temperature <= 0:
+        return int(logits.argmax())
+    scaled = logits.astype(np.float64) / temperature
+    if params.top_k <= 0 and params.top_p >= 1.0:  # all are left, so they need not be sorted
+        shares = np.cumsum(np.exp(scaled - scaled.max()))
+        return int(np.searchsorted(shares, (1.0 - rng.random()) * shares[-1]))
+    order = np.argsort(-scaled, kind="stable")
+    if params.top_k > 0:
+        order = order[: params.top_k]
+    shares = np.exp(scaled[order] - scaled[order[0]])
+    shares /= shares.sum()
+    if params.top_p < 1.0:
+        count = int(np.searchsorted(np.cumsum(shares), params.top_p)) + 1
+        order, shares = order[:count], shares[:count] / shares[:count].sum()
+    return int(order[min(int(np.searchsorted(np.cumsum(shares), rng.random(), side="right")), len(order) - 1)])

@@ -1,0 +1,113 @@
+"""Loads a model directory as a recognizer, with voice activity detection."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ....engine.loading import quiet_imports  # noqa: F401 - first, for its effect
+from ..options import SpeechOptions
+
+# isort: split
+from ....config import EngineConfig
+from ....engine.errors import last_line
+from ....engine.loading import vocabulary
+from ....engine.loading.devices import device_of
+from ....engine.loading.graph_tokenizer import GraphTokenizer
+from ....engine.loading.ir import NotUnderstood
+from ....engine.loading.settings import device_properties
+from ....engine_types import Vocabulary
+from ....errors import StartError
+from ....util import json_file
+from . import whisper_files
+from .decode_loop import DecodeLoop
+from .recognizer import Recognizer, Samples
+from .vad import Detector, EnergyDetector
+from .whisper_network import WhisperNetwork
+
+if TYPE_CHECKING:
+    from .pipeline import PipelineRecognizer
+
+log = logging.getLogger(__name__)
+
+ASR, WHISPER = "ASR", "whisper"
+Loaded = tuple[Recognizer, Callable[[], Detector], Callable[[Samples], bool]]
+
+
+def load(config: EngineConfig) -> Loaded:
+    """Returns the recognizer, a function that makes a detector, and one that tells speech. Raises StartError."""
+    recognizer = _pipeline(config) if _by_pipeline(config) else _decode_loop(config)
+    try:
+        recognizer.warm_up()
+    except RuntimeError as error:  # a model that cannot compute is not served
+        raise StartError(f"the model does not compute: {last_line(error)}") from error
+    return with_vad(recognizer)
+
+
+def _by_pipeline(config: EngineConfig) -> bool:
+    """Returns whether openvino_genai's pipeline computes the windows: for all kinds but Whisper, or as --pipeline_type
+    says. Raises StartError."""
+    if config.pipeline_type not in ("AUTO", ASR):
+        raise StartError(f"--pipeline_type {config.pipeline_type}: {config.model_dir} transcribes; AUTO and ASR do so")
+    kind = json_file.read_object(config.model_dir / "config.json").get("model_type", WHISPER)
+    return config.pipeline_type == ASR or kind != WHISPER
+
+
+def _decode_loop(config: EngineConfig) -> DecodeLoop:
+    """Raises StartError."""
+    path = config.model_dir
+    files = whisper_files.read(path)
+    network = WhisperNetwork(config, path)
+    if network.frames:
+        files = replace(files, frames=network.frames)
+    if config.of(SpeechOptions).enable_word_timestamps:
+        _prepare_words(files, network)
+    return DecodeLoop(files, network, GraphTokenizer(path), _vocabulary(path))
+
+
+def _pipeline(config: EngineConfig) -> PipelineRecognizer:
+    """Raises StartError."""
+    from . import pipeline, pipeline_kinds
+
+    path = config.model_dir
+    words = _vocabulary(path)
+    kind = pipeline_kinds.read(path, words, config.of(SpeechOptions).enable_word_timestamps)
+    config = config.replace(target_device=device_of(config))
+    loaded = pipeline.load(config, kind, device_properties(config))
+    return pipeline.PipelineRecognizer(kind, loaded, GraphTokenizer(path), words, config.engine_watchdog_s)
+
+
+def _prepare_words(files: whisper_files.WhisperFiles, network: WhisperNetwork) -> None:
+    """Raises StartError."""
+    if not files.heads:
+        raise StartError("--enable_word_timestamps: generation_config.json has no alignment_heads")
+    try:
+        network.prepare_attention(files.heads)
+    except RuntimeError as error:
+        raise StartError(f"--enable_word_timestamps: {last_line(error)}") from error
+
+
+def with_vad(recognizer: Recognizer) -> Loaded:
+    """Returns the recognizer with the best detector there is, which its info names."""
+    info = recognizer.info
+    try:
+        from .silero_vad import SileroVad
+
+        vad = SileroVad()
+    except (RuntimeError, OSError) as error:
+        log.warning("voice activity is detected by loudness: the network for it does not load: %s", error)
+        recognizer.info = replace(info, of_task=info.of_task | {"vad": "energy"})
+        return recognizer, EnergyDetector, lambda samples: True
+    recognizer.info = replace(info, of_task=info.of_task | {"vad": "silero"})
+    return recognizer, vad.detector, vad.has_speech
+
+
+def _vocabulary(path: Path) -> Vocabulary:
+    """Raises StartError: the text of a window is made of the bytes of its tokens."""
+    try:
+        return vocabulary.read(path)
+    except NotUnderstood as error:
+        raise StartError(f"the detokenizer of {path} cannot be read: {error}") from error

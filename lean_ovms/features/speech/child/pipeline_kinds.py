@@ -1,0 +1,239 @@
+"""What differs between the models of openvino_genai's ASRPipeline: their prompts, languages, options and results.
+
+Pure; https://github.com/openvinotoolkit/openvino.genai/tree/master/src/cpp/src/automatic_speech_recognition
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ....audio_types import SAMPLE_RATE
+from ....engine_types import Vocabulary
+from ....errors import StartError
+from ....util import json_file, languages
+from ..params import TRANSLATE, WINDOW_S, Segment, TextDelta, TranscribeParams, WindowDone, Word
+from . import whisper_files
+from .recognizer import Job
+
+SPECIAL = re.compile(r"<\|[^|<>]*\|>|<asr_text>")
+MIN_TIMED = 8
+"""Tokens of a window with timestamps: with fewer Whisper's pipeline may not return."""
+QWEN_TOKENS = 1024
+"""The most tokens of a window of 30 s; the pipeline itself has no limit."""
+QWEN_PROMPT = 4096
+"""The most tokens of the text that comes with the audio: more would only take time."""
+MAX_SEED = (1 << 63) - 1
+QWEN_ENDS = (b"<|im_end|>", b"<|endoftext|>")
+QWEN_LANGUAGES = (
+    "zh", "en", "yue", "ar", "de", "fr", "es", "pt", "id", "it", "ko", "ru", "th", "vi", "ja", "tr", "hi", "ms",
+    "nl", "sv", "da", "fi", "pl", "cs", "fil", "fa", "el", "ro", "hu", "mk",
+)  # fmt: skip
+"""Languages of Qwen3-ASR, if config.json has no support_languages."""
+FUN_LANGUAGES = ("zh", "en", "ja")
+"""Languages of Fun-ASR-Nano; its files do not say."""
+UNSPACED = (
+    ("\u0e00", "\u0eff"), ("\u1000", "\u109f"), ("\u1780", "\u17ff"), ("\u3000", "\u30ff"), ("\u3400", "\u9fff"),
+    ("\uff00", "\uffef"),
+)  # fmt: skip
+"""Scripts without spaces between words: Thai, Lao, Burmese, Khmer, kana, Han, and their punctuation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What a window is transcribed with. tokens: of both together."""
+
+    prompt: str = ""
+    hotwords: str = ""
+    tokens: int = 0
+
+
+class Kind:
+    """Qwen3-ASR: no times, no translation, one text with the audio. positions: of the decoder."""
+
+    translates = False
+    max_tokens = QWEN_TOKENS
+    max_prompt_tokens = QWEN_PROMPT
+    window = int(WINDOW_S * SAMPLE_RATE)
+    positions = 1 << 16
+
+    def __init__(self, known: Sequence[str], ends: Sequence[int] = ()) -> None:
+        """known: codes of its languages. ends: tokens that end a text, if they are not the pipeline's own."""
+        self.languages = list(known)
+        self.capabilities: list[str] = []
+        self.properties: dict[str, Any] = {}
+        """Properties for the pipeline's constructor."""
+        self._ends = list(ends)
+
+    def limit(self, job: Job, texts: Texts) -> int:
+        """Returns the most tokens of its text."""
+        return min(job.max_tokens or self.max_tokens, self.max_tokens)
+
+    def options(self, job: Job, texts: Texts) -> dict[str, Any]:
+        found: dict[str, Any] = {"max_new_tokens": self.limit(job, texts), **_sampling(job.params)}
+        if self._ends:
+            found |= {"eos_token_id": self._ends[0], "stop_token_ids": set(self._ends)}
+        if job.language:
+            found["language"] = languages.name_of(job.language).title()
+        return found | self._texts(texts)
+
+    def _texts(self, texts: Texts) -> dict[str, Any]:
+        both = " ".join(filter(None, (texts.prompt, texts.hotwords)))
+        return {"context": both} if both else {}
+
+    def result(self, job: Job, texts: Texts, found: Any) -> WindowDone:
+        """Returns the result of a window. found: what generate returned."""
+        text, tokens = _joint(found.texts[0]), found.perf_metrics.get_num_generated_tokens()
+        named = found.languages[0] if found.languages else ""
+        return WindowDone(
+            text=text,
+            language=languages.find(named.rpartition(",")[2], self.languages) or job.language,
+            segments=_whole(job, text) if job.times and job.params.segments else [],
+            prompt_tokens=texts.tokens,
+            tokens=tokens,
+            stopped="length" if tokens >= self.limit(job, texts) else "stop",
+        )
+
+    def delta(self, job: Job, text: str) -> TextDelta:
+        """Returns the next text of a window for its stream."""
+        if not job.begun:
+            job.begun = True
+            text = _joint(text)
+        return TextDelta(text)
+
+
+class FunAsr(Kind):
+    """Fun-ASR-Nano: it takes no text with the audio but the language, and does not detect that."""
+
+    max_prompt_tokens = 0
+
+    def _texts(self, texts: Texts) -> dict[str, Any]:
+        return {}
+
+
+class Whisper(Kind):
+    """Times of segments, times of words where the pipeline was made for them, and beams."""
+
+    def __init__(self, files: whisper_files.WhisperFiles, words: bool) -> None:
+        """words: word times are prepared at the start."""
+        super().__init__(list(files.languages) or ["en"])
+        self.capabilities = ["beams", *(["words"] if words else [])]
+        self.properties = {"word_timestamps": True} if words else {}
+        self.translates = TRANSLATE in files.tasks
+        self.positions = files.positions
+        self.max_prompt_tokens = files.positions // 2 - 1
+        self.max_tokens = files.positions - 4
+        self.window = files.frames * whisper_files.HOP
+        self._many = bool(files.languages)
+
+    def limit(self, job: Job, texts: Texts) -> int:
+        room = self.max_tokens - texts.tokens
+        return max(1, min(job.max_tokens or room, room))
+
+    def _times(self, job: Job, texts: Texts) -> bool:
+        return job.times and self.limit(job, texts) >= MIN_TIMED
+
+    def options(self, job: Job, texts: Texts) -> dict[str, Any]:
+        params, times = job.params, self._times(job, texts)
+        found = super().options(replace(job, language=""), texts)
+        found |= {"return_timestamps": times, "word_timestamps": times and params.words}
+        if self._many:
+            found["task"] = params.task
+            if job.language:
+                found["language"] = f"<|{job.language}|>"
+        if params.beams > 1:
+            found |= {"num_beams": params.beams, "length_penalty": params.length_penalty}
+        return found
+
+    def _texts(self, texts: Texts) -> dict[str, Any]:
+        named = {"initial_prompt": texts.prompt, "hotwords": texts.hotwords}
+        return {name: text for name, text in named.items() if text}
+
+    def result(self, job: Job, texts: Texts, found: Any) -> WindowDone:
+        made = super().result(job, texts, found)
+        made.text, made.language = found.texts[0], made.language or "en"
+        if not self._times(job, texts):
+            return made
+        if job.params.segments and found.chunks:
+            made.segments = _segments(job, found.chunks[0])
+        if job.params.words and found.words:
+            made.words = _words(job, found.words[0])
+        return made
+
+    def delta(self, job: Job, text: str) -> TextDelta:
+        return TextDelta(text)
+
+
+def read(path: Path, vocabulary: Vocabulary, words: bool) -> Kind:
+    """Returns the kind of a model directory. Raises StartError."""
+    config = json_file.read_object(path / "config.json")
+    kind = config.get("model_type")
+    if kind == "whisper":
+        return Whisper(whisper_files.read(path), words)
+    if kind not in ("qwen3_asr", "fun_asr"):
+        raise StartError(f"config.json: openvino-genai transcribes with whisper, qwen3_asr and fun_asr, not {kind!r}")
+    if words:
+        raise StartError("--enable_word_timestamps: this model has no times of words")
+    ends = [number for number, piece in enumerate(vocabulary.pieces) if piece in QWEN_ENDS]
+    if kind == "fun_asr":
+        return FunAsr(FUN_LANGUAGES, ends)
+    named = config.get("support_languages") or ()
+    known = [languages.find(str(name), languages.NAMES) for name in named]
+    return Kind([code for code in known if code] or QWEN_LANGUAGES, ends)
+
+
+def plain(text: str) -> str:
+    """Returns a text without what would be special tokens."""
+    return SPECIAL.sub("", text).strip()
+
+
+def _sampling(params: TranscribeParams) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "repetition_penalty": params.repetition_penalty,
+        "presence_penalty": params.presence_penalty,
+        "frequency_penalty": params.frequency_penalty,
+    }
+    if params.temperature > 0 and params.beams == 1:
+        found |= {"do_sample": True, "temperature": params.temperature, "top_p": params.top_p}
+        found["rng_seed"] = (params.seed or 0) & MAX_SEED
+        if params.top_k > 0:
+            found["top_k"] = params.top_k
+    return found
+
+
+def _joint(text: str) -> str:
+    """Returns a text with the space that separates it from the text before, in scripts that have one."""
+    text = text.lstrip()
+    if not text or any(first <= text[0] <= last for first, last in UNSPACED):
+        return text
+    return f" {text}"
+
+
+def _whole(job: Job, text: str) -> list[Segment]:
+    return [Segment(start=round(job.start, 3), end=round(job.end, 3), text=text)] if text.strip() else []
+
+
+def _segments(job: Job, chunks: Sequence[Any]) -> list[Segment]:
+    """Returns the pipeline's segments within the window: an open one has a negative end, others may end after it."""
+    found = []
+    for chunk in chunks:
+        start = job.start + chunk.start_ts
+        end = job.start + chunk.end_ts if chunk.end_ts >= chunk.start_ts else job.end
+        if chunk.text.strip() and start < job.end:
+            found.append(Segment(start=round(start, 3), end=round(min(end, job.end), 3), text=chunk.text))
+    return found
+
+
+def _words(job: Job, chunks: Sequence[Any]) -> list[Word]:
+    found: list[Word] = []
+    latest = job.start
+    for chunk in chunks:
+        start = max(latest, min(job.start + chunk.start_ts, job.end))
+        end = max(start, min(job.start + chunk.end_ts, job.end))
+        if chunk.text.strip():
+            found.append(Word(word=chunk.text.strip(), start=round(start, 3), end=round(end, 3)))
+            latest = start
+    return found

@@ -1,0 +1,242 @@
+"""Transcription as a task of the worker: sessions, whose turn it is, and their windows through a recognizer.
+
+Live requests come before files; between equals the one that has had the least of the engine is next, a window at a
+time, so a long file holds a short one for one window at most. Knows no openvino: any recognizer.Recognizer will do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from ....config import EngineConfig
+from ....engine import protocol
+from ....engine.errors import EngineLost, for_client
+from ....engine.task import Task
+from ....errors import RequestError, TooManyRequests
+from ....util.plurals import counted
+from .. import records
+from .recognizer import Job, Recognizer, Samples
+from .session import MIN_SAMPLES, Transcription
+from .vad import Detector, EnergyDetector
+
+TURN_FRAMES, BUSY_FRAMES = 128, 32
+"""Frames of 32 ms to listen to between two steps, for all requests; the second while windows are in work."""
+
+
+def load(config: EngineConfig, _: Callable[[], None]) -> SpeechTask:
+    """Returns the task on the model of the options. Raises StartError."""
+    if config.fake_engine:
+        from .fake_recognizer import FakeRecognizer
+
+        return SpeechTask(FakeRecognizer(config), config.max_queued_requests)
+    from . import model
+
+    recognizer, detector, has_speech = model.load(config)
+    return SpeechTask(recognizer, config.max_queued_requests, detector, has_speech)
+
+
+class SpeechTask(Task):
+    """Transcribes with one recognizer. Commands are only noted down; `admit` does what is expensive, a bounded part."""
+
+    def __init__(
+        self,
+        recognizer: Recognizer,
+        most: int,
+        detector: Callable[[], Detector] = EnergyDetector,
+        has_speech: Callable[[Samples], bool] = lambda samples: True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """most: requests at once. detector: makes one for a request. has_speech: whether a window of a file has any."""
+        super().__init__(recognizer.info, recognizer.vocabulary)
+        self.recognizer = recognizer
+        self._most = most
+        self._detector = detector
+        self._has_speech = has_speech
+        self._clock = clock
+        self._sessions: dict[int, Transcription] = {}
+        self._running: dict[Job, Transcription] = {}
+        self._turn = 0
+        self._steps = self._tokens = 0
+
+    @property
+    def idle(self) -> bool:
+        return not self._running and not any(
+            one.cutter.pending or one.cutter.cuts or one.partial_due for one in self._sessions.values()
+        )
+
+    def stats(self) -> dict[str, int]:
+        return {
+            "running": len(self._running),
+            "queued": sum(one.waiting for one in self._sessions.values()),
+            "steps": self._steps,
+            "tokens": self._tokens,
+        }
+
+    # --- commands
+
+    def _handle(self, command: protocol.Record) -> None:
+        match command:
+            case records.Transcribe():
+                self._open(command)
+            case records.Audio(id=number) if number in self._sessions:
+                self._sessions[number].cutter.feed(command.data, command.last)
+            case protocol.Cancel(id=number):
+                self._close(number)
+            case protocol.Encode():
+                tokens = self.recognizer.encode(command.texts, command.add_special_tokens)
+                self.out.append(protocol.Encoded.of(command.id, tokens))
+            case protocol.Decode():
+                text = self.recognizer.decode(command.tokens, command.skip_special_tokens)
+                self.out.append(protocol.Decoded(command.id, text))
+
+    def _refuse(self, command: protocol.Record, error: Exception) -> None:
+        super()._refuse(command, error)
+        self._close(getattr(command, "id", 0))
+
+    def _open(self, command: records.Transcribe) -> None:
+        """Raises TooManyRequests. The front end knows what the model can do, and has checked the rest."""
+        if len(self._sessions) >= self._most:
+            running = counted(self._most, "request is being transcribed", "requests are being transcribed")
+            text = f"{running} already; please try again later"
+            raise TooManyRequests(text, retry_after_s=1)
+        session = Transcription(command, self.recognizer.window, self._detector, self._clock)
+        session.turn = self._turn
+        self._sessions[command.id] = session
+
+    def _close(self, number: int) -> None:
+        session = self._sessions.pop(number, None)
+        if session is not None and session.job is not None:
+            session.job.cancelled = True
+            self._running.pop(session.job, None)
+
+    def _fail(self, session: Transcription, error: RequestError) -> None:
+        self.out.append(protocol.Failed(session.id, error.to_wire()))
+        self._close(session.id)
+
+    # --- from audio to windows
+
+    def admit(self) -> None:
+        """Listen to some audio, and start windows where there is room."""
+        self._listen()
+        while (session := self._next()) is not None:
+            if session.care and self._running:
+                break  # alone: after those that are in work
+            job = self._start(session)
+            try:
+                self.recognizer.start([job])
+            except Exception as error:  # the tokenizer's, whatever they are
+                self._failed(job, error)
+
+    def _listen(self) -> None:
+        """Listens to live requests first, then to those that have the least to transcribe."""
+        left = BUSY_FRAMES if self._running else TURN_FRAMES
+        for session in sorted(self._sessions.values(), key=_hearing_order):
+            if session.cutter.pending and left > 0 and not session.ahead:
+                try:
+                    left -= session.listen(left, self.out)
+                except Exception as error:  # an error in one request must not end the loop
+                    self._fail(session, for_client(error, f"request {session.id}"))
+            if session.cutter.cuts:
+                if session.partial:
+                    self._running.pop(session.job, None)  # type: ignore[arg-type]
+                session.drop_partial()
+            if session.finished:
+                self._finish(session)
+
+    def _next(self) -> Transcription | None:
+        """Returns the request whose window is next."""
+        if any(one.care for one in self._running.values()):
+            return None
+        waiting = [one for one in self._sessions.values() if one.waiting]
+        for session in sorted(waiting, key=_order):
+            if not self.recognizer.room(self._soon(session)):
+                return None
+            if self._worth_it(session):
+                return session
+        if self._running:
+            return None
+        return next((one for one in self._sessions.values() if one.partial_due), None)
+
+    def _soon(self, session: Transcription) -> bool:
+        """Returns whether a session is live, or short while all others are long. Short ones that come while it is at
+        work wait for it: then they are computed together."""
+        if session.params.live:
+            return True
+        alone = all(one.long or one.params.live for one in self._running.values())
+        return alone and not session.long and any(one.long for one in self._sessions.values())
+
+    def _worth_it(self, session: Transcription) -> bool:
+        """Drops windows without speech before the next one. Returns whether there is one."""
+        while session.waiting and not session.exhausted:
+            cut = session.cutter.cuts[0]
+            sure = cut.sure or not session.params.vad
+            if cut.end > cut.start and (sure or self._has_speech(session.cutter.buffer.samples(cut.start, cut.end))):
+                return True
+            session.skip(self.out)
+        if session.exhausted:
+            session.cutter.cuts.clear()
+        if session.finished or session.exhausted:
+            self._finish(session)
+        return False
+
+    def _start(self, session: Transcription) -> Job:
+        if session.waiting:
+            self._turn = max(self._turn, session.turn)
+            session.turn += 1
+            soon = self._soon(session)
+            job = session.start()
+            job.soon = soon
+            self.out.append(records.WindowStarted(session.id))
+        else:
+            job = session.start_partial()
+            job.soon = True
+        if (missing := MIN_SAMPLES - len(job.samples)) > 0:
+            job.samples = np.pad(job.samples, (0, missing))
+        self._running[job] = session
+        return job
+
+    # --- from windows to text
+
+    def step(self) -> None:
+        if not self._running and not any(one.waiting for one in self._sessions.values()):
+            return
+        self._steps += 1
+        try:
+            self.recognizer.step()  # also where windows wait until one that was cancelled leaves
+        except EngineLost:
+            raise
+        except Exception as error:  # openvino's, whatever they are
+            for job in list(self._running):
+                self._failed(job, error)
+            return
+        for job, session in list(self._running.items()):
+            session.collect(self.out)
+            if job.error is not None:
+                self._fail(session, job.error)
+            elif job.done:
+                del self._running[job]
+                self._tokens += job.result.tokens if job.result is not None else 0
+                if session.finished or session.exhausted:
+                    self._finish(session)
+
+    def _failed(self, job: Job, error: Exception) -> None:
+        job.cancelled = True
+        session = self._running.pop(job, None)
+        if session is not None:
+            self._fail(session, for_client(error, f"request {session.id}"))
+
+    def _finish(self, session: Transcription) -> None:
+        if session.id in self._sessions:
+            self.out.append(records.Transcribed(session.id))
+            self._close(session.id)
+
+
+def _order(session: Transcription) -> tuple[bool, int, int, bool, int]:
+    return not session.params.live, session.params.priority, session.turn, session.long, session.id
+
+
+def _hearing_order(session: Transcription) -> tuple[bool, int, int]:
+    return not session.params.live, len(session.cutter.cuts), session.turn

@@ -1,0 +1,80 @@
+"""What the files of a Whisper model say about its tokens, windows and languages. Imports no openvino."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ....errors import StartError
+from ....util import json_file
+
+HOP = 160
+DEFAULT_FRAMES = 3000
+DEFAULT_TARGET = 448
+DEFAULT_INITIAL_TIMESTAMP = 50
+TIME_STEP = 0.02
+"""Seconds between two timestamp tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhisperFiles:
+    """Ids of special tokens; prev: of the one before a prompt, -1 if there is none.
+
+    languages: ids by code, {} of an English model. suppress: never generated; begin_suppress: not as the first token.
+    positions: of the decoder, prompt included. frames: of a window, HOP samples each. heads: (layer, head) whose
+    cross-attention follows the audio, [] if it is not known.
+    """
+
+    eot: int
+    sot: int
+    prev: int
+    no_timestamps: int
+    tasks: dict[str, int]
+    languages: dict[str, int]
+    suppress: list[int]
+    begin_suppress: list[int]
+    initial_timestamp: int
+    positions: int
+    mels: int
+    frames: int
+    heads: list[tuple[int, int]]
+
+    @property
+    def first_time(self) -> int:
+        """The token <|0.00|>."""
+        return self.no_timestamps + 1
+
+    @property
+    def no_speech(self) -> int:
+        """The token for silence: in every vocabulary of Whisper the one before <|notimestamps|>."""
+        return self.no_timestamps - 1
+
+
+def read(path: Path) -> WhisperFiles:
+    """Raises StartError for a directory without what decoding needs."""
+    generation = json_file.read_object(path / "generation_config.json")
+    config = json_file.read_object(path / "config.json")
+    processor = json_file.read_object(path / "preprocessor_config.json")
+    both = {**config, **generation}
+    try:
+        eos = both["eos_token_id"]
+        return WhisperFiles(
+            eot=int(eos[0] if isinstance(eos, list) else eos),
+            sot=int(both["decoder_start_token_id"]),
+            prev=int(generation.get("prev_sot_token_id", -1)),
+            no_timestamps=int(generation["no_timestamps_token_id"]),
+            tasks={str(name): int(token) for name, token in (generation.get("task_to_id") or {}).items()},
+            languages={
+                str(name).strip("<|>"): int(token)
+                for name, token in sorted((generation.get("lang_to_id") or {}).items(), key=lambda row: row[1])
+            },
+            suppress=[int(token) for token in generation.get("suppress_tokens") or () if int(token) >= 0],
+            begin_suppress=[int(token) for token in generation.get("begin_suppress_tokens") or ()],
+            initial_timestamp=int(generation.get("max_initial_timestamp_index") or DEFAULT_INITIAL_TIMESTAMP),
+            positions=int(config.get("max_target_positions") or DEFAULT_TARGET),
+            mels=int(processor.get("feature_size") or config.get("num_mel_bins") or 80),
+            frames=int(processor.get("nb_max_frames") or DEFAULT_FRAMES),
+            heads=[(int(layer), int(head)) for layer, head in generation.get("alignment_heads") or ()],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise StartError(f"generation_config.json is not that of a Whisper model: {error!r}") from None

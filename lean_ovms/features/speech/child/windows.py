@@ -1,0 +1,246 @@
+"""Cuts the audio of a request into windows: at quiet places, without long silence, or one for each utterance.
+
+What is cut depends on the audio alone, frame by frame, and not on the blocks in which it comes. Knows no model.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....audio_types import SAMPLE_RATE
+from ..params import TurnDetection
+from .recognizer import Samples
+from .vad import FRAME, SILENCE, Detector, rms
+
+PAD = int(0.3 * SAMPLE_RATE)
+"""Samples of silence that stay around sound."""
+GAP = 5 * SAMPLE_RATE
+"""Samples of silence that end a window, and are skipped."""
+MIN_SPEECH_FRAMES = 3
+HYSTERESIS = 0.15
+"""How far the probability may fall below the threshold before speech is over."""
+SEARCH, QUIET = SAMPLE_RATE, SAMPLE_RATE // 10
+"""A window that is full is cut in the middle of the quietest 100 ms of its last second."""
+HOP = 160
+
+
+@dataclass(slots=True)
+class Cut:
+    """A window, or with start == end a place up to which there was no speech. skipped: samples before `start` that are
+    in no window; sure: the cutter knows that there is speech in it."""
+
+    start: int
+    end: int
+    skipped: int = 0
+    sure: bool = False
+
+
+class Buffer:
+    """The samples of a request that are still needed. Positions count from the beginning of the request's audio."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self._data: NDArray[np.int16] = np.zeros(0, np.int16)
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self._data)
+
+    def append(self, data: bytes) -> None:
+        self._data = np.concatenate((self._data, np.frombuffer(data, "<i2")))
+
+    def samples(self, start: int, end: int) -> Samples:
+        """Returns the samples of [start, end), which must be there."""
+        return self._data[start - self.start : end - self.start].astype(np.float32) / 32768.0
+
+    def forget(self, before: int) -> None:
+        """Drop what is before this sample."""
+        if before - self.start > SAMPLE_RATE:  # not for every frame
+            self._data = self._data[before - self.start :].copy()
+            self.start = before
+
+
+class Cutter:
+    """Frames in order to cuts. speech_since: where an utterance began that has not ended, None if there is none.
+    finished: all of the audio is in `cuts`.
+
+    turns: (started, position) of utterances, since they were last taken. window: most samples of a cut.
+    """
+
+    def __init__(self, start: int, window: int, context: int) -> None:
+        """context: samples before the next frame that a cut which begins with it has, too."""
+        self.buffer = Buffer(start)
+        self._context = context
+        self.cuts: deque[Cut] = deque()
+        self.turns: list[tuple[bool, int]] = []
+        self.window = window
+        self._position = start  # the next frame
+        self._cursor = start  # what is before it is in a cut, or skipped
+        self.speech_since: int | None = None
+        self._ended = self.finished = False
+
+    @property
+    def needed(self) -> int:
+        """The first sample that a later cut may have."""
+        return max(self._cursor, self._position - self._context) if self.speech_since is None else self.speech_since
+
+    @property
+    def pending(self) -> bool:
+        if self.finished:
+            return False
+        return self._ended or self.buffer.end - self._position >= FRAME
+
+    def feed(self, data: bytes, last: bool) -> None:
+        if data:
+            self.buffer.append(data)
+        self._ended |= last
+
+    def work(self, frames: int) -> int:
+        """Go on by at most this many frames; the number of those done."""
+        done = 0
+        while done < frames and self.buffer.end - self._position >= FRAME:
+            self._frame(self.buffer.samples(self._position, self._position + FRAME), self._position + FRAME)
+            self._position += FRAME
+            done += 1
+        if self._ended and not self.finished and self.buffer.end - self._position < FRAME:
+            self._finish()
+        return done
+
+    def forget(self, before: int) -> None:
+        """Drops what is needed for no cut that begins at this sample or later."""
+        self.buffer.forget(before)
+
+    def resume(self, at: int, end: int) -> None:
+        """Cuts again from `at` on: the window that ended at `end`, the last one that was taken, was read up to there.
+
+        The rest of an utterance is a window of its own.
+        """
+        self.cuts.appendleft(Cut(at, end))
+
+    def _finish(self) -> None:
+        rest = self.buffer.samples(self._position, self.buffer.end)
+        if len(rest):
+            self._frame(np.pad(rest, (0, FRAME - len(rest))), self.buffer.end)
+        self._close(self.buffer.end)
+        self.finished = True
+
+    def _cut(self, end: int, *, sure: bool = False) -> None:
+        """Ends the window in progress."""
+        assert self.speech_since is not None
+        self.cuts.append(Cut(self.speech_since, end, self.speech_since - self._cursor, sure))
+        self._cursor, self.speech_since = end, None
+
+    def _frame(self, frame: Samples, end: int) -> None:
+        """end: of the frame."""
+        raise NotImplementedError
+
+    def _close(self, end: int) -> None:
+        """Ends the last window: the audio ends here."""
+        raise NotImplementedError
+
+    def _quiet(self, start: int) -> int:
+        """Returns where a full window that begins here is cut."""
+        end = start + self.window
+        first = max(end - SEARCH, start + self.window // 2)
+        energy = np.square(self.buffer.samples(first, end), dtype=np.float64)
+        sums = np.concatenate(([0.0], np.cumsum(energy)))
+        places = np.arange(0, len(energy) - QUIET + 1, HOP)
+        best = int(places[int(np.argmin(sums[places + QUIET] - sums[places]))])
+        return first + best + QUIET // 2
+
+
+class FileCutter(Cutter):
+    """Cuts for one text: windows as long as possible, cut at quiet places; long silence is in none of them."""
+
+    def __init__(self, start: int, window: int, skip_silence: bool) -> None:
+        super().__init__(start, window, PAD + FRAME)
+        self._skip_silence = skip_silence
+        self._gap = min(GAP, window // 3)
+        self._last_sound = start
+        self._heard: deque[tuple[int, bool]] = deque()  # the end of each frame that is kept, and whether it has sound
+
+    def forget(self, before: int) -> None:
+        super().forget(before)
+        while self._heard and self._heard[0][0] <= before:
+            self._heard.popleft()
+
+    def resume(self, at: int, end: int) -> None:
+        """Cuts again from `at` on: the next window begins there, and is as long as any."""
+        self.cuts.clear()
+        self._cursor = self._last_sound = at
+        self.speech_since = None
+        for frame_end, sound in self._heard:
+            if frame_end > at:
+                self._advance(sound, frame_end)
+        if self.finished:
+            self._close(self.buffer.end)
+
+    def _frame(self, frame: Samples, end: int) -> None:
+        sound = not self._skip_silence or rms(frame) >= SILENCE
+        self._heard.append((end, sound))
+        self._advance(sound, end)
+
+    def _advance(self, sound: bool, end: int) -> None:
+        """Goes on by a frame that ends here."""
+        if sound:
+            self._last_sound = end
+        if self.speech_since is None:
+            if not sound:
+                return
+            self.speech_since = max(self._cursor, end - FRAME - PAD)
+        elif end - self._last_sound >= self._gap:
+            self._cut(min(self._last_sound + PAD, end))
+        if self.speech_since is not None and end - self.speech_since >= self.window:
+            self._cut(self._quiet(self.speech_since))
+            self.speech_since = self._cursor if self._last_sound > self._cursor else None
+
+    def _close(self, end: int) -> None:
+        if self.speech_since is not None:
+            self._cut(min(self._last_sound + PAD, end) if self._skip_silence else end)
+        if end > self._cursor:
+            self.cuts.append(Cut(end, end, end - self._cursor))
+            self._cursor = end
+
+
+class TurnCutter(Cutter):
+    """Utterances by voice activity, each a window; one that is too long becomes several."""
+
+    def __init__(self, start: int, window: int, turns: TurnDetection, detector: Detector) -> None:
+        self._prefix = turns.prefix_padding_ms * SAMPLE_RATE // 1000
+        super().__init__(start, window, self._prefix + (MIN_SPEECH_FRAMES + 1) * FRAME)
+        self._detector = detector
+        self._threshold = turns.threshold
+        self._silence = max(FRAME, turns.silence_duration_ms * SAMPLE_RATE // 1000)
+        self._run = 0  # frames of speech in a row, before an utterance
+        self._last_speech = start
+
+    def _frame(self, frame: Samples, end: int) -> None:
+        probability = self._detector.probability(frame)
+        if self.speech_since is None:
+            self._run = self._run + 1 if probability >= self._threshold else 0
+            if self._run < MIN_SPEECH_FRAMES:
+                return
+            self.speech_since = max(self._cursor, end - self._run * FRAME - self._prefix)
+            self._last_speech = end
+            self.turns.append((True, self.speech_since))
+        elif probability >= max(self._threshold - HYSTERESIS, self._threshold / 4):
+            self._last_speech = end
+        if end - self._last_speech >= self._silence:
+            self._cut(end)
+        elif end - self.speech_since >= self.window:
+            self._cut(self._quiet(self.speech_since))
+            self.speech_since = self._cursor
+            self.turns.append((True, self.speech_since))
+
+    def _cut(self, end: int, *, sure: bool = True) -> None:
+        super()._cut(end, sure=sure)
+        self.turns.append((False, end))
+        self._run = 0
+
+    def _close(self, end: int) -> None:
+        if self.speech_since is not None:
+            self._cut(end)

@@ -1,0 +1,37 @@
+"""Transcribing as a method of LLM and AsyncLLM."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...api.forms import FilePart
+from ...media.audio.decoder import AudioDecoder
+from ...types import Json
+from .api.fields import TRANSCRIPTIONS
+from .api.request import parse
+from .api.transcript import Transcript
+from .api.transcriptions import collect
+from .params import TRANSCRIBE
+
+if TYPE_CHECKING:
+    from ...llm.async_llm import AsyncLLM
+
+
+async def transcribe(llm: AsyncLLM, audio: bytes, fields: Json) -> Transcript:
+    """Returns what is said in an audio file.
+
+    Args:
+        llm: what reads the fields and has the model.
+        audio: the file.
+        fields: fields of a transcription, by their names.
+
+    Raises:
+        RequestError: for what is wrong with the file or the fields, or with the engine.
+        TypeError: for an unknown field.
+    """
+    times = {"response_format": "verbose_json"} if fields.get("timestamp_granularities") else {}
+    given = {"file": FilePart(memoryview(audio)), **times}
+    reader = partial(parse, fields=TRANSCRIPTIONS, task=TRANSCRIBE)
+    parsed, file = await llm.read(reader, TRANSCRIPTIONS, given, fields)
+    return await collect(parsed, await llm.services.get(AudioDecoder).decode(file))

@@ -1,0 +1,87 @@
+"""A model that transcribes and translates speech: audio in, events with text out. Knows no HTTP and no file formats."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from functools import partial
+
+from ...models.model import UsageRecorder, too_slow
+from ...models.transcriber import Transcriber
+from ...observability.records import current_client
+from ...types import Json
+from .params import SpeechEvent, SpeechInfo, TextDelta, TranscribeParams, WindowDone
+from .reply import SpeechReply
+
+
+class SpeechModel(Transcriber):
+    """Each method that serves a request resolves the model once (`hold`)."""
+
+    @property
+    def speech(self) -> SpeechInfo:
+        """What the model can do. Raises RequestError if it is not loaded."""
+        return SpeechInfo(**self.serving().info.of_task)
+
+    @property
+    def reported(self) -> Json:
+        return {"speech": self.info.of_task}
+
+    @property
+    def summary(self) -> str:
+        info = self.speech
+        languages = f"{len(info.languages)} languages" if len(info.languages) > 1 else info.languages[0]
+        return f"{self.task}, {languages}, {info.backend}, voice activity by {info.vad}"
+
+    async def transcript(self, audio: AsyncIterator[bytes]) -> str:
+        async with aclosing(self.transcribe(audio, TranscribeParams())) as events:
+            windows = [event.text async for event in events if isinstance(event, WindowDone)]
+        return "".join(windows).strip()
+
+    async def transcribe(
+        self, audio: AsyncIterator[bytes], params: TranscribeParams
+    ) -> AsyncGenerator[SpeechEvent, None]:
+        """The events of this audio, in order. audio: as in audio_types; blocks are taken as the engine gets on, and it
+        is closed at the end, if it can be.
+
+        Cancelled in the engine when this is closed. Raises RequestError, and what `audio` raises.
+        """
+        with await self.hold() as model:
+            usage = UsageRecorder()
+            reply = model.engine.open_lasting(partial(SpeechReply, params=params, client=current_client()))
+            reply.begin(audio)
+            usage.engine_id = reply.id
+            late = self._limit(reply, params)
+            try:
+                with model.recorded(usage):
+                    while (event := await reply.next()) is not None:
+                        if isinstance(event, (TextDelta, WindowDone)) and event.text and usage.first is None:
+                            usage.first = time.monotonic()
+                        if isinstance(event, WindowDone):
+                            usage.prompt_tokens += event.prompt_tokens
+                            usage.tokens += event.tokens
+                            model._observe(event, reply)
+                        yield event
+            finally:
+                if late is not None:
+                    late.cancel()
+                await reply.aclose()
+
+    def _observe(self, window: WindowDone, reply: SpeechReply) -> None:
+        """Counts a window of speech, or a part without any."""
+        labels = (self.name,)
+        seconds = window.end - window.start
+        self.metrics.add("lean_ovms_audio_seconds_total", labels, seconds + window.skipped)
+        self.metrics.add("lean_ovms_audio_skipped_seconds_total", labels, window.skipped)
+        if seconds:
+            self.metrics.observe("lean_ovms_audio_window_queue_seconds", labels, reply.queued_s)
+            self.metrics.observe("lean_ovms_audio_window_seconds", labels, reply.computed_s)
+            self.metrics.observe("lean_ovms_audio_real_time_factor", labels, reply.computed_s / seconds)
+
+    def _limit(self, reply: SpeechReply, params: TranscribeParams) -> asyncio.TimerHandle | None:
+        """Ends a request after request_timeout_s; a live one lasts as long as its speaker speaks."""
+        limit = self.config.request_timeout_s
+        if not limit or params.live:
+            return None
+        return asyncio.get_running_loop().call_later(limit, reply.abort, too_slow())

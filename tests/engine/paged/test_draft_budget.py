@@ -1,0 +1,196 @@
+"""Whether a batch gets draft tokens: as long as they save time, measured, and for a small share of the time else."""
+
+import random
+from itertools import product
+
+import numpy as np
+import pytest
+
+from lean_ovms.engine.paged.drafting import head
+from lean_ovms.engine.paged.drafting.draft_budget import LONGEST, REFRESH, SHARE, DraftBudget
+from lean_ovms.engine.paged.drafting.draft_length import DraftLength
+from lean_ovms.engine.paged.drafting.draft_model import FIRST_LENGTH
+from tests.engine.paged.harness import Params
+from tests.engine.paged.network import FakeNetwork
+from tests.engine.paged.test_draft import LOOK, draft
+from tests.engine.paged.test_engine import alone, engine, prompt, run
+from tests.engine.paged.test_ngrams import copying
+
+STEP_S = 0.05
+
+
+def spent(budget, steps, sequences, accepted, cost):
+    """The time of so many steps by that without draft tokens, and how many had some: one for each sequence.
+
+    accepted: of a step's draft tokens. cost: of a step's draft tokens, in steps without any.
+    """
+    time = worth = drafting = 0
+    for _ in range(steps):
+        drafted = sequences if budget.most(sequences) else 0
+        tokens = sequences + (accepted if drafted else 0)
+        seconds = STEP_S * (1 + (cost if drafted else 0))
+        budget.learn(sequences, drafted, tokens - sequences, seconds)
+        time, worth, drafting = time + seconds, worth + STEP_S * tokens / sequences, drafting + (drafted > 0)
+    return time / worth, drafting
+
+
+@pytest.mark.parametrize("cost", [0.1, 0.4, 1.0, 2.5])
+def test_drafts_that_are_never_accepted_cost_a_small_share_of_the_time(cost):
+    budget = DraftBudget()
+    spent(budget, 200, 8, 0, cost)  # with what is spent before anything is known
+    assert spent(budget, 2000, 8, 0, cost)[0] <= 1 + 1.5 * SHARE
+
+
+@pytest.mark.parametrize(("accepted", "cost"), [(8, 0.9), (4, 0.4), (1, 0.1)])
+def test_drafts_that_pay_are_in_nearly_all_steps(accepted, cost):
+    assert spent(DraftBudget(), 1000, 8, accepted, cost)[1] > 1000 * (1 - 3 / REFRESH)
+
+
+def test_a_batch_that_shrinks_has_drafts_again_and_one_that_grows_has_none_again():
+    budget = DraftBudget()
+    for _ in range(3):
+        few, many = spent(budget, 400, 2, 1, 0.2)[1], spent(budget, 400, 8, 4, 0.8)[1]
+    assert few > 350
+    assert many < 50
+
+
+def test_drafts_begin_to_pay_when_more_is_accepted():
+    budget = DraftBudget()
+    assert spent(budget, 500, 8, 1, 0.5)[1] < 100
+    spent(budget, 100, 8, 7, 0.5)
+    assert spent(budget, 500, 8, 7, 0.5)[1] > 450
+
+
+def test_steps_that_get_slower_are_measured_again():
+    """As contexts grow; a token is worth more then."""
+    budget = DraftBudget()
+    spent(budget, 500, 4, 4, 0.5)
+    for _ in range(20 * REFRESH):
+        drafted = budget.most(4) > 0
+        budget.learn(4, 4 * drafted, 4 * drafted, STEP_S * (4 + 2 * drafted))
+    assert budget.most(4)
+    assert budget._balances[2].step_s == pytest.approx(4 * STEP_S, rel=0.1)
+
+
+def test_lengths_follow_what_a_token_costs():
+    """A sequence's draft tokens are accepted up to the fourth; others take time in vain."""
+    budget, lengths = DraftBudget(), []
+    for _ in range(200):
+        length = budget.most(8)
+        lengths.append(length)
+        budget.learn(8, 8 * length, 8 * min(4, length), STEP_S * (1 + length * 0.6))
+    assert lengths[:7] == [32, 0, 0, 1, 2, 4, 8]
+    assert set(lengths[10:]) <= {0, 4, 8}
+
+
+def test_short_steps_always_have_drafts():
+    budget = DraftBudget()
+    for seconds in (0.02, 0.001, 0.001, 0.004):  # the first one was disturbed
+        budget.learn(8, 8, 0, seconds)
+    assert budget.most(8) == budget.most(1) == LONGEST
+
+
+MEASURED = {
+    1: [(0, 52), (1, 62), (2, 64), (4, 74), (8, 80), (16, 112)],
+    2: [(0, 56), (1, 69), (2, 75), (4, 91), (8, 126), (16, 180)],
+    4: [(0, 67), (1, 85), (2, 95), (4, 135), (8, 190), (16, 338)],
+    8: [(0, 76), (1, 126), (2, 150), (4, 221), (8, 348), (16, 640)],
+}
+"""Milliseconds of a step by its sequences and the draft tokens of each: Qwen3-0.6B's shape in int8, AVX512-VNNI."""
+OTHER_ROWS, PASS = 10, 7
+"""Milliseconds more after a step of another number of rows, and of a pass of a draft model of an eighth."""
+
+
+LENGTHS = {"ngrams": (1, 8, 16, 128), "model": (FIRST_LENGTH,), "head": head.LENGTHS}
+
+
+def speed(kind, sequences, acceptance, second=0, tokens=128, requests=10):
+    """The speed by that without draft tokens, of requests one after the other, the first left out.
+
+    second: how often the alternative to a wrong draft token is right; with 0 there are none.
+    """
+    budget, dice, times, rows = DraftBudget(), random.Random(1), [], 0
+    for _ in range(requests):
+        made, again = [0] * sequences, [0] * sequences
+        lengths = [DraftLength(*LENGTHS[kind]) for _ in made]
+        longest = 32 if kind == "ngrams" else 5
+        time = count = 0
+        while min(made) < tokens:
+            most = longest if kind == "ngrams" and sequences == 1 else min(longest, budget.most(sequences))
+            drafts = [length.next(most) if most else 0 for length in lengths]
+            branching = [second > 0 and 0 < drafted < most and sequences == 1 for drafted in drafts]
+            more = sum(drafts) + sum(branching) + sum(again)
+            step = np.interp(more / sequences, *zip(*MEASURED[sequences], strict=True))
+            if more:
+                step = max(step, MEASURED[sequences][0][1] + OTHER_ROWS)
+            step += (more != rows) * OTHER_ROWS + (kind != "ngrams") * PASS * max(drafts)
+            rows = more
+            accepted = [next((n for n in range(d) if dice.random() >= acceptance), d) for d in drafts]
+            again = [b and not kept and dice.random() < second for b, kept in zip(branching, accepted, strict=True)]
+            accepted = [max(each) for each in zip(accepted, again, strict=True)]
+            for length, drafted, kept, other in zip(lengths, drafts, accepted, again, strict=True):
+                if drafted:
+                    length.learn(drafted + other, kept)
+            made = [done + 1 + kept for done, kept in zip(made, accepted, strict=True)]
+            drafted = sum(drafts) + sum(branching)
+            budget.learn(sequences, drafted, sum(accepted), step * dice.lognormvariate(0, 0.1) / 1000)
+            time, count = time + step, count + sequences + sum(accepted)
+        times.append(time / count)
+    return MEASURED[sequences][0][1] / sequences / np.mean(times[1:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sequences", MEASURED)
+@pytest.mark.parametrize(("kind", "second"), [("ngrams", 0), *product(("model", "head"), (0, 0.4))])
+def test_speeds_with_the_step_times_of_a_real_network(kind, second, sequences):
+    """Simulated acceptance; the lengths and the budget are the engine's."""
+    found = [speed(kind, sequences, acceptance, second) for acceptance in (0, 0.5, 0.7, 0.9)]
+    print(kind, sequences, second, *(f"{ratio:.2f}" for ratio in found))
+    assert min(found) >= 0.97
+    assert found[3] > 1.02
+
+
+class Timed(FakeNetwork):
+    """A step takes as long as a few tokens are computed in, and longer with more."""
+
+    free = 4
+    now = 0.0
+
+    def start(self, prompts):
+        self.now += 0.01 * max(self.free, len(self._input("input_ids")))
+        super().start(prompts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", [0, 10])
+def test_the_engine_drafts_where_it_pays(wrong):
+    """One sequence decodes, with few rows that are free, then six, with each row taking time."""
+    network = Timed(4)
+    proposer = draft(wrong, blocks=600, max_sequences=8, step_tokens=64)
+    made = engine(600, 64, kind=lambda _: network, proposer=proposer, clock=lambda: network.now)
+    asked = Params(max_tokens=100, **LOOK)
+    shares = []
+    for count in (1, 6):
+        prompts = [prompt(4, i) for i in range(count)]
+        requests = [made.add(ids, asked) for ids in prompts]
+        began = network.now
+        assert run(made, *requests) == [alone(ids, asked) for ids in prompts]
+        shares.append((network.now - began) / (0.01 * max(count, network.free) * 100))
+    if wrong:
+        assert max(shares) < 1.1
+    else:
+        assert shares[0] < 0.5
+        assert shares[1] < 1.1
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_only_ngrams_of_a_sequence_alone_do_not_depend_on_times(count, monkeypatch):
+    """So that a request that is alone has the same steps each time."""
+    monkeypatch.setattr(DraftBudget, "most", lambda budget, sequences: 0)
+    made = engine(400, 200)
+    made._network.after = copying
+    for _ in range(count):
+        made.add(prompt(16) * 3, Params(max_tokens=40, lookahead=32, ngram=32))
+    while made.busy():
+        made.step()
+    assert bool(made.drafts.drafts) is (count == 1)

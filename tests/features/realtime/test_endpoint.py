@@ -1,0 +1,198 @@
+"""Who gets a WebSocket: handshake, model, key, origin, subprotocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from lean_ovms.api.app import App
+from lean_ovms.config import Config
+from lean_ovms.embed import Client as EmbeddedClient
+from lean_ovms.embed import ClientError
+from lean_ovms.models.text_model import TextModel
+from lean_ovms.transports.http11.handshake import accept_key, asks_for_websocket
+from lean_ovms.types import Request, Response
+from lean_ovms.websocket_types import Upgrade
+from tests.api.conftest import MakeApp
+from tests.fakes import FakeEngine
+from tests.features.realtime.fakes import COMMIT, session, silence, speech_app, tone
+
+HANDSHAKE = {
+    "host": "server:8000",
+    "upgrade": "websocket",
+    "connection": "keep-alive, Upgrade",
+    "sec-websocket-version": "13",
+    "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+
+
+async def answer(app: App, path: str = "/v1/realtime", *, websocket: bool = True, **headers: str) -> Response:
+    plain, _, query = path.partition("?")
+    sent = HANDSHAKE | {name.replace("_", "-"): value for name, value in headers.items()}
+    response = await app.handle(Request("GET", plain, query, sent, websocket=websocket))
+    await response.aclose()
+    return response
+
+
+def error(response: Response) -> Any:
+    assert isinstance(response.body, bytes)
+    return orjson.loads(response.body)["error"]
+
+
+def test_the_example_of_the_standard() -> None:
+    """RFC 6455, 1.3."""
+    assert accept_key("dGhlIHNhbXBsZSBub25jZQ==") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+    assert asks_for_websocket("GET", HANDSHAKE)
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"upgrade": ""}, 426),
+        ({"upgrade": "h2c"}, 426),
+        ({"connection": "close"}, 426),
+        ({"sec-websocket-version": "8"}, 426),
+        ({"sec-websocket-version": ""}, 426),
+        ({"sec-websocket-key": ""}, 400),
+        ({"sec-websocket-key": "AAAA"}, 400),
+        ({"sec-websocket-key": "\xff" * 24}, 400),
+    ],
+)
+async def test_a_request_that_opens_no_websocket(change: dict[str, str], status: int) -> None:
+    app, _ = await speech_app()
+    headers = HANDSHAKE | change
+    assert not asks_for_websocket("GET", headers)
+    response = await answer(app, websocket=False, **change)
+    assert response.status == status
+    if status == 426:
+        assert ("Upgrade", "websocket") in response.headers
+        assert ("Sec-WebSocket-Version", "13") in response.headers
+        assert error(response)["code"] == "upgrade_required"
+
+
+@pytest.mark.parametrize("path", ["/v1/realtime", "/v3/realtime", "/v3/v1/realtime", "/v1/realtime?model=w"])
+async def test_every_base_path(path: str) -> None:
+    app, _ = await speech_app()
+    response = await answer(app, path)
+    assert isinstance(response, Upgrade)
+    assert response.max_message_bytes == 1 << 20
+
+
+async def test_a_query_with_too_many_parameters_is_refused() -> None:
+    app, _ = await speech_app()
+    response = await answer(app, "/v1/realtime?" + "a=1&" * 101)
+    assert response.status == 400
+    assert "more than 100 parameters" in error(response)["message"]
+
+
+async def test_the_size_of_messages_is_an_option() -> None:
+    app, _ = await speech_app(max_realtime_message_bytes=5000)
+    response = await answer(app)
+    assert isinstance(response, Upgrade)
+    assert response.max_message_bytes == 5000
+
+
+async def test_models_that_do_not_transcribe(make_app: MakeApp) -> None:
+    chat, _ = await make_app(())
+    response = await answer(chat)
+    assert response.status in (400, 404)
+    assert "not speech to text" in error(response)["message"]
+    both, _ = await speech_app()
+    model = TextModel(Config(fake_engine=True, model_name="m"), FakeEngine(()))  # type: ignore[arg-type]
+    await model.load()
+    both.registry.install(model)
+    assert isinstance(await answer(both), Upgrade)
+    response = await answer(both, "/v1/realtime?model=m")
+    assert "/v1/chat/completions" in error(response)["message"]
+    response = await answer(both, "/v1/realtime?model=x")
+    assert (response.status, error(response)["code"]) == (404, "model_not_found")
+
+
+async def test_a_model_that_is_not_ready() -> None:
+    app, engine = await speech_app()
+    engine.state = "restarting"
+    assert (await answer(app)).status == 503
+
+
+async def test_the_key_is_needed_and_a_browser_sends_it_as_a_subprotocol() -> None:
+    app, _ = await speech_app(api_key="secret")
+    assert (await answer(app)).status == 401
+    assert (await answer(app, authorization="Bearer wrong")).status == 401
+    assert isinstance(await answer(app, authorization="Bearer secret"), Upgrade)
+    offered = "realtime, openai-insecure-api-key.secret, openai-beta.realtime-v1"
+    response = await answer(app, sec_websocket_protocol=offered)
+    assert isinstance(response, Upgrade)
+    assert response.subprotocol == "realtime"
+    assert (await answer(app, sec_websocket_protocol="realtime, openai-insecure-api-key.wrong")).status == 401
+    http = Request("GET", "/v1/models/w", "", {"sec-websocket-protocol": offered})
+    protected = App(app.config.replace(protect_models=True), [])
+    assert (await protected.handle(http)).status == 401
+
+
+async def test_a_client_without_subprotocols_gets_none() -> None:
+    app, _ = await speech_app()
+    response = await answer(app, sec_websocket_protocol="other")
+    assert isinstance(response, Upgrade)
+    assert response.subprotocol == ""
+
+
+@pytest.mark.parametrize(
+    ("allowed", "origin", "status"),
+    [
+        ("*", "https://evil.example", 101),
+        ("https://a.example,https://b.example", "https://b.example", 101),
+        ("https://a.example", "https://evil.example", 403),
+        ("https://a.example", "null", 403),
+        ("localhost", "http://127.0.0.1:3000", 101),
+        ("localhost", "http://localhost.evil.com", 403),
+        ("https://a.example", "http://server:8000", 101),  # its own page
+        ("https://a.example", "", 101),  # no browser
+    ],
+)
+async def test_pages_of_other_origins(allowed: str, origin: str, status: int) -> None:
+    app, _ = await speech_app(allowed_origins=allowed)
+    response = await answer(app, **({"origin": origin} if origin else {}))
+    assert response.status == status
+    if status == 403:
+        assert error(response)["code"] == "origin_not_allowed"
+
+
+async def test_several_speech_models_are_chosen_by_the_first_event() -> None:
+    app, engine = await speech_app("a", "b")
+    async with session(app) as client:
+        assert client.created["session"]["audio"]["input"]["transcription"]["model"] == ""
+        await client.send("session.update", model="b")
+        await client.append(tone(0.5, 0.35), silence(0.1))
+        await client.send(COMMIT, final=True)
+        await client.until("transcription.done")
+    assert len(engine.asked) == 1
+
+
+async def test_an_embedding_program_has_sessions_without_sockets() -> None:
+    app, _ = await speech_app(api_key="k")
+    client = EmbeddedClient(app)
+    async with client.realtime("/v1/realtime?intent=transcription") as events:
+        assert (await events.receive())["type"] == "session.created"
+        await events.send({"type": "input_audio_buffer.clear"})
+        assert (await events.receive())["type"] == "input_audio_buffer.cleared"
+    with pytest.raises(ClientError) as failed:
+        async with client.realtime("/v1/realtime?model=x"):
+            pass
+    assert failed.value.status == 404
+
+
+async def test_open_sessions_are_counted() -> None:
+    app, _ = await speech_app(metrics_enable=True)
+
+    def shown() -> str:
+        return next(
+            line
+            for line in app.services.metrics.expose().decode().splitlines()
+            if line.startswith("lean_ovms_realtime_sessions")
+        )
+
+    async with session(app), session(app):
+        assert shown() == "lean_ovms_realtime_sessions 2"
+    assert shown() == "lean_ovms_realtime_sessions 0"

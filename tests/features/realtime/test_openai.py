@@ -1,0 +1,361 @@
+"""OpenAI's transcription session against the scripted recognizer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from lean_ovms.errors import EngineFailure
+from lean_ovms.features.realtime.api.silence import SilenceTimer
+from tests.features.realtime.fakes import APPEND, CLEAR, COMMIT, session, silence, speech_app, tone
+
+URL = "/v1/realtime?intent=transcription"
+ITEM = "conversation.item.input_audio_transcription"
+COMPLETED, DELTA, FAILED = f"{ITEM}.completed", f"{ITEM}.delta", f"{ITEM}.failed"
+RATE = 24000
+
+
+def update(**given: Any) -> dict[str, Any]:
+    return {"session": {"type": "transcription", "audio": {"input": given}}}
+
+
+def kinds(events: list[Any]) -> list[str]:
+    return [event["type"].removeprefix("input_audio_buffer.").removeprefix(f"{ITEM}.") for event in events]
+
+
+async def test_an_utterance_is_found_and_becomes_an_item() -> None:
+    app, engine = await speech_app(realtime_partials=False)
+    async with session(app, URL) as client:
+        await client.append(silence(0.5, RATE), tone(1, 0.45, RATE), silence(1, RATE))
+        first = await client.until(COMPLETED)
+        await client.append(tone(0.5, 0.65, RATE), silence(1, RATE))
+        second = await client.until(COMPLETED)
+    assert kinds(first) == ["speech_started", "speech_stopped", "committed", "delta", "delta", "completed"]
+    assert {event["item_id"] for event in first} == {first[0]["item_id"]}
+    assert 100 <= first[0]["audio_start_ms"] <= 500
+    assert 1900 <= first[1]["audio_end_ms"] <= 2100
+    assert first[2]["previous_item_id"] is None
+    assert second[2]["previous_item_id"] == first[0]["item_id"]
+    assert (
+        first[-1]["transcript"] == "".join(event["delta"] for event in first if event["type"] == DELTA) == "four four"
+    )
+    assert first[-1]["usage"]["type"] == "duration"
+    assert 1.4 < first[-1]["usage"]["seconds"] < 1.95
+    assert second[-1]["transcript"] == "six"
+    assert len({event["event_id"] for event in first + second}) == len(first + second)
+    assert len(engine.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate", "quiet"),
+    [("audio/pcm", 24000, b"\0\0"), ("audio/pcmu", 8000, b"\xff"), ("audio/pcma", 8000, b"\xd5")],
+)
+async def test_without_turn_detection_the_client_says_where_it_ends(kind: str, rate: int, quiet: bytes) -> None:
+    app, engine = await speech_app()
+    loud = {
+        "audio/pcm": tone(0.4, 0.55, rate),
+        "audio/pcmu": b"\x8f\x0f" * (rate // 5),
+        "audio/pcma": b"\xa5\x25" * (rate // 5),
+    }
+    async with session(app, URL) as client:
+        await client.send("session.update", **update(turn_detection=None, format={"type": kind}))
+        assert (await client.next())["session"]["audio"]["input"]["turn_detection"] is None
+        await client.append(loud[kind], quiet * int(0.6 * rate))
+        await client.send(COMMIT)
+        events = await client.until(COMPLETED)
+    assert kinds(events) == ["committed", "delta", "completed"]
+    assert events[-1]["transcript"]
+    assert events[-1]["usage"] == {"type": "duration", "seconds": 1.0}
+    assert engine.asked[0].turns is None
+
+
+async def test_a_commit_in_the_middle_of_speech_ends_it() -> None:
+    app, _ = await speech_app(realtime_partials=False)
+    async with session(app, URL) as client:
+        await client.append(tone(1, 0.35, RATE))
+        await client.send(COMMIT)
+        assert (await client.until(COMPLETED))[-1]["transcript"] == "three three"
+        await client.append(tone(0.5, 0.65, RATE), silence(1, RATE))
+        events = await client.until(COMPLETED)
+        assert events[-1]["transcript"] == "six"
+        assert events[0]["audio_start_ms"] >= 1000
+
+
+async def test_a_commit_of_silence_is_an_empty_item() -> None:
+    app, _ = await speech_app()
+    async with session(app, URL) as client:
+        await client.append(silence(0.5, RATE))
+        await client.send(COMMIT)
+        events = await client.until(COMPLETED)
+        assert kinds(events) == ["committed", "completed"]
+        assert events[-1]["transcript"] == ""
+        await client.send(COMMIT, event_id="e7")
+        error = (await client.next())["error"]
+        assert (error["code"], error["event_id"]) == ("input_audio_buffer_commit_empty", "e7")
+
+
+@pytest.mark.parametrize("turns", [None, {"type": "server_vad"}])
+async def test_what_is_cleared_becomes_no_item(turns: object) -> None:
+    app, _ = await speech_app(realtime_partials=False)
+    async with session(app, URL) as client:
+        await client.send("session.update", **update(turn_detection=turns))
+        await client.append(tone(0.5, 0.35, RATE))
+        await client.send(CLEAR)
+        await client.until("input_audio_buffer.cleared")
+        await client.append(tone(0.5, 0.65, RATE), silence(1, RATE))
+        if turns is None:
+            await client.send(COMMIT)
+        events = await client.until(COMPLETED)
+        assert events[-1]["transcript"] == "six"
+        assert kinds(events).count("committed") == 1
+
+
+async def test_session_update_changes_what_it_names_only() -> None:
+    app, engine = await speech_app()
+    async with session(app, URL) as client:
+        await client.send(
+            "session.update",
+            **update(
+                transcription={"model": "w", "language": "de", "prompt": "p", "keywords": ["a", "b"]},
+                turn_detection={"type": "server_vad", "threshold": 0.4, "silence_duration_ms": 200},
+                noise_reduction={"type": "near_field"},
+            ),
+        )
+        await client.send("session.update", **update(format={"type": "audio/pcm", "rate": 24000}))
+        await client.next()
+        shown = (await client.next())["session"]
+        await client.append(tone(0.5, 0.35, RATE), silence(1, RATE))
+        await client.until(COMPLETED)
+    assert shown["audio"]["input"] == {
+        "format": {"type": "audio/pcm", "rate": 24000},
+        "noise_reduction": None,
+        "transcription": {"model": "w", "language": "de", "prompt": "p"},
+        "turn_detection": {
+            "type": "server_vad",
+            "threshold": 0.4,
+            "prefix_padding_ms": 300,
+            "silence_duration_ms": 200,
+        },
+    }
+    assert shown["object"] == "realtime.transcription_session"
+    [params] = engine.asked
+    assert (params.language, params.prompt, params.hotwords) == ("de", "p", "a, b")
+    assert params.turns is not None
+    assert (params.turns.threshold, params.turns.silence_duration_ms) == (0.4, 200)
+
+
+@pytest.mark.parametrize(
+    ("session_object", "param"),
+    [
+        (7, "session"),
+        ({"type": "realtime"}, "session.type"),
+        ({"audio": 7}, "session.audio"),
+        ({"audio": {"input": [1]}}, "session.audio.input"),
+        ({"audio": {"input": {"format": {"type": "audio/opus"}}}}, "session.audio.input.format.type"),
+        ({"audio": {"input": {"format": {"type": "audio/pcm", "rate": 16000}}}}, "session.audio.input.format.rate"),
+        ({"audio": {"input": {"transcription": {"model": 1}}}}, "session.audio.input.transcription.model"),
+        ({"audio": {"input": {"transcription": {"model": "x"}}}}, "model"),
+        ({"audio": {"input": {"transcription": {"language": "xx"}}}}, "language"),
+        ({"audio": {"input": {"transcription": {"prompt": "x" * 10001}}}}, "session.audio.input.transcription.prompt"),
+        ({"audio": {"input": {"transcription": {"keywords": [1]}}}}, "session.audio.input.transcription.keywords"),
+        ({"audio": {"input": {"turn_detection": {"type": "semantic_vad"}}}}, "session.audio.input.turn_detection.type"),
+        ({"audio": {"input": {"turn_detection": {"threshold": 2}}}}, "session.audio.input.turn_detection.threshold"),
+        ({"audio": {"input": {"turn_detection": {"silence_duration_ms": -1}}}},
+         "session.audio.input.turn_detection.silence_duration_ms"),
+        ({"audio": {"input": {"turn_detection": {"idle_timeout_ms": 100}}}},
+         "session.audio.input.turn_detection.idle_timeout_ms"),
+        ({"include": ["x"]}, "session.include"),
+        ("", "session"),
+        ([], "session"),
+        (False, "session"),
+        ({"type": ""}, "session.type"),
+        ({"audio": ""}, "session.audio"),
+        ({"audio": {"input": []}}, "session.audio.input"),
+        ({"audio": {"input": {"transcription": False}}}, "session.audio.input.transcription"),
+        ({"audio": {"input": {"transcription": {"keywords": ""}}}}, "session.audio.input.transcription.keywords"),
+        ({"audio": {"input": {"transcription": {"languages": 0}}}}, "session.audio.input.transcription.languages"),
+        ({"audio": {"input": {"turn_detection": {"type": ""}}}}, "session.audio.input.turn_detection.type"),
+        ({"audio": {"input": {"turn_detection": False}}}, "session.audio.input.turn_detection"),
+    ],
+)  # fmt: skip
+async def test_a_wrong_session_object_changes_nothing(session_object: object, param: str) -> None:
+    app, _ = await speech_app()
+    async with session(app, URL) as client:
+        await client.send("session.update", event_id="e1", session=session_object)
+        event = await client.next()
+        assert event["type"] == "error"
+        assert event["error"]["param"] == param
+        assert event["error"]["event_id"] == "e1"
+        await client.send("session.update", session={"type": "transcription"})
+        assert (await client.next())["session"]["audio"] == client.created["session"]["audio"]
+
+
+@pytest.mark.parametrize(
+    "session_object",
+    [
+        {"type": None, "audio": None},
+        {"audio": {"input": None}},
+        {"audio": {"input": {"format": None, "transcription": None, "turn_detection": {"type": None}}}},
+        {"audio": {"input": {"transcription": {"keywords": None}}}, "include": None},
+    ],
+)
+async def test_null_is_what_is_absent(session_object: object) -> None:
+    app, _ = await speech_app()
+    async with session(app, URL) as client:
+        await client.send("session.update", session=session_object)
+        assert (await client.next())["session"]["audio"] == client.created["session"]["audio"]
+
+
+async def test_a_failed_transcription_fails_its_item_and_the_session_goes_on() -> None:
+    app, engine = await speech_app()
+    async with session(app, URL) as client:
+        await client.send("session.update", **update(turn_detection=None))
+        await client.next()
+        engine.refusal = EngineFailure("it broke")
+        await client.append(tone(0.5, 0.35, RATE))
+        failed = await client.next()
+        assert failed["type"] == FAILED
+        assert failed["error"]["message"] == "it broke"
+        await client.send(COMMIT)
+        assert (await client.next())["error"]["code"] == "input_audio_buffer_commit_empty"
+        engine.refusal = None
+        await client.append(tone(0.5, 0.65, RATE))
+        await client.send(COMMIT)
+        assert (await client.until(COMPLETED))[-1]["transcript"] == "six"
+
+
+async def test_after_a_failure_voice_detection_begins_anew() -> None:
+    app, engine = await speech_app(realtime_partials=False)
+    async with session(app, URL) as client:
+        engine.refusal = EngineFailure("it broke")
+        await client.append(silence(0.1, RATE))
+        assert (await client.next())["error"]["message"] == "it broke"
+        engine.refusal = None
+        await client.append(tone(0.5, 0.65, RATE), silence(1, RATE))
+        assert (await client.until(COMPLETED))[-1]["transcript"] == "six"
+
+
+async def test_the_first_session_update_shows_the_dialect() -> None:
+    app, _ = await speech_app()
+    async with session(app) as client:  # vLLM's, by the URL
+        await client.send("session.update", session={"type": "transcription"})
+        assert "session" in await client.next()
+        await client.send(APPEND, audio="")
+        assert (await client.next())["error"]["code"] == "invalid_audio"
+    async with session(app) as client:
+        await client.send("session.update", session="transcription")
+        assert (await client.next())["error"]["param"] == "session"
+    async with session(app, "/v1/realtime?model=w") as client:  # OpenAI's, by the URL
+        await client.send("session.update", model="w")
+        assert "session" not in await client.next()
+
+
+async def test_the_answer_to_events_of_other_sessions_says_what_there_is() -> None:
+    app, _ = await speech_app()
+    async with session(app, URL) as client:
+        await client.send("response.create")
+        error = (await client.next())["error"]
+        assert error["code"] == "unknown_event"
+        assert "input_audio_buffer.append" in error["message"]
+
+
+async def test_partials_are_part_of_the_text() -> None:
+    """Text of an utterance that has not ended; what is sent is never taken back."""
+    app, engine = await speech_app()
+    async with session(app, URL) as client:
+        for _ in range(8):
+            await client.append(tone(0.5, 0.35, RATE))
+            await engine.caught_up()
+        events = await client.until(DELTA)
+        assert kinds(events) == ["speech_started", "delta"]
+        await client.append(silence(1, RATE))
+        events += await client.until(COMPLETED)
+    deltas = [event["delta"] for event in events if event["type"] == DELTA]
+    assert "".join(deltas) == events[-1]["transcript"] == " ".join(["three"] * 8)
+
+
+class Soon(SilenceTimer):
+    """Waits 10 ms, however long it should."""
+
+    def __init__(self, seconds: Callable[[], float], ended: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(lambda: 0.01 if seconds() else 0.0, ended)
+
+
+async def test_a_long_silence_becomes_an_empty_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lean_ovms.features.realtime.api.openai.SilenceTimer", Soon)
+    app, _ = await speech_app(realtime_partials=False)
+    turns = {"type": "server_vad", "idle_timeout_ms": 5000}
+    async with session(app, URL) as client:
+        await client.send("session.update", **update(turn_detection=turns))
+        assert (await client.next())["session"]["audio"]["input"]["turn_detection"]["idle_timeout_ms"] == 5000
+        for start in (0, 1000):
+            await client.append(silence(1, RATE))
+            events = await client.until(COMPLETED)
+            assert kinds(events) == ["timeout_triggered", "committed", "completed"]
+            assert len({event["item_id"] for event in events}) == 1
+            # the resampler keeps up to 0.1 s for the next item
+            assert (events[0]["audio_start_ms"], events[0]["audio_end_ms"]) == pytest.approx(
+                (start, start + 1000), abs=100
+            )
+            assert events[-1]["transcript"] == ""
+            assert events[-1]["usage"]["seconds"] == pytest.approx(1.0, abs=0.1)
+        await client.send("session.update", **update(turn_detection={"type": "server_vad"}))
+        await client.append(tone(0.5, 0.65, RATE), silence(1, RATE))
+        spoken = await client.until(COMPLETED)
+    assert kinds(spoken)[:4] == ["session.updated", "speech_started", "speech_stopped", "committed"]
+    assert spoken[3]["previous_item_id"] == events[0]["item_id"]
+    assert spoken[-1]["transcript"] == "six"
+
+
+async def test_the_end_of_an_item_has_all_log_probabilities() -> None:
+    app, _ = await speech_app(realtime_partials=False)
+    wanted = {"include": ["item.input_audio_transcription.logprobs"]}
+    async with session(app, URL) as client:
+        await client.send("session.update", session={"type": "transcription", **wanted})
+        await client.append(tone(1, 0.45, RATE), silence(1, RATE))
+        events = await client.until(COMPLETED)
+    assert events[-1]["transcript"] == "four four"
+    deltas = [one for event in events if event["type"] == DELTA for one in event["logprobs"]]
+    assert [one["token"] for one in deltas] == [" four", " four"]
+    assert events[-1]["logprobs"] == deltas
+
+
+async def test_the_session_object_of_the_beta_is_understood() -> None:
+    app, engine = await speech_app()
+    given = {
+        "input_audio_format": "g711_ulaw",
+        "input_audio_transcription": {"model": "w", "language": "German", "prompt": "eins"},
+        "turn_detection": None,
+        "input_audio_noise_reduction": {"type": "near_field"},
+        "include": ["item.input_audio_transcription.logprobs"],
+    }
+    async with session(app, "/v1/realtime") as client:  # the event shows the dialect
+        await client.send("transcription_session.update", session=given)
+        [event] = await client.until("transcription_session.updated")
+        await client.append(b"\x8f\x0f" * 1600)
+        await client.send(COMMIT)
+        await client.until(COMPLETED)
+        await client.send("transcription_session.update", session={"input_audio_format": "mp3"})
+        [refused] = await client.until("error")
+    found = event["session"]
+    assert found["input_audio_format"] == "g711_ulaw"
+    assert found["turn_detection"] is None
+    assert found["input_audio_transcription"]["language"] == "German"
+    assert found["include"] == given["include"]
+    assert (engine.asked[0].language, engine.asked[0].prompt, engine.asked[0].turns) == ("de", "eins", None)
+    assert refused["error"]["param"] == "session.input_audio_format"
+    assert "pcm16, g711_ulaw, g711_alaw" in refused["error"]["message"]
+
+
+@pytest.mark.parametrize("named", ["de", "DE", "german", "<|de|>", "de-AT"])
+async def test_a_language_may_be_named_as_in_a_form(named: str) -> None:
+    app, engine = await speech_app()
+    async with session(app, URL) as client:
+        await client.send("session.update", **update(transcription={"language": named}, turn_detection=None))
+        await client.until("session.updated")
+        await client.append(tone(0.5, 0.45, RATE))
+        await client.send(COMMIT)
+        await client.until(COMPLETED)
+    assert engine.asked[0].language == "de"

@@ -1,0 +1,231 @@
+"""vLLM's dialect, as its example clients speak it, against the scripted recognizer."""
+
+from __future__ import annotations
+
+import pytest
+
+from lean_ovms.errors import EngineFailure
+from tests.features.realtime.fakes import APPEND, CLEAR, COMMIT, session, silence, speech_app, tone
+
+DONE = "transcription.done"
+
+
+def text_of(events: list[dict[str, str]]) -> str:
+    return "".join(event["delta"] for event in events if event["type"] == "transcription.delta")
+
+
+async def test_the_first_event_says_who_it_is() -> None:
+    app, _ = await speech_app()
+    async with session(app) as client:
+        assert client.created["type"] == "session.created"
+        assert client.created["id"].startswith("sess-")
+        assert isinstance(client.created["created"], int)
+        assert client.created["session"]["type"] == "transcription"
+
+
+async def test_the_example_client() -> None:
+    """session.update, commit, appends, final commit, as vLLM's openai_realtime_client.py does."""
+    app, engine = await speech_app()
+    async with session(app) as client:
+        await client.send("session.update", model="w")
+        await client.send(COMMIT)
+        await client.append(*(tone(0.5, peak) for peak in (0.25, 0.35, 0.45)), silence(1))
+        await client.append(tone(0.5, 0.75), silence(0.2))
+        await client.send(COMMIT, final=True)
+        assert (await client.next())["type"] == "session.updated"
+        events = await client.until(DONE)
+    assert events[-1] == {
+        "type": DONE,
+        "text": "two three four seven",
+        "usage": {
+            "prompt_tokens": 8,
+            "total_tokens": 12,
+            "completion_tokens": 4,
+            "prompt_tokens_details": None,
+            "completion_tokens_details": None,
+        },
+    }
+    assert text_of(events) == events[-1]["text"]
+    [params] = engine.asked
+    assert params.live
+    assert params.turns is not None
+
+
+async def test_the_older_client_names_no_model_and_speaks_twice() -> None:
+    app, _ = await speech_app()
+    async with session(app) as client:
+        for peak, word in ((0.25, "two"), (0.85, "eight")):
+            await client.send(COMMIT)
+            await client.append(tone(0.5, peak))
+            await client.send(COMMIT, final=True)
+            assert (await client.until(DONE))[-1]["text"] == word
+
+
+async def test_audio_before_the_commit_is_kept_and_its_text_held_back() -> None:
+    app, engine = await speech_app()
+    async with session(app) as client:
+        await client.append(tone(0.5, 0.35), silence(1))
+        await client.send("nothing")
+        assert (await client.next())["type"] == "error"
+        await client.send(COMMIT, final=True)
+        events = await client.until(DONE)
+        assert events[-1]["text"] == "three"
+        assert len(engine.asked) == 1
+
+
+async def test_a_second_commit_is_ignored_and_an_empty_one_is_answered() -> None:
+    app, _ = await speech_app()
+    async with session(app) as client:
+        await client.send(COMMIT)
+        await client.send(COMMIT)
+        await client.append(tone(0.5, 0.35))
+        await client.send(COMMIT, final=True)
+        assert (await client.until(DONE))[-1]["text"] == "three"
+        await client.send(COMMIT, final=True)
+        assert (await client.until(DONE))[-1]["text"] == ""
+
+
+async def test_what_is_cleared_has_no_text() -> None:
+    app, engine = await speech_app()
+    async with session(app) as client:
+        await client.append(tone(0.5, 0.35))
+        await client.send(CLEAR)
+        await client.append(tone(0.5, 0.65))
+        await client.send(COMMIT, final=True)
+        assert (await client.until(DONE))[-1]["text"] == "six"
+    assert not engine.open
+
+
+async def test_settings_reach_the_engine() -> None:
+    app, engine = await speech_app(realtime_partials=False)
+    async with session(app) as client:
+        logprobs = ["item.input_audio_transcription.logprobs"]
+        await client.send("session.update", model="w", language="DE", prompt="p", sample_rate=8000, include=logprobs)
+        await client.append(tone(0.5, 0.45, 8000), silence(0.5, 8000))
+        await client.send(COMMIT, final=True)
+        events = await client.until(DONE)
+    assert events[-1]["text"] == "four"
+    [params] = engine.asked
+    assert (params.language, params.prompt, params.logprobs, params.partials) == ("de", "p", True, False)
+    delta = next(event for event in events if event["type"] == "transcription.delta")
+    assert delta["logprobs"] == [{"token": " four", "logprob": -0.1, "bytes": list(b" four")}]
+
+
+@pytest.mark.parametrize(
+    ("event", "code", "message"),
+    [
+        ({"type": "session.update"}, "invalid_event", "Missing required field: model"),
+        ({"type": "session.update", "model": "x"}, "model_not_found", "does not exist"),
+        ({"type": "session.update", "model": 3}, "invalid_event", "model is not a string"),
+        (
+            {"type": "session.update", "model": "b", "language": "xx"},
+            "invalid_event",
+            "one of the model's: en, de",
+        ),
+        ({"type": "session.update", "model": "b", "sample_rate": 9000}, "invalid_event", "sample_rate must be"),
+        ({"type": COMMIT}, "model_not_validated", "Model not validated."),
+        ({"type": APPEND, "audio": "AAAA"}, "model_not_validated", "model"),
+        ({"type": "foo"}, "unknown_event", "Unknown event type: foo"),
+        ({"kind": "foo"}, "invalid_event", "with a type"),
+        ([], "invalid_json", "must be an object"),
+    ],
+)
+async def test_errors_leave_the_connection_open(event: object, code: str, message: str) -> None:
+    import orjson
+
+    app, _ = await speech_app("a", "b")
+    async with session(app) as client:
+        await client.websocket.send(orjson.dumps(event).decode())
+        found = await client.next()
+        assert found["type"] == "error"
+        assert found["code"] == code
+        assert message in found["error"]
+        await client.send("session.update", model="b")
+        assert (await client.next()) == {"type": "session.updated", "id": client.created["id"], "model": "b"}
+
+
+@pytest.mark.parametrize("final", ["true", "false", "", 1, 0, {}, []])
+async def test_final_is_true_or_false(final: object) -> None:
+    """Or the client would wait for a text that never comes."""
+    app, _ = await speech_app()
+    async with session(app) as client:
+        await client.append(tone(0.5, 0.35))
+        await client.send(COMMIT, final=final)
+        error = await client.next()
+        assert (error["type"], error["code"]) == ("error", "invalid_event")
+        assert error["error"] == "final accepts values true or false"
+        await client.send(COMMIT, final=None)
+        await client.send(COMMIT, final=True)
+        assert (await client.until(DONE))[-1]["text"] == "three"
+
+
+@pytest.mark.parametrize("audio", ["", "AAA", "%%%%", "AA==", 7, None])
+async def test_audio_that_is_none(audio: object) -> None:
+    app, _ = await speech_app()
+    async with session(app) as client:
+        await client.send(APPEND, audio=audio)
+        found = await client.next()
+        assert found["code"] == "invalid_audio"
+        assert found["error"].startswith("Invalid audio data")
+
+
+@pytest.mark.parametrize(
+    ("message", "code"), [("{", "invalid_json"), ("[" * 5000, "invalid_json"), (b"\x00", "invalid_frame")]
+)
+async def test_messages_that_are_no_events(message: str | bytes, code: str) -> None:
+    app, _ = await speech_app()
+    async with session(app) as client:
+        await client.websocket.send(message)
+        assert (await client.next())["code"] == code
+
+
+async def test_a_failed_transcription_is_an_error_and_the_next_one_works() -> None:
+    app, engine = await speech_app()
+    async with session(app) as client:
+        engine.refusal = EngineFailure("it broke")
+        await client.send(COMMIT)
+        await client.append(tone(0.5, 0.35))
+        assert await client.next() == {"type": "error", "error": "it broke", "code": "engine_error"}
+        await client.append(tone(0.5, 0.35))
+        await client.send(COMMIT, final=True)
+        engine.refusal = None
+        await client.send(COMMIT)
+        await client.append(tone(0.5, 0.65))
+        await client.send(COMMIT, final=True)
+        assert (await client.until(DONE))[-1]["text"] == "six"
+
+
+WRONG_UPDATES = {
+    "include": ({"include": ["item.input_audio_transcription.bogus"]}, "invalid_event"),
+    "include, no list": ({"include": "logprobs"}, "invalid_event"),
+    "language": ({"language": "hh"}, "invalid_event"),
+    "sample_rate": ({"sample_rate": 7}, "invalid_event"),
+    "segments": ({"timestamp_granularities": ["segment"]}, "unsupported_timestamp_granularity"),
+    "segments, as in a form": ({"timestamp_granularities[]": ["segment"]}, "unsupported_timestamp_granularity"),
+    "words": ({"timestamp_granularities": ["word"]}, "invalid_timestamp_granularity"),
+    "model": ({"model": "nonexistent-model"}, "model_not_found"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_UPDATES)
+async def test_a_wrong_update_is_an_error_event_and_changes_nothing(case: str) -> None:
+    fields, code = WRONG_UPDATES[case]
+    app, _ = await speech_app()
+    async with session(app) as client:
+        await client.send("session.update", **{"model": "w", **fields})
+        error = await client.next()
+        assert (error["type"], error["code"]) == ("error", code)
+        named = next(iter(fields)).removesuffix("[]")
+        assert named in error["error"] or "nonexistent-model" in error["error"] or "timestamps" in error["error"]
+        await client.send("session.update", model="w", include=[], timestamp_granularities=[])
+        assert (await client.next())["type"] == "session.updated"
+
+
+async def test_a_delta_without_log_probabilities_says_so() -> None:
+    app, _ = await speech_app()
+    async with session(app) as client:
+        await client.send(COMMIT)
+        await client.append(tone(0.5, 0.45))
+        await client.send(COMMIT, final=True)
+        events = await client.until(DONE)
+    assert [event["logprobs"] for event in events if event["type"] == "transcription.delta"] == [None]

@@ -1,0 +1,470 @@
+"""Transcriptions and translations over a scripted engine: fields, answers, errors. Streams are in test_streams.py."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+import pytest
+
+from lean_ovms.api.app import App
+from lean_ovms.errors import EngineFailure, TooManyRequests, Unavailable
+from lean_ovms.features.speech.params import Segment, TextDelta, TurnDetection, TurnStarted, TurnStopped, WindowDone
+from lean_ovms.media.audio.decoder import AudioDecoder
+from lean_ovms.types import Request
+from lean_ovms.util.spool import Spool
+from tests.api.conftest import MakeApp, get, post, whole
+from tests.features.speech.api.conftest import TRANSCRIBE, TRANSLATE, WAV, MakeSpeech, refused, said, send, text_of
+from tests.features.speech.scripts import HELLO, speech_model, spoken
+from tests.forms import Part, form_request
+from tests.recordings import plain_wav, sound, tone, wav
+from tests.waiting import cancel
+
+TWO = [*HELLO, *spoken(" Go", " on.", start=30.0, language="de")]
+
+
+# --- answers
+
+
+async def test_json(make_speech: MakeSpeech) -> None:
+    app, engine = await make_speech()
+    assert await said(app) == {
+        "text": "Three one four.",
+        "language": "en",
+        "usage": {"type": "duration", "seconds": 2},
+    }
+    [(params, data)] = engine.asked
+    assert len(data) == 2 * 24_000
+    assert (params.task, params.language, params.temperature, params.fallback) == ("transcribe", "", 0.0, True)
+    assert engine.closed == 1
+
+
+@pytest.mark.parametrize("base", ["/v1", "/v3", "/v3/v1"])
+@pytest.mark.parametrize("name", ["transcriptions", "translations"])
+async def test_every_base_path(make_speech: MakeSpeech, base: str, name: str) -> None:
+    app, engine = await make_speech()
+    assert (await said(app, path=f"{base}/audio/{name}"))["text"] == "Three one four."
+    assert engine.asked[0][0].task == ("transcribe" if name == "transcriptions" else "translate")
+
+
+async def test_verbose_json(make_speech: MakeSpeech) -> None:
+    app, engine = await make_speech(TWO)
+    found = await said(app, ("response_format", "verbose_json"))
+    assert [*found] == ["task", "language", "duration", "text", "segments", "usage", "language_name"]
+    assert found["task"] == "transcribe"
+    assert (found["language"], found["language_name"], found["duration"]) == ("en", "english", 1.5)
+    assert found["text"] == "Three one four. Go on."
+    assert found["segments"][1] == {
+        "id": 1,
+        "seek": 3000,
+        "start": 30.0,
+        "end": 31.5,
+        "text": " Go on.",
+        "tokens": [5, 6],
+        "temperature": 0.0,
+        "avg_logprob": -0.25,
+        "compression_ratio": 1.0,
+        "no_speech_prob": None,
+    }
+    assert engine.asked[0][0].segments
+    assert not engine.asked[0][0].words
+
+
+async def test_translations_are_called_so(make_speech: MakeSpeech) -> None:
+    app, _ = await make_speech()
+    found = await said(app, ("response_format", "verbose_json"), ("to_language", "English"), path=TRANSLATE)
+    assert found["task"] == "translate"
+
+
+async def test_times(make_speech: MakeSpeech) -> None:
+    app, engine = await make_speech()
+    found = await said(app, ("timestamp_granularities[]", "word"), ("response_format", "verbose_json"))
+    assert "segments" not in found
+    assert found["words"][1] == {"word": "one", "start": 1.0, "end": 1.5}
+    both = await said(app, ("timestamp_granularities[]", "word"), ("timestamp_granularities", "segment"))
+    assert [*both] == ["text", "segments", "words", "language", "usage"]
+    assert [(p.segments, p.words) for p, _ in engine.asked] == [(False, True), (True, True)]
+
+
+async def test_text_and_subtitles(make_speech: MakeSpeech) -> None:
+    app, engine = await make_speech(TWO)
+    assert await text_of(app, ("response_format", "text")) == ("text/plain; charset=utf-8", "Three one four. Go on.")
+    assert await text_of(app, ("response_format", "srt")) == (
+        "text/plain; charset=utf-8",
+        "1\n00:00:00,000 --> 00:00:02,500\nThree one four.\n\n2\n00:00:30,000 --> 00:00:31,500\nGo on.\n",
+    )
+    assert await text_of(app, ("response_format", "vtt")) == (
+        "text/vtt; charset=utf-8",
+        "WEBVTT\n\n00:00:00.000 --> 00:00:02.500\nThree one four.\n\n00:00:30.000 --> 00:00:31.500\nGo on.\n",
+    )
+    assert [p.segments for p, _ in engine.asked] == [False, True, True]
+
+
+async def test_silence(make_speech: MakeSpeech) -> None:
+    app, _ = await make_speech([WindowDone(start=1.5, end=1.5, text="", language="", skipped=1.5)])
+    assert (await said(app))["text"] == ""
+    assert (await said(app, ("response_format", "verbose_json")))["segments"] == []
+    assert (await text_of(app, ("response_format", "srt")))[1] == ""
+    assert (await text_of(app, ("response_format", "vtt")))[1] == "WEBVTT\n"
+
+
+async def test_the_language_is_that_of_the_first_window_with_text(make_speech: MakeSpeech) -> None:
+    silent = WindowDone(start=0.0, end=30.0, text=" ", language="fr")
+    app, _ = await make_speech([silent, *spoken(" ja", language="de"), *spoken(" yes", start=60.0)])
+    assert await said(app) == {"text": "ja yes", "language": "de", "usage": {"type": "duration", "seconds": 2}}
+
+
+async def test_a_window_without_deltas_and_segments_without_text(make_speech: MakeSpeech) -> None:
+    segments = [Segment(start=0.0, end=1.0, text="  "), Segment(start=0.12345, end=1.0, text=" two")]
+    window = WindowDone(start=0.0, end=1.0, text=" one two", language="en", segments=segments)
+    app, _ = await make_speech([TurnStarted(0.1), TextDelta(" one"), TurnStopped(0.9), window])
+    found = await said(app, ("timestamp_granularities", "segment"))
+    assert found["text"] == "one two"
+    assert [(one["id"], one["text"], one["start"]) for one in found["segments"]] == [(0, " two", 0.123)]
+
+
+async def test_log_probabilities(make_speech: MakeSpeech) -> None:
+    app, engine = await make_speech()
+    found = await said(app, ("include[]", "logprobs"))
+    assert found["logprobs"][1] == {"token": " one", "logprob": -0.5, "bytes": list(b" one")}
+    engine.describe(capabilities=[])
+    assert (await said(app, ("include[]", "logprobs")))["logprobs"] == []
+    assert [p.logprobs for p, _ in engine.asked] == [True, False]
+
+
+# --- fields
+
+
+async def test_every_field_reaches_the_engine(make_speech: MakeSpeech) -> None:
+    app, engine = await make_speech()
+    parts: list[Part] = [
+        ("model", "w"),
+        ("language", "German"),
+        ("prompt", " Guten Tag"),
+        ("hotwords", "null"),
+        ("keywords[]", "eins"),
+        ("keywords[]", "zwei"),
+        ("temperature", "0.5"),
+        ("top_p", "0.9"),
+        ("top_k", "5"),
+        ("seed", "7"),
+        ("repetition_penalty", "1.1"),
+        ("presence_penalty", "-1"),
+        ("frequency_penalty", "2"),
+        ("use_beam_search", "true"),
+        ("n", "4"),
+        ("length_penalty", "0.5"),
+        ("max_completion_tokens", "50"),
+        ("chunking_strategy[type]", "server_vad"),
+        ("chunking_strategy[threshold]", "0.25"),
+        ("chunking_strategy[silence_duration_ms]", "200"),
+    ]
+    await said(app, *parts)
+    [(params, _)] = engine.asked
+    assert (params.language, params.prompt, params.hotwords) == ("de", " Guten Tag", "null eins zwei")
+    assert (params.temperature, params.fallback, params.top_p, params.top_k, params.seed) == (0.5, False, 0.9, 5, 7)
+    assert (params.repetition_penalty, params.presence_penalty, params.frequency_penalty) == (1.1, -1.0, 2.0)
+    assert (params.beams, params.length_penalty, params.max_tokens) == (4, 0.5, 50)
+    assert params.turns == TurnDetection(threshold=0.25, prefix_padding_ms=300, silence_duration_ms=200)
+    assert params.vad
+    assert not params.live
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("en", "en"), ("EN", "en"), ("english", "en"), ("<|de|>", "de"), ("fr-CA", "fr"), ("", ""), (" German ", "de")],
+)
+async def test_spellings_of_a_language(make_speech: MakeSpeech, text: str, code: str) -> None:
+    app, engine = await make_speech()
+    await said(app, ("language", text))
+    assert engine.asked[0][0].language == code
+
+
+async def test_chunking_strategy(make_speech: MakeSpeech) -> None:
+    app, engine = await make_speech()
+    for value in ("auto", '{"type": "server_vad", "threshold": 0.75}', ""):
+        await said(app, ("chunking_strategy", value))
+    assert [p.turns for p, _ in engine.asked] == [None, TurnDetection(threshold=0.75), None]
+
+
+WRONG: list[tuple[list[Part], str, str]] = [
+    ([("temperature", "2.1")], "temperature out of range", "temperature"),
+    ([("temperature", "-0.1")], "temperature out of range", "temperature"),
+    ([("temperature", "NaN")], "temperature is not a valid number", "temperature"),
+    ([("language", "xx")], "Unsupported language: 'xx'. Must be one of [de, en, fr]", "language"),
+    ([("language", "yue")], "Unsupported language", "language"),
+    ([("response_format", "xml")], "should be one of: json, text, srt, verbose_json, vtt", "response_format"),
+    ([("response_format", "diarized_json")], "no model here distinguishes speakers", "response_format"),
+    ([("known_speaker_names[]", "a")], "no model here distinguishes speakers", "known_speaker_names"),
+    ([("timestamp_granularities[]", "line")], "Invalid timestamp_granularities type.", "timestamp_granularities"),
+    ([("timestamp_granularities[]", "")], "Invalid timestamp_granularities type.", "timestamp_granularities"),
+    ([("include[]", "x")], "include should be logprobs", "include"),
+    ([("stream", "perhaps")], "stream field is not a boolean", "stream"),
+    ([("stream_include_usage", "true")], "can only be defined when `stream=True`.", "stream_include_usage"),
+    ([("stream", "1"), ("response_format", "vtt")], "doesn't support streaming", "response_format"),
+    ([("stream", "1"), ("use_beam_search", "1")], "not currently supported with beam search", "stream"),
+    ([("n", "9")], "n out of range [1, 8]", "n"),
+    ([("top_k", "-2")], "top_k must be -1", "top_k"),
+    ([("max_completion_tokens", "0")], "max_completion_tokens out of range [1,", "max_completion_tokens"),
+    ([("seed", "x")], "seed is not an integer", "seed"),
+    ([("chunking_strategy", "vad")], "chunking_strategy should be auto", "chunking_strategy"),
+    ([("chunking_strategy[type]", "server_vad"), ("chunking_strategy[threshold]", "2")], "threshold out of range",
+     "chunking_strategy.threshold"),
+    ([("chunking_strategy[type]", "server_vad"), ("chunking_strategy[x]", "2")], "has no x", "chunking_strategy"),
+    ([("keywords", "a")] * 50 + [("keywords[]", "b")] * 12 + [("file", "text")], "file must be a file", "file"),
+    ([("model", "other")], "The model 'other' does not exist; served: w", "model"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("parts", "why", "param"), WRONG, ids=[f"{p[-1][0]}={p[-1][1]}" for p, _, _ in WRONG])
+async def test_wrong_fields(make_speech: MakeSpeech, parts: list[Part], why: str, param: str) -> None:
+    app, engine = await make_speech()
+    file = None if parts[-1][0] == "file" else WAV
+    message, named = await refused(app, *parts, file=file, status=404 if "not exist" in why else 400)
+    assert why in message
+    assert named == param
+    assert engine.asked == []
+
+
+async def test_translations_have_fewer_fields(make_speech: MakeSpeech) -> None:
+    app, engine = await make_speech()
+    response = await send(app, ("timestamp_granularities[]", "nonsense"), ("language", "de"), path=TRANSLATE)
+    assert response.status == 200
+    assert engine.asked[0][0].language == "de"
+    message, param = await refused(app, ("to_language", "de"), path=TRANSLATE)
+    assert (param, "into English" in message) == ("to_language", True)
+    engine.describe(translates=False)
+    assert (await refused(app, path=TRANSLATE))[0] == "this model does not translate"
+
+
+async def test_what_the_model_cannot_do(make_speech: MakeSpeech) -> None:
+    app, engine = await make_speech()
+    engine.describe(capabilities=[], languages=["en"])
+    message, param = await refused(app, ("timestamp_granularities[]", "word"))
+    assert message == "Word timestamps not supported for this model"
+    assert param == "timestamp_granularities"
+    assert (await refused(app, ("use_beam_search", "1"), ("n", "2")))[1] == "use_beam_search"
+    assert (await refused(app, ("language", "de")))[0] == "Unsupported language: 'de'. Must be one of [en]"
+    assert (await said(app, ("language", "en"), ("use_beam_search", "1")))["text"]
+
+
+async def test_what_has_no_effect_is_said(make_speech: MakeSpeech) -> None:
+    app, _ = await make_speech()
+    response = await send(
+        app, ("min_p", "0.1"), ("languages[]", "de"), ("n", "2"), ("temprature", "1"), ("web_search_options", "x")
+    )
+    warnings = [value for name, value in response.headers if name == "Warning"]
+    assert response.status == 200
+    assert len(warnings) == 4
+    assert "there is temperature" in warnings[3]
+
+
+# --- models
+
+
+async def test_the_only_model_that_transcribes_needs_no_name(make_speech: MakeSpeech, make_app: MakeApp) -> None:
+    app, _ = await make_speech()
+    chat, _ = await make_app()
+    both = App(app.config, [*app.registry.models.values(), *chat.registry.models.values()])
+    assert (await said(both))["text"] == "Three one four."
+    other, _ = await speech_model(model_name="v")
+    several = App(app.config, [*app.registry.models.values(), other])
+    message, param = await refused(several)
+    assert (message, param) == ("model field is missing, and more than one model is served", "model")
+    for one in (both, several):
+        await one.close()
+
+
+async def test_a_model_of_another_kind_is_a_404_that_says_what_it_is_for(
+    make_speech: MakeSpeech, make_app: MakeApp
+) -> None:
+    chat, _ = await make_app()
+    message, param = await refused(chat, ("model", "m"), status=404)
+    assert param == "model"
+    assert "speech to text" in message
+    assert "/v1/chat/completions" in message
+    assert (await refused(chat, status=404))[1] == "model"
+    app, _ = await make_speech()
+    for path, body in (
+        ("/v1/chat/completions", {"model": "w", "messages": [{"role": "user", "content": "hi"}]}),
+        ("/v1/completions", {"model": "w", "prompt": "hi"}),
+        ("/v1/embeddings", {"model": "w", "input": "hi"}),
+    ):
+        response = await post(app, path, body)
+        assert response.status == 404
+        assert "/v1/audio/transcriptions" in (await whole(response))["error"]["message"]
+
+
+async def test_the_list_of_models_says_what_it_can_do(make_speech: MakeSpeech) -> None:
+    app, _ = await make_speech()
+    found = await whole(await get(app, "/v1/models/w"))
+    assert found["input_modalities"] == ["audio"]
+    assert found["speech"]["languages"] == ["en", "de", "fr"]
+    assert found["speech"]["capabilities"]
+
+
+async def test_a_full_queue_is_a_429_and_a_stopped_engine_a_503(make_speech: MakeSpeech) -> None:
+    app, engine = await make_speech()
+    engine.refusal = TooManyRequests("full", retry_after_s=1)
+    response = await send(app)
+    assert response.status == 429
+    assert ("Retry-After", "1") in response.headers
+    engine.refusal = Unavailable("The engine is being restarted.", retry_after_s=2)
+    assert (await send(app)).status == 503
+
+
+# --- bodies and files
+
+
+async def test_no_file(make_speech: MakeSpeech) -> None:
+    app, engine = await make_speech()
+    for parts in ([], [("file", "text")], [("file", ("a.wav", b""))], [("audio", ("a.wav", WAV))]):
+        _, param = await refused(app, *parts, file=None)
+        assert param == "file"
+    assert engine.asked == []
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "why"),
+    [
+        (b"this is a text, not a recording", 400, "Invalid or unsupported audio file. This server reads wav, flac"),
+        (wav(b""), 400, "audio is empty"),
+        (plain_wav(3.1), 400, "Audio exceeds maximum allowed duration of 3 s (the file has 3.1 s)"),
+        (plain_wav(4.0), 413, "Maximum file size exceeded"),
+        (wav(bytes(64), rate=1), 400, "1 Hz is outside"),
+        (sound(tone(1.0), "AU"), 400, "Invalid or unsupported audio file."),
+    ],
+)
+async def test_files_that_are_refused(make_speech: MakeSpeech, data: bytes, status: int, why: str) -> None:
+    app, engine = await make_speech(max_audio_s=3.0, max_audio_file_bytes=100_000)
+    message, param = await refused(app, file=data, status=status)
+    assert message.startswith(why) or why in message
+    assert param == "file"
+    assert engine.asked == []
+    for stream in ("false", "true"):
+        assert (await send(app, ("stream", stream), file=data)).status == status
+
+
+async def test_rates_and_channels_are_limited(make_speech: MakeSpeech) -> None:
+    app, _ = await make_speech(max_audio_channels=1, min_audio_rate=8000, max_audio_rate=16_000)
+    for data, why in (
+        (wav(bytes(64), rate=7999), "7999 Hz is outside of what this server takes: 8000 to 16000 Hz"),
+        (wav(bytes(64), rate=16_001), "16001 Hz is outside"),
+        (wav(bytes(64), channels=2), "2 channels: this server takes 1 to 1"),
+    ):
+        assert why in (await refused(app, file=data))[0]
+    assert (await said(app, file=wav(bytes(6400), rate=8000)))["text"]
+
+
+async def test_json_and_cut_bodies(make_speech: MakeSpeech) -> None:
+    app, _ = await make_speech()
+    assert (await post(app, TRANSCRIBE, {"model": "w"})).status == 415
+    whole_body = form_request(TRANSCRIBE, [("file", ("a.wav", WAV))]).body
+    response = await app.handle(form_request(TRANSCRIBE, body=whole_body[:-20]))
+    assert response.status == 400
+    assert b"Failed to parse multipart data: the body ends before" in bytes(response.body)  # type: ignore[arg-type]
+    assert (await get(app, TRANSCRIBE)).status == 405
+
+
+async def test_a_file_that_breaks_off_in_the_middle(make_speech: MakeSpeech) -> None:
+    import numpy as np
+
+    data = tone(9.0).astype("<f4")
+    data[-1] = np.nan
+    app, engine = await make_speech()
+    message, param = await refused(app, file=wav(data.tobytes(), tag=3, bits=32))
+    assert (param, "not numbers" in message) == ("file", True)
+    assert engine.closed == 1
+    decoder = app.services.get(AudioDecoder)
+    assert decoder._slots.used == 0
+
+
+async def test_an_engine_that_fails(make_speech: MakeSpeech) -> None:
+    app, engine = await make_speech([TextDelta(" Three"), EngineFailure("the engine gave up")])
+    assert await refused(app, status=500) == ("the engine gave up", None)
+    assert engine.closed == 1
+
+
+async def test_the_memory_of_the_body_is_given_back_before_the_text(make_speech: MakeSpeech) -> None:
+    app, engine = await make_speech(root_path="/llm")  # which is cut off the request's path
+    taken: list[int] = []
+    engine.script = lambda data, params: taken.append(app.services.bodies.used) or HELLO
+    request = form_request(f"/llm{TRANSCRIBE}", [("file", ("a.wav", plain_wav(20.0)))])
+    response = await app.handle(request)
+    assert response.status == 200
+    assert taken == [0]
+    assert request.body == b""
+
+
+async def test_a_form_in_a_file_is_freed_before_the_text(make_speech: MakeSpeech) -> None:
+    app, engine = await make_speech(root_path="/llm")
+    closed: list[bool] = []
+    engine.script = lambda data, params: closed.append(spool.closed) or HELLO
+    request = form_request(f"/llm{TRANSCRIBE}", [("model", "w"), ("file", ("a.wav", plain_wav(20.0)))])
+    spool = request.spool = Spool()
+    spool.write(memoryview(request.body))
+    request.body = b""
+    response = await app.handle(request)
+    assert response.status == 200, response.body
+    assert closed == [True]
+    [(_, data)] = engine.asked
+    assert len(data) == 2 * 20 * 16_000
+
+
+async def test_a_client_that_leaves_ends_everything(make_speech: MakeSpeech) -> None:
+    app, engine = await make_speech()
+    waiting = asyncio.Event()
+
+    class Never:
+        def __init__(self, *_: Any) -> None: ...
+
+        id = 1
+        times = None
+
+        def begin(self, audio: Any) -> None: ...
+
+        async def next(self) -> None:
+            waiting.set()
+            await asyncio.Event().wait()
+
+        async def aclose(self) -> None:
+            engine.closed += 1
+
+    engine.open_lasting = Never  # type: ignore[method-assign,assignment]
+    decoder = app.services.get(AudioDecoder)
+    for parts in ([], [("stream", "true")]):
+        waiting.clear()
+        task = asyncio.create_task(send(app, *parts, file=sound(tone(9.0), "FLAC")))
+        await waiting.wait()
+        assert decoder._slots.used == 1
+        await cancel(task)
+        assert decoder._slots.used == 0
+    assert engine.closed == 2
+
+
+async def test_a_request_has_its_access_line_and_usage(make_speech: MakeSpeech) -> None:
+    from lean_ovms.observability.records import RequestRecord
+
+    app, _ = await make_speech(TWO, access_log=True)
+    seen: list[RequestRecord] = []
+    finish = app.services.records.finish
+    app.services.records.finish = lambda record: (seen.append(record), finish(record))[1]  # type: ignore[method-assign]
+    response = await send(app)
+    await response.aclose()
+    [record] = seen
+    assert (record.model, record.stream, record.status) == ("w", False, 200)
+    assert [(one.prompt_tokens, one.completion_tokens) for one in record.generations] == [(8, 5)]
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.1, 0.999, 1.0, 1.001, 2.0])
+async def test_usage_is_in_whole_seconds(make_speech: MakeSpeech, seconds: float) -> None:
+    app, _ = await make_speech()
+    found = await said(app, ("response_format", "verbose_json"), file=plain_wav(seconds))
+    assert found["usage"]["seconds"] == max(1, math.ceil(seconds))
+    assert found["duration"] == max(0.1, seconds)
+
+
+async def test_a_form_without_any_header_is_a_415(make_speech: MakeSpeech) -> None:
+    app, _ = await make_speech()
+    assert (await app.handle(Request("POST", TRANSCRIBE, body=b""))).status == 415

@@ -1,0 +1,130 @@
+"""The ladder of temperatures: which of a window's texts counts, and what ends a text without a ladder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lean_ovms.engine_types import Vocabulary
+from lean_ovms.features.speech.child.decode_loop import SLOTS, DecodeLoop
+from lean_ovms.features.speech.child.decode_rows import DRAWS, LADDER, Attempt, DecodeRow, loops
+from lean_ovms.features.speech.child.recognizer import Job
+from lean_ovms.features.speech.params import TranscribeParams
+from tests.features.speech.child.test_rules import FILES, SIZE
+
+PIECES = [b" " + bytes([97 + token]) * 3 for token in range(10)] + [b""] * (SIZE - 10)
+LOOP, SPEECH = [1] * 60, [1, 2, 3, 4]
+
+
+def row(**params: Any) -> DecodeRow:
+    return DecodeRow(Job(np.zeros(160, np.float32), 0.0, TranscribeParams(**params)), FILES, PIECES, [])
+
+
+def fill(attempt: Attempt, tokens: list[int], logprob: float) -> None:
+    for token in tokens:
+        attempt.add(token, logprob, len(tokens))
+    attempt.total = logprob * (len(tokens) + 1)
+
+
+def settled(*rungs: list[tuple[list[int], float]], **params: Any) -> DecodeRow:
+    """A row of which these texts were decoded, (tokens, average log probability) of each, by temperature."""
+    made = row(**params)
+    for rung, texts in enumerate(rungs):
+        assert len(made.attempts) == (DRAWS if rung else 1)
+        for place, attempt in enumerate(made.attempts):
+            fill(attempt, *texts[place % len(texts)])
+        assert made.ended
+        assert made.settle() == (rung == len(rungs) - 1)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("rungs", "temperature", "logprob"),
+    [
+        ([[(SPEECH, -0.5)]], 0.0, -0.5),
+        ([[(SPEECH, -1.5)], [(SPEECH, -3.0), (SPEECH, -0.9)]], 0.2, -0.9),  # the best of the draws
+        ([[(LOOP, -0.1)], [(LOOP, -0.1), (SPEECH, -0.4)]], 0.2, -0.4),  # one that does not repeat itself
+        ([[(SPEECH, -1.2)], *[[(SPEECH, -2.0 - rung)] for rung in range(5)]], 0.0, -1.2),  # the best of all
+        ([[(LOOP, -0.1)], *[[(SPEECH, -2.0 - rung)] for rung in range(5)]], 0.2, -2.0),
+        ([[(LOOP, -0.3)], *[[(LOOP, -0.4)] for _ in range(5)]], 0.0, -0.3),
+    ],
+)
+def test_the_likeliest_text_that_does_not_repeat_itself_counts(rungs: Any, temperature: float, logprob: float) -> None:
+    chosen = settled(*rungs).chosen
+    assert (chosen.temperature, chosen.avg_logprob) == (temperature, pytest.approx(logprob))
+
+
+def test_without_the_ladder_the_first_text_counts() -> None:
+    assert settled([(LOOP, -9.0)], fallback=False).chosen.tokens == LOOP
+    assert settled([(SPEECH, -9.0)], temperature=0.7).chosen.temperature == 0.7
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        ([5] * 40, True),
+        ([5] * 39, False),
+        ([*range(30), *[1, 2, 3] * 14], True),
+        ([*range(12)] * 4, True),
+        ([*range(12)] * 3, False),
+        ([*[1, 2, 3] * 20, 4], False),
+        ([], False),
+    ],
+)
+def test_a_loop_is_a_block_again_and_again(tokens: list[int], expected: bool) -> None:
+    assert loops(tokens) is expected
+
+
+class Network:
+    """A decoder whose logits are the same in every step. begun: how many texts each of its states had."""
+
+    version = "0"
+
+    def __init__(self, logits: Any) -> None:
+        self._logits = np.array(logits, np.float32)
+        self.begun: list[int] = []
+
+    def encode(self, _features: Any) -> Any:
+        return np.zeros((1, 2, 1), np.float32)
+
+    def begin(self, hidden: Any) -> Any:
+        self.begun.append(len(hidden))
+        return self
+
+    def step(self, ids: Any) -> Any:
+        return np.tile(self._logits, (*ids.shape, 1))
+
+    def close(self) -> None:
+        pass
+
+
+def transcribe(network: Network, count: int, **params: Any) -> list[Job]:
+    loop = DecodeLoop(FILES, network, None, Vocabulary(pieces=PIECES))
+    jobs = [Job(np.zeros(1600, np.float32), 0.0, TranscribeParams(**params), stream=True) for _ in range(count)]
+    loop.start(jobs)
+    while not all(job.done for job in jobs):
+        loop.step()
+    return jobs
+
+
+def test_the_draws_of_a_temperature_are_decoded_together_within_the_slots() -> None:
+    network = Network(np.zeros(SIZE))
+    jobs = transcribe(network, 2, max_tokens=2)
+    assert network.begun[0] == 2
+    assert network.begun[1:] == [DRAWS] * 2 * (len(LADDER) - 1)
+    assert max(network.begun) <= SLOTS
+    for job in jobs:
+        assert job.result is not None
+        assert "".join(piece.text for piece in job.pieces) == job.result.text
+
+
+@pytest.mark.parametrize("params", [{"fallback": False}, {"temperature": 0.01}])
+def test_without_the_ladder_a_text_that_repeats_itself_ends(params: dict[str, Any]) -> None:
+    logits = np.full(SIZE, -20.0)
+    logits[5] = 0
+    [job] = transcribe(Network(logits), 1, **params)
+    assert job.result is not None
+    assert (job.result.tokens, job.result.stopped) == (40, "stop")
+    assert "".join(piece.text for piece in job.pieces) == job.result.text

@@ -1,0 +1,161 @@
+"""Timestamp rules, sampling, segments, alignment and features: what needs no model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_ovms.features.speech.child.alignment import split_words, warp
+from lean_ovms.features.speech.child.decode_rows import compression_ratio, read_to, segments_of
+from lean_ovms.features.speech.child.logits import Rules, penalize, sample
+from lean_ovms.features.speech.child.mel import LogMel, filters
+from lean_ovms.features.speech.child.whisper_files import WhisperFiles
+from lean_ovms.features.speech.params import TranscribeParams
+
+FILES = WhisperFiles(
+    eot=10,
+    sot=11,
+    prev=12,
+    no_timestamps=14,
+    tasks={},
+    languages={},
+    suppress=[3],
+    begin_suppress=[4],
+    initial_timestamp=5,
+    positions=64,
+    mels=80,
+    frames=100,
+    heads=[],
+)
+RULES = Rules(FILES)
+T = FILES.first_time
+SIZE = T + 21
+
+
+def allowed(tokens: list[int], times: bool = True) -> set[int]:
+    line = np.zeros(SIZE, np.float32)
+    line[:T] = 20  # so that text is likelier than the sum of timestamps
+    RULES.apply(line, tokens, times)
+    return set(np.flatnonzero(line > -np.inf).tolist())
+
+
+def test_text_begins_with_a_timestamp_that_is_not_late() -> None:
+    assert allowed([]) == set(range(T, T + 6))
+
+
+def test_timestamps_come_in_pairs_and_do_not_decrease() -> None:
+    text = set(range(T)) - {3, 14}
+    assert allowed([T]) == text
+    assert allowed([T, 1]) == text | set(range(T + 1, SIZE))
+    assert allowed([T, 1, T + 4]) == set(range(10, T + 21)) - {14} - set(range(T, T + 4))
+    assert allowed([T, 1, T + 4, T + 4]) == text
+    assert allowed([], times=False) == set(range(SIZE)) - {3, 4, 14}
+
+
+def test_a_timestamp_is_taken_if_together_they_are_likelier_than_any_text() -> None:
+    line = np.zeros(SIZE, np.float32)
+    RULES.apply(line, [T, 1], True)
+    assert int(line.argmax()) >= T
+
+
+@pytest.mark.slow
+@given(st.lists(st.integers(0, SIZE - 1), max_size=12))
+def test_something_may_always_follow(tokens: list[int]) -> None:
+    line = np.zeros(SIZE, np.float32)
+    RULES.apply(line, tokens, True)
+    assert np.isfinite(line).any()
+
+
+def test_sampling_takes_what_top_k_and_top_p_leave() -> None:
+    line = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
+    draw = np.random.default_rng(0)
+    assert sample(line, 0.0, TranscribeParams(), draw) == 0
+
+    def drawn(**params: float) -> set[int]:
+        return {sample(line, 1.0, TranscribeParams(**params), draw) for _ in range(300)}  # type: ignore[arg-type]
+
+    assert drawn() == {0, 1, 2, 3}
+    assert drawn(top_k=2) == {0, 1}
+    assert drawn(top_p=0.75) == {0, 1}
+    assert drawn(top_p=0.0) == {0}
+
+
+def test_penalties_lower_what_was_said() -> None:
+    line = np.array([2.0, -2.0, 1.0], np.float32)
+    penalize(line, [0, 1, 1], TranscribeParams(repetition_penalty=2.0, presence_penalty=0.5, frequency_penalty=0.25))
+    assert line.tolist() == [0.25, -5.0, 1.0]
+
+
+def test_segments_stay_within_the_window() -> None:
+    pieces = [bytes([97 + token]) for token in range(10)]
+    tokens = [T, 0, 1, T + 10, T + 10, T + 20, 2]
+    found = segments_of(tokens, FILES, pieces, 5.0, 5.3)
+    assert [(one.start, one.end, one.text) for one in found] == [(5.0, 5.2, "ab")]  # the other one begins at 5.4
+    found = segments_of([5, 6], FILES, pieces, 1.0, 2.0)
+    assert [(one.start, one.end, one.text) for one in found] == [(1.0, 2.0, "fg")]
+    assert segments_of([T, T + 2], FILES, pieces, 0.0, 1.0) == []
+
+
+@pytest.mark.parametrize(
+    ("tokens", "seconds"),
+    [
+        ([T, 0, T + 5, T + 5], 0.1),  # the next segment is cut by the window
+        ([T, 0, T + 5, T + 5, 1, T + 9, T + 12], 0.18),
+        ([T, 0, T + 5], None),  # nothing is said behind it
+        ([T, 0, T + 5, T + 5, 1], None),  # all that is said is there
+        ([T, 0], None),
+        ([T], None),
+        ([], None),
+    ],
+)
+def test_a_window_is_read_to_its_last_whole_segment(tokens: list[int], seconds: float | None) -> None:
+    assert read_to(tokens, FILES) == (seconds and pytest.approx(seconds))
+
+
+def test_a_text_that_repeats_itself_compresses_well() -> None:
+    assert compression_ratio("no " * 60) > 2.4 > compression_ratio("a quick brown fox")
+    assert compression_ratio("") == 1.0
+
+
+def test_words_keep_their_tokens_together() -> None:
+    pieces = [b" one", b" t", b"wo", b"\xe4\xb8", b"\xad", b"\xe5\x9b\xbd"]
+    assert split_words([0, 1, 2], pieces, "en") == [(" one", [0]), (" two", [1, 2])]
+    assert split_words([3, 4, 5], pieces, "zh") == [("中", [3, 4]), ("国", [5])]
+    assert split_words([3], pieces, "en") == [("�", [3])]
+
+
+def test_the_cheapest_path_follows_the_diagonal_that_is_there() -> None:
+    cost = np.ones((3, 9))
+    cost[0, :2] = cost[1, 2:7] = cost[2, 7:] = 0
+    rows, columns = warp(cost)
+    assert [int(rows[np.flatnonzero(columns == column)[0]]) for column in range(9)] == [0, 0, 1, 1, 1, 1, 1, 2, 2]
+
+
+@given(st.integers(1, 6), st.integers(1, 9), st.integers(0, 99))
+@pytest.mark.slow
+def test_a_path_leads_from_corner_to_corner_by_single_steps(rows: int, columns: int, seed: int) -> None:
+    path = np.stack(warp(np.random.default_rng(seed).random((rows, columns))), axis=1)
+    assert path[0].tolist() == [0, 0]
+    assert path[-1].tolist() == [rows - 1, columns - 1]
+    assert {tuple(step) for step in np.diff(path, axis=0).tolist()} <= {(0, 1), (1, 0), (1, 1)}
+
+
+def test_filters_have_the_published_corners() -> None:
+    """librosa.filters.mel(sr=16000, n_fft=400, n_mels=80), which Whisper uses."""
+    found = filters(80)
+    assert found.shape == (80, 201)
+    assert found[0, :3].tolist() == pytest.approx([0.0, 0.02486259, 0.0], abs=1e-6)
+    assert found[1, :3].tolist() == pytest.approx([0.0, 0.0019908, 0.0228718], abs=1e-6)
+
+
+@pytest.mark.parametrize("count", [0, 1, 150, 200, 201, 8000, 15900, 16000, 20000])
+def test_features_of_any_length_are_those_of_the_padded_window(count: int) -> None:
+    samples = np.random.default_rng(1).standard_normal(count).astype(np.float32) * 0.1
+    mel = LogMel(80, 100)
+    padded = np.zeros(16000, np.float32)
+    padded[: min(count, 16000)] = samples[:16000]
+    found = mel(samples)
+    assert found.shape == (1, 80, 100)
+    assert np.abs(found - mel(padded)).max() < 1e-4

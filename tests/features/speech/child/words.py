@@ -1,0 +1,47 @@
+"""The small Whisper of tests/data/whisper_words.zip, and recordings of synthetic speech that it knows."""
+
+from __future__ import annotations
+
+import json
+import wave
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lean_ovms.features.speech.child.recognizer import Samples
+
+ZIP = Path(__file__).parents[3] / "data" / "whisper_words.zip"
+EXACT = '{"INFERENCE_PRECISION_HINT": "f32"}'
+"""plugin_config with which every CPU computes the same text."""
+
+
+def unpacked(path: Path) -> Path:
+    """The model's directory below path."""
+    with zipfile.ZipFile(ZIP) as file:
+        file.extractall(path, [name for name in file.namelist() if name.startswith("model/")])
+    return path / "model"
+
+
+def recordings() -> dict[str, bytes]:
+    """Audio by its text, words with spaces."""
+    found = {}
+    with zipfile.ZipFile(ZIP) as file:
+        for name in file.namelist():
+            if name.endswith(".wav"):
+                with file.open(name) as data, wave.open(data) as sound:
+                    found[Path(name).stem.replace("-", " ")] = sound.readframes(sound.getnframes())
+    return found
+
+
+def times() -> dict[str, list[Any]]:
+    """[word, start, end] of each word, by the text."""
+    with zipfile.ZipFile(ZIP) as file:
+        rows = json.loads(file.read("speech/times.json"))
+    return {name.replace("-", " "): words for name, words in rows.items()}
+
+
+def samples(data: bytes) -> Samples:
+    """As a recognizer takes them."""
+    return np.frombuffer(data, "<i2").astype(np.float32) / 32768
