@@ -23,8 +23,6 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/chat/completions/input_tokens", "openai.chat:handle_input_tokens", EVERYWHERE),
     Route("POST", "/completions", "openai.completions:handle", BASES),
     Route("POST", "/embeddings", "openai.embeddings:handle", BASES, model="PoolingModel"),
-    Route("GET", "/models", "openai.models:handle_list", EVERYWHERE, auth="models"),
-    Route("GET", "/models/{id}", "openai.models:handle_one", BASES, auth="models"),
     Route("POST", "/responses/compact", "openai.responses.compact:handle", EVERYWHERE),
     Route("POST", "/conversations", "openai.responses.conversations:handle_create", BASES),
     Route("GET", "/conversations/{id}", "openai.responses.conversations:handle_get", BASES),

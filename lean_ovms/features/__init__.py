@@ -4,6 +4,7 @@ Of two tasks whose recognizers take the same model, that of the earlier feature 
 """
 
 NAMES = (
+    "models",
     "voice",
     "speech",
     "realtime",

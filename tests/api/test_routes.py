@@ -51,7 +51,7 @@ async def test_the_first_request_imports_its_module(make_app: MakeApp, monkeypat
     assert router._handlers == {}
     assert (await get(app, "/health")).status == 200
     assert (await get(app, "/v1/models")).status == 200
-    assert [name for _, name in router._handlers] == ["admin.health:handle_health", "openai.models:handle_list"]
+    assert [name for _, name in router._handlers] == ["admin.health:handle_health", "api:handle_list"]
 
 
 async def test_what_cannot_be_imported_fails_alone(

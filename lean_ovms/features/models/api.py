@@ -7,13 +7,13 @@ while they load.
 
 from __future__ import annotations
 
+from ...api.response import json
+from ...api.route_doc import RouteDoc
+from ...api.services import Services
 from ...composition import TEXT_GENERATION
 from ...errors import ModelNotFound
 from ...models.model import Model
 from ...types import Json, Request, Response
-from ..response import json
-from ..route_doc import RouteDoc
-from ..services import Services
 
 
 @RouteDoc("The models served")
