@@ -42,7 +42,7 @@ def module_of(route: Route) -> ModuleType:
 class Table:
     """Look up a route by method and path. Of several matching patterns, the one with most literal text wins.
 
-    A trailing slash is ignored in a path without an "{id}": some clients send one, and FastAPI (vLLM) redirects.
+    A trailing slash is ignored: some clients send one, and FastAPI (vLLM) redirects.
     """
 
     def __init__(self, routes: Iterable[Route], ports: Mapping[str, int] = MappingProxyType({})) -> None:

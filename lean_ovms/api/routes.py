@@ -104,5 +104,6 @@ def follows_ovms(request: Request) -> bool:
 
 @cache
 def compiled(pattern: str) -> re.Pattern[str]:
-    """The regular expression of a path with "{id}"."""
-    return re.compile("(.+)".join(map(re.escape, pattern.split("{id}"))), re.DOTALL)
+    """The regular expression of a path with "{id}"; a slash at the end of the path is no part of the id."""
+    *parts, last = map(re.escape, pattern.split("{id}"))
+    return re.compile("(.+)".join(parts) + ("(.+)" if last else "(.+?)") + last + "/?", re.DOTALL)

@@ -90,6 +90,8 @@ async def test_a_slash_at_the_end_is_no_other_path(make_app: MakeApp) -> None:
     assert (await whole(await post(app, CHAT + "/", HELLO)))["object"] == "chat.completion"
     assert (await get(app, CHAT + "/")).status == 405
     assert (await get(app, "/v1/models//")).status == 404
+    assert (await whole(await get(app, "/v1/models/m/")))["id"] == "m"
+    assert (await get(app, "/v1/models/m//")).status == 404
 
 
 async def test_options_is_answered_on_every_path_with_cors(make_app: MakeApp) -> None:

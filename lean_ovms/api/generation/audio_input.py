@@ -5,7 +5,6 @@ https://platform.openai.com/docs/guides/audio, and vLLM's audio_url, as far as i
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections.abc import Collection, Iterator
 from contextlib import aclosing
 from functools import partial
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import BadRequest, RequestError
 from ...models.text_model import TextModel
 from ...types import AUDIO_TAG, ChatPrompt, Json
+from ...util.base64_text import decode_base64
 from ...util.concurrency import INLINE_CHARACTERS
 from ..services import INLINE_BYTES, Services
 
@@ -133,12 +133,13 @@ async def _read(samples: AudioStream, longest_s: float) -> bytes:
 def _decoded(text: str, url: bool) -> bytes:
     """Returns the audio of a part's text. Raises BadRequest."""
     if url:
-        start = text.find(BASE64, 0, MAX_HEAD)
-        if start < 0 or not text.startswith("data:"):
+        head = text[:MAX_HEAD].lower()
+        start = head.find(BASE64)
+        if start < 0 or not head.startswith("data:"):
             raise BadRequest("audio_url must be a data URL in base64: audio is not fetched")
         text = text[start + len(BASE64) :]
     try:
-        return b64decode(text, validate=True)
+        return decode_base64(text.encode())
     except ValueError:
         raise BadRequest("Invalid base64 string in request") from None
 

@@ -68,8 +68,9 @@ def check_size(size: int, most: int) -> None:
 
 def parse_source(text: str) -> Source:
     """Returns where the image is. Raises BadRequest."""
-    if text[:5].lower() == "data:" or BASE64 in text[:256]:
-        found = text.find(BASE64, 0, MAX_URL)
+    head = text[:MAX_URL].lower()
+    if head.startswith("data:") or BASE64 in head[:256]:
+        found = head.find(BASE64)
         if found < 0:
             raise BadRequest("Image parsing failed: a data URL must be in base64")
         return InlineData(text, found + len(BASE64))

@@ -79,7 +79,8 @@ def warned(response: Response) -> list[str]:
 
 async def test_transcripts_take_the_place_of_their_parts(make_hearing: MakeHearing) -> None:
     app, engine, speech = await make_hearing()
-    bare = {"type": "audio_url", "audio_url": link(LONG)["audio_url"]["url"]}
+    url = link(LONG)["audio_url"]["url"].replace("data:audio/wav;base64", "Data:audio/WAV;BASE64").replace("=", "%3D")
+    bare = {"type": "audio_url", "audio_url": url}
     response = await chat(app, text("a"), heard(LONG), text("b"), link(SHORT), bare)
     found = await whole(response)
     prompt = "user:a\nLong one.\nb\nShort.\nLong one.;"

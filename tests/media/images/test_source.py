@@ -72,6 +72,8 @@ def test_other_schemes_are_refused_by_name(text):
         ("data:image/png;base64,AAAA", "AAAA"),
         ("DATA:image/png;base64,AAAA", "AAAA"),
         ("data:;base64,AAAA", "AAAA"),
+        ("data:image/png;BASE64,AAAA", "AAAA"),
+        ("Data:Image/PNG;charset=x;Base64,BASE64,", "BASE64,"),
         ("image/png;base64,AAAA", "AAAA"),
         ("base64,AAAA", "AAAA"),
     ],

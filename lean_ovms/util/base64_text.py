@@ -1,0 +1,21 @@
+"""Base64 as clients write it: with blanks, percent-encoded, with or without padding, as the URL standard reads it."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from urllib.parse import unquote_to_bytes
+
+_BLANKS = b" \t\r\n\f"
+
+
+def decode_base64(text: bytes) -> bytes:
+    """Returns the bytes of base64 text (https://infra.spec.whatwg.org/#forgiving-base64-decode).
+
+    Raises ValueError for any other text, so for the alphabet of file names (- and _), too.
+    """
+    if b"%" in text:
+        text = unquote_to_bytes(text)
+    text = text.translate(None, _BLANKS)
+    if not text.endswith(b"="):
+        text += b"=" * (-len(text) % 4)
+    return b64decode(text, validate=True)
