@@ -70,7 +70,6 @@ class ModelInfo:
     eos_token_ids: every id that ends a text. chat_template: the one stored in the tokenizer, or "".
     speculative: "", "draft", "mtp", "eagle3" or "prompt_lookup". versions: of the libraries, by name.
     sentencepiece: grammars are matched against text with "▁" for a space and "<0x0A>" for a byte.
-    reports_cached_tokens: the number of prompt tokens found in the prefix cache is known.
     capabilities: what not every engine can do. "alternatives": log probabilities of tokens that were not chosen, of
     generated tokens and of the prompt's, also with the prefix cache. "logit_edits", "cache_salt", "progress": see
     CAPABILITIES. "beam_control": early_stopping, and grammars with beam search and with min_tokens. "cached_tokens": it
@@ -100,7 +99,6 @@ class ModelInfo:
     prefix_caching: bool = False
     versions: dict[str, str]
     sentencepiece: bool = False
-    reports_cached_tokens: bool = False
     vision: bool = False
     video: bool = False
     audio: bool = False

@@ -104,7 +104,7 @@ def test_every_folder_imports_only_what_it_may() -> None:
         ("engine.client.engine", "from ..generation import sequence"),
         ("engine.worker.loop", "from ..generation.sequence import Sequence"),
         ("engine.generation.task", "from ..genai.guard.backend import GuardedPipeline"),
-        ("engine.genai.guard.scheduler", "from ..continuous import ContinuousPipeline"),
+        ("engine.genai.guard.backend", "from ..continuous import ContinuousPipeline"),
         ("engine.genai.factory", "from ..paged.pipeline import PagedPipeline"),
         ("engine.paged.scheduler", "from ...observability import metrics"),
         ("api.openai.chat", "from ..vllm import tokenize"),

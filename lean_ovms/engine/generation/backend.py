@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Protocol
 
 from ...engine_types import EngineStats
@@ -63,11 +62,8 @@ class Backend(LoadedModel, Protocol):
     def admit(self, *, compiling: bool = False) -> None:
         """Starts waiting sequences as far as there is room. compiling: a thread compiles a grammar."""
 
-    def step(self) -> Iterable[str]:
-        """Computes once for every sequence that can be scheduled; results go to `out`. Raises errors.EngineLost.
-
-        Returns grammars that proved too slow to be matched.
-        """
+    def step(self) -> None:
+        """Computes once for every sequence that can be scheduled; results go to `out`. Raises errors.EngineLost."""
 
     def handle(self, command: Record) -> None:
         """Handles a command that is about no request: to forget what is cached of prompts, or one of a feature.

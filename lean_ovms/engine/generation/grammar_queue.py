@@ -115,10 +115,6 @@ class GrammarQueue:
                     request.sequences = [s for s in request.sequences if s.index in request.unfinished]
             items[:] = [item for item in items if item[1].unfinished]
 
-    def refuse(self, tag: str, error: RequestError) -> None:
-        """Refuses a grammar from now on, which proved to be too slow."""
-        self._results.add(tag, error)
-
     def poll(self, calm: bool) -> list[GrammarOutcome]:
         """Requests that no longer wait. calm: no request with a grammar is about to have its first step."""
         if not self._waiting and not self.compiling:

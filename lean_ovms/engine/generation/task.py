@@ -15,7 +15,7 @@ from ...errors import BadRequest, RequestError, TooManyRequests
 from ...util.plurals import counted, requests_waiting
 from .. import protocol
 from ..task import Task
-from . import grammar_limits, validation
+from . import validation
 from .backend import Backend, WaitingRequests
 from .grammar_queue import GrammarQueue
 from .request_validator import BadWords, RequestValidator
@@ -81,8 +81,7 @@ class GenerationTask(Task):
         self.backend.admit(compiling=self.grammars.compiling)
 
     def step(self) -> None:
-        for tag in self.backend.step():
-            self.grammars.refuse(tag, grammar_limits.too_complex("it takes too long to match"))
+        self.backend.step()
 
     # --- commands
 

@@ -13,12 +13,10 @@ import openvino_genai as genai
 from ...config import EngineConfig
 from ...engine_types import ModelInfo
 from ...errors import BadRequest
-from ...repository import model_config
 from ...util.files import read_text
 from ..errors import NOT_UNICODE
 from .settings import PipelineSettings, kv_precisions
 
-ATTENTION = ("full_attention", "sliding_attention")
 GGUF_TOKENS = 8192
 IMAGE_TOKENS = (
     *("<image>", "</image>", "<img>", "</img>", "<|image|>", "<|image>", "<image|>", "<|image_pad|>", "<|video_pad|>"),
@@ -47,18 +45,9 @@ def describe(config: EngineConfig, settings: PipelineSettings, blocks: int, toke
         chat_template=tokenizer.get_original_chat_template(),
         speculative=settings.speculative,
         prefix_caching=settings.prefix_caching,
-        reports_cached_tokens=_reports_cached_tokens(config, settings),
         versions={"openvino": ov.get_version(), "openvino_genai": genai.__version__},
         sentencepiece=has_byte_fallback(config.model_dir),
     )
-
-
-def _reports_cached_tokens(config: EngineConfig, settings: PipelineSettings) -> bool:
-    """Plain caching of whole blocks: nothing is evicted from within a text, and keys and values are the only state."""
-    if not settings.prefix_caching or settings.speculative or config.cache_eviction_config:
-        return False
-    kinds = model_config.read(config.model_dir).get("layer_types") or []
-    return isinstance(kinds, list) and all(kind in ATTENTION for kind in kinds)
 
 
 def has_byte_fallback(model_dir: Path) -> bool:

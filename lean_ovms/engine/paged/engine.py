@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Iterable
 
 from ...engine_types import EngineStats
 from ...errors import EngineFailure, NotSupported
@@ -146,7 +145,7 @@ class Engine(StepRunner):
         if self._running is None:
             self.scheduler.admit()
 
-    def step(self) -> Iterable[str]:
+    def step(self) -> None:
         """Implements Backend.step. Where steps overlap, each call does half of one, in turns.
 
         The first call starts a step and makes the records of the step before; the second waits for it. Between the two,
@@ -164,7 +163,6 @@ class Engine(StepRunner):
             self._outputs.emit()
         if self.hooks:
             self._tell_hooks()
-        return ()
 
     def use_state_bytes(self, state_bytes: int) -> None:
         """Counts so many bytes for the state of each running sequence from now on."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -156,11 +155,10 @@ class ScriptedEngine(Engine):
         }
         super().add(request)
 
-    def step(self) -> Iterable[str]:
-        slow = super().step()
+    def step(self) -> None:
+        super().step()
         if len(self.network.answers) > len(self.requests):
             self.network.answers = {key: ids for key, ids in self.network.answers.items() if key in self.requests}
-        return slow
 
     # --- paged.engine.Engine
 

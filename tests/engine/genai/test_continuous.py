@@ -1,6 +1,5 @@
 """The worker on the real engine: what a client finally gets equals what the engine computes by itself."""
 
-import random
 import subprocess
 import sys
 
@@ -268,26 +267,3 @@ def test_telemetry_is_not_imported():
     code = "import lean_ovms.engine.genai.continuous, sys; print(sys.modules['openvino_telemetry'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "None"
-
-
-def test_never_more_prompt_tokens_are_reported_as_cached_than_are_skipped():
-    """With 32 tokens a step, the steps before the first token tell how many of a prompt are really computed."""
-    dice = random.Random(7)
-    rig = Rig(pipeline=load(blocks=24, enable_prefix_caching=True, max_num_batched_tokens=32))
-    roots = [[40 + dice.randrange(900) for _ in range(200)] for _ in range(3)]
-    told, exact = 0, 0
-    for _ in range(60):
-        root = dice.choice(roots)
-        prompt = root[: dice.randrange(20, 200)] + [40 + dice.randrange(900) for _ in range(dice.randrange(60))]
-        request, steps = rig.submit(prompt, max_tokens=dice.randrange(1, 20), ignore_eos=True), 0
-        while not rig.answer(request).tokens:
-            rig.turn()
-            steps += 1
-        cached = rig.answer(request).cached
-        most = -(-(len(prompt) - cached) // 32)
-        assert steps <= most
-        told, exact = told + (cached > 0), exact + (steps == most)
-        roots.append(prompt + rig.run().answer(request).tokens[0])
-        del roots[3:-3]
-    assert told > 20
-    assert exact > 40

@@ -1,1 +1,1 @@
-"""Scheduling around openvino_genai's pipelines, whose KV cache, prefix cache and queue cannot be seen from outside."""
+"""What keeps openvino_genai's pipelines from what they cannot do."""

@@ -10,29 +10,28 @@ from .pipeline import Handle, PipelineRequest
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class GuardedSequence(QueuedSequence):
-    """headroom: tokens beyond prompt and generated that the next step may write. reserved_blocks: KV blocks booked for
-    its whole life (beam search), 0 to book as it grows. echo: prompt log probabilities are still to be sent.
-    """
+    """One choice of a request, or its beam search."""
 
     headroom: int = 1
+    """Tokens beyond prompt and generated that the next step may write."""
     reserved_blocks: int = 0
+    """KV blocks that are counted for its whole life (beam search); 0: as it grows."""
     echo: bool = False
+    """Whether log probabilities of the prompt are still to be sent."""
     generated: list[int] = field(default_factory=list)
-    already_sent: list[int] = field(default_factory=list)  # tokens sent before it was started again from its prompt
-    times_dropped: int = 0  # by the pipeline, for lack of KV blocks
-    cached: int | None = None  # prompt tokens found in the prefix cache, as far as the scheduler knows
-
-    # for PrefixTracker
-    block_hashes: list[int] | None = None  # of the prompt
-    cached_until: int = 0  # until so many blocks are allocated
-
-    # while it runs
+    """Tokens that were generated since it was last started from its prompt."""
+    already_sent: list[int] = field(default_factory=list)
+    """The tokens that were sent before that."""
+    times_dropped: int = 0
+    """How often the pipeline dropped it for lack of KV blocks."""
     handle: Handle | None = None
-    blocks: int = 0  # booked
-    prompt_left: int = 0  # tokens that are probably not computed
+    """What the pipeline knows it by, while it runs."""
     last_output_step: int = 0
-    cancel_pending: bool = False  # cancelled; it is removed when its prompt is computed
-    spoken_at: int = -1  # `retries` when audio was sent
+    """The step of its last output, or before its first."""
+    cancel_pending: bool = False
+    """Whether it was cancelled, and is removed when its prompt is computed."""
+    spoken_at: int = -1
+    """The number of `retries` when audio was sent."""
 
     @property
     def length(self) -> int:

@@ -1,4 +1,4 @@
-"""What the scheduler around openvino_genai's pipelines adds: bookings, guesses at the prefix cache, lost sequences."""
+"""What the guard of openvino_genai's pipelines adds: counts of blocks, half computed prompts, lost sequences."""
 
 from lean_ovms.engine.genai.guard import backend
 from lean_ovms.engine.generation import fake_tokenizer as words
@@ -128,7 +128,7 @@ def test_sequences_with_a_grammar_do_not_start_while_one_is_compiled(monkeypatch
     rig = Rig(blocks=6)
     plain = rig.submit("ab" * 20, ignore_eos=True, max_tokens=120)
     constrained(rig, grammar := rig.submit("cd" * 20, ignore_eos=True, max_tokens=120))
-    while not rig.scheduler.preemptions:
+    while not rig.stats().preemptions:
         rig.scheduler.requests[plain].constraint = "{}"
         rig.turn()
     waiting = next(iter(rig.scheduler.waiting)).request.id
@@ -176,38 +176,6 @@ def test_a_request_for_prompt_logprobs_starts_first_of_all_and_nobody_passes_it(
 
 # --- prefixes
 PREFIX = "the same beginning of more than thirty-two characters, "
-
-
-def test_a_shared_beginning_is_computed_once_when_prefix_caching_is_on():
-    rig = Rig(prefix_caching=True, step_tokens=48)
-    ids = [rig.submit(PREFIX + x) for x in "abc"]
-    rig.turn()
-    assert rig.stats().running == 1
-    while not rig.answer(ids[0]).tokens:
-        rig.turn()
-    rig.turn()
-    assert rig.stats().running == 3  # the rest differs within the block that follows
-    rig.run()
-    assert [rig.answer(i).text() for i in ids] == [PREFIX + x for x in "abc"]
-
-
-def test_siblings_of_one_request_wait_for_the_first_prefill():
-    rig = Rig(prefix_caching=True, step_tokens=16)
-    request = rig.submit(PREFIX, n=4, seeds=(1, 2, 3, 4), temperature=1.0)
-    rig.turn()
-    assert rig.stats().running == 1
-    rig.run()
-    assert set(rig.answer(request).reasons) == {0, 1, 2, 3}
-
-
-def test_others_pass_those_who_wait_for_a_prefix():
-    rig = Rig(prefix_caching=True, step_tokens=16)
-    rig.submit(PREFIX + "a")
-    rig.submit(PREFIX + "b")
-    other = rig.submit("something else", client="another")
-    rig.turn()
-    assert {s.request.id for s in rig.scheduler.running} == {1, other}
-    rig.run()
 
 
 def test_a_prompt_that_is_half_in_the_prefix_cache_is_computed_to_its_end_though_nobody_wants_it():
