@@ -18,12 +18,11 @@ ALLOWED: dict[str, set[str]] = {
     "websocket_types": {"types"},
     "errors": {"types"},
     "lora_modules": {"errors"},
-    "tool_servers": {"errors"},
     "model_files": {"util"},
     "manifest": {"model_files"},
     "error_forms": {"errors", "manifest", "types"},
     "composition": {"errors", "error_forms", "manifest", "features", "model_files"},
-    "config": {"errors", "lora_modules", "tool_servers", "composition"},
+    "config": {"errors", "lora_modules", "composition"},
     "util": {"errors"},
     "observability": BASE,
     "transports": OBSERVED | {"config", "util", "websocket_types"},
@@ -80,8 +79,7 @@ ALLOWED: dict[str, set[str]] = {
     "api.generation": OBSERVED | {"api", "models", "media", "config", "util"},
     "api.pooling": OBSERVED | {"api", "api.generation", "media", "models", "config", "util"},
     "api.openai": OBSERVED
-    | {"api", "api.generation", "api.pooling", "models", "media", "config", "util", "websocket_types", "__version__"}
-    | {"tool_servers"},
+    | {"api", "api.generation", "api.pooling", "models", "media", "config", "util", "websocket_types", "__version__"},
     "api.vllm": OBSERVED | {"api", "api.generation", "api.pooling", "models", "lora_modules", "util"},
     "api.admin": OBSERVED | {"api", "models", "config", "__version__"},
     "hub": OBSERVED | {"repository"},
@@ -164,14 +162,14 @@ FOREIGN = {
     "ray": {"ray_serve.py"},
     "huggingface_hub": {"hub/"},
     "google": {"repository/"},
-    "cryptography": {"api/openai/responses/sealing.py"},
-    "psycopg": {"api/openai/responses/postgres.py"},
+    "cryptography": {"features/responses/sealing.py"},
+    "psycopg": {"features/responses/postgres.py"},
     "opentelemetry": {"features/traces/"},
     "msgspec": {"features/kv_events/child/publisher.py"},
     "zmq": {"features/kv_events/child/publisher.py"},
-    "mcp": {"api/openai/responses/tool_sessions.py"},
-    "httpx2": {"api/openai/responses/tool_sessions.py"},
-    "sqlite3": {"api/openai/responses/sqlite.py"},
+    "mcp": {"features/responses/tool_sessions.py"},
+    "httpx2": {"features/responses/tool_sessions.py"},
+    "sqlite3": {"features/responses/sqlite.py"},
 }
 """Who may import what is not ours."""
 

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, TypeVar
 from .. import lora_modules
 from ..composition import Composition, compose
 from ..errors import StartError
-from ..tool_servers import ToolServer, tool_servers
 from .engine import EngineOptions
 from .limits import LimitOptions
 from .model import (
@@ -165,7 +164,6 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
             raise StartError("--reuse_port is for a port, and --unix_socket has none")
         self._check_draft()
         lora_modules.parse(self.lora_modules)
-        tool_servers(self.tool_server)
         if self.metrics_list and not self.metrics_enable:
             raise StartError("--metrics_list needs --metrics_enable")
 
@@ -207,11 +205,6 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         return (
             self.allow_runtime_pull and bool(self.model_repository_path) and not (self.config_path or self.model_path)
         )
-
-    @property
-    def tool_servers(self) -> dict[str, ToolServer]:
-        """The MCP servers by their names."""
-        return tool_servers(self.tool_server)
 
     @property
     def origins(self) -> list[str]:

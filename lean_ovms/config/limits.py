@@ -117,7 +117,6 @@ class LimitOptions(Options):
     audio_timeout_s: float = _audio(10.0, "seconds that decoding a block of audio may take", low=0.1)
 
     # --- realtime
-    max_response_websockets: int = _realtime(64, "most open WebSockets of /responses; more: 429", low=1)
     max_realtime_message_bytes: int = _realtime(
         1 << 20, "most bytes of one WebSocket message; more: the connection is closed with code 1009", low=1 << 12
     )

@@ -10,8 +10,6 @@ from .options import Options, option
 _deployment = partial(option, group="deployment")
 _repository = partial(option, group="repository")
 _listen = partial(option, group="listen")
-_responses = partial(option, group="responses")
-_tools = partial(option, group="tools")
 _behaviour = partial(option, group="behaviour")
 
 
@@ -138,54 +136,6 @@ class ServerOptions(Options):
     allowed_methods: str = _listen("*", "value of the header Access-Control-Allow-Methods (CORS)")
     allowed_headers: str = _listen("*", "value of the header Access-Control-Allow-Headers (CORS)")
     allow_credentials: bool = _listen(False, "send the header Access-Control-Allow-Credentials (CORS)")
-
-    # --- responses
-    response_store: str = _responses(
-        "",
-        "where responses are stored: a SQLite file, or postgresql://... if several machines share them; empty: in "
-        "memory",
-        private=True,
-    )
-    response_store_strict: bool = _responses(
-        False, "do not start with a damaged store file; false: it is renamed, and a new one begins"
-    )
-    response_store_max_age_s: float = _responses(
-        2592000.0,
-        "delete a response, or a conversation that is not used, after this many seconds (the default is 30 days); 0: "
-        "never",
-        low=0,
-    )
-    response_store_max_count: int = _responses(
-        10000, "most stored responses, and as many conversations; the oldest are deleted", low=1
-    )
-    response_store_max_mb: int = _responses(
-        256, "largest size of the store in MB; the oldest entries are deleted", low=1, high=1 << 20
-    )
-    reasoning_key_file: str = _responses(
-        "",
-        "file with the keys of sealed reasoning (reasoning.encrypted_content), a line each; the first seals, all open"
-        " (docs/security.md); empty: a random key, until the server stops",
-    )
-
-    # --- tools
-    tool_server: str = _tools(
-        "",
-        "MCP servers whose tools responses may use (docs/operations.md): NAME=URL, or NAME=COMMAND of one that is "
-        "started for a response and reached by its stdin; several are separated by blanks; it needs the extra mcp",
-        several=True,
-        private=True,
-    )
-    max_tool_calls: int = _tools(32, "most calls of MCP tools in a response", low=1)
-    max_tool_sessions: int = _tools(
-        16,
-        "most responses that are connected to tool servers at a time, three quarters of them of one client; further "
-        "ones wait, at most 30 s",
-        low=1,
-    )
-    max_tool_output: int = _tools(32768, "most characters of a tool's output; the rest is cut off", low=100)
-    tool_timeout_s: float = _tools(
-        60.0, "seconds in which a tool server must list its tools, or answer a call", low=0.1
-    )
 
     # --- behaviour
     strict_response_format: bool = _behaviour(

@@ -10,6 +10,7 @@ NAMES = (
     "realtime",
     "images",
     "pooling",
+    "responses",
     "batches",
     "anthropic",
     "anthropic_batches",

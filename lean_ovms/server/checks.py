@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from ..api.key_file import read_keys
 from ..config import Config
@@ -14,11 +13,9 @@ from ..errors import BadRequest, WrongOptions
 def checked(config: Config) -> Config:
     """Returns the options with the key of a file that has only one. Raises WrongOptions for what would otherwise
     be found by requests, or after the models are pulled and loaded."""
-    media, store = config.allowed_local_media_path, config.response_store
+    media = config.allowed_local_media_path
     if media and not os.path.isdir(media):  # Path.is_dir() raises where a directory above it cannot be read
         raise WrongOptions(f"--allowed_local_media_path {media}: there is no such directory")
-    if store and "://" not in store and not Path(store).absolute().parent.is_dir():
-        raise WrongOptions(f"--response_store {store}: there is no directory {Path(store).absolute().parent}")
     _check_defaults(config.override_generation_config)
     return config.replace(api_key=read_keys(config).secret or config.api_key)
 

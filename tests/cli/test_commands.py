@@ -217,7 +217,6 @@ def test_a_repository_without_models_is_an_empty_list_with_a_note(
         (("serve", "org/none", "--task", "rerank", "--normalize", "true"), 2, "--normalize is not an option of --task"),
         (("pull", "org/none", "--task", "rerank", "--normalize", "true"), 2, "--normalize is not an option of --task"),
         (("serve", "org/none", "--api_key_file", "none"), 2, "--api_key_file none: No such file"),
-        (("serve", "org/none", "--response_store", "none/x"), 2, "--response_store none/x: there is no directory"),
         (("serve", "org/none", "--override_generation_config", '{"top_p": 2}'), 2, "_generation_config: top_p"),
         (("--gguf_filename", "x.gguf"), 2, "--gguf_filename needs --source_model"),
         (("--list_models", "--model_repository_path", "none"), 1, "none: no such directory"),

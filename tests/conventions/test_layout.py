@@ -29,23 +29,6 @@ NO_ASYNCIO = (
 )
 """The engine child has one thread and no event loop; text is a function of what it is given."""
 
-PURE = {
-    "compaction",
-    "agent_tools",
-    "connection",
-    "response",
-    "events",
-    "items",
-    "mcp_items",
-    "mcp_tools",
-    "output_items",
-    "pages",
-    "sqlite",
-    "tables",
-    "tool_origin",
-}
-"""Modules of api/openai/responses that are functions of what they are given: no loop, no thread, no model, no app."""
-
 
 def module_of(path: Path) -> str:
     """The dotted name below lean_ovms; a package is its own name."""
@@ -203,20 +186,6 @@ print(*(name for name in {LATER} if name in sys.modules))
     before, after = printed.split("\n")[:2]
     assert before.split() == []
     assert set(after.split()) == FOR_CHAT
-
-
-def test_the_pure_part_of_responses_stays_pure() -> None:
-    found = []
-    folder = ROOT / "api" / "openai" / "responses"
-    for path in folder.glob("*.py"):
-        for name in imported(path) if path.stem in PURE else ():
-            parts = name.split(".")
-            neighbour = parts[4] if parts[:4] == ["lean_ovms", "api", "openai", "responses"] and len(parts) > 4 else ""
-            living = {"asyncio", "threading", "models", "app", "config"} & set(parts[:3])
-            living = living if name != "lean_ovms.models.tool_grammar" else set()  # itself such a function
-            if living or (neighbour and neighbour not in PURE):
-                found.append(f"{path.name} must not import {name}")
-    assert found == []
 
 
 def test_files_stay_readable() -> None:

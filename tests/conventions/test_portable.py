@@ -37,7 +37,7 @@ import lean_ovms
 CHILDREN = ("lean_ovms.engine.genai", "lean_ovms.engine.paged", "lean_ovms.engine.loading",
             "lean_ovms.engine.embedding", "lean_ovms.features.speech.child", "lean_ovms.engine.voice",
             "lean_ovms.features.images.child", "lean_ovms.ray_serve",
-            "lean_ovms.api.openai.responses.postgres", "lean_ovms.observability.traces", "lean_ovms.__main__")
+            "lean_ovms.features.responses.postgres", "lean_ovms.observability.traces", "lean_ovms.__main__")
 PROCESSES = ("decoder_process", "grammar_process", "helper_process")
 for found in pkgutil.walk_packages(lean_ovms.__path__, "lean_ovms."):
     if found.name.startswith(CHILDREN) or found.name.endswith(PROCESSES):

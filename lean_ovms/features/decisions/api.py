@@ -17,7 +17,6 @@ from ...api.generation.images import load_images
 from ...api.generation.logprobs_request import require_alternatives
 from ...api.generation.sampling import SAMPLING
 from ...api.generation.unsupported import warnings
-from ...api.openai.responses.response import counts
 from ...api.response import json, warning_headers
 from ...api.route_doc import RouteDoc
 from ...api.schemas import JUDGED
@@ -28,6 +27,7 @@ from ...models.generation import Generation, total_usage
 from ...models.start_all import check_common, start_all
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, OutputParams, Request, Response, SamplingParams
+from ..responses.response import counts
 from .questions import LETTERS, QUESTION, Question, read_input, read_questions
 
 TAIL = 400

@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 
 from ...api import schemas
-from ...api.openai.responses.items import read_items, to_parts
 from ...errors import BadRequest
 from ...types import Json
+from ..responses.items import read_items, to_parts
 
 LETTERS = string.ascii_uppercase
 REPLY = "Answer with the letter of one option only."

@@ -10,7 +10,7 @@ from lean_ovms.api.app import App
 from lean_ovms.api.generation import unsupported
 from lean_ovms.api.generation.unsupported import HARMLESS, UNSUPPORTED
 from lean_ovms.api.openai import chat_request, completion_request
-from lean_ovms.api.openai.responses import fields as responses
+from lean_ovms.features.responses import fields as responses
 from lean_ovms.text.template import chat_template
 from lean_ovms.types import Response
 from tests.api.conftest import MakeApp, post, whole

@@ -1,0 +1,122 @@
+"""Tools of the Responses API that are not plain functions, as functions for the model: namespaces, custom tools.
+
+A namespace is a group of functions: each is offered under NAMESPACE__NAME, and a call of it names both again, as in
+vLLM. A custom tool takes free text: it is offered as a function with one text, `input`. A grammar is imposed if it
+is one regular expression; one in Lark whose rules contain themselves is only shown to the model. Tools that servers of
+OpenAI or a shell of the client would run are left out, with a warning, where other tools remain. Knows no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import BadRequest, GrammarInvalid
+from ...models import tool_grammar
+from ...types import Json
+from .mcp_tools import KIND as MCP
+from .mcp_tools import SHOWN, McpTool, read_mcp_tool
+from .tool_origin import ToolOrigin, function_name
+from .tool_servers import ToolServer
+
+DROPPED = ("web_search", "web_search_preview", "local_shell", "shell", "apply_patch", "image_generation", "tool_search")
+DATED = ("web_search_2", "web_search_preview_2")
+"""Types that agents send besides their own functions, and how those with a date begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTools:
+    """functions: for the model. origins: of those with another form, by the function's name. shown: repeated in the
+    response, None for a function, which is repeated as it is read. choice: tool_choice for the functions. mcp: the
+    servers whose tools are added to the functions when they are known.
+    """
+
+    functions: Any
+    choice: Any
+    origins: dict[str, ToolOrigin] = field(default_factory=dict)
+    shown: list[Json] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    mcp: list[McpTool] = field(default_factory=list)
+
+
+def read_agent_tools(tools: Any, choice: Any, servers: Mapping[str, ToolServer]) -> AgentTools:
+    """The tools of a body, not checked further than this needs. servers: those of --tool_server. Raises BadRequest."""
+    if not isinstance(tools, list):
+        return AgentTools(tools, choice)
+    found = AgentTools([], _flat_choice(choice))
+    for place, tool in enumerate(tools):
+        if isinstance(tool, dict) and tool.get("type") == MCP:
+            _add_server(found, read_mcp_tool(tool, f"tools[{place}]", servers), tool, f"tools[{place}]")
+        else:
+            _add(found, tool, f"tools[{place}]")
+    if found.warnings and not found.functions and not found.mcp:
+        raise BadRequest("Only function tools are supported", param="tools[0]")
+    return found
+
+
+def _add(found: AgentTools, tool: Any, param: str, namespace: str | None = None) -> None:
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    if namespace is not None and kind == "function" and isinstance(tool.get("name"), str):
+        name = function_name(tool["name"], namespace)
+        found.origins[name] = ToolOrigin(tool["name"], namespace)
+        found.functions.append({**tool, "name": name})
+    elif kind == "custom":
+        found.functions.append(_custom(found, tool, param, namespace))
+        if namespace is None:
+            found.shown.append(tool)
+    elif namespace is not None:
+        raise BadRequest(f"{param}: a namespace holds function and custom tools", param=param)
+    elif kind == "namespace":
+        _add_namespace(found, tool, param)
+    elif isinstance(kind, str) and (kind in DROPPED or kind.startswith(DATED)):
+        found.warnings.append(f"{param}: tools of type {kind} are not run here; it is left out")
+    else:
+        found.functions.append(tool)
+
+
+def _add_server(found: AgentTools, server: McpTool, tool: Json, param: str) -> None:
+    if any(other.label == server.label or other.server == server.server for other in found.mcp):
+        raise BadRequest(f"{param}: another tool has this server_label, or names this server", param=param)
+    found.mcp.append(server)
+    found.shown.append({name: tool[name] for name in SHOWN if name in tool})
+
+
+def _add_namespace(found: AgentTools, tool: Json, param: str) -> None:
+    inner = tool.get("tools")
+    if not isinstance(tool.get("name"), str) or not tool["name"] or not isinstance(inner, list):
+        raise BadRequest(f"{param}: a namespace has a name and tools", param=param)
+    for place, one in enumerate(inner):
+        _add(found, one, f"{param}.tools[{place}]", tool["name"])
+    found.shown.append(tool)
+
+
+def _custom(found: AgentTools, tool: Json, param: str, namespace: str | None) -> Json:
+    if not isinstance(tool.get("name"), str) or not tool["name"]:
+        raise BadRequest(f"{param}: a custom tool has a name", param=f"{param}.name")
+    name = function_name(tool["name"], namespace)
+    found.origins[name] = ToolOrigin(tool["name"], namespace, custom=True)
+    described = [tool["description"]] if isinstance(tool.get("description"), str) else []
+    text: Json = {"type": "string"}
+    form = tool.get("format")
+    if isinstance(form, dict) and form.get("type") == "grammar":
+        described.append(f"The input follows this {form.get('syntax')} grammar:\n{form.get('definition')}")
+        try:
+            text["pattern"] = tool_grammar.pattern(form.get("syntax"), form.get("definition"))
+        except GrammarInvalid as error:
+            found.warnings.append(f"{param}: the grammar is shown to the model and not enforced: {error}")
+    schema = {"type": "object", "properties": {"input": text}, "required": ["input"], "additionalProperties": False}
+    function = {"type": "function", "name": name, "description": "\n".join(described), "parameters": schema}
+    return {**function, "strict": True} if "pattern" in text else function
+
+
+def _flat_choice(choice: Any) -> Any:
+    """tool_choice with the names that the model knows."""
+    if not isinstance(choice, dict):
+        return choice
+    if isinstance(choice.get("tools"), list):
+        return {**choice, "tools": [_flat_choice(tool) for tool in choice["tools"]]}
+    name, namespace = choice.get("name"), choice.get("namespace")
+    if isinstance(name, str) and isinstance(namespace, str):
+        return {"type": "function", "name": function_name(name, namespace)}
+    return choice

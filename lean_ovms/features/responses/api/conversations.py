@@ -1,0 +1,102 @@
+"""…/conversations: conversations, which responses continue, and their items.
+
+https://platform.openai.com/docs/api-reference/conversations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ....api.fields import Field, FieldSet, Values, read
+from ....api.forms import read_query
+from ....api.openai.ids import item_id
+from ....api.openai.metadata import METADATA
+from ....api.openai.pages import PAGE, page_response
+from ....api.response import json, json_bytes, now
+from ....api.route_doc import RouteDoc
+from ....api.schemas import INPUT_ITEM
+from ....api.services import Services
+from ....errors import BadRequest
+from ....types import Json, Request, Response
+from ..items import read_items
+from ..service import ResponseService
+from ..store import Store
+from ..tables import CONVERSATION
+
+FIELDS = FieldSet((
+    METADATA,
+    Field("items", "array", "initial items, in the form of a response's input", schema={"items": INPUT_ITEM}),
+))  # fmt: skip
+METADATA_FIELDS = FieldSet((METADATA,))
+
+
+def _store(services: Services) -> Store:
+    """The store. Call it before a body is parsed, which may be in a thread: the service is made on the event loop."""
+    return services.get(ResponseService).store
+
+
+def _conversation(body: Json, services: Services) -> tuple[Values, list[Json]]:
+    values = read(FIELDS, body)
+    items = read_items(values["items"] or [], "items")
+    return values, services.get(ResponseService).sealer.opened(items, "items")
+
+
+@RouteDoc("Create a conversation", body=FIELDS, body_optional=True)
+async def handle_create(request: Request, services: Services) -> Response:
+    store = _store(services)
+    values, items = await services.parse_body(request, _conversation) if request.size else ({"metadata": None}, [])
+    body: Json = {
+        "id": item_id("conv"),
+        "object": "conversation",
+        "created_at": now(),
+        "metadata": values["metadata"] or {},
+    }
+    await store.create_conversation(body, items)
+    return json(body)
+
+
+@RouteDoc("A conversation")
+async def handle_get(request: Request, services: Services) -> Response:
+    return json(await _store(services).conversation(request.ids[0]))
+
+
+@RouteDoc("Replace a conversation's metadata", body=METADATA_FIELDS)
+async def handle_update(request: Request, services: Services) -> Response:
+    metadata = await services.parse_body(request, lambda body, _: read(METADATA_FIELDS, body)["metadata"])
+    return json(await _store(services).set_metadata(request.ids[0], metadata or {}))
+
+
+@RouteDoc("Delete a conversation")
+async def handle_delete(request: Request, services: Services) -> Response:
+    conversation_id = request.ids[0]
+    await _store(services).delete(CONVERSATION, conversation_id)
+    return json({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
+
+
+@RouteDoc("A conversation's items", query=PAGE)
+async def handle_items(request: Request, services: Services) -> Response:
+    conversation_id, query = request.ids[0], read_query(PAGE, request.query)
+    return page_response(*await _store(services).items(CONVERSATION, conversation_id, query))
+
+
+@RouteDoc(
+    "Add items to a conversation",
+    body=(replace(FIELDS[1], required=True, schema={"items": INPUT_ITEM, "minItems": 1}),),
+)
+async def handle_add_items(request: Request, services: Services) -> Response:
+    store = _store(services)
+    _, items = await services.parse_body(request, _conversation)
+    if not items:
+        raise BadRequest("items missing in request", param="items")
+    stored = await store.add_conversation_items(request.ids[0], items)
+    return page_response(stored, has_more=False)
+
+
+@RouteDoc("An item")
+async def handle_item(request: Request, services: Services) -> Response:
+    return json_bytes(await _store(services).conversation_item(*request.ids))
+
+
+@RouteDoc("Delete an item")
+async def handle_delete_item(request: Request, services: Services) -> Response:
+    return json(await _store(services).delete_conversation_item(*request.ids))

@@ -1,0 +1,156 @@
+"""POST …/responses: OpenAI's Responses API with OVMS's parameters.
+
+https://platform.openai.com/docs/api-reference/responses,
+https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_responses.md. Not supported:
+built-in tools but those of MCP servers (tool_loop.py), files, stored prompts, log probabilities of tokens that were not
+chosen.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ....api.openai.audio_fields import spoken
+from ....api.response import PieceStream, json, json_in_pieces, warning_headers
+from ....api.route_doc import RouteDoc
+from ....api.services import INLINE_BYTES, Services
+from ....api.sse import HEADERS, EventStream, Rendered
+from ....errors import RequestError
+from ....models.generation import DeltaStream
+from ....push_types import Sink
+from ....types import ByteStream, Delta, Request, Response, Usage
+from ....util import chunked_json
+from .. import fields
+from ..events import Events
+from ..options import ResponseOptions
+from ..output_items import Frame, pieces_of
+from ..request import ResponsesRequest, parse_response, read_request
+from ..response import TokenIds
+from ..service import ResponseService
+from ..store import Context
+from ..tool_loop import ToolLoop, offer_tools
+from ..tool_sessions import ToolServers, ToolSessions
+
+FIELDS = fields.FIELDS
+
+
+async def prepare(services: Services) -> None:
+    """Opens the store, so that the server does not start with one, or a key or a package, that cannot be used. Raises
+    StartError."""
+    await services.get(ResponseService).open()
+    if services.config.of(ResponseOptions).tool_server:
+        await services.get(ToolServers).prepare()
+
+
+@RouteDoc("A response to an input", body=fields.ALL_FIELDS, rules=fields.SOME_INPUT, stream=True)
+async def handle_create(request: Request, services: Services) -> Response:
+    parsed, context = await read_request(request, services, parse_response)
+    stream: DeltaStream
+    ids, values, audio = None, parsed.values, parsed.audio
+    if parsed.tools.mcp:
+        stream = loop = await ToolLoop.start(parsed, context, services)
+        parsed, warnings = loop.parsed, loop.warnings
+    else:
+        if audio is not None:
+            await services.offload.run(0, partial(audio.file, b""))  # raises if its format is not available
+        generation = await parsed.start(context.items, services)
+        stream, warnings = spoken(parsed.generation.deltas(generation), audio), generation.warnings
+        ids = TokenIds(generation.prompt_ids, parsed.generation.sampling.n) if values["return_token_ids"] else None
+    timed = values["timings"] or values["timings_per_token"]
+    body = parsed.response(ids=ids, times=(lambda: stream.timings) if timed else None)
+    obfuscate, silent = parsed.generation.stream_options["include_obfuscation"], not parsed.generation.stream
+    pieces = audio.pieces() if audio is not None and not silent else None
+    events = Events(body, queued=values["background"], obfuscate=obfuscate, silent=silent, audio=pieces)
+    if isinstance(stream, ToolLoop):
+        stream.events = events
+    if values["background"]:
+        background = await services.get(ResponseService).start_background(events, stream, context)
+        if parsed.generation.stream:
+            response = Response(200, list(HEADERS), PieceStream(background.follow(0, services.config.sse_ping_s)))
+        else:
+            response = json_in_pieces(chunked_json.pieces(events.response()))
+    elif parsed.generation.stream:
+        response = Response(200, list(HEADERS), stream_response(parsed, events, stream, context, services))
+    else:
+        response = json_in_pieces(await collect_response(parsed, events, stream, context, services))
+    response.headers += parsed.headers + warning_headers(warnings)
+    return response
+
+
+@RouteDoc("How many tokens the input of a response would have", body=fields.ALL_FIELDS, rules=fields.SOME_INPUT)
+async def handle_input_tokens(request: Request, services: Services) -> Response:
+    """Generates and stores nothing. https://platform.openai.com/docs/api-reference/responses/input-tokens"""
+    parsed, context = await read_request(request, services, parse_response)
+    if parsed.tools.mcp:
+        sessions = ToolSessions(services.get(ToolServers), parsed.tools.mcp)
+        try:
+            parsed, _, _ = await offer_tools(parsed, context.items, sessions)
+        finally:
+            sessions.close()
+    tokens = await parsed.generation.count(await parsed.prompt(context.items, services))
+    return json({"object": "response.input_tokens", "input_tokens": tokens})
+
+
+async def collect_response(
+    parsed: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
+) -> list[bytes]:
+    """The final response object as JSON, from the stream at its end; of several choices one after the other.
+
+    Audio is not kept.
+    """
+    deltas: list[Delta] = []
+    try:
+        if parsed.generation.sampling.n == 1 and parsed.audio is None:
+            await stream.push_to(Sink(events.deltas))
+        else:
+            await stream.push_to(Sink(deltas.extend))
+            events.deltas(sorted(deltas, key=lambda delta: delta.index))
+    finally:
+        await stream.aclose()
+    final = events.finalize(stream.usage)
+    if parsed.values["store"]:
+        await services.get(ResponseService).save(final, context)
+    if parsed.audio is None:
+        return chunked_json.pieces(final)
+    samples = b"".join(delta.audio for delta in deltas)
+    audio = parsed.audio
+    return await services.offload.run(
+        len(samples), lambda: chunked_json.pieces(audio.with_audio(final, samples)), inline_below=INLINE_BYTES
+    )
+
+
+def stream_response(
+    parsed: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
+) -> ByteStream:
+    """The events as they occur. The response is stored before the last event, which says so, is sent."""
+
+    async def before_end(error: RequestError | None) -> None:
+        final = events.finalize(Usage() if error else stream.usage, error)
+        if parsed.values["store"]:
+            await services.get(ResponseService).save(final, context)
+
+    opening = b"".join(pieces_of(events.start()))
+    return EventStream(
+        stream, ResponseRenderer(events), services.config.sse_ping_s, opening=opening, before_end=before_end
+    )
+
+
+class ResponseRenderer:
+    """Events as the bytes of a stream; finalized before the end."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+
+    def deltas(self, deltas: list[Delta]) -> Rendered:
+        return _joined(self._events.deltas(deltas))
+
+    def end(self, usage: Usage) -> Rendered:
+        return _joined(self._events.end())
+
+    def failed(self, error: RequestError) -> Rendered:
+        return _joined(self._events.end())
+
+
+def _joined(frames: list[Frame]) -> Rendered:
+    small = [frame for frame in frames if isinstance(frame, bytes)]
+    return b"".join(small) if len(small) == len(frames) else pieces_of(frames)

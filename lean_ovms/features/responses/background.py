@@ -1,0 +1,117 @@
+"""Background responses: generated to the end whether or not a client reads their events.
+
+A BackgroundResponse owns its generation and its events, which clients follow from any event on. Knows no HTTP and not
+where responses are stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from itertools import groupby
+
+from ...api.sse import DONE, PING, event
+from ...errors import RequestError, reported
+from ...models.generation import DeltaStream
+from ...push_types import Sink
+from ...types import Json, Usage
+from ...util.chunked_json import PIECE_BYTES
+from .events import Events
+from .output_items import Frame, pieces_of
+
+logger = logging.getLogger("lean_ovms.api")
+
+
+class BackgroundResponse:
+    """One background response. frames: its events so far, all of them when `finished` is set; none if it has no stream.
+
+    save: awaited with the final response object and all its frames, in pieces, before the last event is published.
+    """
+
+    def __init__(
+        self,
+        events: Events,
+        opening: list[Frame],
+        generation: DeltaStream,
+        save: Callable[[Json, list[bytes]], Awaitable[None]],
+    ) -> None:
+        self.events = events
+        self.frames = opening
+        self.finished = False
+        self._generation = generation
+        self._save = save
+        self._cancelled = False
+        self._error: RequestError | None = None
+        self._read_all = False  # the generation has finished, so the status is known
+        self._news = asyncio.Event()  # there are more frames than when it was made
+        self.task = asyncio.get_running_loop().create_task(self._produce())
+
+    async def stop(self, error: RequestError | None = None) -> None:
+        """Stop now, as cancelled or with this error, and wait until it is stored. No effect if it has finished."""
+        if not self._read_all:
+            self._cancelled, self._error = error is None, error
+            await self._generation.aclose()
+        await asyncio.shield(self.task)
+
+    async def follow(self, start: int, ping_s: float) -> AsyncGenerator[bytes, None]:
+        """The events from number `start` on, in pieces, to the end; pings while there are none (ping_s 0: no pings)."""
+        while True:
+            frames, finished, news = self.frames[start:], self.finished, self._news
+            start += len(frames)
+            for large, alike in groupby(frames, lambda frame: not isinstance(frame, bytes)):
+                pieces = pieces_of(alike)
+                for piece in pieces if large else [b"".join(pieces)]:
+                    yield piece
+            if finished:
+                yield DONE
+                return
+            if frames:
+                continue
+            try:
+                await asyncio.wait_for(news.wait(), ping_s or None)
+            except asyncio.TimeoutError:
+                yield PING
+
+    async def _produce(self) -> None:
+        error = await self._read_generation()
+        self._read_all = True
+        usage = Usage() if error else self._generation.usage
+        final = self.events.finalize(usage, error, cancelled=self._cancelled)
+        last = self.events.end()
+        try:
+            await self._save(final, pieces_of([*self.frames, *last]))
+        finally:
+            self.finished = True
+            self._publish(last)
+
+    async def _read_generation(self) -> RequestError | None:
+        """Publish the generation to its end; its error, if there is one."""
+        try:
+            await self._generation.push_to(Sink(lambda deltas: self._publish(self.events.deltas(deltas))))
+        except Exception as error:  # the response object has it
+            return self._error or reported(error, logger, "a background response failed")
+        finally:
+            await self._generation.aclose()
+        return self._error
+
+    def _publish(self, frames: list[Frame]) -> None:
+        self.frames += frames
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+def error_frame(error: RequestError, number: int) -> bytes:
+    """The end of a stream that fails: https://platform.openai.com/docs/api-reference/responses-streaming/error"""
+    shown = {"type": "error", "sequence_number": number, "code": error.code, "message": error.message, "param": None}
+    return event(shown, "error") + DONE
+
+
+def frames_from(whole: bytes, start: int) -> list[bytes]:
+    """A stored stream from event number `start` on, with its terminator, in pieces."""
+    at = 0
+    for _ in range(start):
+        at = whole.find(b"\n\n", at) + 2  # JSON holds no line breaks
+        if at < 2:
+            return [DONE]
+    return [*(whole[place : place + PIECE_BYTES] for place in range(at, len(whole), PIECE_BYTES)), DONE]

@@ -1,0 +1,76 @@
+"""Compacted conversations: a summary in place of all but the user's messages.
+
+https://platform.openai.com/docs/api-reference/responses/compact. OpenAI's item holds encrypted content; this server's
+holds the text of the summary behind a mark, by which it is known again. Knows no model and no store.
+"""
+
+from __future__ import annotations
+
+from ...api.openai.ids import item_id
+from ...errors import BadRequest
+from ...types import Json
+
+KIND = "compaction"
+MARK = "lean_ovms-summary-1:"
+"""What `encrypted_content` of this server's items begins with."""
+
+HEAD = "Summary of the conversation so far:\n"
+ASK = (
+    "Write a summary of this conversation up to here. Another assistant will continue it and will see nothing of it "
+    "but the user's messages and your summary. State what the user wants, what was decided and done, the facts, names, "
+    "numbers and results of tools that are still needed, and what is left to do. Write only the summary."
+)
+
+_LASTING = ("user", "system", "developer")
+
+
+def item(summary: str) -> Json:
+    """The item of a new summary."""
+    return {"id": item_id("cmp"), "type": KIND, "encrypted_content": MARK + summary}
+
+
+def read(given: Json, param: str) -> Json:
+    """An item of a request. Raises BadRequest for one of another server."""
+    content, known = given.get("encrypted_content"), given.get("id")
+    if not isinstance(content, str) or not content.startswith(MARK):
+        raise BadRequest(
+            "a compaction item must be one of this server, from POST …/responses/compact: those of other servers are "
+            "encrypted",
+            param=f"{param}.encrypted_content",
+        )
+    made = item(content.removeprefix(MARK))
+    return made | {"id": known} if isinstance(known, str) and known else made
+
+
+def text(item: Json) -> str:
+    """What the model sees of an item."""
+    return HEAD + str(item["encrypted_content"]).removeprefix(MARK)
+
+
+def current(items: list[Json]) -> list[Json]:
+    """The items without what the last summary replaces: all before it but the user's messages and instructions."""
+    last = max((place for place, one in enumerate(items) if one["type"] == KIND), default=-1)
+    if last < 0:
+        return items
+    return [one for one in items[:last] if one.get("role") in _LASTING] + items[last:]
+
+
+def asking(items: list[Json]) -> list[Json]:
+    """The items with a request for a summary at the end, in the user's last message if that was not answered."""
+    part = {"type": "input_text", "text": ASK}
+    if items and items[-1].get("role") == "user":
+        return [*items[:-1], {**items[-1], "content": [*items[-1]["content"], part]}]
+    message = {"id": item_id("msg"), "type": "message", "role": "user", "status": "completed", "content": [part]}
+    return [*items, message]
+
+
+def kept(items: list[Json], most: int) -> list[Json]:
+    """The user's messages, without the first ones where all texts would have more than `most` characters."""
+    found: list[Json] = []
+    for one in reversed(items):
+        if one.get("role") == "user":
+            most -= sum(len(part.get("text", "")) for part in one["content"])
+            if most < 0:
+                break
+            found.append(one)
+    return found[::-1]

@@ -1,0 +1,234 @@
+"""A database in its own thread, so that neither disk nor network blocks the event loop.
+
+All waiting calls run in one transaction, with one write to the disk: each has a savepoint, so that its failure does not
+affect the others. While the database cannot be reached, calls fail with StoreUnavailable; each transaction tries to
+connect again. Knows no tables; an idle database costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from ...errors import RequestError, StartError, StoreFailure, StoreFull, StoreUnavailable
+from .connection import Connection
+
+logger = logging.getLogger("lean_ovms.responses")
+
+T = TypeVar("T")
+
+CALL_TIMEOUT_S = 20.0
+"""Longest wait for a database that neither answers nor fails."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """Work that waits for the thread, as in Database.run, and the future for its result."""
+
+    work: Callable[[Connection], Any]
+    write: bool
+    deletes: bool
+    future: Future[Any] = field(default_factory=Future)
+
+
+class Database:
+    """A database whose connection is opened by `open`, or else by the first call.
+
+    prepare: run once for each connection. upkeep: returns what is to be done before the next transaction.
+    """
+
+    def __init__(
+        self,
+        kind: type[Connection],
+        path: str,
+        prepare: Callable[[Connection], None],
+        upkeep: Callable[[Connection], Sequence[Callable[[], object]]],
+    ) -> None:
+        self._kind = kind
+        self._path = path
+        self._prepare = prepare
+        self._upkeep = upkeep
+        self._thread = ThreadPoolExecutor(1, "response-store")
+        self._waiting: deque[_Call] = deque()
+        self._connection: Connection | None = None
+        self._unavailable = False
+        self._closed = False
+
+    async def open(self, shown: str) -> None:
+        """Opens the database. shown: its name in errors. Raises StartError."""
+        try:
+            await self.run(lambda connection: None)
+        except StoreFailure as error:
+            raise StartError(f"--response_store {shown}: {error.message}") from None
+
+    async def run(self, work: Callable[[Connection], T], *, write: bool = True, deletes: bool = False) -> T:
+        """Runs work in a transaction; returns its result after the commit. Raises what work raises, and StoreFailure.
+
+        write: False for work that changes nothing; it does not wait for writes of other servers. deletes: for work
+        that only deletes; on a full disk it is done with space that is kept for it.
+        """
+        if self._closed:
+            raise StoreFailure("the response store is closed")
+        call = _Call(work, write, deletes)
+        self._waiting.append(call)
+        self._thread.submit(self._run_waiting)
+        future = asyncio.wrap_future(call.future)
+        done, _ = await asyncio.wait([future], timeout=CALL_TIMEOUT_S)
+        if not done:
+            future.cancel()  # it was reported as failed: if it has not begun, it never does
+            self._disconnect()
+            raise StoreUnavailable("the response store's database does not answer")
+        result: T = future.result()
+        return result
+
+    async def close(self) -> None:
+        """Finishes waiting calls, and closes the database. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            closing = asyncio.get_running_loop().run_in_executor(self._thread, self._close_connection)
+            done, _ = await asyncio.wait([closing], timeout=CALL_TIMEOUT_S)
+            if not done:
+                self._disconnect()
+                await closing
+            self._thread.shutdown()
+
+    def _disconnect(self) -> None:
+        if (connection := self._connection) is not None:
+            connection.disconnect()
+
+    # --- the thread's side ---
+
+    def _close_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _run_waiting(self) -> None:
+        """Runs the calls that wait: none if an earlier run took them."""
+        calls = []
+        while self._waiting:
+            if (call := self._waiting.popleft()).future.set_running_or_notify_cancel():
+                calls.append(call)
+        if len(calls) > 1 and self._run_together(calls):
+            return
+        for call in calls:
+            try:
+                call.future.set_result(self._transact(call.work, call.write, call.deletes))
+            except RequestError as error:
+                call.future.set_exception(error)
+
+    def _run_together(self, calls: list[_Call]) -> bool:
+        """Runs calls in one transaction. False on a full disk: nothing has changed, and deleting alone may succeed."""
+        write, deletes = any(call.write for call in calls), all(call.deletes for call in calls)
+        try:
+            outcomes = self._transact(lambda db: [self._outcome(db, call) for call in calls], write, deletes)
+        except StoreFull:
+            return False
+        except RequestError as error:
+            outcomes = [error] * len(calls)
+        for call, outcome in zip(calls, outcomes, strict=True):
+            if isinstance(outcome, RequestError):
+                call.future.set_exception(outcome)
+            else:
+                call.future.set_result(outcome)
+        return True
+
+    def _outcome(self, db: Connection, call: _Call) -> Any:
+        """The result of a call, or a RequestError if it has failed alone. Raises what fails for all."""
+        db.execute("SAVEPOINT call")
+        try:
+            result = call.work(db)
+        except Exception as error:
+            failure, text = self._explain(error)
+            if db.lost() or isinstance(failure, StoreFull):
+                raise
+            db.execute("ROLLBACK TO call")  # fails when the whole transaction is gone
+            if failure is not error:
+                logger.exception("the response store failed: %s", text)
+            result = failure
+        db.execute("RELEASE call")
+        return result
+
+    def _transact(self, work: Callable[[Connection], T], write: bool, deletes: bool) -> T:
+        """Runs work in a transaction; once more if the first one changed nothing and the second one may succeed."""
+        tried = False
+        while True:
+            db, committing = self._connected(), False
+            try:
+                db.begin(write)
+                self._do_upkeep(db, write)
+                result = work(db)
+                if write and not deletes:
+                    db.keep_reserve()
+                committing = write
+                db.execute("COMMIT")
+                return result
+            except Exception as error:  # of any kind: the thread continues
+                failure, text = self._explain(error)
+                with contextlib.suppress(Exception):
+                    db.execute("ROLLBACK")
+                if self._repaired(db, failure, deletes, committing) and not tried:
+                    tried = True
+                    continue
+                if failure is not error:
+                    logger.error("the response store failed: %s", text, exc_info=type(failure) is StoreFailure)
+                raise failure from None
+
+    def _repaired(self, db: Connection, failure: RequestError, deletes: bool, committing: bool) -> bool:
+        """Removes the cause of a failure, if it can; whether the transaction changed nothing and may be repeated."""
+        if db.lost():
+            self._close_connection()
+            return not committing
+        if isinstance(failure, StoreFull):
+            db.use_reserve(deletes)
+            return True
+        return False
+
+    def _do_upkeep(self, db: Connection, write: bool) -> None:
+        """Does what is due, in a transaction of its own, and begins the transaction again."""
+        if not self._upkeep(db):
+            return
+        db.execute("COMMIT")
+        db.begin(write=True)
+        for job in self._upkeep(db):
+            job()
+        db.execute("COMMIT")
+        db.begin(write)
+
+    def _connected(self) -> Connection:
+        """The connection, opened now if there is none. Raises RequestError."""
+        if self._connection is not None:
+            return self._connection
+        try:
+            self._connection = self._connect()
+        except Exception as error:  # unreachable, or the file cannot be opened
+            failure, text = self._explain(error)
+            if not self._unavailable:
+                logger.error("the response store cannot be opened: %s", text)
+            self._unavailable = True
+            raise failure from None
+        if self._unavailable:
+            logger.info("the response store is available again")
+        self._unavailable = False
+        return self._connection
+
+    def _connect(self) -> Connection:
+        connection = self._kind(self._path)
+        try:
+            connection.begin(write=True)
+            self._prepare(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _explain(self, error: Exception) -> tuple[RequestError, str]:
+        """(the error for the client, the line for the log)."""
+        return (error, error.message) if isinstance(error, RequestError) else self._kind.failure(error, self._path)

@@ -1,0 +1,256 @@
+"""The events of a response stream, from the deltas of a generation.
+
+Knows no engine, no request, no transport, and no clock but that of the response object. The items of a choice come one
+after the other; output_index counts items in the order in which they start, which is their order in `output`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...api.response import prompt_progress, with_timings
+from ...errors import RequestError
+from ...types import Delta, Event, Json, Reasoning, Text, TokenLogprob, ToolCallStart, Usage
+from .mcp_items import ApprovalRequest, McpCall
+from .output_items import (
+    CustomCall,
+    Frame,
+    FunctionCall,
+    MessageItem,
+    OutputItem,
+    ReasoningItem,
+    ResponseEventWriter,
+    pieces_of,
+)
+from .response import ResponseObject
+from .tool_origin import ToolOrigin
+
+if TYPE_CHECKING:
+    from ...api.openai.audio_output import Base64Pieces
+
+
+@dataclass(slots=True)
+class _Choice:
+    """One choice: its open item, and the log probabilities that no item has yet. has_output: a message or a call has
+    started."""
+
+    open: OutputItem | None = None
+    output_index: int = 0
+    has_output: bool = False
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+
+
+class Events:
+    """The stream of one response, as frames. Call start, deltas…, finalize, end. `output` is valid at any time.
+
+    cut_off: the limit of tokens has ended it. calls: those of MCP tools that have no result yet. audio: makes pieces of
+    the samples of a spoken answer.
+    """
+
+    def __init__(
+        self,
+        body: ResponseObject,
+        *,
+        queued: bool = False,
+        obfuscate: bool = False,
+        silent: bool = False,
+        audio: Base64Pieces | None = None,
+    ) -> None:
+        self.body = body
+        self._audio = audio
+        self.status = "queued" if queued else "in_progress"
+        self._writer = ResponseEventWriter(obfuscate=obfuscate, silent=silent)
+        self._in_progress = False
+        self._choices: dict[int, _Choice] = {}
+        self._output: list[Json | None] = []
+        self.cut_off = False
+        self.calls: list[McpCall] = []
+        self._final: Json | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of frames so far."""
+        return self._writer.count
+
+    @property
+    def output(self) -> list[Json]:
+        """The items so far, each with its content so far."""
+        found = list(self._output)
+        for choice in self._choices.values():
+            if choice.open is not None:
+                found[choice.output_index] = choice.open.item("in_progress")
+        return [item for item in found if item is not None]
+
+    def response(self) -> Json:
+        """The current response object."""
+        return self._final or self.body.running(self.status, self.output)
+
+    def start(self) -> list[Frame]:
+        """The frames of an accepted response."""
+        self._writer.add("response.created", {"response": self.response()})
+        if self.status == "queued":
+            self._writer.add("response.queued", {"response": self.response()})
+        return self._writer.take_frames()
+
+    def deltas(self, deltas: Iterable[Delta]) -> list[Frame]:
+        """The frames for these deltas."""
+        self._set_in_progress()
+        for delta in deltas:
+            if delta.progress is not None:
+                progress = {"prompt_progress": prompt_progress(delta.progress)}
+                self._writer.add("response.in_progress", {"response": self.response(), **progress})
+            else:
+                self._delta(delta)
+        frames = self._writer.take_frames()
+        if frames and self.body.timed_events and self.body.times and self._choices:
+            *before, last = pieces_of(frames[-1:])
+            last = with_timings(last, self.body.times())
+            frames[-1] = [*before, last] if before else last
+        return frames
+
+    def _set_in_progress(self) -> None:
+        if not self._in_progress:
+            self._in_progress = True
+            self.status = "in_progress"
+            self._writer.add("response.in_progress", {"response": self.response()})
+
+    def _delta(self, delta: Delta) -> None:
+        choice = self._choices.get(delta.index)
+        if choice is None:
+            choice = self._choices[delta.index] = _Choice()
+        choice.logprobs += delta.logprobs
+        if self.body.ids:
+            self.body.ids.add(delta)
+        for event in delta.events:
+            self._add(choice, event)
+        if delta.events:
+            choice.logprobs = []  # those of text were sent with it; other items have no field for them
+        if self._audio is not None:
+            self._speak(self._audio, delta)
+        if delta.finish is not None:
+            self._finish(choice, delta.finish)
+
+    def _add(self, choice: _Choice, event: Event) -> None:
+        if isinstance(event, Text):
+            self._message(choice).add(event.text, choice.logprobs)
+            choice.logprobs = []
+        elif isinstance(event, Reasoning):
+            self._reasoning(choice).add(event.text)
+        elif isinstance(event, ToolCallStart):
+            choice.has_output = True
+            origin = self.body.origins.get(event.name) or ToolOrigin(event.name)
+            choice.open = _call_type(origin)(self._writer, self._next_index(choice), event.id, origin)
+        elif isinstance(choice.open, FunctionCall):
+            choice.open.add(event.text)
+            if choice.open.complete:
+                self._close(choice, "completed")
+
+    def _speak(self, audio: Base64Pieces, delta: Delta) -> None:
+        rest = [audio.rest()] if delta.finish is not None else []
+        for piece in filter(None, (*audio.add(delta.audio), *rest)):
+            self._writer.add("response.audio.delta", {"delta": piece})
+        if delta.finish is not None:
+            self._writer.add("response.audio.done", {})
+
+    def _message(self, choice: _Choice) -> MessageItem:
+        if isinstance(choice.open, MessageItem):
+            return choice.open
+        choice.has_output = True
+        index = self._next_index(choice)
+        choice.open = message = MessageItem(self._writer, index, named_by_id=self.body.named_by_id)
+        return message
+
+    def _reasoning(self, choice: _Choice) -> ReasoningItem:
+        if isinstance(choice.open, ReasoningItem):
+            return choice.open
+        choice.open = reasoning = ReasoningItem(self._writer, self._next_index(choice), self.body.seal)
+        return reasoning
+
+    def _next_index(self, choice: _Choice) -> int:
+        """Closes the open item of a choice; returns the index of its next one."""
+        self._close(choice, "completed")
+        choice.output_index = len(self._output)
+        self._output.append(None)
+        return choice.output_index
+
+    def _close(self, choice: _Choice, status: str) -> None:
+        if isinstance(choice.open, McpCall) and status == "completed":
+            self._await_result(choice.open)
+        elif choice.open is not None:
+            self._output[choice.output_index] = choice.open.close(status)
+        choice.open = None
+
+    # --- MCP tools
+
+    def add_listing(self, item: Json) -> None:
+        """Adds a list of the tools of a server."""
+        where = {"output_index": len(self._output), "item_id": item["id"]}
+        self._writer.add(
+            "response.output_item.added", {"output_index": len(self._output), "item": item | {"tools": []}}
+        )
+        for word in ("in_progress", "completed"):
+            self._writer.add(f"response.mcp_list_tools.{word}", where)
+        self._writer.add("response.output_item.done", {"output_index": len(self._output), "item": item})
+        self._output.append(item)
+
+    def start_call(self, origin: ToolOrigin, arguments: str, approval: str) -> None:
+        """Adds a call that the client has approved."""
+        self._output.append(None)
+        call = McpCall(self._writer, len(self._output) - 1, "", origin, approval)
+        call.add(arguments)
+        self._await_result(call)
+
+    def _await_result(self, call: McpCall) -> None:
+        call.end_arguments()
+        self._output[call.index] = call.item("in_progress")
+        self.calls.append(call)
+
+    def end_call(self, call: McpCall, output: str | None, error: Json | None) -> None:
+        """Adds the result of a call."""
+        self.calls.remove(call)
+        call.output, call.error = output, error
+        self._output[call.index] = call.close("completed" if error is None else "failed")
+
+    def end_generation(self) -> None:
+        """Lets another generation go on with the response."""
+        self._choices.clear()
+
+    def _finish(self, choice: _Choice, reason: str) -> None:
+        """Ends a choice. One without a message or a call gets an empty message, unless it was cut while reasoning."""
+        complete = reason != "length"
+        self.cut_off = self.cut_off or not complete
+        if not choice.has_output and (complete or choice.open is None):
+            self._message(choice)
+        if isinstance(choice.open, MessageItem):
+            choice.open.add_logprobs(choice.logprobs)
+        self._close(choice, "completed" if complete else "incomplete")
+
+    def finalize(self, usage: Usage, error: RequestError | None = None, *, cancelled: bool = False) -> Json:
+        """The final response object, with every open item closed; `end` sends it."""
+        self._set_in_progress()
+        for choice in self._choices.values():
+            self._close(choice, "incomplete")
+        for call in self.calls:
+            self._output[call.index] = call.close("incomplete")
+        if error is not None:
+            self.status = "failed"
+        elif cancelled:
+            self.status = "cancelled"
+        else:
+            self.status = "incomplete" if self.cut_off else "completed"
+        self._final = self.body.final(self.status, self.output, usage, error)
+        return self._final
+
+    def end(self) -> list[Frame]:
+        """The last frames. A cancelled response ends as an incomplete one: OpenAI has no event for it."""
+        word = "incomplete" if self.status == "cancelled" else self.status
+        self._writer.add(f"response.{word}", {"response": self.response()})
+        return self._writer.take_frames()
+
+
+def _call_type(origin: ToolOrigin) -> type[FunctionCall]:
+    if origin.mcp:
+        return ApprovalRequest if origin.approval else McpCall
+    return CustomCall if origin.custom else FunctionCall

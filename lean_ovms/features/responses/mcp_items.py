@@ -1,0 +1,56 @@
+"""The output items of MCP tools: calls that the server makes, and requests to approve one."""
+
+from __future__ import annotations
+
+from ...types import Json
+from .mcp_tools import APPROVAL_REQUEST, CALL
+from .output_items import FunctionCall, ResponseEventWriter, delta_head
+from .tool_origin import ToolOrigin
+
+
+def called(origin: ToolOrigin, arguments: str) -> Json:
+    """What an item says of a call."""
+    return {"server_label": origin.namespace, "name": origin.name, "arguments": arguments}
+
+
+class McpCall(FunctionCall):
+    """A call of a tool of an MCP server. It is closed when it has a result. approval: the request that was granted."""
+
+    prefix = "mcp"
+    kind = CALL
+    head = delta_head("response.mcp_call_arguments.delta")
+
+    def __init__(
+        self, writer: ResponseEventWriter, index: int, call_id: str, origin: ToolOrigin, approval: str | None = None
+    ) -> None:
+        self.output: str | None = None
+        self.error: Json | None = None
+        self._approval = approval
+        super().__init__(writer, index, call_id, origin)
+        self._writer.add("response.mcp_call.in_progress", self._where)
+
+    def item(self, status: str) -> Json:
+        result = {"approval_request_id": self._approval, "output": self.output, "error": self.error}
+        return {"id": self.id, "type": self.kind, "status": status, **called(self.origin, self.text), **result}
+
+    def end_arguments(self) -> None:
+        """Writes the event that repeats the arguments."""
+        self._writer.add("response.mcp_call_arguments.done", {**self._where, "arguments": self.text})
+
+    def _end(self, item: Json) -> None:
+        word = "completed" if item["status"] == "completed" else "failed"
+        self._writer.add(f"response.mcp_call.{word}", self._where)
+
+
+class ApprovalRequest(FunctionCall):
+    """A call that the client has to approve first. It has no deltas."""
+
+    prefix = "mcpr"
+    kind = APPROVAL_REQUEST
+    head = b""
+
+    def item(self, status: str) -> Json:
+        return {"id": self.id, "type": self.kind, **called(self.origin, self.text)}
+
+    def _end(self, item: Json) -> None:
+        """There is no such event."""

@@ -1,0 +1,200 @@
+"""Tools of type mcp: those of the MCP servers that the operator allows, as functions for the model.
+
+https://platform.openai.com/docs/guides/tools-connectors-mcp. A tool is offered under LABEL__NAME, as one of a
+namespace. Knows no connection.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import BadRequest, NotFound
+from ...types import Json
+from .tool_origin import ToolOrigin, function_name
+from .tool_servers import LABEL, ToolServer
+
+KIND, LISTING, CALL = "mcp", "mcp_list_tools", "mcp_call"
+APPROVAL_REQUEST, APPROVAL_RESPONSE = "mcp_approval_request", "mcp_approval_response"
+OF_CLIENT = ("function_call", "custom_tool_call", APPROVAL_REQUEST)
+"""Items that the client has to answer."""
+NOT_HERE = ("connector_id", "tunnel_id")
+SHOWN = ("type", "server_label", "server_description", "allowed_tools", "require_approval")
+"""What the response repeats of a tool: no headers, no token and no URL, which may hold secrets."""
+_HEADER = re.compile(
+    r"(?!(?:host|connection|upgrade|te|accept|content-|transfer-|mcp-))[\w!#$%&'*+.^`|~-]{1,256}", re.I | re.A
+)
+_VALUE = re.compile(r"[\t\x20-\x7e]{0,8192}")
+
+
+@dataclass(frozen=True, slots=True)
+class McpTool:
+    """A tool of type mcp in a request. headers: sent to the server. allowed: the filter of its tools, None for all.
+
+    unattended: the filter of those that are called without approval, None for none.
+    """
+
+    label: str
+    server: ToolServer
+    headers: dict[str, str]
+    allowed: Json | None
+    unattended: Json | None
+
+    def is_allowed(self, tool: Json) -> bool:
+        """Whether the model may be offered a tool of the server."""
+        return self.allowed is None or _matches(self.allowed, tool)
+
+    def needs_approval(self, tool: Json) -> bool:
+        """Whether the client must approve a call."""
+        return self.unattended is None or not _matches(self.unattended, tool)
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What the model is offered of the servers. origins: by the names of the functions."""
+
+    functions: list[Json] = field(default_factory=list)
+    origins: dict[str, ToolOrigin] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tools: Iterable[McpTool], listings: Mapping[str, Json]) -> Offered:
+        """Returns what these listings, by label, have for the model."""
+        found = cls()
+        for tool in tools:
+            for one in filter(tool.is_allowed, listings[tool.label]["tools"]):
+                name = function_name(one["name"], tool.label)
+                described = {"description": one["description"]} if one.get("description") else {}
+                found.functions.append(
+                    {"type": "function", "name": name, **described, "parameters": one["input_schema"]}
+                )
+                found.origins[name] = ToolOrigin(one["name"], tool.label, mcp=True, approval=tool.needs_approval(one))
+        return found
+
+    def choice(self, choice: Any) -> Any:
+        """Returns tool_choice with the functions of the tools that it names by their server."""
+        if not isinstance(choice, dict):
+            return choice
+        if choice.get("type") == KIND:
+            return {"type": "allowed_tools", "mode": "required", "tools": self._named(choice)}
+        if not isinstance(choice.get("tools"), list):
+            return choice
+        tools: list[Any] = []
+        for one in choice["tools"]:
+            tools += self._named(one) if isinstance(one, dict) and one.get("type") == KIND else [one]
+        return {**choice, "tools": tools}
+
+    def _named(self, choice: Json) -> list[Json]:
+        label, name = choice.get("server_label"), choice.get("name")
+        return [
+            {"type": "function", "name": function}
+            for function, origin in self.origins.items()
+            if origin.namespace == label and name in (None, origin.name)
+        ]
+
+
+def after_first(choice: Any) -> Any:
+    """Returns tool_choice for the generations behind the first: nothing is required of them."""
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        return {**choice, "mode": "auto"}
+    return "auto" if choice != "none" else choice
+
+
+def read_mcp_tool(tool: Json, param: str, servers: Mapping[str, ToolServer]) -> McpTool:
+    """Reads a tool of a request. servers: those that it may name, by its label or by a URL. Raises BadRequest."""
+    label, url = tool.get("server_label"), tool.get("server_url")
+    if not isinstance(label, str) or not LABEL.fullmatch(label):
+        text = "server_label must begin with a letter and have up to 64 letters, digits, dashes and underscores"
+        raise BadRequest(text, param=f"{param}.server_label")
+    for name in NOT_HERE:
+        if tool.get(name):
+            raise BadRequest(f"{name} is not supported: name a server of --tool_server", param=f"{param}.{name}")
+    if url is None:
+        server, name = servers.get(label), "server_label"
+    else:
+        server, name = next((one for one in servers.values() if one.url and one.url == url), None), "server_url"
+    if server is None:
+        text = f"{name} names no MCP server that may be used here: the server's operator allows them (--tool_server)"
+        raise BadRequest(text, param=f"{param}.{name}", code="tool_server_not_allowed")
+    approval = tool.get("require_approval", "always")
+    if isinstance(approval, dict):
+        unattended = _filter(approval["never"], f"{param}.require_approval.never") if approval.get("never") else None
+    elif approval in ("always", "never"):
+        unattended = {} if approval == "never" else None
+    else:
+        raise BadRequest("require_approval must be always, never or an object", param=f"{param}.require_approval")
+    allowed = tool.get("allowed_tools")
+    return McpTool(
+        label,
+        server,
+        _headers(tool, param),
+        None if allowed is None else _filter(allowed, f"{param}.allowed_tools"),
+        unattended,
+    )
+
+
+def _headers(tool: Json, param: str) -> dict[str, str]:
+    given, token = tool.get("headers") or {}, tool.get("authorization")
+    if not isinstance(given, dict):
+        raise BadRequest("headers is not an object", param=f"{param}.headers")
+    if token is not None and not isinstance(token, str):
+        raise BadRequest("authorization is not a string", param=f"{param}.authorization")
+    headers = {**given, "Authorization": f"Bearer {token}"} if token else dict(given)
+    for name, value in headers.items():
+        if not _HEADER.fullmatch(name) or not isinstance(value, str) or not _VALUE.fullmatch(value):
+            raise BadRequest(f"header {name[:60]!r} is not possible", param=f"{param}.headers")
+    return headers
+
+
+def _filter(value: Any, param: str) -> Json:
+    """Reads a list of names, or an object with tool_names and read_only. Raises BadRequest."""
+    given = {"tool_names": value} if isinstance(value, list) else value
+    names, read_only = (given.get("tool_names"), given.get("read_only")) if isinstance(given, dict) else (0, 0)
+    is_list = names is None or (isinstance(names, list) and all(isinstance(name, str) for name in names))
+    if not is_list or not (read_only is None or isinstance(read_only, bool)):
+        raise BadRequest("must be a list of names, or an object with tool_names and read_only", param=param)
+    return {"tool_names": names, "read_only": read_only}
+
+
+def _matches(wanted: Json, tool: Json) -> bool:
+    names, read_only = wanted.get("tool_names"), wanted.get("read_only")
+    reads = bool((tool.get("annotations") or {}).get("readOnlyHint"))
+    return (names is None or tool["name"] in names) and read_only in (None, reads)
+
+
+def approved(items: Sequence[Json], answers: Sequence[Json], offered: Offered) -> list[Json]:
+    """The requests for approval that have been granted and not been called. answers: the input of this response.
+
+    Raises NotFound for an answer to none, and BadRequest for a tool that is not offered.
+    """
+    requests = {item["id"]: item for item in items if item["type"] == APPROVAL_REQUEST}
+    called = {item.get("approval_request_id") for item in items if item["type"] == CALL}
+    found: dict[str, Json] = {}
+    for answer in answers:
+        if answer["type"] == APPROVAL_RESPONSE:
+            name = answer["approval_request_id"]
+            if name not in requests:
+                raise NotFound(f"there is no approval request {name[:100]!r} in this conversation")
+            if answer["approve"] and name not in called:
+                found[name] = requests[name]
+    for item in found.values():
+        if function_name(item["name"], item["server_label"]) not in offered.origins:
+            raise BadRequest(f"the approved tool {item['name'][:100]!r} is not among the tools", param="tools")
+    return list(found.values())
+
+
+def execution_error(text: str) -> Json:
+    """The error of a call that the model can correct."""
+    return {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": text}]}
+
+
+def error_text(error: Json | str) -> str:
+    """What the model sees of an error."""
+    if isinstance(error, str):
+        return error
+    blocks = error.get("content")
+    texts = (
+        [str(block.get("text", "")) for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
+    )
+    return "\n".join(texts) or str(error.get("message", "the call failed"))

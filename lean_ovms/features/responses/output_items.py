@@ -1,0 +1,284 @@
+"""The output items of a response while they grow: messages, reasoning, calls. Each writes its own events.
+
+Order and fields of the events are those of OVMS and of OpenAI's published schema. An item knows no other items, no
+choices and no response; it adds numbered frames to a ResponseEventWriter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+import orjson
+
+from ...api.fields import parsed_object
+from ...api.openai.ids import item_id
+from ...api.response import logprob_entry
+from ...api.sse import event_pieces, padding
+from ...types import Json, TokenLogprob
+from ...util.chunked_json import Written
+from .tool_origin import ToolOrigin
+
+UNKNOWN_LOGPROB = -9999.0
+"""OpenAI's value for a token whose log probability is not known; its schema has no null there."""
+
+
+Frame = bytes | list[bytes]
+"""An event; a large one in pieces, most of which other events share."""
+
+
+class ResponseEventWriter:
+    """The events of one stream as SSE frames, numbered from 0: frame i has sequence_number i.
+
+    obfuscate: pad deltas so that their length reveals less about the tokens in them (stream_options). silent: frames
+    are counted, but not kept.
+    """
+
+    def __init__(self, *, obfuscate: bool = False, silent: bool = False) -> None:
+        self.count = 0
+        self._obfuscate = obfuscate
+        self._silent = silent
+        self._new: list[Frame] = []
+
+    def add(self, kind: str, payload: Json) -> None:
+        """Adds an event."""
+        self.count += 1
+        if self._silent:
+            return
+        pieces = event_pieces({"type": kind, "sequence_number": self.count - 1, **payload}, kind)
+        self._new.append(pieces if len(pieces) > 1 else pieces[0])
+
+    def delta(self, head: bytes, tail: bytes, text: str, rest: bytes = b"}") -> None:
+        """Adds a delta event. head, tail: what comes before and after its number. On the hot path."""
+        self.count += 1
+        if self._silent:
+            return
+        if self._obfuscate:
+            rest = b',"obfuscation":"%b"%b' % (padding(len(text)), rest)
+        self._new.append(b"%b%d%b%b%b\n\n" % (head, self.count - 1, tail, orjson.dumps(text), rest))
+
+    def take_frames(self) -> list[Frame]:
+        """The frames since the last call."""
+        new, self._new = self._new, []
+        return new
+
+
+def pieces_of(frames: Iterable[Frame]) -> list[bytes]:
+    """Returns the bytes of frames in pieces: the pieces of large ones, and whole small ones."""
+    return [piece for frame in frames for piece in ([frame] if isinstance(frame, bytes) else frame)]
+
+
+def delta_head(kind: str) -> bytes:
+    """The part of a delta event before its sequence number."""
+    return b'event: %b\ndata: {"type":"%b","sequence_number":' % (kind.encode(), kind.encode())
+
+
+def entry(token: TokenLogprob, *, by_id: bool) -> Json:
+    """Returns a token's log probability and its alternatives'; this API has no null for an unknown one."""
+    found = logprob_entry(token, by_id=by_id)
+    if found["logprob"] is None:
+        found["logprob"] = UNKNOWN_LOGPROB
+    return found
+
+
+class OutputItem:
+    """An item and its text so far, at a place in the output. Announces itself; `close` writes the last events."""
+
+    prefix = ""
+    head = b""
+
+    def __init__(self, writer: ResponseEventWriter, index: int, where: Json) -> None:
+        self.id = item_id(self.prefix)
+        self._writer = writer
+        self.index = index
+        self._texts: list[str] = []
+        self._where: Json = {"item_id": self.id, "output_index": index, **where}
+        self._tail = b"," + orjson.dumps(self._where)[1:-1] + b',"delta":'
+        writer.add("response.output_item.added", {"output_index": index, "item": self._announced()})
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self._texts)
+
+    def add(self, text: str) -> None:
+        """Adds text."""
+        self._texts.append(text)
+        self._writer.delta(self.head, self._tail, text)
+
+    def close(self, status: str) -> Json:
+        """Writes the closing events; returns the final item."""
+        item = self.item(status)
+        self._end(item)
+        self._writer.add("response.output_item.done", {"output_index": self.index, "item": item})
+        return item
+
+    def item(self, status: str) -> Json:
+        """The item with its content so far."""
+        raise NotImplementedError
+
+    def _announced(self) -> Json:
+        return self.item("in_progress")
+
+    def _end(self, item: Json) -> None:
+        """Writes the events that repeat the content of the final item."""
+        raise NotImplementedError
+
+
+class MessageItem(OutputItem):
+    """An assistant message with one text part."""
+
+    prefix = "msg"
+    head = delta_head("response.output_text.delta")
+
+    def __init__(self, writer: ResponseEventWriter, index: int, *, named_by_id: bool = False) -> None:
+        self._named_by_id = named_by_id
+        self._logprobs = Written()
+        super().__init__(writer, index, {"content_index": 0})
+        writer.add("response.content_part.added", {**self._where, "part": self._part()})
+
+    def add(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> None:
+        """Adds text, and the log probabilities of its tokens if requested."""
+        self._texts.append(text)
+        if not logprobs:
+            self._writer.delta(self.head, self._tail, text, b',"logprobs":[]}')
+            return
+        entries = self.add_logprobs(logprobs)
+        self._writer.delta(self.head, self._tail, text, b',"logprobs":%b}' % entries)
+
+    def add_logprobs(self, logprobs: Sequence[TokenLogprob]) -> bytes:
+        """Adds log probabilities, such as those of tokens without text, for the closing events. Returns their JSON."""
+        entries = orjson.dumps([entry(token, by_id=self._named_by_id) for token in logprobs])
+        self._logprobs.extend(entries)
+        return entries
+
+    def item(self, status: str) -> Json:
+        return self._announced() | {"status": status, "content": [self._part()]}
+
+    def _announced(self) -> Json:
+        return {"id": self.id, "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+
+    def _part(self) -> Json:
+        return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": self._logprobs}
+
+    def _end(self, item: Json) -> None:
+        [part] = item["content"]
+        done = {**self._where, "text": part["text"], "logprobs": part["logprobs"]}
+        self._writer.add("response.output_text.done", done)
+        self._writer.add("response.content_part.done", {**self._where, "part": part})
+
+
+class ReasoningItem(OutputItem):
+    """A reasoning item; the model's reasoning is its one summary part, as in OVMS. seal: encrypts it for the client."""
+
+    prefix = "rs"
+    head = delta_head("response.reasoning_summary_text.delta")
+
+    def __init__(self, writer: ResponseEventWriter, index: int, seal: Callable[[str], str] | None = None) -> None:
+        self._seal = seal
+        super().__init__(writer, index, {"summary_index": 0})
+        writer.add("response.reasoning_summary_part.added", {**self._where, "part": self._part()})
+
+    def item(self, status: str) -> Json:
+        item = self._announced() | {"status": status, "summary": [self._part()]}
+        if self._seal is not None and status != "in_progress":
+            item["encrypted_content"] = self._seal(self.text)
+        return item
+
+    def _announced(self) -> Json:
+        return {"id": self.id, "type": "reasoning", "status": "in_progress", "summary": []}
+
+    def _part(self) -> Json:
+        return {"type": "summary_text", "text": self.text}
+
+    def _end(self, item: Json) -> None:
+        [part] = item["summary"]
+        self._writer.add("response.reasoning_summary_text.done", {**self._where, "text": part["text"]})
+        self._writer.add("response.reasoning_summary_part.done", {**self._where, "part": part})
+
+
+class FunctionCall(OutputItem):
+    """A call of one of the client's tools. complete: its arguments are a whole JSON object. head: b"": no deltas."""
+
+    prefix = "fc"
+    kind = "function_call"
+    content = "arguments"
+    head = delta_head("response.function_call_arguments.delta")
+
+    def __init__(self, writer: ResponseEventWriter, index: int, call_id: str, origin: ToolOrigin) -> None:
+        self.complete = False
+        self._call_id = call_id
+        self.origin = origin
+        self._json = JsonDepth()
+        super().__init__(writer, index, {"call_id": call_id} if self.kind == FunctionCall.kind else {})
+
+    def add(self, text: str) -> None:
+        self._texts.append(text)
+        if self.head:
+            self._writer.delta(self.head, self._tail, text)
+        self.complete = self._json.feed(text)
+
+    def item(self, status: str) -> Json:
+        item = {"id": self.id, "type": self.kind, "status": status, "call_id": self._call_id, "name": self.origin.name}
+        space = {} if self.origin.namespace is None else {"namespace": self.origin.namespace}
+        return {**item, **space, self.content: self._content()}
+
+    def _content(self) -> str:
+        return self.text
+
+    def _end(self, item: Json) -> None:
+        done = {**self._where, "name": self.origin.name, "arguments": item["arguments"]}
+        self._writer.add("response.function_call_arguments.done", done)
+
+
+class CustomCall(FunctionCall):
+    """A call of a custom tool: the model writes a function's arguments, the client gets the text in them.
+
+    Its input is one delta: a text inside of JSON is known when the JSON is complete.
+    """
+
+    prefix = "ctc"
+    kind = "custom_tool_call"
+    content = "input"
+    head = b""
+
+    def _content(self) -> str:
+        """The text in {"input": text}; "" if the arguments are cut off, or are something else."""
+        text = (parsed_object(self.text) or {}).get("input")
+        return text if isinstance(text, str) else ""
+
+    def _end(self, item: Json) -> None:
+        where = {"item_id": self.id, "output_index": self.index}
+        self._writer.add("response.custom_tool_call_input.delta", {**where, "delta": item["input"]})
+        self._writer.add("response.custom_tool_call_input.done", {**where, "input": item["input"]})
+
+
+class JsonDepth:
+    """Finds the end of a JSON object that arrives in pieces. A value that is no object never ends."""
+
+    _MARKS = re.compile(r'["{}\[\]]')
+    _IN_STRING = re.compile(r'"|\\.', re.DOTALL)
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._object: bool | None = None
+        self._quoted = False
+        self._escape = ""
+
+    def feed(self, text: str) -> bool:
+        """Adds a piece; returns whether the object is complete."""
+        if self._object is None:
+            text = text.lstrip()
+            if not text:
+                return False
+            self._object = text[0] == "{"
+        text = self._escape + text
+        at = 0
+        while found := (self._IN_STRING if self._quoted else self._MARKS).search(text, at):
+            at, mark = found.end(), found[0]
+            if mark == '"':
+                self._quoted = not self._quoted
+            else:
+                self._depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(mark, 0)
+        self._escape = "\\" if self._quoted and text.endswith("\\", at) else ""
+        return self._object and self._depth == 0

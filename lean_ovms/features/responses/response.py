@@ -1,0 +1,104 @@
+"""The response object (OpenAI's Response): fields of the request, then the output.
+
+The order of keys is OVMS's, then OpenAI's other fields. Knows no stream and no store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import InitVar, dataclass, field
+
+from ...api.openai.ids import item_id
+from ...api.response import now, timings
+from ...errors import BadRequest, RequestError, TooManyRequests
+from ...timing_types import Timings
+from ...types import Delta, Json, Usage
+from .tool_origin import ToolOrigin
+
+
+class TokenIds:
+    """The token ids of a response: of its prompt, and those generated so far for each choice."""
+
+    def __init__(self, prompt: Sequence[int], choices: int) -> None:
+        self._prompt = prompt
+        self._choices: list[list[int]] = [[] for _ in range(choices)]
+
+    def add(self, delta: Delta) -> None:
+        """Add the tokens of a delta."""
+        self._choices[delta.index] += delta.tokens
+
+    def to_json(self) -> Json:
+        """Returns vLLM's two fields; token_ids is a list of lists if there are several choices."""
+        ids = self._choices[0] if len(self._choices) == 1 else self._choices
+        return {"prompt_token_ids": self._prompt, "token_ids": ids}
+
+
+@dataclass(slots=True, kw_only=True)
+class ResponseObject:
+    """Builds the response object of one response, with what is constant in it.
+
+    echo: the fields that repeat the request. request_id: the end of the id. ids: the token ids, if requested.
+    named_by_id: log probabilities name tokens by id. origins: of tools that are no plain functions, by their names for
+    the model. seal: what encrypts reasoning, if requested. times: the times so far, if the finished response has them;
+    timed_events: its events of text, too.
+    """
+
+    model: str
+    echo: Json
+    request_id: InitVar[str] = ""
+    ids: TokenIds | None = None
+    named_by_id: bool = False
+    origins: dict[str, ToolOrigin] = field(default_factory=dict)
+    seal: Callable[[str], str] | None = None
+    times: Callable[[], Timings] | None = None
+    timed_events: bool = False
+    id: str = field(default_factory=lambda: item_id("resp"))
+    created_at: int = field(default_factory=now)
+
+    def __post_init__(self, request_id: str) -> None:
+        if request_id:  # after a random part, so that no client can overwrite a stored response
+            self.id = f"{self.id}_{request_id}"
+
+    def running(self, status: str, output: list[Json]) -> Json:
+        """The object of a response that is not finished."""
+        return self._object(status, output, {"incomplete_details": None, "error": None}, None)
+
+    def final(self, status: str, output: list[Json], usage: Usage, error: RequestError | None) -> Json:
+        """The object of a finished response. status: completed, incomplete, failed or cancelled."""
+        ending: Json = {"completed_at": now()} if status == "completed" else {}
+        ending["incomplete_details"] = {"reason": "max_output_tokens"} if status == "incomplete" else None
+        ending["error"] = None if error is None else failure(error)
+        times = {"timings": timings(self.times())} if self.times and not error else {}
+        return self._object(status, output, ending, None if error else counts(usage)) | times
+
+    def _object(self, status: str, output: list[Json], ending: Json, usage: Json | None) -> Json:
+        return {
+            "id": self.id,
+            "object": "response",
+            "created_at": self.created_at,
+            **ending,
+            "model": self.model,
+            "status": status,
+            **self.echo,
+            "output": output,
+            "usage": usage,
+            **(self.ids.to_json() if self.ids else {}),
+        }
+
+
+def failure(error: RequestError) -> Json:
+    """An error as `response.error`; the codes are OpenAI's closed list."""
+    limited = "rate_limit_exceeded" if isinstance(error, TooManyRequests) else "server_error"
+    code = "invalid_prompt" if isinstance(error, BadRequest) else limited
+    return {"code": code, "message": error.message}
+
+
+def counts(usage: Usage) -> Json:
+    """The usage object. Cached prompt tokens are 0 where they are unknown: the schema requires a number."""
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens or 0, "cache_write_tokens": 0},
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+    }

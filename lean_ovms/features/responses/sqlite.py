@@ -1,0 +1,187 @@
+"""SQLite as the response store's database: a file that processes of one machine share, or memory.
+
+A damaged file is set aside at the start. Beside the file a reserve of disk space is kept, to delete on a full disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import StartError, StoreFailure, StoreFull, StoreUnavailable
+from ...util.files import open_regular
+from .connection import Connection, Rows
+
+logger = logging.getLogger("lean_ovms.responses")
+
+MEMORY = ":memory:"
+
+BUSY_TIMEOUT_S = 10.0
+"""Longest wait for other servers' transactions; then requests fail with 503."""
+
+BUSY, LOCKED = 5, 6
+"""SQLite's error codes; the sqlite3 module names them from Python 3.11 on."""
+
+FULL = "database or disk is full"
+"""SQLite's message."""
+
+MAGIC = b"SQLite format 3\0"
+VERSION_AT = 60
+"""Offset of user_version, 4 bytes (https://www.sqlite.org/fileformat.html#the_database_header)."""
+SIDE_FILES = ("", "-wal", "-shm")
+RESERVE_BYTES = 1 << 20
+"""Kept besides the growth of the file. Deleting takes space before it gives any: the log has each page that changes."""
+
+
+class Sqlite(Connection):
+    """A file, created if it does not exist; memory if path is empty. Raises OSError and sqlite3.Error."""
+
+    number = "INTEGER PRIMARY KEY AUTOINCREMENT"
+
+    def __init__(self, path: str) -> None:
+        if path:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # conversations are private
+        self._path = path
+        self._connection = sqlite3.connect(path or MEMORY, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+        try:
+            self._to_wal()
+            self._connection.execute("PRAGMA synchronous = FULL")  # a commit survives a power failure
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _to_wal(self) -> None:
+        """Allows readers while there is a writer. Fails briefly while another server opens or closes the file."""
+        deadline = time.monotonic() + BUSY_TIMEOUT_S
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if not _is_locked(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> Rows:
+        return self._connection.execute(sql, values)
+
+    def begin(self, write: bool) -> None:
+        self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    def version(self) -> int:
+        version = self.one("PRAGMA user_version")
+        if not version and self.one("SELECT 1 FROM sqlite_master"):
+            raise StoreFailure("the file contains other tables")
+        return int(version)
+
+    def set_version(self, version: int) -> None:
+        self._connection.execute(f"PRAGMA user_version = {version:d}")
+
+    def now(self) -> float:
+        return time.time()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @staticmethod
+    def failure(error: Exception, path: str) -> tuple[StoreFailure, str]:
+        if isinstance(error, sqlite3.Error) and _is_locked(error):
+            return StoreUnavailable("the response store is busy"), str(error)
+        reason = (error.strerror or "an error") if isinstance(error, OSError) else str(error)
+        return (StoreFull if reason == FULL else StoreFailure)(f"the response store failed: {reason}"), str(error)
+
+    # --- the disk ---
+
+    def keep_reserve(self) -> None:
+        """Takes space for what `use_reserve` makes room for. Raises an error with FULL if the disk has not enough.
+
+        That is the bytes by which the file will grow when its write-ahead log is copied into it: they must be there on
+        a full disk, too, or the log could never begin again. More is taken if the disk has it.
+        """
+        if not self._path:
+            return
+        size = int(self.one("PRAGMA page_count")) * int(self.one("PRAGMA page_size"))
+        growth = max(0, size - os.stat(self._path).st_size)
+        wanted = -(-growth // RESERVE_BYTES) * RESERVE_BYTES + RESERVE_BYTES
+        kept = 0
+        with contextlib.suppress(OSError):
+            kept = os.stat(self._reserve).st_size
+        if kept == wanted:
+            return
+        try:
+            descriptor = os.open(self._reserve, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                os.posix_fallocate(descriptor, 0, wanted)
+                kept = wanted
+            finally:
+                os.ftruncate(descriptor, kept)
+                os.close(descriptor)
+        except OSError:
+            if kept < growth:
+                raise sqlite3.OperationalError(FULL) from None
+
+    @property
+    def _reserve(self) -> str:
+        return f"{self._path}-reserve"
+
+    def use_reserve(self, deletes: bool) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self._reserve)
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            # Debian's SQLite overwrites what is deleted, in the log, which may not have room for that.
+            self._connection.execute("PRAGMA secure_delete = FAST")
+            if not deletes:
+                self.keep_reserve()
+
+
+def _is_locked(error: sqlite3.Error) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)  # from Python 3.11 on
+    return "is locked" in str(error) if code is None else code & 0xFF in (BUSY, LOCKED)
+
+
+def set_aside_if_damaged(path: str, newest: int, *, strict: bool) -> None:
+    """Renames the file to PATH.damaged-TIME, with its log, if SQLite finds damage in it; the next connection makes one.
+
+    Only a file that begins as a store does, of a version up to newest: a foreign file stays, and is an error later.
+    strict: raises StartError instead. Reads the whole file: 0.3 s for 256 MB.
+    """
+    if not _is_store(path, newest):
+        return
+    problem = _problem(path)
+    if not problem:
+        return
+    if strict:
+        raise StartError(f"--response_store {path} is damaged: {problem}; not strict, it would be set aside")
+    aside = f"{path}.damaged-{time.strftime('%Y%m%dT%H%M%S')}"
+    for suffix in SIDE_FILES:
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(path + suffix, aside + suffix)
+    logger.error("the response store %s is damaged (%s): it is now %s, and a new one is empty", path, problem, aside)
+
+
+def _is_store(path: str, newest: int) -> bool:
+    try:
+        with open_regular(path) as file:
+            head = file.read(VERSION_AT + 4)
+    except OSError:  # missing, or an error when it is opened
+        return False
+    return head.startswith(MAGIC) and 0 < int.from_bytes(head[VERSION_AT:], "big") <= newest
+
+
+def _problem(path: str) -> str:
+    """What SQLite finds wrong with the file, "" for nothing."""
+    connection = sqlite3.connect(path)
+    try:
+        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.DatabaseError as error:
+        damaged = ("malformed", "not a database")  # the codes have names from Python 3.11 on only
+        return str(error) if any(text in str(error) for text in damaged) else ""
+    finally:
+        connection.close()
+    return "" if found == "ok" else " ".join(str(found).split())

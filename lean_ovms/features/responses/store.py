@@ -1,0 +1,372 @@
+"""Stored responses and conversations, and their retention. Methods wait for the disk without blocking the event loop.
+
+When a method returns, its changes are durable if the store is a file or a database (`--response_store`), which several
+servers may share; in memory they last as long as the process. A background response belongs to the server that
+generates it: that server writes a heartbeat every few seconds and polls for stop requests. Without a heartbeat for
+LEASE_S, any other server marks the response as failed. Knows no HTTP and no generation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+import zlib
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from ...api.fields import Values
+from ...api.openai.ids import is_made_here
+from ...api.openai.pages import Page
+from ...config import Config
+from ...errors import BadRequest, NotFound, StartError
+from ...types import Json
+from . import postgres, tables
+from .connection import Connection
+from .database import Database
+from .items import REFERENCE, is_usable
+from .options import ResponseOptions
+from .postgres import Postgres
+from .sqlite import Sqlite, set_aside_if_damaged
+from .tables import CONVERSATION, OUTPUT, RESPONSE
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+INTERRUPTED = {"code": "server_error", "message": "The server stopped before this response was finished."}
+
+LEASE_S = 15.0
+"""Without a heartbeat for this time, the responses of a server count as failed."""
+
+MAX_CLOCK_STEP_S = 1.0
+"""By more than that a clock was set, not adjusted slowly."""
+
+_DUE = """
+SELECT kind, id, used FROM idle WHERE kind IN ('response', 'conversation') AND used < ?
+UNION ALL SELECT 'run', response, seen FROM run WHERE server <> ?
+"""
+"""What has expired, and what other servers generate."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Context:
+    """The input of a response. history: earlier turns. input: this request's items, references resolved.
+
+    turn: the number of the last stored turn of the history. conversation: to which the finished turn is added.
+    """
+
+    history: list[Json] = field(default_factory=list)
+    input: list[Json] = field(default_factory=list)
+    turn: int | None = None
+    conversation: str | None = None
+
+    @property
+    def items(self) -> list[Json]:
+        """All items, in order."""
+        return [*self.history, *self.input]
+
+
+Sync = Callable[Concatenate["Store", Connection, P], T]
+Async = Callable[Concatenate["Store", P], Coroutine[Any, Any, T]]
+
+
+def _transaction(*, write: bool = True, deletes: bool = False) -> Callable[[Sync[P, T]], Async[P, T]]:
+    """Makes a method that gets a connection one that is awaited and runs in a transaction, as Database.run says."""
+
+    def decorate(method: Sync[P, T]) -> Async[P, T]:
+        async def run(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return await self._db.run(lambda db: method(self, db, *args, **kwargs), write=write, deletes=deletes)
+
+        run.__doc__ = method.__doc__
+        return run
+
+    return decorate
+
+
+class Store:
+    """Responses and conversations."""
+
+    def __init__(self, config: Config, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._options = config.of(ResponseOptions)
+        self._path = self._options.response_store
+        self._server = secrets.token_hex(16)
+        kind = Postgres if postgres.is_url(self._path) else Sqlite
+        self._db = Database(kind, self._path, self._prepare, self._upkeep)
+        self._connected = 0.0  # time.monotonic()
+        self._clock_ahead = 0.0  # of the database, before time.monotonic()
+
+    async def open(self) -> None:
+        """Opens the database now, not at the first use. Raises StartError."""
+        shown = self._path
+        if postgres.is_url(self._path):
+            postgres.check(self._path)
+            shown = postgres.without_credentials(self._path)
+        elif "://" in self._path:
+            scheme = self._path.split("://")[0]
+            raise StartError(f"--response_store takes a file or postgresql://..., not {scheme}://...")
+        elif self._path:
+            strict = self._options.response_store_strict
+            await asyncio.to_thread(set_aside_if_damaged, self._path, tables.VERSION, strict=strict)
+        await self._db.open(shown)
+
+    async def close(self) -> None:
+        """Closes the database. Idempotent."""
+        await self._db.close()
+
+    def _prepare(self, db: Connection) -> None:
+        """Sets up a new connection. While there was none, heartbeats failed, so LEASE_S starts again here."""
+        self._connected, self._clock_ahead = time.monotonic(), db.now() - time.monotonic()
+        tables.prepare(db)
+
+    def _upkeep(self, db: Connection) -> list[Callable[[], object]]:
+        """Deletes what has expired, and ends the responses of servers that have stopped."""
+        max_age_s = self._options.response_store_max_age_s
+        since = self._clock() - max_age_s if max_age_s else float("-inf")
+        rows = db.execute(_DUE, (since, self._server)).fetchall()
+        due = [partial(tables.drop, db, kind, name) for kind, name, _ in rows if kind != "run"]
+        heartbeats = {name: seen for kind, name, seen in rows if kind == "run"}
+        oldest = self._oldest_heartbeat(db) if heartbeats else 0.0
+        return due + [partial(_interrupt, db, name) for name, seen in heartbeats.items() if seen < oldest]
+
+    def _oldest_heartbeat(self, db: Connection) -> float:
+        """The time of a heartbeat that is just not too old. When the clock was set, or the machine slept, every
+        heartbeat looks old, so LEASE_S starts again then.
+        """
+        now, monotonic = db.now(), time.monotonic()
+        if abs(now - monotonic - self._clock_ahead) > MAX_CLOCK_STEP_S:
+            self._connected, self._clock_ahead = monotonic, now - monotonic
+        return now - LEASE_S if monotonic >= self._connected + LEASE_S else float("-inf")
+
+    def _drop_excess(self, db: Connection, spare: str) -> None:
+        max_bytes = self._options.response_store_max_mb << 20
+        tables.drop_excess(db, spare, max_count=self._options.response_store_max_count, max_bytes=max_bytes)
+
+    # --- before a generation ---
+
+    async def context(self, previous: str | None, conversation: str | None, items: list[Json]) -> Context:
+        """The input of a response. Raises BadRequest and NotFound for unknown ids."""
+        if conversation is not None:
+            return await self._db.run(lambda db: _context(db, self._touch(db, conversation), items, conversation))
+        if previous is None and not any(item["type"] == REFERENCE for item in items):
+            return Context(input=items)
+        return await self._db.run(lambda db: _context(db, _finished_turn(db, previous), items), write=False)
+
+    # --- responses ---
+
+    @_transaction()
+    def start(self, db: Connection, body: Json, context: Context, frames: Sequence[bytes]) -> None:
+        """Stores a response that has just started and the first events of its stream, if it has one, in pieces."""
+        _put_response(db, body, _add_turn(db, context), frames)
+        db.execute("INSERT INTO run VALUES (?, ?, ?, 0)", (body["id"], self._server, db.now()))
+        self._drop_excess(db, body["id"])
+
+    @_transaction()
+    def heartbeat(self, db: Connection) -> None:
+        """Renews the lease of the responses that this server generates."""
+        db.execute("UPDATE run SET seen = ? WHERE server = ?", (db.now(), self._server))
+
+    @_transaction(write=False)
+    def poll_stops(self, db: Connection, running: Iterable[str]) -> list[str]:
+        """Those of this server's running responses that must stop: cancelled, deleted or failed elsewhere."""
+        rows = db.execute("SELECT response FROM run WHERE server = ? AND stop = 0", (self._server,)).fetchall()
+        return [response_id for response_id in running if (response_id,) not in rows]
+
+    @_transaction()
+    def request_stop(self, db: Connection, response_id: str) -> None:
+        """Asks the server that generates a response to stop it."""
+        db.execute("UPDATE run SET stop = 1 WHERE response = ?", (response_id,))
+
+    @_transaction()
+    def finish(self, db: Connection, body: Json, context: Context) -> None:
+        """Stores a finished response that was not started before."""
+        self._finish(db, body, context, _add_turn(db, context))
+
+    @_transaction()
+    def finish_started(self, db: Connection, body: Json, context: Context, frames: Sequence[bytes]) -> None:
+        """Stores a finished response, which `start` has stored, and its stream. Safe to retry.
+
+        A response that was deleted meanwhile stays deleted; one that was marked as failed stays failed.
+        """
+        if db.execute("DELETE FROM run WHERE response = ?", (body["id"],)).rowcount:
+            turn = db.one("SELECT turn FROM entry WHERE id = ?", (body["id"],))
+            self._finish(db, body, context, turn, frames)
+
+    def _finish(self, db: Connection, body: Json, context: Context, turn: int, frames: Sequence[bytes] = ()) -> None:
+        tables.add_items(db, turn, body["output"], OUTPUT)
+        _put_response(db, body, turn, frames)
+        if context.conversation is not None and body["status"] in ("completed", "incomplete"):
+            self._add_to_conversation(db, body, context, turn)
+        self._drop_excess(db, body["id"])
+
+    def _add_to_conversation(self, db: Connection, body: Json, context: Context, turn: int) -> None:
+        """Ends a conversation with a turn, or with a copy of it if there is another one after its history by now."""
+        assert context.conversation is not None
+        try:
+            last = self._touch(db, context.conversation)
+        except NotFound:  # it was deleted meanwhile
+            return
+        if last != context.turn:
+            turn = tables.add_turn(db, last, [*context.input, *filter(is_usable, body["output"])])
+        _set_turn(db, context.conversation, turn)
+
+    @_transaction(write=False)
+    def get(self, db: Connection, response_id: str) -> tuple[Json, bool]:
+        """(the response object, whether a server still generates it). Raises NotFound."""
+        body, _ = tables.get(db, RESPONSE, response_id)
+        running = _is_running(db, response_id)
+        return ({**body, "status": "in_progress"} if running else body), running
+
+    @_transaction(write=False)
+    def frames(self, db: Connection, response_id: str) -> bytes | None:
+        """The whole stream of a response, its first events while it runs; None if it has no stream."""
+        events = db.one("SELECT events FROM entry WHERE id = ?", (response_id,))
+        return None if events is None else zlib.decompress(events)
+
+    # --- responses and conversations ---
+
+    @_transaction(write=False)
+    def items(self, db: Connection, kind: str, name: str, query: Values) -> Page:
+        """Items of a conversation, or the input of a response, earlier turns included. query: the values of PAGE.
+
+        Raises NotFound, BadRequest.
+        """
+        turn, output = tables.turn_of(db, kind, name), kind == CONVERSATION
+        limit, newest_first = query["limit"], query["order"] == "desc"
+        found = tables.page_of(
+            db, turn, after=query["after"], limit=limit + 1, newest_first=newest_first, output=output
+        )
+        if found is None:
+            raise BadRequest("after is not the id of an item in this list", param="after")
+        return found[:limit], len(found) > limit
+
+    @_transaction(deletes=True)
+    def delete(self, db: Connection, kind: str, name: str) -> None:
+        """Deletes a response, or a conversation without its responses. Raises NotFound."""
+        if not tables.drop(db, kind, name):
+            raise tables.not_found(kind, name)
+
+    # --- conversations ---
+
+    @_transaction()
+    def create_conversation(self, db: Connection, body: Json, items: list[Json]) -> None:
+        """Stores a new conversation."""
+        turn = tables.add_turn(db, None, _resolved(db, items, [])) if items else None
+        tables.put(db, CONVERSATION, body, used=self._clock(), turn=turn)
+        self._drop_excess(db, body["id"])
+
+    @_transaction(write=False)
+    def conversation(self, db: Connection, conversation_id: str) -> Json:
+        """The conversation object. Raises NotFound."""
+        return tables.get(db, CONVERSATION, conversation_id)[0]
+
+    @_transaction()
+    def set_metadata(self, db: Connection, conversation_id: str, metadata: Json) -> Json:
+        """Replaces the metadata of a conversation; returns the conversation object. Raises NotFound."""
+        body, turn = tables.get(db, CONVERSATION, conversation_id)
+        body["metadata"] = metadata
+        tables.put(db, CONVERSATION, body, used=self._clock(), turn=turn)
+        return body
+
+    @_transaction()
+    def add_conversation_items(
+        self, db: Connection, conversation_id: str, items: list[Json]
+    ) -> list[tuple[str, bytes]]:
+        """Appends items to a conversation; returns them as stored, in order. Raises NotFound."""
+        last = self._touch(db, conversation_id)
+        history = tables.items_of(db, last) if any(item["type"] == REFERENCE for item in items) else []
+        turn = tables.add_turn(db, last, _resolved(db, items, history))
+        _set_turn(db, conversation_id, turn)
+        self._drop_excess(db, conversation_id)
+        added = tables.page_of(db, turn, after=None, limit=len(items), newest_first=True)
+        return added[::-1] if added else []
+
+    @_transaction(write=False)
+    def conversation_item(self, db: Connection, conversation_id: str, item_id: str) -> bytes:
+        """The JSON of one item of a conversation. Raises NotFound."""
+        return tables.item_of(db, tables.turn_of(db, CONVERSATION, conversation_id), item_id)
+
+    @_transaction(deletes=True)
+    def delete_conversation_item(self, db: Connection, conversation_id: str, item_id: str) -> Json:
+        """Removes one item from a conversation; returns the conversation object. Raises NotFound."""
+        body, old = tables.get(db, CONVERSATION, conversation_id)
+        _set_turn(db, conversation_id, tables.turn_without(db, old, item_id))
+        tables.drop_turn(db, old)
+        return body
+
+    def _touch(self, db: Connection, conversation_id: str) -> int | None:
+        """Sets the time of last use of a conversation; returns its last turn. Raises NotFound."""
+        turn = tables.turn_of(db, CONVERSATION, conversation_id)
+        db.execute("UPDATE entry SET used = ? WHERE id = ?", (self._clock(), conversation_id))
+        return turn
+
+
+def _set_turn(db: Connection, conversation_id: str, turn: int) -> None:
+    db.execute("UPDATE entry SET turn = ? WHERE id = ?", (turn, conversation_id))
+
+
+def _is_running(db: Connection, response_id: str) -> bool:
+    return db.one("SELECT 1 FROM run WHERE response = ?", (response_id,)) is not None
+
+
+def _put_response(db: Connection, body: Json, turn: int | None, frames: Sequence[bytes] = ()) -> None:
+    packer = zlib.compressobj(1)
+    events = b"".join([*map(packer.compress, frames), packer.flush()]) if frames else None
+    tables.put(db, RESPONSE, body, used=float(body["created_at"]), turn=turn, events=events)
+
+
+def _interrupt(db: Connection, response_id: str) -> None:
+    """Marks a response, whose server has stopped, as failed."""
+    body, turn = tables.get(db, RESPONSE, response_id)
+    body |= {"status": "failed", "error": INTERRUPTED, "incomplete_details": None, "usage": None}
+    _put_response(db, body, turn)
+    db.execute("DELETE FROM run WHERE response = ?", (response_id,))
+
+
+def _add_turn(db: Connection, context: Context) -> int:
+    """Adds the turn of a response, with all its history if that was deleted meanwhile."""
+    if context.turn is None or tables.has_turn(db, context.turn):
+        return tables.add_turn(db, context.turn, context.input)
+    return tables.add_turn(db, None, context.items)
+
+
+def _context(db: Connection, turn: int | None, items: list[Json], conversation: str | None = None) -> Context:
+    history = tables.items_of(db, turn)
+    return Context(history=history, input=_resolved(db, items, history), turn=turn, conversation=conversation)
+
+
+def _finished_turn(db: Connection, previous: str | None) -> int | None:
+    """The turn of a response that can be continued, if one is. Raises BadRequest."""
+    if previous is None:
+        return None
+    try:
+        body, turn = tables.get(db, RESPONSE, previous)
+    except NotFound:
+        text = f"Previous response with id {previous[:100]!r} not found."
+        raise BadRequest(text, param="previous_response_id", code="previous_response_not_found") from None
+    if _is_running(db, previous):
+        raise BadRequest(f"Response {previous!r} is not finished yet.", param="previous_response_id")
+    if body["status"] == "failed":
+        raise BadRequest(f"Response {previous!r} failed and cannot be continued.", param="previous_response_id")
+    return turn
+
+
+def _resolved(db: Connection, items: list[Json], history: list[Json]) -> list[Json]:
+    """The items with stored ones in place of references: of the history, or else of any turn. Raises NotFound.
+
+    A client may name its items as it likes ("msg_1"), and must not get those that another client names so: only items
+    with an id that cannot be guessed are found everywhere.
+    """
+    if not any(item["type"] == REFERENCE for item in items):
+        return items
+    known = {item["id"]: item for item in history}
+    return [_stored_item(db, item["id"], known) if item["type"] == REFERENCE else item for item in items]
+
+
+def _stored_item(db: Connection, item_id: str, known: dict[str, Json]) -> Json:
+    found = known.get(item_id) or (tables.find_item(db, item_id) if is_made_here(item_id) else None)
+    if found is None:
+        raise NotFound(f"Item with id {item_id[:100]!r} not found: it was not stored, or has expired.")
+    return found

@@ -1,0 +1,211 @@
+"""A response with MCP tools: the model's calls are made here, and it goes on with their results, until it has none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from ...api.openai.ids import item_id
+from ...api.services import Services
+from ...errors import BadRequest
+from ...models.generation import DeltaStream, total_usage
+from ...push_types import Sink
+from ...timing_types import Timings
+from ...types import Delta, Json, Usage
+from .events import Events
+from .items import is_usable
+from .mcp_items import McpCall
+from .mcp_tools import LISTING, OF_CLIENT, Offered, after_first, approved, execution_error
+from .options import ResponseOptions
+from .request import ResponsesRequest
+from .store import Context
+from .tool_origin import function_name
+from .tool_sessions import ToolFailed, ToolServers, ToolSessions
+
+BEYOND = "The limit of calls in one response is reached. Answer without further calls."
+
+
+async def offer_tools(
+    parsed: ResponsesRequest, items: Sequence[Json], sessions: ToolSessions
+) -> tuple[ResponsesRequest, Offered, list[Json]]:
+    """The request with the tools of its MCP servers, what these are, and the lists that are new in the conversation.
+
+    Raises RequestError.
+    """
+    tools = parsed.tools
+    listings = {item["server_label"]: item for item in items if item["type"] == LISTING}
+    missing = [tool.label for tool in tools.mcp if tool.label not in listings]
+    new = [
+        {"id": item_id("mcpl"), "type": LISTING, "server_label": label, "tools": found, "error": None}
+        for label, found in zip(missing, await asyncio.gather(*map(sessions.list_tools, missing)), strict=True)
+    ]
+    offered = Offered.of(tools.mcp, listings | {item["server_label"]: item for item in new})
+    functions = [*tools.functions, *offered.functions]
+    names = [one.get("name") for one in functions if isinstance(one, dict)]
+    if clash := next((name for name in offered.origins if names.count(name) > 1), ""):
+        raise BadRequest(f"two tools have the name {clash!r}", param="tools")
+    assert parsed.offering is not None
+    parsed = replace(
+        parsed,
+        generation=parsed.offering(functions, offered.choice(tools.choice)),
+        response=partial(parsed.response, origins=tools.origins | offered.origins),
+    )
+    return parsed, offered, new
+
+
+class ToolLoop:
+    """The generations of one response, one after the other, as one DeltaStream.
+
+    parsed: the request, with its tools. events: of the response; set before the stream is pushed. warnings: of the
+    first generation.
+    """
+
+    events: Events
+
+    def __init__(
+        self,
+        parsed: ResponsesRequest,
+        offered: Offered,
+        listings: list[Json],
+        context: Context,
+        services: Services,
+        sessions: ToolSessions,
+    ) -> None:
+        """offered: the tools, of which these listings are new. Raises RequestError."""
+        self.parsed = parsed
+        self.warnings: list[str] = []
+        self._items = context.items
+        self._approved = approved(self._items, context.input, offered)
+        self._offered = offered
+        self._services = services
+        self._sessions = sessions
+        self._listings = listings
+        most, wanted = services.config.of(ResponseOptions).max_tool_calls, parsed.values["max_tool_calls"]
+        self._calls_left = most if wanted is None else min(most, wanted)
+        self._most_tokens = parsed.generation.sampling.max_tokens
+        self._finished: list[Usage] = []  # of the generations before the current one
+        self._generation: DeltaStream | None = None
+        self._work: asyncio.Future[None] | None = None
+        self._closed = False
+
+    @classmethod
+    async def start(cls, parsed: ResponsesRequest, context: Context, services: Services) -> ToolLoop:
+        """Lists the tools and starts the first generation, unless that waits for a call. Raises RequestError."""
+        sessions = ToolSessions(services.get(ToolServers), parsed.tools.mcp)
+        try:
+            parsed, offered, listings = await offer_tools(parsed, context.items, sessions)
+            loop = cls(parsed, offered, listings, context, services, sessions)
+            if not loop._approved:
+                await loop._start([])
+            return loop
+        except BaseException:
+            sessions.close()
+            raise
+
+    @property
+    def usage(self) -> Usage:
+        """Token counts so far, over all generations."""
+        return total_usage([*self._finished, *([self._generation.usage] if self._generation else [])])
+
+    @property
+    def timings(self) -> Timings:
+        """Times of the last generation."""
+        assert self._generation is not None
+        return self._generation.timings
+
+    async def push_to(self, sink: Sink[list[Delta]]) -> None:
+        self._work = asyncio.ensure_future(self._run(sink))
+        try:
+            await self._work
+        except asyncio.CancelledError:
+            if not self._closed:
+                raise
+        finally:
+            self._sessions.close()
+
+    def finish(self, reason: str) -> None:
+        if self._generation is not None:
+            self._generation.finish(reason)
+
+    async def aclose(self) -> None:
+        """Ends the generation, and the calls that are made. Idempotent."""
+        self._closed = True
+        self._sessions.close()
+        if self._work is not None:
+            self._work.cancel()
+        if self._generation is not None:
+            await self._generation.aclose()
+
+    async def _run(self, sink: Sink[list[Delta]]) -> None:
+        events = self.events
+        await sink.send([])  # the response is in progress
+        for listing in self._listings:
+            events.add_listing(listing)
+        for item in self._approved:
+            name = function_name(item["name"], item["server_label"])
+            events.start_call(self._offered.origins[name], item["arguments"], item["id"])
+        exceeded = await self._make_calls(sink)
+        while True:
+            if self._generation is None:
+                await self._start(events.output)
+            assert self._generation is not None
+            await self._generation.push_to(sink)
+            if not events.calls or events.cut_off:
+                return
+            if exceeded:  # the model was told so
+                await self._make_calls(sink)
+                return
+            exceeded = await self._make_calls(sink)
+            if any(item["type"] in OF_CLIENT for item in events.output):
+                return
+            left = None if self._most_tokens is None else self._most_tokens - self.usage.completion_tokens
+            if left is not None and left <= 0:
+                events.cut_off = True
+                return
+            await self._generation.aclose()
+            self._finished.append(self._generation.usage)
+            self._generation = None
+            self._offer_again(left, exceeded)
+
+    def _offer_again(self, max_tokens: int | None, exceeded: bool) -> None:
+        """Makes the request that of the next generation. exceeded: it has no more calls."""
+        assert self.parsed.offering is not None
+        self.events.end_generation()
+        tools, offered = self.parsed.tools, self._offered
+        functions = tools.functions if exceeded else [*tools.functions, *offered.functions]
+        choice = None if exceeded else after_first(offered.choice(tools.choice))
+        generation = self.parsed.offering(functions, choice)
+        sampling = replace(generation.sampling, max_tokens=max_tokens)
+        self.parsed = replace(self.parsed, generation=replace(generation, sampling=sampling))
+
+    async def _start(self, output: list[Json]) -> None:
+        generation = await self.parsed.start([*self._items, *filter(is_usable, output)], self._services)
+        self.warnings = generation.warnings
+        self._generation = self.parsed.generation.deltas(generation)
+
+    async def _make_calls(self, sink: Sink[list[Delta]]) -> bool:
+        """Makes the calls that the model wants, at the same time. Returns whether they are more than it may make."""
+        calls = self.events.calls
+        made, beyond = calls[: self._calls_left], calls[self._calls_left :]
+        self._calls_left -= len(made)
+        for call in beyond:
+            self.events.end_call(call, None, execution_error(BEYOND))
+        await sink.send([])
+        tasks = [asyncio.ensure_future(self._make_call(call, sink)) for call in made]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        return bool(beyond)
+
+    async def _make_call(self, call: McpCall, sink: Sink[list[Delta]]) -> None:
+        output, error = None, None
+        try:
+            output = await self._sessions.call(call.origin, call.text)
+        except ToolFailed as failed:
+            error = failed.error
+        self.events.end_call(call, output, error)
+        await sink.send([])

@@ -1,0 +1,276 @@
+"""Connections to MCP servers: one for each server that a response uses, as long as the response lasts.
+
+So no client sees what another one has left in a session, and a server that was started by its command ends with the
+response. A connection is in a task of its own, because the package mcp opens and closes it in one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...api.fields import parsed_object
+from ...config import Config
+from ...errors import RequestError, TooManyRequests, Unavailable, WrongOptions, install_command
+from ...observability.records import current_client
+from ...types import Json
+from ...util.budget import MAX_WAIT_S
+from ...util.client_slots import ClientSlots, share
+from ...util.concurrency import InFlight
+from .mcp_tools import McpTool, error_text, execution_error
+from .options import ResponseOptions
+from .tool_origin import ToolOrigin
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+logger = logging.getLogger("lean_ovms.tools")
+T = TypeVar("T")
+EXTRA = "mcp"
+MAX_TOOLS = 1000
+BUSY_RETRY_S = 5
+"""Seconds until a response that found no slot for its tools may be tried again."""
+
+
+class ToolFailed(Exception):
+    """A call, or a list of tools, failed. error: in the form of an item."""
+
+    def __init__(self, error: Json) -> None:
+        super().__init__(error_text(error))
+        self.error = error
+
+
+class ListingFailed(RequestError):
+    """424: a tool server did not list its tools."""
+
+    status = 424
+    kind = "external_connector_error"
+    code = "mcp_list_tools_failed"
+
+
+class ToolServers:
+    """The connections of all responses of a server."""
+
+    def __init__(self, config: Config) -> None:
+        options = config.of(ResponseOptions)
+        self.timeout_s = options.tool_timeout_s
+        self.max_output = options.max_tool_output
+        self.most = options.max_tool_sessions
+        self.slots = ClientSlots(self.most, share(self.most))
+        self.connections: set[_Connection] = set()
+
+    async def prepare(self) -> None:
+        """Imports the package. Raises WrongOptions."""
+        try:
+            await asyncio.to_thread(_imported)
+        except ImportError:
+            raise WrongOptions(f"--tool_server needs the package mcp: {install_command(EXTRA)}") from None
+
+    async def drain(self, timeout_s: float) -> None:
+        """Responses end their connections."""
+
+    async def close(self) -> None:
+        """Ends all connections. Idempotent."""
+        for connection in self.connections:
+            connection.close()
+        await asyncio.gather(*(connection.wait_closed() for connection in self.connections))
+
+
+class ToolSessions:
+    """The connections of one response, each opened by its first use. Close it in any case.
+
+    They share a slot of the server, which is taken before the first one and given back after the last one has ended.
+    """
+
+    def __init__(self, servers: ToolServers, tools: list[McpTool]) -> None:
+        self._servers = servers
+        self._tools = {tool.label: tool for tool in tools}
+        self._client = current_client()
+        self._connections: dict[str, _Connection] = {}
+        self._running = InFlight()
+        self._slot: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def list_tools(self, label: str) -> list[Json]:
+        """Returns the tools of a server that the request allows. Raises ListingFailed, and what `_take_slot` raises."""
+        await self._take_slot()
+        try:
+            found = await self._ask(label, _list_tools)
+        except ToolFailed as failed:
+            text = f"Error retrieving tool list from MCP server {label!r}: {failed}"
+            raise ListingFailed(text, param="tools") from None
+        return [tool for tool in found if self._tools[label].is_allowed(tool)]
+
+    async def call(self, tool: ToolOrigin, arguments: str) -> str:
+        """Returns the output of a call. Raises ToolFailed."""
+        assert tool.namespace is not None
+        values = parsed_object(arguments)
+        if values is None:
+            raise ToolFailed(execution_error("The arguments are not a JSON object."))
+        try:
+            await self._take_slot()
+        except RequestError as busy:  # the model can answer without the call
+            raise ToolFailed({"type": "http_error", "code": busy.status, "message": busy.message}) from None
+        result = await self._ask(tool.namespace, lambda client: client.call_tool(tool.name, values))
+        text = "\n".join(map(_text, result.content)) or str(result.structured_content or "")
+        if len(text) > self._servers.max_output:
+            text = f"{text[: self._servers.max_output]}\n[{len(text) - self._servers.max_output} characters left out]"
+        if result.is_error:
+            raise ToolFailed(execution_error(text))
+        return text
+
+    async def _take_slot(self) -> None:
+        """Waits until the response has a slot: that time is no part of what a tool server may take.
+
+        Raises:
+            TooManyRequests: The client has its share of them.
+            Unavailable: All are taken.
+        """
+        slots, most = self._servers.slots, self._servers.most
+        if self._slot is None:
+            self._slot = asyncio.ensure_future(slots.acquire(self._client))
+        slot = self._slot
+        await asyncio.wait({slot}, timeout=MAX_WAIT_S)
+        if slot.done() and not slot.cancelled():
+            return
+        if slots.at_share(self._client):
+            text = f"{share(most)} responses of this client use tool servers already, which is its share of {most}"
+            raise TooManyRequests(text, code="too_many_tool_sessions", retry_after_s=BUSY_RETRY_S)
+        text = f"{most} responses use tool servers already, as many as this server allows"
+        raise Unavailable(text, code="too_many_tool_sessions", retry_after_s=BUSY_RETRY_S)
+
+    async def _ask(self, label: str, ask: Callable[[Client], Awaitable[T]]) -> T:
+        connection = self._connections.get(label)
+        if connection is None:
+            connection = self._connections[label] = _Connection(self._tools[label], self._servers, self._running)
+
+        async def run() -> T:
+            return await ask(await asyncio.shield(connection.client))
+
+        try:
+            return await asyncio.wait_for(run(), self._servers.timeout_s)
+        except asyncio.TimeoutError:
+            message = f"no answer within {self._servers.timeout_s:g} s"
+            raise ToolFailed({"type": "http_error", "code": 504, "message": message}) from None
+        except Exception as error:
+            code = getattr(error, "code", None)
+            if connection.client.done() and not connection.client.exception() and isinstance(code, int):
+                raise ToolFailed({"type": "mcp_protocol_error", "code": code, "message": str(error)}) from None
+            connection.log(error)
+            raise ToolFailed({"type": "http_error", "code": 502, "message": "the server cannot be used"}) from None
+
+    def close(self) -> None:
+        """Lets the connections end, and gives the slot back. Idempotent."""
+        for connection in self._connections.values():
+            connection.close()
+        slot = self._slot
+        if self._closed or slot is None:
+            return
+        self._closed = True
+        if not slot.cancel() and not slot.cancelled():  # it has been taken
+            self._running.on_none = partial(self._servers.slots.release, self._client)
+            with self._running:  # there may be no connection
+                pass
+
+
+class _Connection:
+    """One connection. client: when it is open."""
+
+    def __init__(self, tool: McpTool, servers: ToolServers, running: InFlight) -> None:
+        """running: counts it until it has ended."""
+        loop = asyncio.get_running_loop()
+        self.client: asyncio.Future[Client] = loop.create_future()
+        self.client.add_done_callback(lambda client: client.cancelled() or client.exception())  # it may be unread
+        self._unused = asyncio.Event()
+        self._tool = tool
+        self._task = loop.create_task(self._run(servers.timeout_s))
+        servers.connections.add(self)
+        self._task.add_done_callback(lambda _: servers.connections.discard(self))
+        running.add()
+        self._task.add_done_callback(lambda _: running.remove())
+
+    async def _run(self, timeout_s: float) -> None:
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                self.client.set_result(await stack.enter_async_context(_connected(self._tool, timeout_s)))
+                await self._unused.wait()
+        except Exception as error:
+            if not self.client.done():
+                self.client.set_exception(error)
+            else:
+                self.log(error)
+        finally:
+            self.client.cancel()
+
+    def log(self, error: BaseException) -> None:
+        """Logs why a call, or the connection, failed; not the URL, which may have a token."""
+        while isinstance(inner := getattr(error, "exceptions", (None,))[0], BaseException):  # of an ExceptionGroup
+            error = inner
+        url, text = self._tool.server.url, repr(error)
+        logger.warning("tool server %s: %s", self._tool.label, text.replace(url, "its URL") if url else text)
+
+    def close(self) -> None:
+        """Ends the connection; one that is not open yet is broken off. Idempotent: one that ends is not cancelled."""
+        if not self._unused.is_set():
+            self._unused.set()
+            if not self.client.done():
+                self._task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Returns when it has ended."""
+        await asyncio.wait({self._task})
+
+
+@contextlib.asynccontextmanager
+async def _connected(tool: McpTool, timeout_s: float) -> AsyncGenerator[Client, None]:
+    http, mcp, streamable_http_client = _imported()
+    async with contextlib.AsyncExitStack() as stack:
+        if tool.server.url:
+            timeout = http.Timeout(timeout_s, read=None)  # a session's own stream may be silent; calls have a limit
+            client = await stack.enter_async_context(http.AsyncClient(headers=tool.headers, timeout=timeout))
+            transport = streamable_http_client(tool.server.url, http_client=client)
+        else:
+            transport = mcp.StdioServerParameters(command=tool.server.command[0], args=list(tool.server.command[1:]))
+        yield await stack.enter_async_context(mcp.Client(transport))
+
+
+def _imported() -> tuple[Any, Any, Any]:
+    """The package, whose import takes 0.6 s and 50 MB (2026-11)."""
+    import httpx2
+    import mcp
+    from mcp.client.streamable_http import streamable_http_client
+
+    return httpx2, mcp, streamable_http_client
+
+
+async def _list_tools(client: Client) -> list[Json]:
+    found: list[Json] = []
+    cursor: str | None = None
+    while len(found) < MAX_TOOLS:
+        page = await client.list_tools(cursor=cursor)
+        for tool in page.tools:
+            notes = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else None
+            found.append(
+                {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "input_schema": tool.input_schema,
+                    "annotations": notes,
+                }
+            )
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return found[:MAX_TOOLS]
+
+
+def _text(block: Any) -> str:
+    """A block of a result as text."""
+    if block.type == "text":
+        return str(block.text)
+    text = getattr(getattr(block, "resource", None), "text", None)
+    return str(text) if text is not None else f"[{block.type}, which is not shown]"

@@ -1,0 +1,160 @@
+"""Namespaces, custom tools and left-out tools, as coding agents send them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from openai.types.responses import Response as OpenAIResponse
+
+from lean_ovms.errors import BadRequest
+from lean_ovms.features.responses.agent_tools import read_agent_tools
+from lean_ovms.features.responses.tool_origin import ToolOrigin
+from tests.api.conftest import MakeApp, parts, post, whole
+from tests.fakes import say
+
+PATH = "/v1/responses"
+FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
+SPACE = {
+    "type": "namespace",
+    "name": "agents",
+    "description": "Agents",
+    "tools": [{**FUNCTION, "name": "close"}, {"type": "custom", "name": "note"}],
+}
+PATCH = {"type": "custom", "name": "patch", "format": {"type": "grammar", "syntax": "lark", "definition": "start: x"}}
+SEARCH = {"type": "web_search", "external_web_access": True}
+TEMPLATE = "{% for t in tools %}{{ t.function.name }},{% endfor %}{% for m in messages %}{{ m.role }}:{{ m.content }}"
+TEMPLATE += "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments }}{% endfor %};{% endfor %}"
+
+
+def call(name: str, **arguments: Any) -> str:
+    return f"<tool_call>{orjson.dumps({'name': name, 'arguments': arguments}).decode()}</tool_call>"
+
+
+async def events(response: Any) -> list[dict[str, Any]]:
+    text = b"".join([part async for part in parts(response)])
+    blocks = [block for block in text.split(b"\n\n") if b"\ndata: " in block]
+    return [orjson.loads(block.split(b"\ndata: ")[1]) for block in blocks]
+
+
+async def test_a_namespace_is_flat_for_the_model_and_named_in_the_answer(make_app: MakeApp) -> None:
+    script = say(call("agents__close", id=1), call("f"), call("agents__note", input='a\n"b"'))
+    app, engine = await make_app(script, tool_parser="hermes3", chat_template=TEMPLATE)
+    body = {"model": "m", "input": "hi", "tools": [FUNCTION, SPACE]}
+    answer = await whole(await post(app, PATH, body))
+    assert engine.submitted[0][0].startswith("f,agents__close,agents__note,")
+    close, plain, note = answer["output"]
+    assert (close["type"], close["name"], close["namespace"]) == ("function_call", "close", "agents")
+    assert (plain["name"], "namespace" in plain) == ("f", False)
+    assert (note["type"], note["name"], note["namespace"]) == ("custom_tool_call", "note", "agents")
+    assert note["input"] == 'a\n"b"'
+    assert [tool["type"] for tool in answer["tools"]] == ["function", "namespace"]
+    assert answer["tools"][1] == SPACE
+    OpenAIResponse.model_validate(answer)
+    # The client sends the items back; the model sees the names that it used.
+    history = [{"role": "user", "content": "hi"}, *answer["output"]]
+    history += [{"type": "custom_tool_call_output", "call_id": note["call_id"], "output": "noted"}]
+    assert (await post(app, PATH, {**body, "input": history})).status == 200
+    prompt = engine.submitted[1][0]
+    assert 'agents__close{"id":1}' in prompt
+    assert 'agents__note{"input":"a\\n\\"b\\""}' in prompt
+    assert prompt.endswith("tool:noted;")
+
+
+async def test_a_custom_call_has_events_of_its_own(make_app: MakeApp) -> None:
+    text = call("patch", input="*** Begin\n+ä")
+    app, _ = await make_app(say(*(text[i : i + 5] for i in range(0, len(text), 5))), tool_parser="hermes3")
+    response = await post(app, PATH, {"model": "m", "input": "hi", "tools": [PATCH, FUNCTION], "stream": True})
+    assert any("not enforced" in value for name, value in response.headers if name == "Warning")
+    found = await events(response)
+    kinds = [event["type"] for event in found]
+    start = kinds.index("response.output_item.added")
+    assert kinds[start:] == [
+        "response.output_item.added",
+        "response.custom_tool_call_input.delta",
+        "response.custom_tool_call_input.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert [event["sequence_number"] for event in found] == list(range(len(found)))
+    assert found[start]["item"]["input"] == ""
+    assert found[start + 1]["delta"] == found[start + 2]["input"] == "*** Begin\n+ä"
+    assert found[-1]["response"]["output"] == [found[start + 3]["item"]]
+
+
+async def test_a_custom_call_that_is_cut_off_has_no_input(make_app: MakeApp) -> None:
+    app, _ = await make_app(say('<tool_call>{"name":"patch","arguments":{"input":"ab', reason="length"),
+                            tool_parser="hermes3")  # fmt: skip
+    answer = await whole(await post(app, PATH, {"model": "m", "input": "hi", "tools": [PATCH]}))
+    assert answer["status"] == "incomplete"
+    assert all(item.get("input", "") == "" for item in answer["output"])
+
+
+@pytest.mark.parametrize("kind", ["web_search", "web_search_2026_01_01", "local_shell", "apply_patch"])
+async def test_what_is_not_run_here_is_left_out_where_other_tools_remain(make_app: MakeApp, kind: str) -> None:
+    app, engine = await make_app(say("x"), chat_template=TEMPLATE)
+    response = await post(app, PATH, {"model": "m", "input": "hi", "tools": [{"type": kind}, FUNCTION]})
+    assert response.status == 200
+    [warning] = [value for name, value in response.headers if name == "Warning"]
+    assert f"tools[0]: tools of type {kind} are not run here" in warning
+    assert [tool["type"] for tool in (await whole(response))["tools"]] == ["function"]
+    assert engine.submitted[0][0].startswith("f,user:")
+    alone = await post(app, PATH, {"model": "m", "input": "hi", "tools": [{"type": kind}]})
+    assert alone.status == 400
+    assert (await whole(alone))["error"]["param"] == "tools[0]"
+
+
+async def test_a_choice_may_name_a_tool_of_a_namespace(make_app: MakeApp) -> None:
+    app, engine = await make_app(say(call("agents__close")), tool_parser="hermes3", chat_template=TEMPLATE)
+    choice = {"type": "function", "name": "close", "namespace": "agents"}
+    answer = await whole(await post(app, PATH, {"model": "m", "input": "hi", "tools": [SPACE], "tool_choice": choice}))
+    assert answer["tool_choice"] == choice
+    assert engine.submitted[0][0].startswith("agents__close,user:")
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": [choice]}
+    await whole(await post(app, PATH, {"model": "m", "input": "hi", "tools": [SPACE], "tool_choice": choice}))
+    assert engine.submitted[1][0].startswith("agents__close,user:")
+
+
+@pytest.mark.parametrize(
+    ("tool", "param"),
+    [
+        ({"type": "namespace", "tools": []}, "tools[0]"),
+        ({"type": "namespace", "name": "n", "tools": {}}, "tools[0]"),
+        ({"type": "namespace", "name": "n", "tools": [SEARCH]}, "tools[0].tools[0]"),
+        ({"type": "custom"}, "tools[0].name"),
+    ],
+)
+def test_wrong_tools_are_named(tool: Any, param: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        read_agent_tools([tool], None, {})
+    assert caught.value.param == param
+
+
+def test_what_the_model_is_offered_leads_back_to_the_tool() -> None:
+    found = read_agent_tools([FUNCTION, SPACE, PATCH], "auto", {})
+    assert found.origins == {
+        "agents__close": ToolOrigin("close", "agents"),
+        "agents__note": ToolOrigin("note", "agents", custom=True),
+        "patch": ToolOrigin("patch", custom=True),
+    }
+    assert "start: x" in found.functions[-1]["description"]
+
+
+async def test_the_grammar_of_a_custom_tool_is_imposed_or_shown(make_app: MakeApp) -> None:
+    """OpenAI's two syntaxes: https://platform.openai.com/docs/guides/function-calling#context-free-grammars"""
+    form = {"type": "grammar", "syntax": "regex", "definition": "[a-c]+|x"}
+    app, engine = await make_app(say(call("letters", input="abc")), tool_parser="hermes3", chat_template=TEMPLATE)
+    body = {"model": "m", "input": "hi", "tools": [{"type": "custom", "name": "letters", "format": form}]}
+    response = await post(app, PATH, body)
+    assert not [value for name, value in response.headers if name == "Warning"]
+    assert (await whole(response))["output"][0]["input"] == "abc"
+    constraint = engine.constraints[0]
+    assert "[a-c]" in constraint
+    assert "<tool_call>" in constraint
+    form = {"type": "grammar", "syntax": "lark", "definition": 'start: X+\nX: "a".."d"'}
+    response = await post(app, PATH, {**body, "tools": [{"type": "custom", "name": "letters", "format": form}]})
+    assert not [value for name, value in response.headers if name == "Warning"]
+    assert "[a-d]" in engine.constraints[1]
+    response = await post(app, PATH, {**body, "tools": [PATCH]})
+    assert "not enforced: the grammar has no x" in dict(response.headers)["Warning"]

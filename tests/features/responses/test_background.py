@@ -1,0 +1,259 @@
+"""Responses in the background: they go on alone, can be looked at, cancelled, deleted, and streamed from any event."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lean_ovms.api.app import App
+from lean_ovms.errors import EngineFailure, TooManyRequests
+from lean_ovms.features.responses.service import ResponseService
+from lean_ovms.types import Request
+from tests.api.conftest import MakeApp, get, parts, post, whole
+from tests.fakes import FakeEngine, say
+from tests.features.responses.rules import Json, check, check_response, parse_sse
+
+PATH = "/v1/responses"
+
+
+class Slow:
+    """An app whose engine says what the test feeds it, when the test feeds it."""
+
+    def __init__(self, app: App, engine: FakeEngine) -> None:
+        self.app, self.engine = app, engine
+
+    async def start(self, **fields: Any) -> Json:
+        """The response object at the start. With stream true its client leaves after the first events."""
+        response = await post(self.app, PATH, {"model": "m", "input": "hi", "background": True, **fields})
+        assert response.status == 200, response.body
+        if fields.get("stream"):
+            found = parts(response)
+            first = parse_sse(await found.__anext__() + b"data: [DONE]\n\n")
+            await found.aclose()
+            assert first[-1]["type"] == "response.queued"
+            return dict(first[-1]["response"])
+        body: Json = await whole(response)
+        return body
+
+    async def say(self, text: str, reason: str | None = None) -> None:
+        number = next(iter(self.engine.mail._replies))
+        self.engine._play(number, [[(0, text, reason)]], self.engine.submitted[-1][1])
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    async def get(self, response_id: str) -> Json:
+        body: Json = await whole(await get(self.app, f"{PATH}/{response_id}"))
+        check_response(body)
+        return body
+
+    async def until_over(self, response_id: str) -> Json:
+        while (body := await self.get(response_id))["status"] in ("queued", "in_progress"):
+            await asyncio.sleep(0)
+        return body
+
+    async def stream(self, response_id: str, after: int | None = None) -> list[Json]:
+        query = "stream=true" + ("" if after is None else f"&starting_after={after}")
+        response = await self.app.handle(Request("GET", f"{PATH}/{response_id}", query=query))
+        assert response.status == 200, response.body
+        if isinstance(response.body, bytes):
+            return parse_sse(response.body)
+        found = [part async for part in parts(response)]
+        assert all(found), "an empty part would end a chunked body"
+        return parse_sse(b"".join(found))
+
+    async def cancel(self, response_id: str) -> Json:
+        response = await post(self.app, f"{PATH}/{response_id}/cancel", b"")
+        assert response.status == 200, response.body
+        body: Json = await whole(response)
+        return body
+
+
+@pytest.fixture
+async def slow(make_app: MakeApp, kept_in: str) -> Slow:
+    app, engine = await make_app([], response_store=kept_in)
+    return Slow(app, engine)
+
+
+async def test_a_background_response_is_answered_at_once_and_goes_on_alone(slow: Slow) -> None:
+    body = await slow.start()
+    assert (body["status"], body["background"], body["output"]) == ("queued", True, [])
+    assert await slow.get(body["id"]) == body
+    await slow.say("Hel")
+    seen = await slow.get(body["id"])
+    assert (seen["status"], seen["output"][0]["status"]) == ("in_progress", "in_progress")
+    assert seen["output"][0]["content"][0]["text"] == "Hel"
+    await slow.say("lo", "stop")
+    final = await slow.until_over(body["id"])
+    assert final["status"] == "completed"
+    assert final["output"][0]["content"][0]["text"] == "Hello"
+    assert not slow.engine.mail.busy
+
+
+async def test_its_events_are_sent_from_any_number_while_it_runs_and_after(slow: Slow) -> None:
+    body = await slow.start(stream=True)
+    followers = [asyncio.ensure_future(slow.stream(body["id"], after)) for after in (None, 0, 3)]
+    await slow.say("Hel")
+    late = asyncio.ensure_future(slow.stream(body["id"], 1))
+    early = asyncio.ensure_future(slow.stream(body["id"], 6))  # these events are still to come
+    await slow.say("lo", "stop")
+    whole_stream = await followers[0]
+    assert check(whole_stream) == await slow.get(body["id"])
+    assert whole_stream[0]["response"]["status"] == "queued"
+    assert await followers[1] == whole_stream[1:]
+    assert await followers[2] == whole_stream[4:]
+    assert await late == whole_stream[2:]
+    assert await early == whole_stream[7:]
+    await slow.until_over(body["id"])
+    assert await slow.stream(body["id"]) == whole_stream
+    assert await slow.stream(body["id"], 5) == whole_stream[6:]
+    assert await slow.stream(body["id"], 10**6) == []
+
+
+async def test_the_client_that_started_a_stream_may_leave_and_come_back(slow: Slow) -> None:
+    body = await slow.start(stream=True)
+    assert slow.engine.cancelled == []
+    await slow.say("Hello", "stop")
+    events = await slow.stream(body["id"])
+    assert events[-1]["type"] == "response.completed"
+
+
+async def test_a_cancelled_response_keeps_what_it_said(slow: Slow) -> None:
+    body = await slow.start(stream=True)
+    follower = asyncio.ensure_future(slow.stream(body["id"]))
+    await slow.say("Hel")
+    cancelled = await slow.cancel(body["id"])
+    check_response(cancelled)
+    assert cancelled["status"] == "cancelled"
+    assert cancelled["output"][0]["status"] == "incomplete"
+    assert cancelled["usage"]["output_tokens"] == 3
+    assert len(slow.engine.cancelled) == 1
+    assert not slow.engine.mail.busy
+    events = await follower
+    assert check(events) == cancelled
+    assert events[-1]["type"] == "response.incomplete"
+    assert await slow.cancel(body["id"]) == cancelled == await slow.get(body["id"])
+
+
+async def test_cancelling_what_is_over_changes_nothing(slow: Slow) -> None:
+    body = await slow.start()
+    await slow.say("Hello", "stop")
+    final = await slow.until_over(body["id"])
+    assert await slow.cancel(body["id"]) == final
+    for response_id, status in (("resp_no", 404), (await _plain(slow), 400)):
+        assert (await post(slow.app, f"{PATH}/{response_id}/cancel", b"")).status == status
+
+
+async def _plain(slow: Slow) -> str:
+    """The id of a response that was not made in the background."""
+    task = asyncio.ensure_future(post(slow.app, PATH, {"model": "m", "input": "hi"}))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    await slow.say("Hello", "stop")
+    return str((await whole(await task))["id"])
+
+
+async def test_only_background_responses_with_a_stream_are_streamed_again(slow: Slow) -> None:
+    response = await slow.app.handle(Request("GET", f"{PATH}/{await _plain(slow)}", query="stream=true"))
+    assert response.status == 400
+    assert "background" in (await whole(response))["error"]["message"]
+    body = await slow.start()
+    for over in (False, True):
+        response = await slow.app.handle(Request("GET", f"{PATH}/{body['id']}", query="stream=true&starting_after=0"))
+        assert response.status == 400
+        error = (await whole(response))["error"]
+        assert (error["param"], "created with background true and stream true" in error["message"]) == ("stream", True)
+        if not over:
+            await slow.say("Hello", "stop")
+            assert (await slow.until_over(body["id"]))["status"] == "completed"
+    for query, status in (("stream=maybe", 400), ("stream=true&starting_after=-1", 400), ("stream=true", 404)):
+        assert (await slow.app.handle(Request("GET", f"{PATH}/resp_no", query=query))).status == status
+
+
+async def test_deleting_a_running_response_stops_it_for_good(slow: Slow) -> None:
+    body = await slow.start()
+    await slow.say("Hel")
+    response = await slow.app.handle(Request("DELETE", f"{PATH}/{body['id']}"))
+    assert response.status == 200
+    assert not slow.engine.mail.busy
+    assert (await get(slow.app, f"{PATH}/{body['id']}")).status == 404
+
+
+async def test_nothing_follows_from_a_response_that_is_not_finished_or_failed(make_app: MakeApp) -> None:
+    app, engine = await make_app([])
+    slow = Slow(app, engine)
+    body = await slow.start()
+    ask = {"model": "m", "input": "x", "previous_response_id": body["id"]}
+    response = await post(app, PATH, ask)
+    assert (response.status, "not finished" in str(await whole(response))) == (400, True)
+    number = next(iter(engine.mail._replies))
+    engine._play(number, [EngineFailure("it broke")], engine.submitted[-1][1])
+    failed = await slow.until_over(body["id"])
+    assert (failed["status"], failed["error"]["message"]) == ("failed", "it broke")
+    response = await post(app, PATH, ask)
+    assert (response.status, "failed" in str(await whole(response))) == (400, True)
+
+
+async def test_a_refusal_is_an_http_error_and_leaves_nothing(slow: Slow) -> None:
+    slow.engine.refusal = TooManyRequests("the queue is full")
+    assert (await post(slow.app, PATH, {"model": "m", "input": "hi", "background": True})).status == 429
+    assert slow.app.services.get(ResponseService)._background == {}
+
+
+async def test_a_stop_ends_what_runs_and_says_so(make_app: MakeApp, tmp_path: Path) -> None:
+    path = str(tmp_path / "store.sqlite")
+    app, engine = await make_app([], response_store=path)
+    slow = Slow(app, engine)
+    body = await slow.start(stream=True)
+    follower = asyncio.ensure_future(slow.stream(body["id"]))
+    await slow.say("Hel")
+    await app.drain(0)
+    await app.close()
+    assert (await follower)[-1]["type"] == "response.failed"
+    again, _ = await make_app(lambda *_: say("x"), response_store=path)
+    kept = await whole(await get(again, f"{PATH}/{body['id']}"))
+    assert (kept["status"], kept["output"][0]["content"][0]["text"]) == ("failed", "Hel")
+    assert not engine.mail.busy
+
+
+async def test_settling_waits_for_what_runs(slow: Slow) -> None:
+    body = await slow.start()
+    settling = asyncio.ensure_future(slow.app.drain(30))
+    await slow.say("Hello", "stop")
+    await settling
+    assert (await slow.get(body["id"]))["status"] == "completed"
+
+
+async def test_pings_fill_a_silent_stream(make_app: MakeApp) -> None:
+    app, engine = await make_app([], sse_ping_s=0.01)
+    slow = Slow(app, engine)
+    body = await slow.start(stream=True)
+    response = await app.handle(Request("GET", f"{PATH}/{body['id']}", query="stream=true"))
+    found = parts(response)
+    assert (await found.__anext__()).startswith(b"event: response.created")
+    assert await found.__anext__() == b": ping\n\n"
+    await found.aclose()
+
+
+async def test_a_background_turn_is_added_to_its_conversation(slow: Slow) -> None:
+    conversation = (await whole(await post(slow.app, "/v1/conversations", {})))["id"]
+    body = await slow.start(conversation=conversation)
+    await slow.say("Hello", "stop")
+    await slow.until_over(body["id"])
+    listed = await whole(await get(slow.app, f"/v1/conversations/{conversation}/items"))
+    assert [item["content"][0]["text"] for item in listed["data"]] == ["Hello", "hi"]
+
+
+async def test_turns_of_one_conversation_that_overlap_are_both_added(slow: Slow) -> None:
+    conversation = (await whole(await post(slow.app, "/v1/conversations", {})))["id"]
+    first = await slow.start(conversation=conversation, input="one")
+    second = await slow.start(conversation=conversation, input="two")
+    for said, body in (("A.", first), ("B.", second)):
+        await slow.say(said, "stop")
+        await slow.until_over(body["id"])
+    listed = await whole(await get(slow.app, f"/v1/conversations/{conversation}/items"))
+    assert [item["content"][0]["text"] for item in listed["data"]][::-1] == ["one", "A.", "two", "B."]
+    inputs = await whole(await get(slow.app, f"{PATH}/{second['id']}/input_items"))
+    assert [item["content"][0]["text"] for item in inputs["data"]] == ["two"], "it did not see the other"

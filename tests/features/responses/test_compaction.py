@@ -1,0 +1,103 @@
+"""POST …/responses/compact, and what its items mean in a later request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from openai.types.responses import CompactedResponse
+
+from lean_ovms.errors import BadRequest
+from lean_ovms.features.responses import compaction
+from lean_ovms.features.responses.api.compact import MAX_TOKENS
+from lean_ovms.features.responses.items import read_input, to_messages
+from tests.api.conftest import MakeApp, post, whole
+from tests.fakes import say
+from tests.features.responses.rules import Json
+
+PATH = "/v1/responses"
+COMPACT = PATH + "/compact"
+SUMMARY = compaction.item("It is 42.")
+TALK = [
+    {"role": "developer", "content": "Be brief."},
+    {"role": "user", "content": "What is f(1)?"},
+    {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c1", "output": "42"},
+    {"role": "assistant", "content": "42"},
+    {"role": "user", "content": "And f(2)?"},
+]
+
+
+async def test_a_conversation_becomes_the_users_messages_and_a_summary(make_app: MakeApp) -> None:
+    app, engine = await make_app(say(" It is ", "42. "))
+    body = await whole(await post(app, COMPACT, {"model": "m", "input": TALK, "tools": [{"type": "function"}]}))
+    CompactedResponse.model_validate({**body, "output": body["output"][-1:]})  # its type has no users' messages
+    assert body["object"] == "response.compaction"
+    assert body["usage"]["output_tokens"] == 12
+    *users, item = body["output"]
+    assert [one["content"][0]["text"] for one in users] == ["What is f(1)?", "And f(2)?"]
+    assert item == {"id": item["id"], "type": "compaction", "encrypted_content": SUMMARY["encrypted_content"]}
+    asked, sampling = engine.submitted[0]
+    assert sampling.max_tokens == MAX_TOKENS
+    assert asked.startswith("developer:Be brief.;user:What is f(1)?;assistant:")
+    assert compaction.ASK in asked
+    after: Any = [*body["output"], {"role": "user", "content": "And f(3)?"}]
+    await post(app, PATH, {"model": "m", "input": after})
+    assert engine.submitted[1][0].startswith(
+        "user:What is f(1)?\n\nAnd f(2)?;assistant:Summary of the conversation so far:\nIt is 42.;user:And f(3)?;"
+    )
+
+
+async def test_a_stored_response_is_compacted_by_its_id(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("Hello"))
+    first = await whole(await post(app, PATH, {"model": "m", "input": "hi"}))
+    body = await whole(await post(app, COMPACT, {"model": "m", "previous_response_id": first["id"]}))
+    assert [one["type"] for one in body["output"]] == ["message", "compaction"]
+    assert engine.submitted[1][0].startswith("user:hi;assistant:Hello;user:Write a summary")
+
+
+async def test_a_conversation_that_is_too_long_is_summarized_without_its_beginning(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"))
+    talk = [{"role": role, "content": f"{n}" * 1500} for n in (1, 2, 3) for role in ("user", "assistant")]
+    body = await whole(await post(app, COMPACT, {"model": "m", "input": talk}))
+    assert [one["type"] for one in body["output"]] == ["compaction"]
+    assert "1" not in engine.submitted[-1][0]
+    assert "3" in engine.submitted[-1][0]
+
+
+async def test_a_summary_is_within_the_servers_limit(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"), max_tokens_limit=50)
+    for given in ({}, {"max_output_tokens": 20}):
+        assert (await post(app, COMPACT, {"model": "m", "input": "hi", **given})).status == 200
+    assert [sampling.max_tokens for _, sampling in engine.submitted] == [50, 20]
+
+
+async def test_a_model_that_writes_nothing_gives_no_summary(make_app: MakeApp) -> None:
+    app, _ = await make_app(say(" "))
+    response = await post(app, COMPACT, {"model": "m", "input": "hi"})
+    assert response.status == 500
+    assert "no summary" in (await whole(response))["error"]["message"]
+
+
+@pytest.mark.parametrize("content", ["gAAAAB", None, 3])
+def test_a_summary_of_another_server_is_refused(content: Any) -> None:
+    with pytest.raises(BadRequest) as caught:
+        read_input([{"type": "compaction", "encrypted_content": content}])
+    assert caught.value.param == "input[0].encrypted_content"
+
+
+def test_a_summary_replaces_what_is_before_it_but_the_users_messages() -> None:
+    older = compaction.item("old")
+    picture = {"role": "user", "content": [{"type": "input_image", "image_url": "data:,x"}]}
+    items = read_input([older, *TALK, picture, SUMMARY, TALK[2], TALK[3]])
+    messages = to_messages(items)
+    assert [message["role"] for message in messages] == ["developer", "user", "assistant", "tool"]
+    assert [part["type"] for part in messages[1]["content"]] == ["text", "text", "image_url"]
+    assert messages[2]["content"] == compaction.text(SUMMARY)
+    assert messages[2]["tool_calls"][0]["id"] == "c1"
+
+
+def test_only_the_last_of_the_users_messages_are_kept_where_all_are_long() -> None:
+    items: list[Json] = read_input([{"role": "user", "content": text} for text in ("aaa", "bb", "c")])
+    assert [one["content"][0]["text"] for one in compaction.kept(items, 3)] == ["bb", "c"]
+    assert len(compaction.kept(items, 6)) == 3

@@ -1,0 +1,409 @@
+"""POST …/responses on a scripted engine: exact JSON, streams, inputs, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_ovms.api.app import App
+from lean_ovms.errors import EngineFailure, TooManyRequests
+from lean_ovms.types import Response
+from tests.api.conftest import MakeApp, parts, post, whole
+from tests.fakes import FakeEngine, Script, say
+from tests.features.responses.rules import Json, check, check_response, parse_sse
+
+PATH = "/v3/responses"
+HELLO: Json = {"model": "m", "input": "hi"}
+TOOL = {
+    "type": "function",
+    "name": "f",
+    "description": "Does f.",
+    "parameters": {"type": "object", "properties": {"x": {"type": "string"}}},
+    "strict": True,
+}
+OTHER = {"type": "function", "function": {"name": "g", "parameters": {"type": "object"}}}
+CALL_F = '<tool_call>\n{"name": "f", "arguments": {"x": "1"}}\n</tool_call>'
+CALL_G = '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>'
+
+
+def ask(**fields: Any) -> Json:
+    return {**HELLO, **fields}
+
+
+async def streamed(response: Response) -> list[Json]:
+    """The events of a stream, checked."""
+    assert response.status == 200, response.body
+    events = parse_sse(b"".join([part async for part in parts(response)]))
+    check(events)
+    return events
+
+
+async def refused(app: App, body: Json, status: int = 400) -> Json:
+    response = await post(app, PATH, body)
+    assert response.status == status, response.body
+    error: Json = (await whole(response))["error"]
+    return error
+
+
+async def parsing(make_app: MakeApp, script: Script | Any, **options: Any) -> tuple[App, FakeEngine]:
+    return await make_app(script, tool_parser="hermes3", reasoning_parser="qwen3", **options)
+
+
+async def test_a_whole_answer_has_the_contracts_shape(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("Hel", "lo"))
+    body = await whole(await post(app, PATH, HELLO))
+    check_response(body)
+    assert list(body)[:8] == [
+        "id", "object", "created_at", "completed_at", "incomplete_details", "error", "model", "status",
+    ]  # fmt: skip
+    assert body.pop("id").startswith("resp_")
+    assert isinstance(body.pop("created_at"), int)
+    assert isinstance(body.pop("completed_at"), int)
+    assert body["output"][0].pop("id").startswith("msg_")
+    text = {"type": "output_text", "text": "Hello", "annotations": [], "logprobs": []}
+    assert body == {
+        "object": "response",
+        "incomplete_details": None,
+        "error": None,
+        "model": "m",
+        "status": "completed",
+        "parallel_tool_calls": True,
+        "store": True,
+        "temperature": 1.0,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": 1.0,
+        "truncation": "disabled",
+        "metadata": {},
+        "max_output_tokens": None,
+        "background": False,
+        "conversation": None,
+        "instructions": None,
+        "max_tool_calls": None,
+        "previous_response_id": None,
+        "prompt_cache_key": None,
+        "prompt_cache_retention": None,
+        "reasoning": {"effort": None, "summary": None},
+        "safety_identifier": None,
+        "service_tier": "default",
+        "top_logprobs": 0,
+        "user": None,
+        "output": [{"type": "message", "role": "assistant", "status": "completed", "content": [text]}],
+        "usage": {
+            "input_tokens": 8,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": 6,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": 14,
+        },
+    }
+    assert engine.submitted[0][0] == "user:hi;"
+
+
+@pytest.mark.parametrize("base", ["/v1", "/v3", "/v3/v1"])
+async def test_every_base_serves_the_endpoint(make_app: MakeApp, base: str) -> None:
+    app, _ = await make_app(say("x"))
+    assert (await post(app, base + "/responses", HELLO)).status == 200
+
+
+async def test_what_does_not_change_the_answer_is_echoed(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    fields: Json = {
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "min_p": 0.05,
+        "metadata": {"a": "b"},
+        "max_output_tokens": 20,
+        "max_tool_calls": 3,
+        "user": "u",
+        "safety_identifier": "s",
+        "prompt_cache_key": "k",
+        "truncation": "auto",
+        "reasoning": {"effort": "low", "summary": "auto", "context": "all_turns"},
+        "text": {"format": {"type": "text"}, "verbosity": "low"},
+        "instructions": "Be brief.",
+        "store": False,
+    }
+    body = await whole(await post(app, PATH, ask(**fields)))
+    check_response(body)
+    assert {name: body[name] for name in fields} == fields
+
+
+async def test_the_reasoning_of_earlier_turns_is_left_out_on_request(make_app: MakeApp) -> None:
+    app, engine = await make_app(
+        say("x"), chat_template="{% for m in messages %}{{ m.role }}:{{ m.reasoning_content }};{% endfor %}"
+    )
+    thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}
+    hi = {"role": "user", "content": "hi"}
+    for context in ("auto", "current_turn"):
+        await post(app, PATH, ask(input=[hi, thought, hi, thought], reasoning={"context": context}))
+    assert [prompt.count("hm") for prompt, _ in engine.submitted] == [2, 1]
+
+
+async def test_a_stream_obeys_the_rules_and_ends_as_the_whole_answer(make_app: MakeApp) -> None:
+    app, _ = await parsing(make_app, lambda *_: say("<think>", "hm", "</think>", "Grüße ", "世界", CALL_F, CALL_G))
+    unary = await whole(await post(app, PATH, ask(tools=[TOOL, OTHER])))
+    events = await streamed(await post(app, PATH, ask(tools=[TOOL, OTHER], stream=True)))
+    final = events[-1]["response"]
+    assert [item["type"] for item in final["output"]] == ["reasoning", "message", "function_call", "function_call"]
+    for body in (unary, final):
+        body["id"] = ""
+        for item in body["output"]:
+            item["id"] = ""
+            item.pop("call_id", None)
+    assert {**unary, "created_at": 0, "completed_at": 0} == {**final, "created_at": 0, "completed_at": 0}
+
+
+async def test_the_first_event_goes_out_before_the_first_token(make_app: MakeApp) -> None:
+    app, engine = await make_app([])  # an engine that never says anything
+    response = await post(app, PATH, ask(stream=True))
+    found = parts(response)
+    assert b"event: response.created\n" in await found.__anext__()
+    await found.aclose()
+    assert len(engine.cancelled) == 1
+    assert not engine.mail.busy
+
+
+async def test_an_answer_cut_by_its_length_is_incomplete(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda *_: say("Hel", reason="length"))
+    body = await whole(await post(app, PATH, ask(max_output_tokens=3)))
+    assert (body["status"], body["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    assert body["output"][0]["status"] == "incomplete"
+    assert (await streamed(await post(app, PATH, ask(stream=True))))[-1]["type"] == "response.incomplete"
+    assert engine.submitted[0][1].max_tokens == 3
+
+
+async def test_a_failure_in_a_stream_is_an_event_of_the_stream(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: [*say("Hel", reason="x")[:0], [(0, "Hel", None)], EngineFailure("it broke")])
+    events = await streamed(await post(app, PATH, ask(stream=True)))
+    assert events[-1]["type"] == "response.failed"
+    assert events[-1]["response"]["error"] == {"code": "server_error", "message": "it broke"}
+    assert events[-1]["response"]["usage"] is None
+    assert (await refused(app, HELLO, 500))["message"] == "it broke"
+
+
+async def test_a_refusal_of_the_engine_is_an_http_error_in_both_modes(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"))
+    engine.refusal = TooManyRequests("the queue is full")
+    for stream in (False, True):
+        response = await post(app, PATH, ask(stream=stream))
+        assert response.status == 429
+        assert ("Retry-After", "1") in response.headers
+
+
+async def test_several_choices_are_items_one_after_the_other(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: [[(1, "x", None), (0, "a", None)], [(0, "b", "stop"), (1, "y", "stop")]])
+    body = await whole(await post(app, PATH, ask(n=2)))
+    assert [item["content"][0]["text"] for item in body["output"]] == ["ab", "xy"]
+    events = await streamed(await post(app, PATH, ask(n=2, stream=True)))
+    assert {item["content"][0]["text"] for item in events[-1]["response"]["output"]} == {"ab", "xy"}
+
+
+async def test_log_probabilities_are_included_when_asked_for(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("ab", "c"))
+    for fields in ({"include": ["message.output_text.logprobs"]}, {"logprobs": True}, {"top_logprobs": 2}):
+        body = await whole(await post(app, PATH, ask(**fields)))
+        logprobs = body["output"][0]["content"][0]["logprobs"]
+        assert logprobs[0] == {"token": "a", "bytes": [97], "logprob": -0.5, "top_logprobs": []}
+        assert len(logprobs) == body["usage"]["output_tokens"]
+    response = await post(app, PATH, ask(top_logprobs=2))
+    assert any(name == "Warning" and "top_logprobs" in text for name, text in response.headers)
+
+
+async def test_tools_are_echoed_flat_and_reach_the_template_nested(make_app: MakeApp) -> None:
+    app, engine = await make_app(
+        lambda *_: say("x"), chat_template="{% for t in tools %}{{ t.function.name }},{% endfor %};"
+    )
+    body = await whole(await post(app, PATH, ask(tools=[TOOL, OTHER])))
+    assert engine.submitted[-1][0] == "f,g,;"
+    assert body["tools"] == [
+        TOOL,
+        {"type": "function", "name": "g", "parameters": {"type": "object"}, "strict": None},
+    ]
+    check_response(body)
+
+
+@pytest.mark.parametrize(
+    ("choice", "prompt", "echo"),
+    [
+        ("none", ";", "none"),
+        ("required", "f,g,;", "required"),
+        ({"type": "function", "name": "g"}, "g,;", {"type": "function", "name": "g"}),
+        ({"type": "function", "function": {"name": "g"}}, "g,;", {"type": "function", "name": "g"}),
+        (
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
+            "f,;",
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
+        ),
+    ],
+)
+async def test_tool_choice_decides_which_tools_the_model_sees(
+    make_app: MakeApp, choice: Any, prompt: str, echo: Any
+) -> None:
+    app, engine = await make_app(
+        lambda *_: say("x"), chat_template="{% for t in tools or [] %}{{ t.function.name }},{% endfor %};"
+    )
+    body = await whole(await post(app, PATH, ask(tools=[TOOL, OTHER], tool_choice=choice)))
+    assert engine.submitted[-1][0] == prompt
+    assert body["tool_choice"] == echo
+    assert len(body["tools"]) == 2
+    check_response(body)
+
+
+async def test_without_parallel_calls_the_first_call_is_the_last_thing(make_app: MakeApp) -> None:
+    script = [[(0, piece, None)] for piece in (CALL_F, CALL_G, "never", " seen")]
+    app, engine = await parsing(make_app, lambda *_: list(script))
+    fields = {"tools": [TOOL, OTHER], "parallel_tool_calls": False}
+    body = await whole(await post(app, PATH, ask(**fields)))
+    assert [item["name"] for item in body["output"]] == ["f"]
+    assert (body["status"], body["parallel_tool_calls"]) == ("completed", False)
+    events = await streamed(await post(app, PATH, ask(**fields, stream=True)))
+    assert [item["name"] for item in events[-1]["response"]["output"]] == ["f"]
+    assert len(engine.cancelled) == 2
+    assert not engine.mail.busy
+
+
+async def test_effort_reaches_the_template(make_app: MakeApp) -> None:
+    template = "{{ enable_thinking }}|{{ reasoning_effort }}|{{ verbosity }}"
+    app, engine = await make_app(lambda *_: say("x"), chat_template=template)
+    for fields, prompt in (
+        ({"reasoning": {"effort": "high"}, "text": {"verbosity": "low"}}, "True|high|low"),
+        ({"reasoning": {"effort": "none"}}, "False|none|"),
+        ({"reasoning": {"effort": "low"}, "chat_template_kwargs": {"enable_thinking": False}}, "False|low|"),
+        ({"reasoning": {"summary": "auto"}}, "||"),
+    ):
+        assert (await post(app, PATH, ask(**fields))).status == 200
+        assert engine.submitted[-1][0] == prompt
+
+
+async def test_instructions_come_first(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"))
+    await post(app, PATH, ask(instructions="Be brief."))
+    assert engine.submitted[0][0] == "system:Be brief.;user:hi;"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "words"),
+    [
+        ({"input": None}, "input", "input missing in request"),
+        ({"input": ""}, "input", "input cannot be empty"),
+        ({"input": []}, "input", "input array must not be empty"),
+        ({"input": 5}, "input", "input is not a string or array"),
+        ({"model": 5}, "model", "model field is not a string"),
+        ({"reasoning": {"effort": "huge"}}, "reasoning.effort", "must be one of"),
+        ({"reasoning": {"effort": 1}}, "reasoning.effort", "reasoning.effort is not a string"),
+        ({"reasoning": "low"}, "reasoning", "reasoning is not an object"),
+        ({"max_output_tokens": 0}, "max_output_tokens", "value should be greater than 0"),
+        ({"max_output_tokens": -1}, "max_output_tokens", "is not an unsigned integer"),
+        ({"max_output_tokens": 2**32}, "max_output_tokens", "can't be greater than 4294967295"),
+        ({"max_output_tokens": 200}, "max_output_tokens", "exceeds limit of this server: 100"),
+        ({"metadata": {"a": 1}}, "metadata", "must be a string"),
+        ({"metadata": {str(i): "" for i in range(17)}}, "metadata", "no more than 16"),
+        ({"truncation": "middle"}, "truncation", "'auto' or 'disabled'"),
+        ({"include": ["everything"]}, "include", "is not one of"),
+        ({"include": [{}]}, "include", "is not one of"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0]", "Only function tools are supported"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "h"}}, "tool_choice", "not among the tools"),
+        ({"tool_choice": "required"}, "tool_choice", "no tools are given"),
+        ({"stream_options": {}}, "stream_options", "stream not set to true"),
+        ({"stream": True, "stream_options": {"x": True}}, "stream_options", "unexpected stream options"),
+        ({"store": False, "background": True}, "background", "needs store"),
+        ({"store": False, "conversation": "conv_1"}, "conversation", "needs store"),
+        ({"previous_response_id": "resp_1", "conversation": "conv_1"}, "previous_response_id", "exclude each other"),
+        ({"prompt": {"id": "pmpt_1"}}, "prompt", "not supported"),
+        ({"reasoning": {"context": "none"}}, "reasoning.context", "must be one of: auto, current_turn"),
+        ({"context_management": [{"type": "compaction"}]}, "context_management", "not supported"),
+        ({"temperature": 3}, "temperature", "temperature out of range(0.0, 2.0)"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,x"}]}]},
+            "input",
+            "supports only text input",
+        ),
+        ({"text": {"verbosity": "loud"}}, "text.verbosity", "must be one of"),
+    ],
+)
+async def test_what_cannot_be_is_refused_with_its_field(
+    make_app: MakeApp, fields: Json, param: str, words: str
+) -> None:
+    app, engine = await make_app(say("x"), max_tokens_limit=100)
+    error = await refused(app, ask(**fields))
+    assert error["param"] == param
+    assert words in error["message"]
+    assert engine.submitted == []
+
+
+async def test_an_unknown_model_is_a_404(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    assert (await refused(app, ask(model="other"), 404))["code"] == "model_not_found"
+
+
+async def test_input_tokens_are_counted_as_the_response_would_count_them(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"))
+    body = ask(instructions="Be brief.")
+    counted = await whole(await post(app, PATH + "/input_tokens", body))
+    assert engine.submitted == []
+    answer = await whole(await post(app, PATH, body))
+    assert counted == {"object": "response.input_tokens", "input_tokens": answer["usage"]["input_tokens"]}
+
+
+@pytest.mark.parametrize(
+    ("template", "role"),
+    [
+        ("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}", "developer"),
+        ("{% for m in messages %}{% if m.role != 'developer' %}{{ m.role }}:{{ m.content }};{% endif %}{% endfor %}",
+         "system"),
+        ("{% for m in messages %}{% if m.role == 'developer' %}{{ raise_exception('who?') }}{% endif %}"
+         "{{ m.role }}:{{ m.content }};{% endfor %}", "system"),
+    ],
+)  # fmt: skip
+async def test_what_a_developer_says_is_never_lost(make_app: MakeApp, template: str, role: str) -> None:
+    app, engine = await make_app(lambda *_: say("x"), chat_template=template)
+    items = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "hi"}]
+    for _ in range(2):
+        assert (await post(app, PATH, ask(input=items))).status == 200
+        assert engine.submitted[-1][0] == f"{role}:Be brief.;user:hi;"
+
+
+SCHEMA: Json = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "echo"),
+    [
+        ({"text": {"format": {"type": "json_object"}}}, {"type": "json_object"}),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA, "strict": True}}},
+            {"type": "json_schema", "name": "n", "schema": SCHEMA, "strict": True},
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}},
+            {"type": "json_schema", "name": "n", "schema": SCHEMA},
+        ),
+    ],
+)
+async def test_the_form_of_the_answer_reaches_the_engine_and_is_echoed(
+    make_app: MakeApp, fields: Json, echo: Json
+) -> None:
+    app, engine = await make_app(lambda *_: say('{"a": 1}'))
+    for more in ({}, {"stream": True}, {"background": True}):
+        response = await post(app, PATH, ask(**fields, **more))
+        body = (await streamed(response))[-1]["response"] if "stream" in more else await whole(response)
+        assert body["text"] == {"format": echo}
+        check_response(body)
+    assert len(engine.constraints) == 3
+    assert len(set(engine.constraints)) == 1
+    assert engine.constraints[0]
+
+
+async def test_a_form_that_cannot_be_imposed_gets_a_warning_or_is_refused_under_its_own_name(make_app: MakeApp) -> None:
+    body = ask(text={"format": {"type": "strange"}})
+    app, _ = await make_app(say("x"))
+    response = await post(app, PATH, body)
+    assert response.status == 200
+    assert any(name == "Warning" and "text.format was not imposed" in text for name, text in response.headers)
+    strict, _ = await make_app(say("x"), strict_response_format=True)
+    assert (await refused(strict, body))["param"].startswith("text.format")
+    both = ask(text={"format": {"type": "json_object"}}, response_format={"type": "regex", "pattern": "a"})
+    assert (await refused(strict, both))["param"] == "text.format"

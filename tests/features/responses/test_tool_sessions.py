@@ -1,0 +1,135 @@
+"""Who is connected to tool servers: no client keeps others waiting, and waiting is not the fault of a server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.errors import RequestError
+from lean_ovms.features.responses import tool_sessions
+from lean_ovms.features.responses.mcp_tools import McpTool
+from lean_ovms.features.responses.tool_origin import ToolOrigin
+from lean_ovms.features.responses.tool_servers import ToolServer
+from lean_ovms.features.responses.tool_sessions import ListingFailed, ToolFailed, ToolServers, ToolSessions
+from lean_ovms.observability.records import RequestRecord, current_record
+from tests.waiting import until
+
+
+class Tools:
+    """What answers in place of tool servers. open: connections now; most: at a time. silent: they never answer."""
+
+    def __init__(self) -> None:
+        self.open = self.most = 0
+        self.silent = False
+
+    @contextlib.asynccontextmanager
+    async def connected(self, tool: Any, timeout_s: float) -> AsyncIterator[Any]:
+        self.open += 1
+        self.most = max(self.most, self.open)
+        try:
+            yield SimpleNamespace(list_tools=self.answer, call_tool=self.answer)
+        finally:
+            await asyncio.sleep(0)  # a process takes a while to end
+            self.open -= 1
+
+    async def answer(self, *args: Any, **named: Any) -> Any:
+        if self.silent:
+            await asyncio.Event().wait()
+        return SimpleNamespace(tools=[], next_cursor=None, content=[], structured_content=3, is_error=False)
+
+
+@pytest.fixture
+def tools(monkeypatch: pytest.MonkeyPatch) -> Tools:
+    made = Tools()
+    monkeypatch.setattr(tool_sessions, "_connected", made.connected)
+    monkeypatch.setattr(tool_sessions, "MAX_WAIT_S", 0.02)
+    return made
+
+
+def sessions(servers: ToolServers, client: str) -> ToolSessions:
+    record = RequestRecord("id", "POST", "/", "", 0.0)
+    record.client = client
+    token = current_record.set(record)
+    try:
+        return ToolSessions(servers, [McpTool(label, ToolServer("http://x/"), {}, None, None) for label in "ab"])
+    finally:
+        current_record.reset(token)
+
+
+async def test_a_client_with_many_sessions_leaves_some_to_others(tools: Tools) -> None:
+    servers = ToolServers(Config(model_name="m", max_tool_sessions=4))
+    alices = [sessions(servers, "alice") for _ in range(9)]
+    found = await asyncio.gather(*(one.list_tools("a") for one in alices), return_exceptions=True)
+    refused = [one for one in found if isinstance(one, RequestError)]
+    assert (found[:3], len(refused)) == ([[], [], []], 6)
+    assert {(one.status, one.code, one.retry_after_s) for one in refused} == {(429, "too_many_tool_sessions", 5)}
+    assert "share" in refused[0].message
+    bob, carol = sessions(servers, "bob"), sessions(servers, "carol")
+    assert await bob.list_tools("a") == []
+    with pytest.raises(RequestError) as caught:
+        await carol.list_tools("a")
+    assert (caught.value.status, caught.value.code) == (503, "too_many_tool_sessions")
+    with pytest.raises(ToolFailed) as failed:  # a call: the model goes on without
+        await carol.call(ToolOrigin("t", "a"), "{}")
+    assert (failed.value.error["code"], "responses use tool servers" in failed.value.error["message"]) == (503, True)
+    waiting = asyncio.ensure_future(carol.call(ToolOrigin("t", "a"), "{}"))
+    await asyncio.sleep(0)
+    bob.close()
+    assert await waiting == "3"
+    for one in (*alices, bob, carol):
+        one.close()
+        one.close()
+    await until(lambda: tools.open == 0)
+    assert (servers.slots.free, tools.most) == (4, 4)
+
+
+async def test_the_servers_of_a_response_share_a_slot_until_the_last_has_ended(tools: Tools) -> None:
+    servers = ToolServers(Config(model_name="m", max_tool_sessions=1))
+    one = sessions(servers, "alice")
+    await asyncio.gather(one.list_tools("a"), one.list_tools("b"))
+    assert (tools.open, servers.slots.free) == (2, 0)
+    one.close()
+    assert servers.slots.free == 0
+    await until(lambda: tools.open == 0)
+    await asyncio.sleep(0)
+    assert servers.slots.free == 1
+
+
+async def test_a_tool_server_has_its_own_time_after_the_wait(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_sessions, "MAX_WAIT_S", 60)
+    servers = ToolServers(Config(model_name="m", max_tool_sessions=1))
+    first, second = sessions(servers, "alice"), sessions(servers, "bob")
+    await first.list_tools("a")
+    servers.timeout_s = 1e-9
+    waiting = asyncio.ensure_future(second.list_tools("a"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    servers.timeout_s = 60.0
+    first.close()
+    assert await waiting == []
+    tools.silent, servers.timeout_s = True, 1e-9
+    with pytest.raises(ListingFailed, match="no answer within"):
+        await second.list_tools("a")
+    second.close()
+    await until(lambda: servers.slots.free == 1)
+
+
+async def test_a_response_that_ends_while_it_waits_takes_no_slot(tools: Tools) -> None:
+    servers = ToolServers(Config(model_name="m", max_tool_sessions=1))
+    first, second = sessions(servers, "alice"), sessions(servers, "bob")
+    await first.list_tools("a")
+    waiting = asyncio.ensure_future(second.list_tools("a"))
+    await asyncio.sleep(0)
+    first.close()
+    second.close()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    await until(lambda: servers.slots.free == 1)
+    assert tools.open == 0
