@@ -39,7 +39,6 @@ ALLOWED: dict[str, set[str]] = {
         "engine.text_records",
     },
     "engine.record": set(),
-    "engine.media_records": {"engine.record"},
     "engine.text_records": {"engine.record"},
     "engine.errors": BASE,
     "engine.task": BASE | {"engine.errors", "engine.protocol"},
@@ -57,13 +56,11 @@ ALLOWED: dict[str, set[str]] = {
     "engine.embedding": BASE
     | {"engine.loading", "engine.paged"}
     | {"engine.task", "engine.protocol", "engine.generation", "engine.errors", "repository", "config", "util"},
-    "engine.voice": BASE
-    | {"engine.loading", "engine.task", "engine.protocol", "engine.errors", "repository", "config", "util"},
     "engine.worker": OBSERVED
     | LOOP
     | {"engine.task", "engine.protocol", "engine.record", "engine.errors", "engine.generation", "engine.genai"}
     | {"engine.genai.guard", "engine.loading", "engine.paged", "engine.scripted", "repository"}
-    | {"engine.embedding", "engine.voice", "config", "util"},
+    | {"engine.embedding", "config", "util"},
     "engine.worker.loop": {
         "engine.protocol",
         "engine.task",
@@ -118,7 +115,7 @@ FOREIGN = {
         "engine/embedding/pooling_graph.py",
         "features/speech/child/silero_vad.py",
         "features/speech/child/whisper_network.py",
-        "engine/voice/pipeline.py",
+        "features/voice/child/pipeline.py",
         "features/images/child/pipeline.py",
         "features/disk_cache/child/",
         "features/slots/child/",
@@ -129,7 +126,7 @@ FOREIGN = {
         "engine/paged/assemble.py",
         "engine/paged/tokenizer.py",
         "features/speech/child/pipeline.py",
-        "engine/voice/pipeline.py",
+        "features/voice/child/pipeline.py",
         "features/images/child/pipeline.py",
         "features/disk_cache/child/",
         "features/slots/child/",
@@ -143,7 +140,7 @@ FOREIGN = {
         "engine/paged/",
         "engine/embedding/",
         "features/speech/child/",
-        "engine/voice/",
+        "features/voice/child/",
         "features/images/child/pipeline.py",
         "features/disk_cache/child/",
         "features/slots/child/",
@@ -151,7 +148,7 @@ FOREIGN = {
         "util/vectors.py",
     },
     "soundfile": {"media/audio/"},
-    "soxr": {"media/audio/decode.py", "media/audio/live_decoder.py", "engine/voice/task.py"},
+    "soxr": {"media/audio/decode.py", "media/audio/live_decoder.py", "features/voice/child/task.py"},
     "av": {"media/audio/decode.py", "media/images/video.py"},
     "python_multipart": {"api/forms.py"},
     "websockets": {"transports/websocket/frames.py"},

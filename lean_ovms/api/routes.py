@@ -17,8 +17,6 @@ from .key_file import ADMIN, INFERENCE
 # fmt: off
 ROUTES: tuple[Route, ...] = (
     # openai
-    Route("POST", "/audio/speech", "openai.audio_speech:handle", BASES, model="VoiceModel"),
-    Route("GET", "/audio/voices", "openai.audio_speech:handle_voices", BASES, auth="models"),
     Route("POST", "/chat/completions", "openai.chat:handle", EVERYWHERE, model="TextModel"),
     Route("POST", "/chat/completions/input_tokens", "openai.chat:handle_input_tokens", EVERYWHERE),
     Route("POST", "/completions", "openai.completions:handle", BASES),

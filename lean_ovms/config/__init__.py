@@ -20,7 +20,6 @@ from .model import (
     DEMO_EMBED,
     DEMO_MODEL,
     POOLING_TASKS,
-    TEXT_TO_SPEECH,
     ModelOptions,
 )
 from .options import Options
@@ -33,7 +32,6 @@ __all__ = [
     "LOCAL_PAGES",
     "PER_MODEL",
     "POOLING_TASKS",
-    "TEXT_TO_SPEECH",
     "Config",
     "EngineConfig",
     "listed",
@@ -152,8 +150,6 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         served = self.composition.task_names
         if self.task and self.task not in served:
             raise StartError(f"--task {self.task} is not served, only {', '.join(served)}")
-        if self.speed_min > self.speed_max:
-            raise StartError("--speed_min must not be above --speed_max")
         if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
             raise StartError(f"--root_path must begin with a slash and not end with one, not {self.root_path!r}")
         if bool(self.ssl_certfile) != bool(self.ssl_keyfile):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from .model import POOLING_TASKS, TEXT_TO_SPEECH
+from .model import POOLING_TASKS
 from .options import DIRECTORY, GIVEN, Options, option
 
 _deployment = partial(option, group="deployment")
@@ -35,7 +35,7 @@ class EngineOptions(Options):
         "model it is OpenVINO's NUM_STREAMS, which one image makes little use of",
         low=0,
         high=256,
-        tasks=(*POOLING_TASKS, "speech2text", TEXT_TO_SPEECH, "image_generation"),
+        tasks=(*POOLING_TASKS, "speech2text", "text2speech", "image_generation"),
     )
     pooling_batch_tokens: int = _engine(
         1024, "most tokens in one batch of a pooling model, padding included", low=16, high=1 << 20, tasks=POOLING_TASKS

@@ -20,8 +20,6 @@ DEMO_EMBED = Path(__file__).parents[1] / "demo_embed"
 
 POOLING_TASKS = ("embeddings", "rerank", "classify", "token_classify")
 """Tasks of models that compute vectors, scores or classes; OVMS has the first two."""
-TEXT_TO_SPEECH = "text2speech"
-"""Task of models that speak texts, by OVMS's name."""
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -153,21 +151,8 @@ class ModelOptions(Options):
         low=1,
         tasks=("rerank",),
     )
-    voices: str = _model(
-        "",
-        "JSON object with further voices of a text-to-speech model, from names to files, beside those in its folder "
-        "voices",
-        json_object=True,
-        tasks=(TEXT_TO_SPEECH,),
-    )
-    speed_min: float = _model(
-        0.25, "lowest speed that a speech request may set", low=0.05, high=20, tasks=(TEXT_TO_SPEECH,)
-    )
-    speed_max: float = _model(
-        4.0, "highest speed that a speech request may set", low=0.05, high=20, tasks=(TEXT_TO_SPEECH,)
-    )
     max_speech_characters: int = _model(
-        4096, "most characters of text in one speech request; more: 400", low=1, high=1 << 20, tasks=(TEXT_TO_SPEECH,)
+        4096, "most characters of text in one speech request; more: 400", low=1, high=1 << 20, tasks=("text2speech",)
     )
 
     audio_input_model: str = _model(

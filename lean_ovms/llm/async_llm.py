@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from ..api.fields import UINT32_MAX, FieldSet
 from ..api.generation.request import GenerationBody
 from ..api.generation.sampling import SAMPLING, Defaults, build_sampling
-from ..api.openai import audio_speech, completion_request, completions, embeddings
+from ..api.openai import completion_request, completions, embeddings
 from ..api.openai.chat_request import ALL_FIELDS as CHAT_FIELDS
 from ..api.openai.chat_request import parse_chat
 from ..api.pooling import scoring
@@ -306,10 +306,7 @@ class AsyncLLM:
 
     async def speak(self, text: str, **fields: Any) -> SpeechOutput:
         """Returns a text as an audio file."""
-        with _python_errors():
-            parsed = await self.read(audio_speech.parse, audio_speech.FIELDS, {"input": text}, fields)
-            blocks = parsed.model.speak(parsed.text, parsed.params)
-            return SpeechOutput(await audio_speech.whole_file(parsed, self.services, blocks), parsed.rate)
+        return SpeechOutput(*await self._by_feature("speak", text, fields))
 
     @property
     def services(self) -> Services:

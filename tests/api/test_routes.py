@@ -13,9 +13,9 @@ from lean_ovms.config import Config, listed
 from lean_ovms.errors import Unavailable
 from lean_ovms.features.images.model import ImageModel
 from lean_ovms.features.speech.model import SpeechModel
+from lean_ovms.features.voice.model import VoiceModel
 from lean_ovms.models.pooling_model import PoolingModel
 from lean_ovms.models.text_model import TextModel
-from lean_ovms.models.voice_model import VoiceModel
 from tests.api.conftest import MakeApp, get
 
 BROKEN = Route("GET", "/broken", "no_such_module:handle", auth="open")

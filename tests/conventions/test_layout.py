@@ -21,7 +21,6 @@ NO_ASYNCIO = (
     "engine.genai",
     "engine.paged",
     "engine.embedding",
-    "engine.voice",
     "features.images.child",
     "engine.worker",
     "engine.protocol",
@@ -163,7 +162,7 @@ LATER = (
     *("numpy", "websockets", "sqlite3", "python_multipart", "prometheus_client", "jinja2", "google.protobuf"),
     *("lean_ovms.api.openai", "lean_ovms.api.generation", "lean_ovms.api.pooling"),
     *("lean_ovms.api.schemas", "lean_ovms.media.audio", "lean_ovms.pooling_types"),
-    *("lean_ovms.models.pooling_model", "lean_ovms.models.voice_model"),
+    *("lean_ovms.models.pooling_model",),
 )
 """What a server of a text model that listens has not imported."""
 FOR_CHAT = {"lean_ovms.api.openai", "lean_ovms.api.generation", "lean_ovms.api.schemas"}

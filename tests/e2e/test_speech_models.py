@@ -57,7 +57,7 @@ async def test_a_speech_model_is_served_by_its_graph(tmp_path: Path) -> None:
     async with opened(config_path=str(tmp_path)) as app:
         model = app.registry.get("words", SpeechModel)
         assert (model.speech.backend, model.speech.vad) == ("decode_loop", "silero")
-        assert model.config.enable_word_timestamps
+        assert model.config.value("enable_word_timestamps")
 
         params = TranscribeParams(words=True, segments=True, fallback=False)
         events = [event async for event in model.transcribe(blocks(data[spoken[0]]), params)]

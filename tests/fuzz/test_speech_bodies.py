@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_ovms.api.app import App
-from lean_ovms.api.openai import audio_speech
+from lean_ovms.features.voice import api as audio_speech
 from lean_ovms.server.run import close
 from lean_ovms.types import Request
+from tests.features.voice.fakes import fake_voice
 from tests.fuzz import examples
 from tests.fuzz.test_hostile_bodies import VALUES, _object
-from tests.voice_fakes import fake_voice
 
 RIGHT = {"model": '"v"', "input": '"The first sentence is here. The second one is there!"'}
 

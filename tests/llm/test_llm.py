@@ -22,9 +22,9 @@ from lean_ovms.errors import EngineFailure, StartError
 from lean_ovms.llm.params import FIELDS
 from tests.fakes import EOS, FakeEngine, Script, encode, say
 from tests.features.speech.scripts import speech_model
+from tests.features.voice.fakes import fake_voice
 from tests.llm.conftest import MakeLLM, serve, text_model
 from tests.pooling_fakes import fake_model
-from tests.voice_fakes import fake_voice
 
 GREEDY = SamplingParams(temperature=0, max_tokens=64)
 

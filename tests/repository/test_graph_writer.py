@@ -81,7 +81,7 @@ def test_a_graph_of_a_model_that_speaks_comes_back() -> None:
     assert 'calculator: "T2sCalculator"' in text
     assert 'input_side_packet: "TTS_NODE_RESOURCES:t2s_servable"' in text
     read = graph.applied(Config(model_path="x"), text, Path("graph.pbtxt"), Path("/m"))
-    assert json.loads(read.voices) == {"ada": "/m/voices/ada.bin", 'b "x"': "/m/b.bin"}
+    assert json.loads(read.value("voices")) == {"ada": "/m/voices/ada.bin", 'b "x"': "/m/b.bin"}
     assert read.replace(voices=voices) == Config(task="text2speech", model_path="/m", **options)
     rest = graph_writer.written_options(Config(task="text2speech"))
     assert Config(model_path="./", task="text2speech", **options).replace(**rest) == Config(

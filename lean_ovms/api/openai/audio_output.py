@@ -20,14 +20,14 @@ from ...audio_types import SpeakParams
 from ...errors import BadRequest
 from ...media.audio.encoder import SAMPLE_BYTES, open_encoder
 from ...models.generation import DeltaStream, WrappedStream
-from ...models.voice_model import VoiceModel
+from ...models.speaker import Speaker
 from ...push_types import Sink
 from ...types import Delta, Json, Text
 from ..fields import Values
 from ..generation.request import GenerationBody
 from ..response import new_id, now
 from ..services import Services
-from .audio_speech import PCM_RATE, read_voice, voice_of
+from .voices import PCM_RATE, read_voice, voice_of
 
 STREAMED = "pcm16"
 """The format of streams; media.audio.encoder's pcm."""
@@ -42,7 +42,7 @@ class AudioOutput:
     """How an answer is spoken. model: None: the one that answers speaks itself. format: one of media.audio.encoder's.
     rate: of the samples. most: characters that are spoken."""
 
-    model: VoiceModel | None
+    model: Speaker | None
     params: SpeakParams
     format: str
     rate: int
@@ -114,7 +114,7 @@ def read_audio_output(values: Values, generation: GenerationBody, services: Serv
         raise BadRequest("only an answer of one choice is spoken", param="n")
     if own is not None and generation.output.stop:
         raise BadRequest("an answer that the model speaks itself cannot have stop strings", param="stop")
-    model = services.helper("audio_output_model", text_model, VoiceModel) if own is None else None
+    model = services.helper("audio_output_model", text_model, Speaker) if own is None else None
     voices = own if model is None else model.voices
     assert voices is not None
     try:
@@ -135,7 +135,7 @@ class SpokenStream(WrappedStream):
     An answer ends with "length" at the most characters that are spoken.
     """
 
-    def __init__(self, stream: DeltaStream, output: AudioOutput, model: VoiceModel) -> None:
+    def __init__(self, stream: DeltaStream, output: AudioOutput, model: Speaker) -> None:
         super().__init__(stream)
         self._output = output
         self._model = model

@@ -6,7 +6,8 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from ...manifest import Feature, GraphRow, TaskRow
+from ...manifest import BASES, Feature, GraphRow, Route, TaskRow
+from .options import TASK, VoiceOptions
 
 if TYPE_CHECKING:
     from ...model_files import ModelFiles
@@ -30,13 +31,21 @@ def _missing(names: Collection[str]) -> list[str]:
 FEATURE = Feature(
     name="voice",
     summary="speaks texts with text-to-speech models",
+    title="OpenAI: text to speech",
+    reference="https://platform.openai.com/docs/api-reference/audio/createSpeech",
+    options=VoiceOptions,
+    routes=(
+        Route("POST", "/audio/speech", "api:handle", BASES, model="VoiceModel"),
+        Route("GET", "/audio/voices", "api:handle_voices", BASES, auth="models"),
+    ),
+    methods={"speak": "llm:speak"},
     tasks=(
         TaskRow(
-            name="text2speech",
+            name=TASK,
             recognizes=_speaks,
-            model="models.voice_model:VoiceModel",
-            loader="engine.voice.task:load",
-            records="engine.media_records",
+            model="model:VoiceModel",
+            loader="child.task:load",
+            records="records",
             networks=(SPEECHT5[-1], *SPEECHT5[:-1]),
             shown_by=rf"{re.escape(SPEECHT5[-1])}|voices/[^/]+\.bin",
             missing=_missing,
@@ -51,7 +60,6 @@ FEATURE = Feature(
                 node="T2s",
                 packets=("TTS_NODE_RESOURCES:t2s_servable",),
             ),
-            package="lean_ovms",
         ),
     ),
 )

@@ -17,14 +17,14 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.audio_types import VoiceInfo
-from lean_ovms.engine.media_records import Speak
 from lean_ovms.engine.protocol import SpokenTokens
 from lean_ovms.errors import EngineFailure
+from lean_ovms.features.voice.records import Speak
 from lean_ovms.observability.records import RequestRecord
 from lean_ovms.types import Request, Response
 from tests.api.conftest import MakeApp, events, get, parts, post, whole
 from tests.fakes import FakeEngine, say
-from tests.voice_fakes import FakeVoiceEngine, fake_voice
+from tests.features.voice.fakes import FakeVoiceEngine, fake_voice
 from tests.waiting import cancel
 
 SAID = ["The first sentence ", "is here. The ", "second one is there! And", " more"]

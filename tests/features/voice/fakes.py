@@ -9,10 +9,10 @@ from typing import Any
 
 from lean_ovms.audio_types import SpeakParams
 from lean_ovms.config import Config
-from lean_ovms.engine.media_records import Speak, Spoken
-from lean_ovms.engine.voice.fake_synthesizer import FakeSynthesizer
-from lean_ovms.engine.voice.task import VoiceTask
-from lean_ovms.models.voice_model import VoiceModel
+from lean_ovms.features.voice.child.fake_synthesizer import FakeSynthesizer
+from lean_ovms.features.voice.child.task import VoiceTask
+from lean_ovms.features.voice.model import VoiceModel
+from lean_ovms.features.voice.records import Speak, Spoken
 from tests.engine_client_fakes import FakeTaskClient
 
 

@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from typing import Any
 
-from ..loading import devices
+from ....engine.loading import devices
+from ..options import VoiceOptions
 
 # isort: split
 import numpy as np
@@ -21,14 +22,14 @@ import openvino as ov
 import openvino_genai as genai
 from numpy.typing import NDArray
 
-from ...audio_types import SpeakParams, VoiceInfo
-from ...config import EngineConfig
-from ...config.options import read_object
-from ...engine_types import ModelInfo
-from ...util import json_file
-from ...util.resources import cores
-from ..loading.load_errors import as_start_error
-from ..loading.settings import base_properties
+from ....audio_types import SpeakParams, VoiceInfo
+from ....config import EngineConfig
+from ....config.options import read_object
+from ....engine.loading.load_errors import as_start_error
+from ....engine.loading.settings import base_properties
+from ....engine_types import ModelInfo
+from ....util import json_file
+from ....util.resources import cores
 from . import voices
 
 VOCODER = "openvino_vocoder.xml"
@@ -74,14 +75,14 @@ class GenAiSynthesizer:
                     self._speak(pipeline, WARM_UP, SpeakParams())
 
     def _describe(self, config: EngineConfig) -> ModelInfo:
-        names = list(self._voices)
+        names, options = list(self._voices), config.of(VoiceOptions)
         if self._speecht5 and names and BUILT_IN not in names:
             names.insert(0, BUILT_IN)
         voice_info = VoiceInfo(
             sample_rate=SPEECHT5_RATE if self._speecht5 else KOKORO_RATE,
             voices=names,
             languages=[] if self._speecht5 else LANGUAGES,
-            speed=[1.0, 1.0] if self._speecht5 else [config.speed_min, config.speed_max],
+            speed=[1.0, 1.0] if self._speecht5 else [options.speed_min, options.speed_max],
         )
         return ModelInfo(
             vocab_size=0,

@@ -10,12 +10,13 @@ from collections.abc import AsyncGenerator
 from dataclasses import asdict
 from functools import partial
 
-from ..audio_types import SpeakParams, VoiceInfo
-from ..engine.media_records import Speak
-from ..errors import BadRequest
-from ..observability.records import current_client
-from ..types import Json
-from .model import Model, UsageRecorder, too_slow
+from ...audio_types import SpeakParams
+from ...errors import BadRequest
+from ...models.model import UsageRecorder, too_slow
+from ...models.speaker import Speaker
+from ...observability.records import current_client
+from ...types import Json
+from .records import Speak
 
 SENTENCE = re.compile(r"[.!?…;:]+[\"'”’)\]]*(?=\s)|[。！？；]+[」』”’]*|\n+")
 """Where a sentence ends."""
@@ -25,20 +26,8 @@ SHORT = 24
 """A piece of fewer characters takes the next sentence with it: "Dr.", "1.", "Oh!" are no pieces."""
 
 
-class VoiceModel(Model):
+class VoiceModel(Speaker):
     """Each method that serves a request resolves the model once (`hold`)."""
-
-    task = "text to speech"
-    endpoints = "/v1/audio/speech"
-    wrong_task_status = 404
-    output_modalities = ("audio",)
-
-    @property
-    def voices(self) -> VoiceInfo:
-        """What the model can do. Raises RequestError if it is not loaded."""
-        info = self.serving().info.voices
-        assert info is not None
-        return info
 
     @property
     def reported(self) -> Json:

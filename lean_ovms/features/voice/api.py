@@ -10,40 +10,31 @@ from base64 import b64encode
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
 
+from ...api.fields import Field, FieldSet, read
+from ...api.generation import unsupported
+from ...api.openai.voices import PCM_RATE, read_voice, voice_of
+from ...api.response import json, warning_headers
+from ...api.route_doc import RouteDoc
+from ...api.routes import follows_ovms
+from ...api.schemas import VOICE
+from ...api.services import Services
+from ...api.sse import HEADERS as SSE_HEADERS
+from ...api.sse import event
 from ...audio_types import SAMPLE_BYTES, SpeakParams, VoiceInfo
 from ...errors import BadRequest, RequestError
 from ...media.audio.encoder import FORMATS, Encoder, open_encoder
-from ...models.voice_model import VoiceModel
 from ...observability.logging import safe
 from ...observability.records import current_record
 from ...push_types import Sink
 from ...types import Json, Request, Response
-from ..fields import Field, FieldSet, read
-from ..generation import unsupported
-from ..response import json, warning_headers
-from ..route_doc import RouteDoc
-from ..routes import follows_ovms
-from ..schemas import VOICE
-from ..services import Services
-from ..sse import HEADERS as SSE_HEADERS
-from ..sse import event
+from .model import VoiceModel
+from .options import VoiceOptions
 
-PCM_RATE = 24_000
-"""Samples a second of response_format pcm: it has no head that could say so, and OpenAI's clients expect this."""
 TOKENS_PER_S = 100
 """What a second of audio counts in usage, as for transcriptions."""
 INLINE_SAMPLES = 1 << 14
 """Bytes of samples that are encoded on the event loop."""
-
-
-def read_voice(value: Any) -> str:
-    """The name of a voice. Raises BadRequest."""
-    name = value.get("id") if isinstance(value, dict) else value
-    if not isinstance(name, str):
-        raise BadRequest("voice is not a string or an object with an id", param="voice")
-    return name
 
 
 def _read_format(value: str) -> str:
@@ -109,7 +100,8 @@ def parse(body: Json, services: Services) -> SpeechRequest:
     text = _text(values["input"], services)
     model = services.named_model(values, VoiceModel)
     info, notices = model.voices, unsupported.warnings(FIELDS, body)
-    low, high = model.config.speed_min, model.config.speed_max
+    options = model.config.of(VoiceOptions)
+    low, high = options.speed_min, options.speed_max
     if not low <= values["speed"] <= high:
         raise BadRequest(f"speed must be between speed_min ({low:g}) and speed_max ({high:g})", param="speed")
     params = SpeakParams(
@@ -144,20 +136,6 @@ def _text(value: str | None, services: Services) -> str:
     except UnicodeEncodeError:
         raise BadRequest("input is not valid Unicode (lone surrogates)", param="input") from None
     return value
-
-
-def voice_of(name: str | None, info: VoiceInfo, notices: list[str]) -> str:
-    """The voice of this name. Raises BadRequest."""
-    if not name:
-        return ""
-    if not info.voices:
-        notices.append("voice has no effect: this model has one")
-        return ""
-    if name not in info.voices:
-        known = ", ".join(info.voices[:24]) + (", ..." if len(info.voices) > 24 else "")
-        text = f"Requested voice {safe(name, 80)!r} not found in available voices: {known}"
-        raise BadRequest(text, param="voice", code="voice_not_found")
-    return name
 
 
 def _language(code: str | None, info: VoiceInfo, notices: list[str]) -> str:

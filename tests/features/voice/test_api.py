@@ -21,7 +21,7 @@ from lean_ovms.observability.records import RequestRecord
 from lean_ovms.types import Response
 from tests.api.conftest import apps_of, events, get, parts, post, whole
 from tests.fakes import FakeEngine, say
-from tests.voice_fakes import FakeVoiceEngine, fake_voice
+from tests.features.voice.fakes import FakeVoiceEngine, fake_voice
 
 PATH = "/v1/audio/speech"
 ONE = "Hello."

@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from lean_ovms.engine.voice.task import check_rate, resampled, to_bytes
 from lean_ovms.errors import BadRequest
+from lean_ovms.features.voice.child.task import check_rate, resampled, to_bytes
 
 
 def tone(rate: int, hertz: float, seconds: float = 0.5) -> np.ndarray:

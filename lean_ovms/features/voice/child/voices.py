@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ...config import EngineConfig
-from ...errors import StartError
-from ...util.files import read_bytes
+from ....config import EngineConfig
+from ....errors import StartError
+from ....util.files import read_bytes
+from ..options import VoiceOptions
 
 Voice = NDArray[np.float32]
 FOLDER = "voices"
@@ -26,7 +27,8 @@ LEXICON = ("us_gold.json", "us_silver.json", "gb_gold.json", "gb_silver.json")
 def read(config: EngineConfig, shape: list[int]) -> dict[str, Voice]:
     """Returns every voice by its name, those of the directory first, by name. Raises StartError."""
     files = {path.stem: path for path in sorted((config.model_dir / FOLDER).glob("*.bin"))}
-    listed = json.loads(config.voices) if config.voices else {}
+    named = config.of(VoiceOptions).voices
+    listed = json.loads(named) if named else {}
     for name, file in listed.items():
         if not isinstance(file, str) or not name:
             raise StartError("--voices must be an object of names to files")

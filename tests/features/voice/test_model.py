@@ -11,14 +11,14 @@ import pytest_asyncio
 from lean_ovms.audio_types import SpeakParams
 from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest, EngineFailure, ModelNotFound, RequestTimeout, TooManyRequests, Unavailable
+from lean_ovms.features.voice.model import VoiceModel
 from lean_ovms.models.factory import make
 from lean_ovms.models.registry import ModelRegistry
 from lean_ovms.models.text_model import TextModel
-from lean_ovms.models.voice_model import VoiceModel
 from lean_ovms.observability.metrics import Metrics
 from lean_ovms.observability.records import RequestRecord, current_record
 from lean_ovms.util.concurrency import Offload
-from tests.voice_fakes import fake_voice
+from tests.features.voice.fakes import fake_voice
 
 PLAIN = SpeakParams()
 TEXT = "The first sentence is here. The second one is there! And a third one."

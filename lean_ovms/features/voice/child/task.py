@@ -14,14 +14,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...audio_types import SpeakParams
-from ...config import EngineConfig
-from ...engine_types import ModelInfo
-from ...errors import BadRequest, EngineFailure, TooManyRequests, install_command
-from ...util.plurals import requests_waiting
-from ..media_records import Speak, Spoken
-from ..protocol import Cancel, Record
-from ..task import Task
+from ....audio_types import SpeakParams
+from ....config import EngineConfig
+from ....engine.protocol import Cancel, Record
+from ....engine.task import Task
+from ....engine_types import ModelInfo
+from ....errors import BadRequest, EngineFailure, TooManyRequests, install_command
+from ....util.plurals import requests_waiting
+from ..records import Speak, Spoken
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.voice import voices
 from lean_ovms.errors import StartError
+from lean_ovms.features.voice.child import voices
 
 SHAPE = [1, 4]
 

@@ -11,12 +11,12 @@ import pytest
 
 from lean_ovms.audio_types import SpeakParams
 from lean_ovms.config import Config
-from lean_ovms.engine.media_records import Speak, Spoken
 from lean_ovms.engine.protocol import Cancel, Encode, Record, Refused
-from lean_ovms.engine.voice import task as voice
-from lean_ovms.engine.voice.fake_synthesizer import BROKEN, RAISE, RATE, FakeSynthesizer
-from lean_ovms.engine.voice.task import VoiceTask
 from lean_ovms.engine_types import EngineStats, ModelInfo
+from lean_ovms.features.voice.child import task as voice
+from lean_ovms.features.voice.child.fake_synthesizer import BROKEN, RAISE, RATE, FakeSynthesizer
+from lean_ovms.features.voice.child.task import VoiceTask
+from lean_ovms.features.voice.records import Speak, Spoken
 from tests.engine.rig import WorkerRig
 
 

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ...audio_types import SpeakParams, VoiceInfo
-from ...config import EngineConfig
-from ...engine_types import ModelInfo
+from ....audio_types import SpeakParams, VoiceInfo
+from ....config import EngineConfig
+from ....engine_types import ModelInfo
+from ..options import VoiceOptions
 
 RATE = 16_000
 CHARACTER_S = 0.01
@@ -30,6 +31,7 @@ class FakeSynthesizer:
     """A task.Synthesizer without a model."""
 
     def __init__(self, config: EngineConfig) -> None:
+        options = config.of(VoiceOptions)
         self.slots = config.streams
         self.info = ModelInfo(
             vocab_size=0,
@@ -39,7 +41,7 @@ class FakeSynthesizer:
                 sample_rate=RATE,
                 voices=list(VOICES),
                 languages=["en-us", "de"],
-                speed=[config.speed_min, config.speed_max],
+                speed=[options.speed_min, options.speed_max],
             ),
         )
 

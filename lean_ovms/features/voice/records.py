@@ -1,11 +1,11 @@
-"""The records of speech."""
+"""The records of spoken texts between the front end and the engine process."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from .record import ANSWER, COMMAND, DataRecord, Record
+from ...engine.record import ANSWER, COMMAND, DataRecord, Record
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_ovms.models.voice_model import SHORT, split
+from lean_ovms.features.voice.model import SHORT, split
 
 LONG = "one two three four five six seven eight nine ten"
 

@@ -1,0 +1,28 @@
+"""Speaking as a method of LLM and AsyncLLM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...types import Json
+from .api import FIELDS, parse, whole_file
+
+if TYPE_CHECKING:
+    from ...llm.async_llm import AsyncLLM
+
+
+async def speak(llm: AsyncLLM, text: str, fields: Json) -> tuple[bytes, int]:
+    """Returns a text as an audio file, and its samples of a second.
+
+    Args:
+        llm: what reads the fields and has the model.
+        text: what is spoken.
+        fields: fields of a request for speech, by their names.
+
+    Raises:
+        RequestError: for what is wrong with the fields, or with the engine.
+        TypeError: for an unknown field.
+    """
+    parsed = await llm.read(parse, FIELDS, {"input": text}, fields)
+    blocks = parsed.model.speak(parsed.text, parsed.params)
+    return await whole_file(parsed, llm.services, blocks), parsed.rate
