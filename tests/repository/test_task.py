@@ -24,7 +24,7 @@ BY_ARCHITECTURE = {
     "XLMRobertaForSequenceClassification": "rerank",
     "UNet2DConditionModel": "image_generation",
     "FluxTransformer2DModel": "image_generation",
-    "CLIPTextModel": "image_generation",
+    "CLIPTextModel": "",
     "BertModel": "embeddings",
     "T5EncoderModel": "embeddings",
     "NewModel": "embeddings",
@@ -58,6 +58,13 @@ def test_the_architecture_decides_the_task(tmp_path: Path, name: str, task: str)
         ({"config": {"architectures": [None, "LlamaForCausalLM"]}}, "text_generation"),
         ({"model_index": {"_class_name": "StableDiffusion3Pipeline"}}, "image_generation"),
         ({"model_index": {"_class_name": "FluxPipeline"}}, "image_generation"),
+        (
+            {
+                "config": {"architectures": ["CLIPTextModel"]},
+                "model_index": {"_class_name": "StableDiffusionPipeline"},
+            },
+            "image_generation",
+        ),
         (
             {
                 "config": {"architectures": ["Qwen3ForCausalLM"]},

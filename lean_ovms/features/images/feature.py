@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 FILES = ("vae_decoder/openvino_model.xml", "model_index.json", "scheduler/scheduler_config.json")
 """Files of every model that makes images; the first one shows it."""
-ARCHITECTURES = ("CLIPTextModel", "UNet2DConditionModel", "AutoencoderKL")
-"""Architectures of its parts."""
+ARCHITECTURES = ("UNet2DConditionModel", "AutoencoderKL")
+"""Architectures of parts that only its pipelines have; text encoders are models of their own, too."""
 
 
 def _makes_images(files: ModelFiles) -> bool:
