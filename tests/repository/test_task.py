@@ -24,7 +24,7 @@ BY_ARCHITECTURE = {
     "XLMRobertaForSequenceClassification": "rerank",
     "UNet2DConditionModel": "image_generation",
     "FluxTransformer2DModel": "image_generation",
-    "CLIPTextModel": "",
+    "CLIPTextModel": "embeddings",
     "BertModel": "embeddings",
     "T5EncoderModel": "embeddings",
     "NewModel": "embeddings",

@@ -65,6 +65,7 @@ UNSUPPORTED = FieldSet((
     Field("ec_transfer_params", "object", "vLLM's: parameters of an encoder cache transfer"),
     Field("late_chunking_params", "object", "vLLM's: one vector for each part of a text"),
     Field("late_chunking", "bool", "Jina's: inputs are parts of one text"),
+    Field("lora_alphas", "any", "OVMS's, for images: strengths of adapters"),
     Field("return_mm_kwargs", "bool", "vLLM's: inputs of the image encoder in a response"),
 ))  # fmt: skip
 """Unsupported fields of every generating endpoint that does not declare them itself."""

@@ -62,6 +62,7 @@ ASKED: dict[str, Any] = {
     "watermarking": True,
     "ec_transfer_params": {"a": 1},
     "return_mm_kwargs": True,
+    "lora_alphas": {"a": 0.5},
 }
 IDLE: dict[str, Any] = {
     "logit_bias": {},
