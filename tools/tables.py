@@ -97,6 +97,7 @@ def request_fields() -> str:
         "Every generating endpoint: how to answer": shared.ANSWERING,
         "Every generating endpoint: sampling": sampling.SAMPLING,
         "Every generating endpoint: the form of the answer": structured_output.STRUCTURED,
+        "Every generating endpoint: accepted, no effect": unsupported.ACCEPTED,
         "Every generating endpoint: accepted, and answered with a Warning header": unsupported.UNSUPPORTED,
     }
     first = {route.module: route for route in reversed(table.table())}

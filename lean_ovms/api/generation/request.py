@@ -21,6 +21,7 @@ from ..services import Services
 from . import unsupported
 from .audio_input import read_audio
 from .common_fields import stream_options
+from .idle_fields import idle_fields
 from .images import load_images
 from .logprobs_request import LogprobsRequest, check_many
 from .sampling import PARSED, Defaults, GenerationFields, build_output, build_sampling, check_max_tokens
@@ -228,6 +229,7 @@ class BodyReader:
             truncation_side=given["truncation_side"],
             priority=given["priority"],
             notices=unsupported.warnings(self._fields, self._body, capabilities)
+            + idle_fields(values, sampling, model.info.speculative if model.known else None, dropped)
             + (unknown + shared + notices)
             + model.keep_loaded(values.get("keep_alive")),
         )

@@ -171,7 +171,7 @@ def build_sampling(given: Values, defaults: Defaults, config: Config) -> Samplin
     found = {name: value for name in _SAME if (value := given[name]) is not None}
     found |= {name: defaults.number(name) if (value := given[name]) is None else float(value) for name in _BUILTIN}
     if beams > 1:
-        found |= _neutral_penalties(given)
+        found |= {name: _BUILTIN[name] for name in _PENALTIES}  # which the engine refuses with beams
     seed, budget = given["seed"], given["thinking_token_budget"]
     if seed is None and type(defaults.values.get("seed")) is int:
         seed = int(defaults.number("seed"))
@@ -261,15 +261,6 @@ def _min_tokens(given: Values, defaults: Defaults) -> int:
         name = "min_new_tokens" if defaults.values.get("min_tokens") is None else "min_tokens"
         requested = defaults.number(name, "min_tokens")
     return min(int(requested), INT32_MAX)
-
-
-def _neutral_penalties(given: Values) -> dict[str, float]:
-    """The engine refuses penalties with beams: an error in a request, ignored in generation_config.json."""
-    neutral = {name: _BUILTIN[name] for name in _PENALTIES}
-    for name, value in neutral.items():
-        if given[name] not in (None, value):
-            raise BadRequest(f"{name} cannot be combined with beam search", param=name)
-    return neutral
 
 
 def _assistance(given: Values, defaults: Defaults) -> dict[str, Any]:

@@ -32,7 +32,24 @@ def _audio(value: Json) -> Json:
     return value
 
 
+def _tier(value: str) -> str | None:
+    """The tier, if it is another than the only one."""
+    return None if value in ("auto", "default", "standard_only") else value
+
+
+ACCEPTED = FieldSet((
+    Field("user", "string", "OpenAI's: whom the client asks for; accepted, no effect"),
+    Field("safety_identifier", "string", "OpenAI's newer name of user; accepted, no effect"),
+    Field("prompt_cache_key", "string", "OpenAI's: accepted, no effect: equal prompts are found without it"),
+    Field("prompt_cache_retention", "string", "OpenAI's: accepted, no effect: cached prompts stay while there is room"),
+))  # fmt: skip
+"""Fields of every generating endpoint that are checked, and ask for nothing that an answer could lack."""
+
 UNSUPPORTED = FieldSet((
+    Field("store", "bool", "OpenAI's: keep the answer; responses have it"),
+    Field("metadata", "object", "OpenAI's: kept with a stored answer; responses have it"),
+    Field("service_tier", "string", "OpenAI's: there is only one", read=_tier),
+    Field("prediction", "object", "OpenAI's: the text that is expected"),
     Field("modalities", "array", "OpenAI's: output types; only text is generated", read=_modalities),
     Field("audio", "object", "OpenAI's: voice and format of speech", read=_audio),
     Field("chunk_frames", "uint", "OVMS's: frames per chunk of speech", low=1,
@@ -71,13 +88,14 @@ UNSUPPORTED = FieldSet((
 """Unsupported fields of every generating endpoint that does not declare them itself."""
 
 HARMLESS = frozenset((
-    *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
     *("access_programs", "background_options", "image"),
-    *("prompt_cache_options", "prediction", "client_metadata", "session_id", "stream_interval", "mm_payload"),
+    *("prompt_cache_options", "client_metadata", "session_id", "stream_interval", "mm_payload"),
     *("billing_policy", "diagnostics", "fallback_credit_token", "fallbacks", "user_profile_id", "workspace_id"),
     *("cache_prompt", "n_keep", "n_discard", "n_cache_reuse", "sse_ping_interval", "backend_sampling"),
 ))  # fmt: skip
 """Other servers' fields without effect on generated text; the Responses API declares some of them."""
+
+_KNOWN = ACCEPTED.names | UNSUPPORTED.names | HARMLESS
 
 LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 """One limit under the names of three APIs, for the suggestion: the first that the endpoint has."""
@@ -94,6 +112,9 @@ def warnings(fields: FieldSet, body: Json, capabilities: Collection[str] = ()) -
     if body.keys() <= fields.names and fields.needs.keys().isdisjoint(body):
         return []  # as nearly always
     unread = [name for name in body if name not in fields.places]
+    for name in unread:
+        if name in ACCEPTED.places:
+            read_one(ACCEPTED.named(name), body[name])
     ignored = [UNSUPPORTED.named(name) for name in unread if name in UNSUPPORTED.places]
     ignored += [fields.named(name) for name, need in fields.needs.items() if name in body and need not in capabilities]
     lines = [
@@ -101,7 +122,7 @@ def warnings(fields: FieldSet, body: Json, capabilities: Collection[str] = ()) -
         for field in sorted(ignored, key=lambda field: field.name)
         if _requests_effect(field, read_one(field, body[field.name]))
     ]
-    unknown = [name for name in unread if name not in UNSUPPORTED.places and name not in HARMLESS]
+    unknown = [name for name in unread if name not in _KNOWN]
     for name in [name for name in unknown if len(name) <= MAX_NAME and body[name] is not None][:MAX_UNKNOWN]:
         if near := similar(name, fields.names):
             lines.append(f"{safe(name)} is not a field of this endpoint and was ignored; there is {near}")

@@ -29,6 +29,8 @@ MAX_ID = 10**MAX_DIGITS - 1
 MAX_BIASED, MAX_WORD = 1024, 256
 """Most entries of logit_bias, and characters of a text in it."""
 RENAMED = {"n_predict": "max_tokens", "repeat_penalty": "repetition_penalty"}
+PRECEDENCE = (("n_predict", "max_tokens"),)
+"""Two names of one setting; the first has precedence."""
 WITHOUT_EFFECT = (
     *("cache_prompt", "n_keep", "n_discard", "n_indent", "samplers", "repeat_last_n", "typical_p"),
     *("t_max_prompt_ms", "min_keep", "sse_ping_interval"),
@@ -154,8 +156,6 @@ AS_COMPLETION = GenerationFields((MODEL, STREAM, KEEP_ALIVE, *TIMINGS, RESPONSE_
 def values_of(fields: FieldSet, body: Json) -> Values:
     """Returns every field's value. Raises BadRequest."""
     values: Values = read(fields, body)
-    if values["n_predict"] is None:
-        values = {**values, "n_predict": values["max_tokens"]}
     require(fields, values, "is required")
     return values
 
@@ -170,7 +170,9 @@ def translated(values: Values) -> Json:
         body["top_k"] = -1
     if (seed := values["seed"]) is not None and (seed < 0 or seed == UINT32_MAX):
         del body["seed"]
-    if (most := values["n_predict"]) is not None and most <= 0:
+    most = values["max_tokens"] if values["n_predict"] is None else values["n_predict"]
+    body["max_tokens"] = most
+    if most is not None and most <= 0:
         body["max_tokens"] = None if most else 1  # the engine always generates; this token is not shown
     if (bias := values["logit_bias"]) is not None:
         body["logit_bias"] = {str(token): number for token, number in bias if isinstance(token, int)}

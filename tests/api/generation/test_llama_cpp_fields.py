@@ -21,11 +21,10 @@ THOUGHT = "<think>\nhm\n</think>\n\n"
     ("fields", "wanted"),
     [
         ({"n_predict": 5}, {"max_tokens": 5}),
-        ({"n_predict": 5, "max_tokens": 6}, {"max_tokens": 6}),
+        ({"n_predict": 6, "max_tokens": 6}, {"max_tokens": 6}),
         ({"n_predict": -1}, {"max_tokens": None}),
         ({"n_predict": 0}, {"max_tokens": 1}),
         ({"repeat_penalty": 1.5}, {"repetition_penalty": 1.5}),
-        ({"repeat_penalty": 1.5, "repetition_penalty": 1.25}, {"repetition_penalty": 1.25}),
         ({"cache_prompt": True, "id_slot": 0, "n_keep": 1, "sse_ping_interval": 5}, {}),
     ],
 )

@@ -92,7 +92,6 @@ def test_n_alone_samples_and_best_of_is_a_beam_search() -> None:
         ({"best_of": 0}, "best_of"),
         ({"n": 1_000_000}, "n"),
         ({"best_of": 21}, "best_of"),
-        ({"best_of": 2, "presence_penalty": 1}, "presence_penalty"),
         ({"num_assistant_tokens": 3, "assistant_confidence_threshold": 0.5}, "assistant_confidence_threshold"),
         ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
     ],
@@ -103,8 +102,9 @@ def test_impossible_together(body: dict[str, Any], param: str) -> None:
     assert caught.value.param == param
 
 
-def test_beam_search_drops_the_penalties_of_the_config() -> None:
+def test_beam_search_drops_the_penalties() -> None:
     assert sampling({"best_of": 2}, {"repetition_penalty": 1.1}).repetition_penalty == 1.0
+    assert sampling({"best_of": 2, "presence_penalty": 1}).presence_penalty == 0.0
 
 
 def test_the_limit_is_also_the_default_and_may_be_reached() -> None:

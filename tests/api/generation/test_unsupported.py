@@ -8,7 +8,7 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.api.generation import unsupported
-from lean_ovms.api.generation.unsupported import HARMLESS, UNSUPPORTED
+from lean_ovms.api.generation.unsupported import ACCEPTED, HARMLESS, UNSUPPORTED
 from lean_ovms.api.openai import chat_request, completion_request
 from lean_ovms.features.responses import fields as responses
 from lean_ovms.text.template import chat_template
@@ -25,6 +25,10 @@ BODIES: dict[str, dict[str, Any]] = {
 CHAT = "/v1/chat/completions"
 SPOKEN = (CHAT, "/v1/responses")
 ASKED: dict[str, Any] = {
+    "store": True,
+    "metadata": {"a": "b"},
+    "service_tier": "flex",
+    "prediction": {"type": "content", "content": "x"},
     "logit_bias": {"5": 10},
     "modalities": ["text", "audio"],
     "audio": {"voice": "v", "format": "wav"},
@@ -65,6 +69,10 @@ ASKED: dict[str, Any] = {
     "lora_alphas": {"a": 0.5},
 }
 IDLE: dict[str, Any] = {
+    "store": False,
+    "metadata": {},
+    "service_tier": "auto",
+    **dict.fromkeys(sorted(ACCEPTED.names), "x"),
     "logit_bias": {},
     "modalities": ["text"],
     "audio": None,
@@ -79,6 +87,9 @@ IDLE: dict[str, Any] = {
     "enable_response_messages": False,
 }
 ELSEWHERE = {
+    "store",
+    "metadata",
+    "service_tier",
     "modalities",
     "audio",
     "echo",
@@ -129,6 +140,7 @@ async def test_what_cannot_be_honoured_is_accepted_but_not_silently(app: App, pa
     assert response.status == 200
     honoured = {"echo"} if path == "/v1/completions" else set()
     honoured |= {"timings", "timings_per_token"}
+    honoured |= {"store", "metadata", "service_tier"} if path == "/v1/responses" else set()
     honoured |= {"functions", "function_call", "media_io_kwargs"} if path == CHAT else set()
     expected = [] if name in honoured else [f"{name} is not supported and was ignored"]
     if path in SPOKEN and name == "audio":
@@ -151,7 +163,8 @@ HONOURED: dict[str, Any] = {
 async def test_a_capable_engine_gets_them(make_app: MakeApp, path: str, name: str) -> None:
     script = lambda _, sampling: say("x", sequences=sampling.n)  # noqa: E731
     app, engine = await make_app(script, capable=True, reasoning_parser="qwen3")
-    response = await send(app, path, {name: ASKED[name]})
+    beams = {"best_of": 2} if name == "early_stopping" else {}
+    response = await send(app, path, {name: ASKED[name], **beams})
     assert (response.status, warned(response)) == (200, [])
     assert getattr(engine.submitted[0][1], name) == HONOURED[name]
     assert set(HONOURED) | {"prompt_logprobs", "return_progress"} == set(NEEDS)
@@ -276,7 +289,7 @@ async def test_a_name_near_a_known_one_gets_a_warning(app: App, path: str, name:
 
 @each_path
 async def test_names_that_are_near_to_none_or_change_no_answer_are_ignored(app: App, path: str) -> None:
-    harmless = {name: {} if name == "metadata" else True if name == "store" else "x" for name in HARMLESS}
+    harmless = dict.fromkeys(HARMLESS, "x")
     response = await send(app, path, harmless | {"zzz": 1, "": 1, "max_token": None, "x" * 60_000: 1})
     assert response.status == 200
     assert warned(response) == []

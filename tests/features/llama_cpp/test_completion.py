@@ -51,7 +51,7 @@ async def test_a_whole_answer(make_app: MakeApp) -> None:
     [
         ({"n_predict": 5}, {"max_tokens": 5}),
         ({"max_tokens": 5}, {"max_tokens": 5}),
-        ({"max_tokens": 5, "n_predict": 6}, {"max_tokens": 6}),
+        ({"max_tokens": 6, "n_predict": 6}, {"max_tokens": 6}),
         ({"n_probs": 3}, {"logprobs": True, "top_logprobs": 3}),
         ({"temperature": -1.0}, {"temperature": 0.0}),
         ({"temperature": 0.5, "top_k": 0}, {"temperature": 0.5, "top_k": 0}),
@@ -75,6 +75,13 @@ async def test_fields_are_those_of_completions(
     assert prompt == [1, 2]
     for name, value in wanted.items():
         assert getattr(sampling, name) == value
+
+
+async def test_of_two_limits_the_one_without_effect_is_named(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda *_: say("x"))
+    response = await post(app, "/completion", {"prompt": "a", "max_tokens": 5, "n_predict": 6})
+    assert "max_tokens has no effect: n_predict has precedence" in dict(response.headers)["Warning"]
+    assert engine.submitted[0][1].max_tokens == 6
 
 
 async def test_a_random_seed_is_minus_one(make_app: MakeApp) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from ....api import sse
 from ....api.fields import FieldSet, Values
 from ....api.generation.fim import filling_of
+from ....api.generation.idle_fields import overruled
 from ....api.generation.llama_prompt import Pieces, prompt_of, read_several
 from ....api.generation.logprobs_request import LogprobsRequest, generated_size
 from ....api.generation.request import BodyReader, GenerationBody, check_sequences
@@ -25,7 +26,7 @@ from ....models.collect import Collector, CompletedChoice
 from ....models.generation import DeltaStream, Generation, joined
 from ....push_types import Sink
 from ....types import Delta, Json, OutputParams, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt
-from ..fields import AS_COMPLETION, COMPLETION, INFILL, translated, values_of
+from ..fields import AS_COMPLETION, COMPLETION, INFILL, PRECEDENCE, translated, values_of
 from .results import CompletionCall, head, last, probabilities, selected
 
 monotonic = time.monotonic
@@ -54,7 +55,8 @@ def _read(fields: FieldSet, body: Json, services: Services) -> tuple[Values, Gen
     values = values_of(fields, body)
     reader = BodyReader(AS_COMPLETION, translated(values), services)
     logprobs = LogprobsRequest(chosen=values["n_probs"] > 0, top=values["n_probs"])
-    return values, reader.generation(logprobs=logprobs, parsing=OutputParams())
+    generation = reader.generation(logprobs=logprobs, parsing=OutputParams())
+    return values, replace(generation, notices=[*generation.notices, *overruled(values, PRECEDENCE)])
 
 
 def _read_completion(body: Json, services: Services) -> tuple[Values, GenerationBody, list[Pieces]]:

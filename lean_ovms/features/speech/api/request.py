@@ -17,6 +17,7 @@ from ....types import Json
 from ....util.languages import find
 from ..model import SpeechModel
 from ..params import TRANSLATE, SpeechInfo, TranscribeParams, TurnDetection
+from .fields import TRANSCRIPTIONS
 
 WITH_SEGMENTS = ("srt", "vtt")
 
@@ -61,7 +62,7 @@ def parse(body: Json, services: Services, fields: FieldSet, task: str) -> tuple[
         params=params,
         segments=params.segments and (verbose or "segment" in names),
         include_usage=values["stream_include_usage"] or services.config.enable_force_include_usage,
-        headers=warning_headers([*_ignored(values), *unsupported.warnings(fields, unread)]),
+        headers=warning_headers([*_ignored(values, fields, body, task), *unsupported.warnings(fields, unread)]),
     )
     return parsed, values["file"].data
 
@@ -126,7 +127,7 @@ def _check_translation(values: Values, info: SpeechInfo) -> None:
             raise BadRequest("to_language should be en: models translate into English", param="to_language") from None
 
 
-def _ignored(values: Values) -> Iterator[str]:
+def _ignored(values: Values, fields: FieldSet, body: Json, task: str) -> Iterator[str]:
     """A line for each field that has no effect."""
     if values["min_p"]:
         yield "min_p is not supported and was ignored"
@@ -134,6 +135,13 @@ def _ignored(values: Values) -> Iterator[str]:
         yield "languages is not supported and was ignored; language says which one is spoken"
     if values["n"] > 1 and not values["use_beam_search"]:
         yield "n has no effect without use_beam_search"
+    if values["length_penalty"] != 1 and not values["use_beam_search"]:
+        yield "length_penalty has no effect without use_beam_search"
+    if values["to_language"] and task != TRANSLATE:
+        yield "to_language has no effect: a transcription is in the language that is spoken"
+    for name in sorted(TRANSCRIPTIONS.names - fields.names):
+        if body.get(name) not in (None, "", []):
+            yield f"{name} is not supported for translations and was ignored"
 
 
 def code_of(text: str, known: Collection[str]) -> str:

@@ -260,6 +260,27 @@ async def test_what_has_no_effect_is_said(make_speech: MakeSpeech) -> None:
     assert "there is temperature" in warnings[3]
 
 
+@pytest.mark.parametrize(
+    ("path", "field", "text"),
+    [
+        (TRANSCRIBE, ("to_language", "zz"), "to_language has no effect: a transcription is in the language"),
+        (TRANSCRIBE, ("length_penalty", "2"), "length_penalty has no effect without use_beam_search"),
+        (TRANSLATE, ("include[]", "logprobs"), "include is not supported for translations"),
+        (TRANSLATE, ("timestamp_granularities[]", "word"), "timestamp_granularities is not supported for translations"),
+        (TRANSLATE, ("chunking_strategy", "auto"), "chunking_strategy is not supported for translations"),
+        (TRANSLATE, ("keywords[]", "x"), "keywords is not supported for translations"),
+    ],
+)
+async def test_fields_of_the_other_task_are_said(
+    make_speech: MakeSpeech, path: str, field: tuple[str, str], text: str
+) -> None:
+    app, _ = await make_speech()
+    response = await send(app, field, path=path)
+    assert response.status == 200, response.body
+    assert [text in value for name, value in response.headers if name == "Warning"] == [True]
+    await response.aclose()
+
+
 # --- models
 
 

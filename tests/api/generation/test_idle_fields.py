@@ -1,0 +1,135 @@
+"""The law that no documented field is dropped in silence: each changes what is generated, or has a Warning header."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_ovms.api.anthropic import fields as anthropic
+from lean_ovms.api.cohere import chat_fields as cohere
+from lean_ovms.api.generation import sampling
+from lean_ovms.api.generation.idle_fields import DRAFTING, idle_fields
+from lean_ovms.api.generation.sampling import SAMPLING
+from lean_ovms.api.openai import chat_request, completion_request
+from lean_ovms.api.openai.responses import fields as responses
+from lean_ovms.models.text_model import TextModel
+from lean_ovms.types import SamplingParams
+from tests.api.conftest import MakeApp, post, whole
+from tests.fakes import say
+
+MESSAGES: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
+ENDPOINTS: dict[str, tuple[sampling.GenerationFields, dict[str, Any]]] = {
+    "/v1/chat/completions": (chat_request.ALL_FIELDS, MESSAGES),
+    "/v1/completions": (completion_request.ALL_FIELDS, {"prompt": "hi"}),
+    "/v1/responses": (responses.ALL_FIELDS, {"input": "hi"}),
+    "/v1/messages": (anthropic.ALL_FIELDS, {**MESSAGES, "max_tokens": 5}),
+    "/v2/chat": (cohere.FIELDS, MESSAGES),
+}
+PROBES: dict[str, Any] = {
+    **{"max_tokens": 9, "min_tokens": 2, "temperature": 0.5, "top_p": 0.5, "top_k": 3, "min_p": 0.25, "n": 2},
+    **{"repetition_penalty": 1.5, "presence_penalty": 0.5, "frequency_penalty": 0.5, "seed": 7, "best_of": 2},
+    **{"use_beam_search": True, "length_penalty": 2, "stop": "x", "include_stop_str_in_output": True},
+    **{"stop_token_ids": [5], "ignore_eos": True, "skip_special_tokens": False, "truncate_prompt_tokens": 2},
+    **{"truncation_side": "right", "priority": 3, "cache_salt": "s", "id_slot": 2, "logit_bias": {"5": 1}},
+    **{"allowed_token_ids": [5], "bad_words": ["x"], "logprob_token_ids": [5], "early_stopping": True},
+    **{"thinking_token_budget": 3, "num_assistant_tokens": 3, "assistant_confidence_threshold": 0.5},
+    **{"max_ngram_size": 3, "repetition_detection": {"max_pattern_size": 4, "min_count": 3}},
+}
+NEEDED = {"use_beam_search": {"n": 2}, "id_slot": {}}
+"""What a field says something about."""
+
+
+@pytest.mark.parametrize("capable", [False, True])
+@pytest.mark.parametrize("path", ENDPOINTS)
+async def test_each_field_changes_something_or_is_named(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, path: str, capable: bool
+) -> None:
+    monkeypatch.setattr(sampling.os, "urandom", bytes)
+    started: list[str] = []
+    start = TextModel.start
+
+    async def seen(self: TextModel, *given: Any, **named: Any) -> Any:
+        started.append(repr((given, named)))
+        return await start(self, *given, **named)
+
+    monkeypatch.setattr(TextModel, "start", seen)
+    app, _ = await make_app(lambda _, asked: say("x", sequences=asked.n), capable=capable)
+    fields, body = ENDPOINTS[path]
+
+    async def asked(**more: Any) -> tuple[int, str, bool]:
+        started.clear()
+        response = await post(app, path, {"model": "m", **body, **more})
+        await response.aclose()
+        return response.status, "".join(started), "Warning" in dict(response.headers)
+
+    assert set(PROBES) == SAMPLING.names
+    for name in sorted(SAMPLING.names & fields.names):
+        others = NEEDED.get(name, {})
+        if not set(others) <= fields.names:
+            continue
+        without = await asked(**others)
+        status, started_with, warned = await asked(**others, **{name: PROBES[name]})
+        assert status == 200, name
+        assert warned or started_with != without[1], name
+
+
+BEAMS = {"best_of": 2}
+SET = {
+    "temperature": (0.5, [1, 0]),
+    "top_p": (0.5, [1]),
+    "top_k": (3, [-1, 0]),
+    "min_p": (0.25, [0]),
+    "seed": (0, []),
+    "repetition_penalty": (1.5, [1]),
+    "presence_penalty": (0.5, [0]),
+    "frequency_penalty": (-0.5, [0]),
+}
+PAIRS = [
+    ({"n_predict": 3, "max_tokens": 5}, "n_predict has no effect: max_tokens has precedence"),
+    ({"n_predict": 5, "max_tokens": 5}, None),
+    ({"repeat_penalty": 1.5, "repetition_penalty": 2}, "repeat_penalty has no effect: repetition_penalty has precedence"),
+    ({"length_penalty": 2}, "length_penalty has no effect without beam search"),
+    ({"early_stopping": True}, "early_stopping has no effect without beam search"),
+    ({"early_stopping": True, **BEAMS}, None),
+    ({"truncation_side": "right"}, "truncation_side has no effect without truncate_prompt_tokens"),
+    ({"truncation_side": "right", "truncate_prompt_tokens": 5}, None),
+    *[({name: value, **BEAMS}, f"{name} has no effect with beam search") for name, (value, _) in SET.items()],
+    *[({name: value, **BEAMS}, None) for name, (_, neutral) in SET.items() for value in neutral],
+    *[({name: 1}, f"{name} has no effect: the model has no drafts") for name in DRAFTING],
+]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize(("fields", "line"), PAIRS)
+async def test_what_has_no_effect_is_named(
+    make_app: MakeApp, path: str, fields: dict[str, Any], line: str | None
+) -> None:
+    app, _ = await make_app(lambda _, asked: say("x", sequences=asked.n), capable=True)
+    response = await post(app, path, {"model": "m", **ENDPOINTS[path][1], **fields})
+    assert response.status == 200, response.body
+    assert dict(response.headers).get("Warning") == (line and f'299 lean_ovms "{line}"')
+
+
+@pytest.mark.parametrize(
+    ("speculative", "idle"),
+    [
+        ("", set(DRAFTING)),
+        ("prompt_lookup", {"assistant_confidence_threshold"}),
+        *[(kind, {"max_ngram_size"}) for kind in ("draft", "mtp", "eagle3")],
+        (None, set()),
+    ],
+)
+def test_fields_about_drafts_are_for_the_kind_that_reads_them(speculative: str | None, idle: set[str]) -> None:
+    values = SAMPLING.defaults | dict.fromkeys(DRAFTING, 1)
+    assert {line.split()[0] for line in idle_fields(values, SamplingParams(), speculative)} == idle
+
+
+@pytest.mark.parametrize("path", [path for path in ENDPOINTS if path != "/v1/responses"])
+async def test_fields_about_the_client_are_checked(make_app: MakeApp, path: str) -> None:
+    app, _ = await make_app(lambda *_: say("x"))
+    for name in ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier"):
+        response = await post(app, path, {"model": "m", **ENDPOINTS[path][1], name: 5})
+        assert response.status == 400, name
+        if path != "/v1/messages":
+            assert (await whole(response))["error"]["param"] == name
