@@ -6,42 +6,67 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.api.anthropic import fields as anthropic
-from lean_ovms.api.cohere import chat_fields as cohere
 from lean_ovms.api.generation import sampling
 from lean_ovms.api.generation.idle_fields import DRAFTING, idle_fields
 from lean_ovms.api.generation.sampling import SAMPLING
-from lean_ovms.api.openai import chat_request, completion_request
-from lean_ovms.api.openai.responses import fields as responses
+from lean_ovms.api.route_doc import doc_of
+from lean_ovms.api.router import imported
+from lean_ovms.api.routes import table
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import SamplingParams
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
 
 MESSAGES: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
-ENDPOINTS: dict[str, tuple[sampling.GenerationFields, dict[str, Any]]] = {
-    "/v1/chat/completions": (chat_request.ALL_FIELDS, MESSAGES),
-    "/v1/completions": (completion_request.ALL_FIELDS, {"prompt": "hi"}),
-    "/v1/responses": (responses.ALL_FIELDS, {"input": "hi"}),
-    "/v1/messages": (anthropic.ALL_FIELDS, {**MESSAGES, "max_tokens": 5}),
-    "/v2/chat": (cohere.FIELDS, MESSAGES),
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": MESSAGES,
+    "/v1/completions": {"prompt": "hi"},
+    "/v1/responses": {"input": "hi"},
+    "/v1/messages": {**MESSAGES, "max_tokens": 5},
+    "/v2/chat": MESSAGES,
 }
 PROBES: dict[str, Any] = {
-    **{"max_tokens": 9, "min_tokens": 2, "temperature": 0.5, "top_p": 0.5, "top_k": 3, "min_p": 0.25, "n": 2},
-    **{"repetition_penalty": 1.5, "presence_penalty": 0.5, "frequency_penalty": 0.5, "seed": 7, "best_of": 2},
-    **{"use_beam_search": True, "length_penalty": 2, "stop": "x", "include_stop_str_in_output": True},
-    **{"stop_token_ids": [5], "ignore_eos": True, "skip_special_tokens": False, "truncate_prompt_tokens": 2},
-    **{"truncation_side": "right", "priority": 3, "cache_salt": "s", "id_slot": 2, "logit_bias": {"5": 1}},
-    **{"allowed_token_ids": [5], "bad_words": ["x"], "logprob_token_ids": [5], "early_stopping": True},
-    **{"thinking_token_budget": 3, "num_assistant_tokens": 3, "assistant_confidence_threshold": 0.5},
-    **{"max_ngram_size": 3, "repetition_detection": {"max_pattern_size": 4, "min_count": 3}},
+    "max_tokens": 9,
+    "min_tokens": 2,
+    "temperature": 0.5,
+    "top_p": 0.5,
+    "top_k": 3,
+    "min_p": 0.25,
+    "n": 2,
+    "repetition_penalty": 1.5,
+    "presence_penalty": 0.5,
+    "frequency_penalty": 0.5,
+    "seed": 7,
+    "best_of": 2,
+    "use_beam_search": True,
+    "length_penalty": 2,
+    "stop": "x",
+    "include_stop_str_in_output": True,
+    "stop_token_ids": [5],
+    "ignore_eos": True,
+    "skip_special_tokens": False,
+    "truncate_prompt_tokens": 2,
+    "truncation_side": "right",
+    "priority": 3,
+    "cache_salt": "s",
+    "id_slot": 2,
+    "logit_bias": {"5": 1},
+    "allowed_token_ids": [5],
+    "bad_words": ["x"],
+    "logprob_token_ids": [5],
+    "early_stopping": True,
+    "thinking_token_budget": 3,
+    "num_assistant_tokens": 3,
+    "assistant_confidence_threshold": 0.5,
+    "max_ngram_size": 3,
+    "repetition_detection": {"max_pattern_size": 4, "min_count": 3},
 }
 NEEDED = {"use_beam_search": {"n": 2}, "id_slot": {}}
 """What a field says something about."""
 
 
 @pytest.mark.parametrize("capable", [False, True])
-@pytest.mark.parametrize("path", ENDPOINTS)
+@pytest.mark.parametrize("path", BODIES)
 async def test_each_field_changes_something_or_is_named(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, path: str, capable: bool
 ) -> None:
@@ -55,7 +80,10 @@ async def test_each_field_changes_something_or_is_named(
 
     monkeypatch.setattr(TextModel, "start", seen)
     app, _ = await make_app(lambda _, asked: say("x", sequences=asked.n), capable=capable)
-    fields, body = ENDPOINTS[path]
+    body = BODIES[path]
+    [route] = [one for one in table() if one.method == "POST" and path in {base + one.path for base in one.bases}]
+    fields = doc_of(imported(route)).body
+    assert fields is not None
 
     async def asked(**more: Any) -> tuple[int, str, bool]:
         started.clear()
@@ -88,7 +116,10 @@ SET = {
 PAIRS = [
     ({"n_predict": 3, "max_tokens": 5}, "n_predict has no effect: max_tokens has precedence"),
     ({"n_predict": 5, "max_tokens": 5}, None),
-    ({"repeat_penalty": 1.5, "repetition_penalty": 2}, "repeat_penalty has no effect: repetition_penalty has precedence"),
+    (
+        {"repeat_penalty": 1.5, "repetition_penalty": 2},
+        "repeat_penalty has no effect: repetition_penalty has precedence",
+    ),
     ({"length_penalty": 2}, "length_penalty has no effect without beam search"),
     ({"early_stopping": True}, "early_stopping has no effect without beam search"),
     ({"early_stopping": True, **BEAMS}, None),
@@ -106,7 +137,7 @@ async def test_what_has_no_effect_is_named(
     make_app: MakeApp, path: str, fields: dict[str, Any], line: str | None
 ) -> None:
     app, _ = await make_app(lambda _, asked: say("x", sequences=asked.n), capable=True)
-    response = await post(app, path, {"model": "m", **ENDPOINTS[path][1], **fields})
+    response = await post(app, path, {"model": "m", **BODIES[path], **fields})
     assert response.status == 200, response.body
     assert dict(response.headers).get("Warning") == (line and f'299 lean_ovms "{line}"')
 
@@ -125,11 +156,11 @@ def test_fields_about_drafts_are_for_the_kind_that_reads_them(speculative: str |
     assert {line.split()[0] for line in idle_fields(values, SamplingParams(), speculative)} == idle
 
 
-@pytest.mark.parametrize("path", [path for path in ENDPOINTS if path != "/v1/responses"])
+@pytest.mark.parametrize("path", [path for path in BODIES if path != "/v1/responses"])
 async def test_fields_about_the_client_are_checked(make_app: MakeApp, path: str) -> None:
     app, _ = await make_app(lambda *_: say("x"))
     for name in ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier"):
-        response = await post(app, path, {"model": "m", **ENDPOINTS[path][1], name: 5})
+        response = await post(app, path, {"model": "m", **BODIES[path], name: 5})
         assert response.status == 400, name
         if path != "/v1/messages":
             assert (await whole(response))["error"]["param"] == name

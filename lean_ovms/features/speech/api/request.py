@@ -139,9 +139,9 @@ def _ignored(values: Values, fields: FieldSet, body: Json, task: str) -> Iterato
         yield "length_penalty has no effect without use_beam_search"
     if values["to_language"] and task != TRANSLATE:
         yield "to_language has no effect: a transcription is in the language that is spoken"
-    for name in sorted(TRANSCRIPTIONS.names - fields.names):
-        if body.get(name) not in (None, "", []):
-            yield f"{name} is not supported for translations and was ignored"
+    given = {name.removesuffix("[]") for name, value in body.items() if value not in (None, "", [])}
+    for name in sorted(given & (TRANSCRIPTIONS.names - fields.names)):
+        yield f"{name} is not supported for translations and was ignored"
 
 
 def code_of(text: str, known: Collection[str]) -> str:
