@@ -42,12 +42,12 @@ from lean_ovms.cli.arguments import parse
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.engine.loading import settings
 from lean_ovms.engine.paged import assemble, running
-from lean_ovms.engine.paged.drafting.drafter import Draft, Drafter
-from lean_ovms.engine.paged.drafting.ngrams import NgramProposer
-from lean_ovms.engine.paged.heads import last_projection
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.engine.paged.sampling.logprobs import Logits
 from lean_ovms.engine.paged.sampling.sampler import SamplingBatch
+from lean_ovms.engine.paged.wanted_logits import last_projection
+from lean_ovms.features.drafting.child.drafter import Draft, Drafter
+from lean_ovms.features.drafting.child.ngrams import NgramProposer
 from lean_ovms.repository.model_dir import LANGUAGE_MODEL, MTP_HEAD
 from lean_ovms.types import SamplingParams
 
@@ -278,7 +278,7 @@ def main(argv: Sequence[str]) -> None:
         elif not config.model_path:
             path = loaded_with(arguments.ballast_mb, made / "model", arguments.weights)
             config = config.replace(model_path=str(path))
-        if kind == "model" and not config.draft_model_path:
+        if kind == "model" and not config.value("draft_model_path"):
             path = loaded_with(arguments.draft_mb, made / "draft", arguments.weights)
             config = config.replace(draft_model_path=str(path))
         pipe = simulated(config, kind)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import features
 from .error_forms import ErrorForms
 from .errors import StartError
-from .manifest import EngineRow, Feature, GraphRow, Metric, ModelRow, ObserverRow, Route, TaskRow, named
+from .manifest import SEAMS, EngineRow, Feature, GraphRow, Metric, ModelRow, ObserverRow, PartRow, Route, TaskRow, named
 
 if TYPE_CHECKING:
     from .model_files import ModelFiles
@@ -125,6 +125,22 @@ class Composition:
     def engine_rows(self) -> tuple[EngineRow, ...]:
         """What the features do inside the steps of the paged engine, in the order in which they are installed."""
         return tuple(replace(one.engine, package=one.package) for one in self.features if one.engine is not None)
+
+    @cached_property
+    def parts(self) -> dict[str, PartRow]:
+        """The parts of an engine that features supply, by their seams. Raises StartError for a seam with two parts."""
+        found: dict[str, PartRow] = {}
+        for one in self.features:
+            for row in one.parts:
+                if row.seam not in SEAMS or row.seam in found:
+                    raise StartError(f"the feature {one.name} supplies {row.seam}, which is unknown or there already")
+                found[row.seam] = replace(row, package=one.package)
+        return found
+
+    def part(self, seam: str) -> Any:
+        """Returns what makes the part at a seam, with its module imported; None: no feature supplies it."""
+        row = self.parts.get(seam)
+        return None if row is None else named(row.package, row.make)
 
     @cached_property
     def model_rows(self) -> tuple[ModelRow, ...]:

@@ -22,6 +22,11 @@ EVERYWHERE = (*BASES, "")
 """The same, and without a prefix as well, as in vLLM or in llama.cpp's server."""
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 1800)
 """Buckets for times of anything that is computed, in seconds."""
+DRAFT_SETTINGS, DRAFT_PLAN = "draft settings", "draft plan"
+"""Seams of drafts: a function from an EngineConfig to `engine.loading.drafts.Drafts`, and what makes an
+`engine.paged.parts.DraftPlan`."""
+SEAMS = (DRAFT_SETTINGS, DRAFT_PLAN)
+"""The seams of an engine. Each has one part at most."""
 CORE_API = "lean_ovms.api"
 """The package of the handlers that are part of the core."""
 
@@ -169,6 +174,18 @@ class EngineRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartRow:
+    """A part of an engine that a feature supplies, in the place of the core's own, which does nothing."""
+
+    seam: str
+    """What the part is: one of `SEAMS`."""
+    make: str
+    """A function or class of the engine process that makes the part, as "module:name"."""
+    package: str = ""
+    """The package of the module; the composition sets it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow:
     """What a feature does for a model before requests may use it, where one of its options is set."""
 
@@ -277,6 +294,8 @@ class Feature:
     """The metrics."""
     engine: EngineRow | None = None
     """What it does inside the steps of the paged engine."""
+    parts: tuple[PartRow, ...] = ()
+    """The parts of an engine that it supplies."""
     model: ModelRow | None = None
     """What it does for a model before requests may use it."""
     observer: ObserverRow | None = None

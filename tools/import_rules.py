@@ -98,7 +98,6 @@ FOREIGN = {
     "jinja2": {"text/template/"},
     "openvino": {
         "engine/paged/gguf_network.py",
-        "engine/paged/heads.py",
         "engine/paged/wanted_logits.py",
         "engine/genai/",
         "engine/loading/",
@@ -116,6 +115,7 @@ FOREIGN = {
         "features/speech/child/silero_vad.py",
         "features/speech/child/whisper_network.py",
         "features/voice/child/pipeline.py",
+        "features/drafting/child/heads.py",
         "features/images/child/pipeline.py",
         "features/disk_cache/child/",
         "features/slots/child/",
@@ -143,6 +143,7 @@ FOREIGN = {
         "features/voice/child/",
         "features/images/child/pipeline.py",
         "features/disk_cache/child/",
+        "features/drafting/child/",
         "features/slots/child/",
         "media/audio/",
         "util/vectors.py",

@@ -196,7 +196,7 @@ def _check(config: Config, commands: list[str]) -> None:
             or converted
             or command in (("pull", "configure") if name == "gguf_filename" else ("pull",))
         )
-        _require(not config.value(name) or allowed, f"--{name} needs --source_model")
+        _require(not config.given(name) or allowed, f"--{name} needs --source_model")
 
 
 def _require(condition: object, message: str) -> None:
@@ -231,8 +231,8 @@ def pull(config: Config) -> Config:
     )
     hub_pull.pull(request, open_hub)
     draft = ""
-    if config.draft_source_model:
-        name = hub_pull.check_name(config.draft_source_model)
+    if source_of_draft := config.given("draft_source_model"):
+        name = hub_pull.check_name(source_of_draft)
         draft = name.replace("/", "-")
         draft_request = replace(
             request, source=name, target=target / draft, gguf="", weight_format="", extra="", task=""
@@ -261,8 +261,8 @@ def _write_graph(config: Config, directory: Path, draft: str, name: str) -> Conf
     if graph_writer.graph_of(config) is None:
         logger.info("%s gets no %s: OVMS has no graph for the task %s", directory, GRAPH_FILE, config.task)
         return _served(config, {"model_path": str(directory), "model_name": name})
-    if config.draft_model_path:
-        draft = str(Path(config.draft_model_path).absolute())
+    if path_of_draft := config.given("draft_model_path"):
+        draft = str(Path(path_of_draft).absolute())
     text = graph_writer.text(config, f"./{gguf}", draft, __version__)
     path = directory / GRAPH_FILE
     try:

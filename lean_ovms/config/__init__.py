@@ -114,6 +114,11 @@ class EngineConfig(ModelOptions, EngineOptions):
         place = self if owner is None else self._parts[owner]
         return getattr(place, name) if otherwise is MISSING else getattr(place, name, otherwise)
 
+    def given(self, name: str) -> Any:
+        """Returns an option by its name; None if it is that of a feature that is left out."""
+        known = name in self.composition.option_owners or hasattr(self, name)
+        return self.value(name) if known else None
+
     def values(self) -> dict[str, Any]:
         """Returns every option by its name."""
         found = {row.name: getattr(self, row.name) for row in fields(self)}
@@ -158,20 +163,9 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
             raise StartError("--ssl_ca_certs needs --ssl_certfile and --ssl_keyfile")
         if self.reuse_port and self.unix_socket:
             raise StartError("--reuse_port is for a port, and --unix_socket has none")
-        self._check_draft()
         lora_modules.parse(self.lora_modules)
         if self.metrics_list and not self.metrics_enable:
             raise StartError("--metrics_list needs --metrics_enable")
-
-    def _check_draft(self) -> None:
-        draft = self.draft_model_path or self.draft_source_model
-        if self.draft_model_path and self.draft_source_model:
-            raise StartError("--draft_model_path and --draft_source_model exclude each other")
-        if draft and self.prompt_lookup:
-            raise StartError("a draft model and --prompt_lookup exclude each other")
-        for row in fields(self):
-            if not draft and row.name.startswith("draft_") and getattr(self, row.name) != row.default:
-                raise StartError(f"--{row.name} needs --draft_model_path")
 
     @classmethod
     def _has(cls, kind: type[Options]) -> bool:

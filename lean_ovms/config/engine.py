@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from .model import POOLING_TASKS
-from .options import DIRECTORY, GIVEN, Options, option
+from .options import DIRECTORY, Options, option
 
 _deployment = partial(option, group="deployment")
 _engine = partial(option, group="engine")
@@ -101,31 +101,6 @@ class EngineOptions(Options):
         "", "how several devices share the model; empty: not set", choices=("", "TENSOR_PARALLEL", "PIPELINE_PARALLEL")
     )
     cache_dir: str = _engine("", "directory for compiled models, which load faster from there", path=DIRECTORY)
-    draft_model_path: str = _engine("", "directory of a draft model for speculative decoding", path=GIVEN)
-    draft_device: str = _engine("", "device of the draft model; empty: that of the model")
-    draft_cache_size: int = _engine(0, "size of the draft model's KV cache in GB; 0: chosen by the engine", low=0)
-    draft_max_num_batched_tokens: int = _engine(
-        0, "most tokens that the draft model computes in one step; 0: as many as the model", low=0
-    )
-    draft_max_num_seqs: int = _engine(
-        0, "most sequences of the draft model that run at once; 0: as many as of the model", low=0, high=4096
-    )
-    draft_eagle3_mode: bool = _engine(
-        False, "the draft model is an EAGLE-3 head of the model; PAGED knows it by its config.json, too"
-    )
-    mtp: str = _engine(
-        "auto",
-        "PAGED drafts tokens with the head for multi-token prediction in the model's directory; auto: if there is "
-        "one, and neither a draft model nor prompt lookup",
-        choices=("auto", "true", "false"),
-    )
-    prompt_lookup: bool = _engine(
-        False, "speculative decoding without a draft model: what follows the same tokens in the prompt is proposed"
-    )
-    ngram_speculation: bool = _engine(
-        True,
-        "PAGED proposes tokens that followed the same ones in the prompt or the answer, for networks that gain by it",
-    )
     engine_watchdog_s: float = _engine(
         120.0, "restart an engine that has work and has given no sign of life for this many seconds", low=1
     )

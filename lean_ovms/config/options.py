@@ -13,9 +13,9 @@ TYPE_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "
 """The types of options, for messages."""
 
 
-GIVEN, DIRECTORY, PRIVATE_DIRECTORY = "given", "directory", "private directory"
-"""Kinds of paths: of a file or directory that has to be there; of a directory that is made before a model is loaded;
-and of one that is made for the server's own user alone."""
+GIVEN, MODEL, DIRECTORY, PRIVATE_DIRECTORY = "given", "model", "directory", "private directory"
+"""Kinds of paths: of a file or directory that has to be there; of another model: a GGUF file or a directory; of a
+directory that is made before a model is loaded; and of one that is made for the server's own user alone."""
 
 
 def option(
@@ -51,7 +51,7 @@ def option(
         private: whether the value may hold a password; it is neither sent to the engine process nor in a Config's repr.
         json_object: whether the value is empty or the JSON text of an object.
         tasks: the only tasks of models that have it; empty: all.
-        path: whose path the value is: GIVEN, DIRECTORY or PRIVATE_DIRECTORY; empty: it is no path.
+        path: whose path the value is: GIVEN, MODEL, DIRECTORY or PRIVATE_DIRECTORY; empty: it is no path.
 
     Returns:
         The field of a dataclass, with all of this as its metadata.

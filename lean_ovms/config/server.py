@@ -53,10 +53,6 @@ class ServerOptions(Options):
         "GGUF file of source_model to pull: its name, of a split file that of the first part, or its quantization, "
         "such as Q4_K_M",
     )
-    draft_source_model: str = _repository(
-        "",
-        "draft model of a hub for speculative decoding, as organisation/name; it is pulled into the model's directory",
-    )
     weight_format: str = _repository(
         "", "weight format of a model that optimum-cli converts, such as int4; empty: int8"
     )

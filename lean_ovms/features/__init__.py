@@ -28,5 +28,6 @@ NAMES = (
     "traces",
     "web_page",
     "docs_page",
+    "drafting",
 )
 """The names of the features, which are those of their folders."""

@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..config import listed
+from ..config.options import MODEL
 from ..engine.client.engine import ReplyStream
 from ..engine_types import ModelInfo
 from ..errors import GrammarInvalid, GrammarTooComplex, WrongOptions, prompt_too_long, too_many_characters
@@ -55,8 +57,9 @@ class TextModel(TokenModel):
 
     def _check_options(self) -> None:
         super()._check_options()
-        if self.config.draft_model_path:
-            _check_draft(Path(self.config.draft_model_path))
+        for row in listed(self.config.without):
+            if row.metadata["path"] == MODEL and (path := self.config.value(row.name)):
+                _check_model(row.name, Path(path))
         if length := self.config.max_model_len:
             limit = model_config.context_length(model_config.read(self.config.model_dir))
             if 0 < limit < length:
@@ -342,9 +345,9 @@ async def _submit_constrained(
     return reply
 
 
-def _check_draft(path: Path) -> None:
-    """Raise WrongOptions unless it is a directory with a network, or a file (GGUF)."""
-    wrong = f"--draft_model_path {path}"
+def _check_model(option: str, path: Path) -> None:
+    """Raises WrongOptions unless the path of an option is a directory with a network, or a file (GGUF)."""
+    wrong = f"--{option} {path}"
     try:
         if not path.exists():
             raise WrongOptions(f"{wrong}: there is {gguf_names.absent(path)}")

@@ -36,11 +36,11 @@ def test_flag_wins_over_environment_wins_over_default() -> None:
     environ = {"LEAN_OVMS_REST_PORT": "7", "LEAN_OVMS_PROMPT_LOOKUP": "true"}
     assert parse([], environ).rest_port == 7
     assert parse(["--rest_port", "8"], environ).rest_port == 8
-    assert parse([], environ).prompt_lookup is True
+    assert parse([], environ).value("prompt_lookup") is True
 
 
 def test_a_bare_boolean_flag_is_true_and_a_value_may_follow() -> None:
-    assert parse(["--prompt_lookup"], {}).prompt_lookup is True
+    assert parse(["--prompt_lookup"], {}).value("prompt_lookup") is True
     assert parse(["--enable_prefix_caching", "false"], {}).enable_prefix_caching is False
     assert parse(["--enable_prefix_caching=off"], {}).enable_prefix_caching is False
 
@@ -371,7 +371,8 @@ def test_an_options_file_is_behind_flags_and_environment(tmp_path: Path) -> None
         '{"rest_port": 1, "model-name": "m", "sse_ping_s": 2, "plugin_config": {"A": 1}, "prompt_lookup": true}',
     )
     config = parse(["--options_file", path, "--rest_port", "3"], {"LEAN_OVMS_MODEL_NAME": "n"})
-    assert (config.rest_port, config.model_name, config.sse_ping_s, config.prompt_lookup) == (3, "n", 2.0, True)
+    assert (config.rest_port, config.model_name, config.sse_ping_s) == (3, "n", 2.0)
+    assert config.value("prompt_lookup") is True
     assert config.plugin_config == '{"A": 1}'
     assert parse([], {"LEAN_OVMS_OPTIONS_FILE": path}).rest_port == 1
 

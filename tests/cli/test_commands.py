@@ -153,7 +153,7 @@ def test_source_model_is_pulled_and_served_by_its_graph(run: Run, served: list[C
     assert spec.problem is None
     assert (spec.name, spec.config.model_dir) == ("org/model", Path("models/org/model"))
     assert spec.config.plugin_config == '{"KV_CACHE_PRECISION": "u8"}'
-    assert (spec.config.kv_cache_precision, spec.config.prompt_lookup, config.rest_port) == ("", True, 0)
+    assert (spec.config.kv_cache_precision, spec.config.value("prompt_lookup"), config.rest_port) == ("", True, 0)
     run(*argv, "--model_name", "m")
     assert served[1].served_name == "m"
 
@@ -174,8 +174,8 @@ def test_a_draft_is_pulled_into_the_model(run: Run, served: list[Config], server
     assert run(*argv, "--draft_device", "GPU") == 0
     assert (tmp_path / "models/org/model/org-draft/openvino_model.bin").read_bytes() == b"small"
     (spec,) = desired_state(served[0]).models
-    assert Path(spec.config.draft_model_path) == Path("models/org/model/org-draft")
-    assert spec.config.draft_device == "GPU"
+    assert Path(spec.config.value("draft_model_path")) == Path("models/org/model/org-draft")
+    assert spec.config.value("draft_device") == "GPU"
 
 
 @pytest.mark.slow

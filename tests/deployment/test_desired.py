@@ -230,7 +230,7 @@ def test_models_path_may_be_the_directory_itself_an_absolute_one_or_a_gguf_file(
 
 def test_a_draft_models_path_is_relative_too(tmp_path: Path) -> None:
     (tmp_path / "graph.pbtxt").write_text(graph('models_path: "./" draft_models_path: "org-draft"'))
-    assert only(Config(model_path=str(tmp_path))).config.draft_model_path == str(tmp_path / "org-draft")
+    assert only(Config(model_path=str(tmp_path))).config.value("draft_model_path") == str(tmp_path / "org-draft")
 
 
 def test_what_the_command_line_says_goes_before_the_graph(tmp_path: Path) -> None:
@@ -455,7 +455,7 @@ def test_metrics_that_the_file_does_not_ask_for_may_be_switched_on_otherwise(tmp
 def test_paths_of_an_entry_are_relative_to_the_file(tmp_path: Path) -> None:
     paths = {"draft_model_path": "d", "cache_dir": "/c", "prefix_cache_path": "p"}
     config = by_name(write_config(tmp_path, mediapipe_config_list=[{"name": "m", **paths}]))["m"].config
-    assert (config.draft_model_path, config.cache_dir) == (str(tmp_path / "d"), "/c")
+    assert (config.value("draft_model_path"), config.cache_dir) == (str(tmp_path / "d"), "/c")
     assert config.value("prefix_cache_path") == str(tmp_path / "p")
 
 

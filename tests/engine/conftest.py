@@ -5,7 +5,7 @@ import math
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.paged.drafting import draft_budget
+from lean_ovms.engine.paged import draft_budget
 from tests.engine import rig
 from tests.engine.genai.guard.fake_pipeline import FakePipeline, Script
 from tests.engine.real import EXACT, load

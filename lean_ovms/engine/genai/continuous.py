@@ -44,7 +44,7 @@ class ContinuousPipeline(GenAiPipeline):
         """Loads and warms up. Raises errors.StartError with the reason in one line."""
         settings = settings or resolve(config, free_memory_bytes())
         check_files(config, self.NETWORK)
-        self._alone = settings.speculative == "draft" and is_head(Path(config.draft_model_path), "dflash")
+        self._alone = settings.speculative == "draft" and is_head(_draft_dir(settings), "dflash")
         if self._alone:
             log.warning(
                 "with a DFlash draft model requests are greedy, and computed one at a time, without prefix cache"
@@ -138,8 +138,14 @@ def _build(config: EngineConfig, settings: PipelineSettings) -> Any:
 
 def _draft(config: EngineConfig, settings: PipelineSettings) -> Any:
     properties = dict(settings.properties)
-    if config.draft_eagle3_mode:
+    if settings.drafts.eagle3:
         properties["eagle3_mode"] = True
-    device = config.draft_device or settings.device
+    device = settings.drafts.device or settings.device
     scheduling = draft_scheduler(config, settings)
-    return genai.draft_model(config.draft_model_path, device, scheduler_config=scheduling, **properties)
+    return genai.draft_model(str(_draft_dir(settings)), device, scheduler_config=scheduling, **properties)
+
+
+def _draft_dir(settings: PipelineSettings) -> Path:
+    """Returns the directory of the draft model, which there is."""
+    assert settings.drafts.model is not None
+    return settings.drafts.model

@@ -68,12 +68,13 @@ def draft_scheduler(config: EngineConfig, settings: PipelineSettings) -> Any:
     dynamic_split_fuse stays as resolved: GenAI answers wrongly if a draft gets prompts in parts.
     """
     result = scheduler(config, settings)
-    if config.draft_cache_size:
-        result.num_kv_blocks, result.cache_size = 0, config.draft_cache_size
-    if config.draft_max_num_batched_tokens:
-        result.max_num_batched_tokens = max(config.draft_max_num_batched_tokens, settings.step_tokens)
-    if config.draft_max_num_seqs:
-        result.max_num_seqs = config.draft_max_num_seqs
+    drafts = settings.drafts
+    if drafts.cache_gb:
+        result.num_kv_blocks, result.cache_size = 0, drafts.cache_gb
+    if drafts.step_tokens:
+        result.max_num_batched_tokens = max(drafts.step_tokens, settings.step_tokens)
+    if drafts.max_sequences:
+        result.max_num_seqs = drafts.max_sequences
     return result
 
 

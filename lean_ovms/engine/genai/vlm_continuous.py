@@ -24,6 +24,7 @@ from ...types import IMAGE_TAG, Image
 from ..errors import last_line
 from ..generation.pipeline import ImagePrompt
 from ..loading import model_info
+from ..loading.drafts import drafts_of
 from ..loading.settings import PipelineSettings
 from .continuous import ContinuousPipeline
 from .guard.pipeline import Handle, PipelineRequest
@@ -43,7 +44,8 @@ class VlmContinuous(ContinuousPipeline):
     NETWORK = LANGUAGE_MODEL
 
     def __init__(self, config: EngineConfig, settings: PipelineSettings | None = None) -> None:
-        if config.draft_model_path or config.prompt_lookup:
+        drafts = drafts_of(config)
+        if drafts.model or drafts.lookup:
             raise StartError("a model with vision cannot be combined with a draft model or prompt lookup")
         super().__init__(config, settings)
         tokens = model_info.image_tokens(self.encode)

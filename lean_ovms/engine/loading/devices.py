@@ -8,6 +8,7 @@ import openvino as ov
 
 from ...config import EngineConfig
 from ...errors import StartError
+from .drafts import drafts_of
 
 CPU_BLOCK = 32
 OTHER_BLOCK = 16
@@ -52,12 +53,13 @@ def is_npu(devices: Sequence[str]) -> bool:
 
 def on_device(config: EngineConfig) -> tuple[EngineConfig, Sequence[str]]:
     """Returns the config with the name of an existing device, and all available devices. Raises StartError."""
-    if config.target_device == "CPU" and config.draft_device in ("", "CPU"):
+    draft_device = drafts_of(config).device
+    if config.target_device == "CPU" and draft_device in ("", "CPU"):
         return config, ("CPU",)  # listing the others loads their plugins
     core = ov.Core()
     available = core.available_devices
     device = choose(config.target_device, available, lambda name: gpu_memory(core, name))
-    unknown = missing([device, config.draft_device], available)
+    unknown = missing([device, draft_device], available)
     if unknown:
         raise StartError(f"--target_device {unknown}: there is no such device here, only {', '.join(available)}")
     return config.replace(target_device=device), available

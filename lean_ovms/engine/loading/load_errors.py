@@ -21,6 +21,7 @@ from ...repository.gguf import is_gguf
 from ...repository.model_dir import TOKENIZERS
 from ...util.resources import free_memory_bytes, lacks_thread, with_memory_limit, with_thread_limits
 from ..errors import last_line
+from .drafts import drafts_of
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +40,8 @@ def check_files(config: EngineConfig, model: str = TEXT_MODEL) -> None:
     required: list[tuple[Path, str]] = []
     if not is_gguf(config.model_dir):
         required += [(config.model_dir, name) for name in (model, *TOKENIZERS)]
-    if config.draft_model_path and not is_gguf(Path(config.draft_model_path)):
-        required.append((Path(config.draft_model_path), TEXT_MODEL))
+    if (draft := drafts_of(config).model) and not is_gguf(draft):
+        required.append((draft, TEXT_MODEL))
     for folder, name in required:
         if not (folder / name).is_file():
             raise StartError(f"{folder} has no {name}")
@@ -64,7 +65,7 @@ def as_start_error(config: EngineConfig) -> Iterator[None]:
 def _explain(config: EngineConfig, text: str, whole: str) -> str:
     scarce = any(word in whole for word in _MEMORY)
     if _NO_DEVICE.search(text) and not scarce:
-        device = config.draft_device if config.draft_device not in ("", config.target_device) else config.target_device
+        device = drafts_of(config).device or config.target_device
         return f"--target_device {device}: there is no such device here"
     for option, names in _properties_of(config).items():
         if any(re.search(rf"\b{re.escape(name)}\b", text) for name in names):
@@ -84,7 +85,7 @@ def _explain(config: EngineConfig, text: str, whole: str) -> str:
 
 def _option_of(config: EngineConfig, whole: str) -> str:
     """Returns the options that an error is about by what it says; "": none. whole: in lower case."""
-    if config.draft_eagle3_mode and "eagle3" in whole:
+    if drafts_of(config).eagle3 and "eagle3" in whole:
         return "--draft_eagle3_mode"
     if config.cache_eviction_config and any(word in whole for word in _EVICTION):
         return "--cache_eviction_config"

@@ -18,6 +18,7 @@ from ...errors import StartError
 from ...repository import gguf, model_config
 from ...repository.model_dir import TALKER, TEXT_EMBEDDINGS
 from . import devices
+from .drafts import drafts_of
 
 log = logging.getLogger(__name__)
 
@@ -127,10 +128,10 @@ def lost_fields(config: EngineConfig, choice: Choice, capabilities: Collection[s
 
 def only_genai(config: EngineConfig) -> str:
     """Returns what the options and the model need that only openvino_genai's pipeline has; "" if nothing."""
-    draft = config.draft_model_path
+    drafts = drafts_of(config)
     needs = {
-        "a DFlash draft model": draft and model_config.is_head(Path(draft), "dflash"),
-        f"--draft_device {config.draft_device}": draft and config.draft_device not in ("", "CPU"),
+        "a DFlash draft model": drafts.model and model_config.is_head(drafts.model, "dflash"),
+        f"--draft_device {drafts.device}": drafts.model and drafts.device not in ("", "CPU"),
         "--cache_eviction_config": config.cache_eviction_config,
         "--sparse_attention_config": config.sparse_attention_config,
         "a LoRA adapter for all requests": config.lora_modules,
@@ -169,8 +170,8 @@ def _obstacle(config: EngineConfig, vision: bool) -> str:
     need = only_genai(config)
     if need:
         return f"the paged engine does not support {need}"
-    drafts = [Path(config.draft_model_path)] if config.draft_model_path else []
-    for path in (config.model_dir, *drafts):
+    draft = drafts_of(config).model
+    for path in (config.model_dir, *([draft] if draft else ())):
         proven, what = PROVEN, "models"
         if gguf.is_gguf(path):
             proven, what = frozenset(gguf.COMPARED), "GGUF files"

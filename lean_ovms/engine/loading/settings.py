@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from ...types import Json
 from ...util.resources import free_memory_bytes as free_memory_bytes
 from ...util.resources import thread_limit
 from . import cache_precision, devices
+from .drafts import Drafts, drafts_of
 from .load_errors import network
 
 log = logging.getLogger(__name__)
@@ -41,9 +42,9 @@ SMALL_NETWORK = 4 << 20
 class PipelineSettings:
     """blocks: of the KV cache; 0: cache_gb counts. cache_bytes: for it, and the states of hybrid models.
 
-    step_tokens: GenAI's max_num_batched_tokens. draft_blocks: of the draft model's own cache, 0 if it has as many as
-    the main one. draft_context: tokens that it was made for. head: the file of the head that PAGED drafts with, if one
-    is used. max_prompt_tokens: the device's limit.
+    step_tokens: GenAI's max_num_batched_tokens. drafts: as the options say. draft_blocks: of the draft model's own
+    cache, 0 if it has as many as the main one. draft_context: tokens that it was made for. head: the file of the head
+    that PAGED drafts with, if one is used. max_prompt_tokens: the device's limit.
     """
 
     device: str
@@ -58,6 +59,7 @@ class PipelineSettings:
     step_tokens: int
     split_prompts: bool
     prefix_caching: bool
+    drafts: Drafts = field(default_factory=Drafts)
     draft_blocks: int = 0
     draft_context: int = 0
     head: Path | None = None
@@ -73,14 +75,15 @@ def resolve(
     Raises StartError with the option at fault.
     """
     properties = _properties(config)
-    lookup = bool(properties.pop("prompt_lookup", False)) or config.prompt_lookup
-    if lookup and config.draft_model_path:
+    drafts = drafts_of(config)
+    lookup = bool(properties.pop("prompt_lookup", False)) or drafts.lookup
+    if lookup and drafts.model:
         raise StartError("--draft_model_path and prompt lookup exclude each other")
-    speculative = _draft_kind(config, paged) or ("prompt_lookup" if lookup else _mtp(config, paged))
-    if config.mtp == "true" and speculative != "mtp":
+    speculative = _draft_kind(drafts, paged) or ("prompt_lookup" if lookup else _mtp(config, drafts, paged))
+    if drafts.mtp == "true" and speculative != "mtp":
         raise StartError("--mtp true excludes --draft_model_path and prompt lookup")
     model = model_config.read(config.model_dir)
-    draft = model_config.read(Path(config.draft_model_path)) if config.draft_model_path else None
+    draft = model_config.read(drafts.model) if drafts.model else None
     known = [length for length in (model_config.context_length(model), config.max_model_len) if length]
     context = min(known, default=UNKNOWN_CONTEXT)
     if not known:
@@ -110,32 +113,33 @@ def resolve(
         step_tokens=config.max_num_batched_tokens if split else max(config.max_num_batched_tokens, context),
         split_prompts=split,
         prefix_caching=config.enable_prefix_caching and not whole,
-        draft_blocks=_draft_blocks(config, properties, block_size),
+        drafts=drafts,
+        draft_blocks=_draft_blocks(config, drafts, properties, block_size),
         draft_context=min(context, model_config.context_length(draft) or context) if draft is not None else 0,
-        head=_head(config, speculative),
+        head=_head(config, drafts, speculative),
     )
 
 
-def _head(config: EngineConfig, speculative: str) -> Path | None:
-    if speculative == "eagle3":
-        return network(Path(config.draft_model_path))
+def _head(config: EngineConfig, drafts: Drafts, speculative: str) -> Path | None:
+    if speculative == "eagle3" and drafts.model:
+        return network(drafts.model)
     return config.model_dir / MTP_HEAD if speculative == "mtp" else None
 
 
-def _draft_kind(config: EngineConfig, paged: bool) -> str:
+def _draft_kind(drafts: Drafts, paged: bool) -> str:
     """Returns "eagle3" where a head that PAGED runs drafts tokens, "draft" where another network does, or ""."""
-    if not config.draft_model_path:
+    if not drafts.model:
         return ""
-    head = config.draft_eagle3_mode or model_config.is_head(Path(config.draft_model_path), "eagle3")
+    head = drafts.eagle3 or model_config.is_head(drafts.model, "eagle3")
     return "eagle3" if paged and head else "draft"
 
 
-def _mtp(config: EngineConfig, paged: bool) -> str:
+def _mtp(config: EngineConfig, drafts: Drafts, paged: bool) -> str:
     """Returns "mtp" where the head in the model's directory drafts tokens, or "". Raises StartError."""
     file = config.model_dir / MTP_HEAD
-    if config.mtp == "true" and not (paged and file.is_file()):
+    if drafts.mtp == "true" and not (paged and file.is_file()):
         raise StartError(f"--mtp true: {f'there is no {file}' if paged else 'only PAGED on the CPU drafts with it'}")
-    return "mtp" if paged and config.mtp != "false" and file.is_file() else ""
+    return "mtp" if paged and drafts.mtp != "false" and file.is_file() else ""
 
 
 def warm_up_prompts(most: int) -> list[list[list[int]]]:
@@ -194,23 +198,32 @@ def _blocks(config: EngineConfig, per_block: int, free_bytes: int, most: int) ->
 
 
 def kv_bytes_per_token(config: EngineConfig, model: Json, properties: dict[str, Any]) -> int:
-    """Returns the bytes of a token in the KV cache, those of a draft model that shares it included; 0 if the models'
-    config.json do not say. model: the fields of the main one's."""
+    """Returns the bytes of a token in the KV cache, those of a draft model that shares it included.
+
+    Args:
+        config: The options.
+        model: The fields of the model's config.json.
+        properties: OpenVINO's properties of the network.
+
+    Returns:
+        The bytes; 0 if the models' config.json do not say.
+    """
     size = model_config.kv_bytes_per_token(model, *kv_precisions(config, properties))
-    if config.draft_model_path and not config.draft_cache_size:
-        size += _draft_bytes_per_token(config, properties)
+    if (drafts := drafts_of(config)).model and not drafts.cache_gb:
+        size += _draft_bytes_per_token(config, drafts.model, properties)
     return size
 
 
-def _draft_bytes_per_token(config: EngineConfig, properties: dict[str, Any]) -> int:
-    draft = model_config.read(Path(config.draft_model_path))
-    return model_config.kv_bytes_per_token(draft, *kv_precisions(config, properties))
+def _draft_bytes_per_token(config: EngineConfig, draft: Path, properties: dict[str, Any]) -> int:
+    return model_config.kv_bytes_per_token(model_config.read(draft), *kv_precisions(config, properties))
 
 
-def _draft_blocks(config: EngineConfig, properties: dict[str, Any], block_size: int) -> int:
+def _draft_blocks(config: EngineConfig, drafts: Drafts, properties: dict[str, Any], block_size: int) -> int:
     """A draft model that runs out of blocks would end all running requests as the main one does."""
-    per_block = block_size * _draft_bytes_per_token(config, properties) if config.draft_cache_size else 0
-    return max(1, (config.draft_cache_size << 30) // per_block) if per_block else 0
+    if not (drafts.model and drafts.cache_gb):
+        return 0
+    per_block = block_size * _draft_bytes_per_token(config, drafts.model, properties)
+    return max(1, (drafts.cache_gb << 30) // per_block) if per_block else 0
 
 
 def kv_precisions(config: EngineConfig, properties: dict[str, Any]) -> tuple[str, str]:

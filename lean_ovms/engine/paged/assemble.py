@@ -15,7 +15,7 @@ import openvino_genai as genai
 
 from ...config import EngineConfig
 from ...errors import StartError
-from ...manifest import named
+from ...manifest import DRAFT_PLAN, named
 from ...repository.model_dir import LANGUAGE_MODEL
 from ...util.resources import allowed_cores
 from ..generation.pipeline import ASSISTANT_TOKENS
@@ -23,13 +23,12 @@ from ..loading import lora, model_info, pipeline_choice
 from ..loading.load_errors import as_start_error, check_files, network
 from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, network_bytes, resolve
 from .capacity import divide, slots_for
-from .drafting.plan import DraftPlan
 from .grammar import libraries
 from .hooks import Parts
 from .lora.provider import LoraAdapters, LoraInputs
 from .model import PagedModel
 from .network import NotPageable
-from .parts import TILE, AdapterProvider, EngineSizes, NoAdapters, no_grammar
+from .parts import TILE, AdapterProvider, DraftPlan, EngineSizes, NoAdapters, NoDrafts, no_grammar
 from .pipeline import Drafting, PagedPipeline, PipelineParts
 from .tokenizer import ModelTokenizer, new_loader
 from .vision import families
@@ -67,7 +66,7 @@ def load(
     file = config.model_dir / LANGUAGE_MODEL if sees else network(config.model_dir)
     check_files(config, file.name)
     small = is_small(file)
-    drafts = DraftPlan(config, settings, small=small)
+    drafts = _draft_plan(config, settings, small=small)
     inputs = LoraInputs() if config.allow_runtime_lora else None
     with as_start_error(config):
         found: list[ModelTokenizer] = []
@@ -116,6 +115,7 @@ def load(
             new_matcher=libraries.NewMatcher(compiler) if compiler is not None else no_grammar,
             prepare=prepare,
             new_proposer=drafts.proposer_factory(model, sizes, prepare),
+            new_text_proposer=drafts.new_text_proposer,
             adapters=adapters,
             tokenizer=tokenizer,
             compiler=compiler,
@@ -141,6 +141,13 @@ def load(
         most = pipeline.max_sequences
         pipeline.info = replace(pipeline.info, max_sequences=most, state_bytes=model.state_bytes)
     return pipeline
+
+
+def _draft_plan(config: EngineConfig, settings: PipelineSettings, *, small: bool) -> DraftPlan:
+    """Returns how tokens are drafted. small: a step of the model's network is short."""
+    new = config.composition.part(DRAFT_PLAN)
+    found: DraftPlan = NoDrafts() if new is None else new(settings, small=small)
+    return found
 
 
 def _defaults(model_dir: Path, tokenizer: ModelTokenizer) -> Any:

@@ -64,7 +64,7 @@ class Engine(StepRunner):
         self.scheduler = Scheduler(
             batch,
             PrefixCache(self.blocks, tables, checkpoints, caching=sizes.caching, hooks=self.hooks),
-            Speculation(batch, proposer),
+            Speculation(batch, proposer, parts.new_text_proposer),
             step_tokens=sizes.step_tokens,
             slots=sizes.max_running,
             split=sizes.split,

@@ -1,12 +1,13 @@
 """What a paged engine is made of: its sizes, and the parts that `assemble` chooses for a model and its options.
 
-Each Protocol here, and `drafting.proposer.Proposer`, is a seam: the engine knows what a part does, not which one it is.
+Each Protocol here is a seam: the engine knows what a part does, not which one it is.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -16,7 +17,9 @@ from ..generation.pipeline import ImagePlaceholders, ImagePrompt
 from .grammar.matcher import Matcher, Prepare, one_by_one
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Iterable
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
     from ..generation.sequence import GenerationRequest
     from .block_manager import BlockManager
     from .block_tables import BlockTables
-    from .drafting.proposer import Proposer
+    from .model import PagedModel
+    from .model_inputs import Chunk
     from .sequence import Sequence
     from .vision.prompt_images import PromptImages
 
@@ -224,8 +228,95 @@ class EncodingQueue(WaitingRequests, Protocol):
         """Returns the requests whose images have been encoded, or could not be."""
 
 
-ProposerFactory = Callable[["BlockManager", "BlockTables"], "Proposer"]
+class Proposer(Protocol):
+    """Drafts tokens for all sequences of an engine at once: a draft model, or a head of the model.
+
+    Whether a draft token is right is decided where the model's own token is known (`step_runner`): it is kept when it
+    is the token that would have been sampled there anyway, so completions are the same with and without drafts.
+    """
+
+    def propose(self, wanted: list[tuple[Sequence, int]]) -> None:
+        """Sets the draft tokens of each of these sequences, at most so many; all may be wrong. Raises nothing."""
+
+    def computed(self, decoding: int, chunks: list[Chunk]) -> None:
+        """Takes what it needs of a step that was computed: so many tokens of decoding sequences, then these chunks."""
+
+    def leave(self, sequence: Sequence) -> None:
+        """Frees what is kept for a sequence, if anything: it is over or preempted."""
+
+
+class TextProposer(Protocol):
+    """Drafts tokens for one sequence, whose ids only grow, from the text alone."""
+
+    def propose(self, ids: array[int], most: int, few: bool) -> list[int]:
+        """Returns draft tokens to follow a text; all may be wrong.
+
+        Args:
+            ids: The tokens of the text.
+            most: The most draft tokens.
+            few: Whether few sequences decode, so that a wrong draft token costs little.
+        """
+
+
+ProposerFactory = Callable[["BlockManager", "BlockTables"], Proposer]
 """Makes what drafts tokens, for the KV blocks of an engine and the tables of its sequences."""
+TextProposerFactory = Callable[[int], TextProposer]
+"""Makes what drafts tokens for a sequence, from the most tokens that it compares."""
+
+
+class DraftPlan(Protocol):
+    """What drafts tokens for one model, and how it is loaded beside the model's own network."""
+
+    kind: str
+    """What drafts: "", "draft", "mtp", "eagle3" or "prompt_lookup"."""
+    trees: bool
+    """Whether draft tokens may have alternatives."""
+    ngrams: bool
+    """Whether requests get drafts from their text without asking for them."""
+    edits: Seq[NetworkEdit]
+    """What changes the model's network, so that a head can go on from it."""
+    new_text_proposer: TextProposerFactory | None
+    """Makes what drafts from the text alone; None: nothing does."""
+
+    def load(self, main: PagedModel, file: Path) -> int:
+        """Loads the network that drafts, if there is one.
+
+        Args:
+            main: The model.
+            file: The file of its network.
+
+        Returns:
+            The bytes that each block of the model takes besides its own.
+
+        Raises:
+            NotPageable: This engine cannot compute the network.
+        """
+
+    def proposer_factory(self, main: PagedModel, sizes: EngineSizes, prepare: Prepare) -> ProposerFactory | None:
+        """Returns what makes the proposer of an engine; None: there is no network that drafts.
+
+        Args:
+            main: The model.
+            sizes: The sizes of the engine.
+            prepare: Computes the masks of grammars.
+        """
+
+
+class NoDrafts:
+    """The DraftPlan of a model for which nothing drafts tokens."""
+
+    kind = ""
+    trees = ngrams = False
+    edits: Seq[NetworkEdit] = ()
+    new_text_proposer: TextProposerFactory | None = None
+
+    def load(self, main: PagedModel, file: Path) -> int:
+        """Loads nothing."""
+        return 0
+
+    def proposer_factory(self, main: PagedModel, sizes: EngineSizes, prepare: Prepare) -> ProposerFactory | None:
+        """Returns None."""
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +328,9 @@ class EngineParts:
     prepare: Prepare = one_by_one
     """Computes the masks of a step's grammars, while the network computes."""
     new_proposer: ProposerFactory | None = None
-    """Makes what drafts tokens for requests that may have drafts; None: they are copied from the text itself."""
+    """Makes what drafts tokens for requests that may have drafts; None: nothing but their text does."""
+    new_text_proposer: TextProposerFactory | None = None
+    """Makes what drafts tokens from the text of a sequence where nothing else does; None: they get no drafts."""
     adapters: AdapterProvider = field(default_factory=NoAdapters)
     """The adapters that requests may name."""
     clock: Callable[[], float] = time.process_time

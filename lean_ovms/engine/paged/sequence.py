@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..generation import sequence as generation
-from .drafting.ngrams import NgramProposer
 from .grammar.matcher import Matcher
 from .params import Params
+from .parts import TextProposer
 from .sampling.logprobs import TokenLogprobs
 from .sampling.thinking_budget import ThinkingState
 from .sampling.token_counts import TokenCounts
@@ -103,7 +103,7 @@ class Sequence(generation.QueuedSequence):
     """Other tokens in the place of the first of these."""
     drafting: bool = False
     """Whether it may have draft tokens in the next step, which is then a chunk of its own."""
-    ngrams: NgramProposer | None = None
+    copies: TextProposer | None = None
     """What proposes draft tokens from the text itself; None: nothing was proposed yet."""
     jump_forward: bool = False
     """Whether the draft tokens are its grammar's: the only ones that it allows."""

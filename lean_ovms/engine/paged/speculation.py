@@ -9,9 +9,8 @@ from __future__ import annotations
 import sys
 
 from .batch_state import BatchState
-from .drafting.draft_budget import DraftBudget
-from .drafting.ngrams import NgramProposer
-from .drafting.proposer import Proposer
+from .draft_budget import DraftBudget
+from .parts import Proposer, TextProposerFactory
 from .sequence import Sequence
 
 FEW_SEQUENCES = 2
@@ -23,14 +22,19 @@ streams took up to a third more CPU time with jumps than without, 1 and 2 up to 
 class Speculation:
     """Gives the decoding sequences of a batch draft tokens."""
 
-    def __init__(self, batch: BatchState, proposer: Proposer | None) -> None:
+    def __init__(
+        self, batch: BatchState, proposer: Proposer | None, new_text_proposer: TextProposerFactory | None
+    ) -> None:
         """Begins with a budget of which nothing is measured.
 
         Args:
             batch: the running sequences.
-            proposer: a draft model, or a head of the model; None: draft tokens come from grammars and n-grams alone.
+            proposer: a draft model, or a head of the model; None: there is neither.
+            new_text_proposer: makes what drafts from the text of a sequence, where there is no proposer; None: only
+                grammars draft then.
         """
         self.proposer = proposer
+        self._new_text_proposer = new_text_proposer
         self.budget = DraftBudget()
         self._batch = batch
 
@@ -45,14 +49,15 @@ class Speculation:
         decoding = len(batch.decoding)
         few = decoding <= FEW_SEQUENCES
         longest = sys.maxsize if decoding == 1 else self.budget.most(decoding)  # one alone: each step is the same
+        new = self._new_text_proposer if self.proposer is None else None
         for sequence in batch.speculating:
             matcher = sequence.matcher if few and sequence.jump_forward_score > 0 else None
             sequence.draft_tokens = matcher.forced() if matcher is not None else []
             sequence.jump_forward = bool(sequence.draft_tokens)
-            if sequence.params.lookahead and self.proposer is None and not sequence.jump_forward and longest:
-                sequence.ngrams = sequence.ngrams or NgramProposer(sequence.params.ngram)
+            if sequence.params.lookahead and new is not None and not sequence.jump_forward and longest:
+                sequence.copies = sequence.copies or new(sequence.params.ngram)
                 most = min(sequence.params.lookahead, self.room(sequence), longest)
-                sequence.draft_tokens = sequence.ngrams.propose(sequence.ids, most, few)
+                sequence.draft_tokens = sequence.copies.propose(sequence.ids, most, few)
             drafting = bool(sequence.draft_tokens or (sequence.params.lookahead and self.proposer is not None))
             if drafting is not sequence.drafting:
                 sequence.drafting, batch.regroup = drafting, True
@@ -114,6 +119,6 @@ class Speculation:
         """Forgets the draft tokens of a sequence that does not run any more."""
         sequence.draft_tokens, sequence.alternatives = [], []
         sequence.drafting = sequence.jump_forward = False
-        sequence.ngrams = None  # 140 bytes for a token, and other choices of its request may go on for long
+        sequence.copies = None  # 140 bytes for a token, and other choices of its request may go on for long
         if self.proposer is not None:
             self.proposer.leave(sequence)

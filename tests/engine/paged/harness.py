@@ -6,7 +6,6 @@ from functools import partial
 
 from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.paged import params
-from lean_ovms.engine.paged.drafting.head import Head
 from lean_ovms.engine.paged.engine import Engine
 from lean_ovms.engine.paged.grammar.matcher import one_by_one
 from lean_ovms.engine.paged.parts import EngineParts, EngineSizes
@@ -23,6 +22,8 @@ from lean_ovms.engine.protocol import (
     Tokens,
 )
 from lean_ovms.features.disk_cache.records import BlocksOnDisk
+from lean_ovms.features.drafting.child.head import Head
+from lean_ovms.features.drafting.child.ngrams import NgramProposer
 from lean_ovms.types import SamplingParams
 
 
@@ -132,6 +133,7 @@ class Driver(Engine):
         self.on_disk = []
         proposer, of_parts = options.pop("proposer", None), {one.name for one in fields(EngineParts)}
         parts = {name: options.pop(name) for name in [*options] if name in of_parts}
+        parts.setdefault("new_text_proposer", NgramProposer)
         if proposer is not None:
             parts["new_proposer"] = lambda *_: proposer
         elif getattr(network, "head", None) is not None:

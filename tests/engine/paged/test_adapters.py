@@ -9,8 +9,8 @@ from lean_ovms.engine.paged.lora.adapters import Adapter, AdapterTable, fits
 from lean_ovms.engine.paged.network import ADAPTER_CHOICE as CHOICE
 from tests.engine.paged.harness import Driver, Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, logits_after
-from tests.engine.paged.test_draft import draft
 from tests.engine.paged.test_engine import SIZE, alone, prompt, run
+from tests.features.drafting.test_draft_model import draft
 
 SHIFT = 1000
 """What an adapter of scale s adds to each token id in the cache, s times: a text sees whose keys and values it has."""

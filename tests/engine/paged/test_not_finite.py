@@ -7,9 +7,9 @@ from lean_ovms.engine.paged.sampling import reductions
 from lean_ovms.features.kv_events.child.events import KvEvents
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, HybridNetwork, logits_after
-from tests.engine.paged.test_draft import draft
 from tests.engine.paged.test_engine import SIZE, Verse, alone, engine, prompt, run
 from tests.features.disk_cache.test_tier import disk, restarted, settled, threads_end, tiered  # noqa: F401
+from tests.features.drafting.test_draft_model import draft
 from tests.features.kv_events.test_events import Router, Texts, publish
 
 SICK = VOCAB - 1

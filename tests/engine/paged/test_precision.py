@@ -14,10 +14,10 @@ import pytest
 
 pytest.importorskip("gguf")
 
-from lean_ovms.engine.paged.heads import HeadWeights
 from lean_ovms.engine.paged.model import PagedModel
 from lean_ovms.engine.paged.vision.networks import VisionNetworks
 from lean_ovms.engine.paged.weights import open_weights
+from lean_ovms.features.drafting.child.heads import HeadWeights
 from tests.engine.paged.test_zoo import NAMES, SAFELY, unpacked
 from tests.engine.paged.vision import models as vision
 from tests.engine.real import load

@@ -10,8 +10,8 @@ from lean_ovms.engine.paged.lora.adapters import Adapter, AdapterTable
 from lean_ovms.engine.paged.state_cache import NO_STATE, StateCache
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import VOCAB, HybridNetwork
-from tests.engine.paged.test_draft import draft
 from tests.engine.paged.test_engine import KINDS, SIZE, Verse, alone, best, disturbed_step, engine, prompt, run
+from tests.features.drafting.test_draft_model import draft
 
 
 def checkpoint(cache, chain, kind="prompt"):

@@ -32,6 +32,7 @@ from ...generation.request_validator import BEAM_SPARE_BLOCKS
 from ...generation.sequence import GenerationRequest
 from ...generation.spec_decode_stats import SpecDecodeStats
 from ...generation.suspects import Suspects
+from ...loading.drafts import drafts_of
 from ...protocol import Counted, Failed, Prefilled, Record, ResetPrefixCache, Tokens
 from .outputs import Diverged, emit
 from .pipeline import Pipeline
@@ -88,7 +89,7 @@ class GuardedPipeline:
 
         A draft model that takes fewer sequences than the main one would keep the others waiting inside GenAI for ever.
         """
-        limits = (config.max_num_seqs, config.draft_max_num_seqs, pipeline.info.max_sequences)
+        limits = (config.max_num_seqs, drafts_of(config).max_sequences, pipeline.info.max_sequences)
         return cls(pipeline, min(limit for limit in limits if limit), across=config.priority_across_clients)
 
     # --- requests

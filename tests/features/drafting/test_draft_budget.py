@@ -6,15 +6,15 @@ from itertools import product
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged.drafting import head
-from lean_ovms.engine.paged.drafting.draft_budget import LONGEST, REFRESH, SHARE, DraftBudget
-from lean_ovms.engine.paged.drafting.draft_length import DraftLength
-from lean_ovms.engine.paged.drafting.draft_model import FIRST_LENGTH
+from lean_ovms.engine.paged.draft_budget import LONGEST, REFRESH, SHARE, DraftBudget
+from lean_ovms.features.drafting.child import head
+from lean_ovms.features.drafting.child.draft_length import DraftLength
+from lean_ovms.features.drafting.child.draft_model import FIRST_LENGTH
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import FakeNetwork
-from tests.engine.paged.test_draft import LOOK, draft
 from tests.engine.paged.test_engine import alone, engine, prompt, run
-from tests.engine.paged.test_ngrams import copying
+from tests.features.drafting.test_draft_model import LOOK, draft
+from tests.features.drafting.test_ngrams import copying
 
 STEP_S = 0.05
 

@@ -14,12 +14,12 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from ...repository import model_config
-from ...repository.model_dir import MTP_HEAD, TEXT_EMBEDDINGS
-from .ir_weights import paged, takes_embeddings
-from .network import HIDDEN_INPUT, STATES, NotPageable
-from .wanted_logits import ELEMENTWISE, gather, last_projection
-from .weights import embedding_edit
+from ....engine.paged.ir_weights import paged, takes_embeddings
+from ....engine.paged.network import HIDDEN_INPUT, STATES, NotPageable
+from ....engine.paged.wanted_logits import ELEMENTWISE, gather, last_projection
+from ....engine.paged.weights import embedding_edit
+from ....repository import model_config
+from ....repository.model_dir import MTP_HEAD, TEXT_EMBEDDINGS
 
 OFFSETS = "d2t"
 """The output of an Eagle-3 head with what is added to the number of each logit to make it the model's token id."""

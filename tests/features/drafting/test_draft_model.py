@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged.drafting.draft_length import DraftLength
-from lean_ovms.engine.paged.drafting.draft_model import DraftModel
+from lean_ovms.features.drafting.child.draft_length import DraftLength
+from lean_ovms.features.drafting.child.draft_model import DraftModel
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, HeadNetwork, logits_after
 from tests.engine.paged.test_engine import SIZE, Verse, alone, disturbed_step, engine, prompt, run

@@ -12,12 +12,12 @@ from openvino._offline_transformations import paged_attention_transformation
 
 from lean_ovms.config import Config
 from lean_ovms.engine.loading import settings
-from lean_ovms.engine.paged import heads
-from lean_ovms.engine.paged.drafting.drafter import Drafter
-from lean_ovms.engine.paged.drafting.head import Head
 from lean_ovms.engine.paged.network import NotPageable
 from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
+from lean_ovms.features.drafting.child import heads
+from lean_ovms.features.drafting.child.drafter import Drafter
+from lean_ovms.features.drafting.child.head import Head
 from tests.engine.paged.vision.models import F32, SAFELY, ZOO, load
 from tests.engine.rig import Rig
 from tests.makers.zoo_vision_torch import PROMPTS, SIZES, pixels

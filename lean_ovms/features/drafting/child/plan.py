@@ -7,85 +7,58 @@ from collections.abc import Sequence as Seq
 from functools import partial
 from pathlib import Path
 
-from ....config import EngineConfig
-from ...loading.load_errors import network as network_file
-from ...loading.settings import PipelineSettings, is_small
-from .. import heads
-from ..block_manager import BlockManager
-from ..block_tables import BlockTables
-from ..grammar.matcher import Prepare
-from ..model import PagedModel
-from ..network import NotPageable
-from ..parts import TILE, EngineSizes, NetworkEdit, ProposerFactory
-from ..weights import open_weights
+from ....engine.loading.load_errors import network as network_file
+from ....engine.loading.settings import PipelineSettings, is_small
+from ....engine.paged.block_manager import BlockManager
+from ....engine.paged.block_tables import BlockTables
+from ....engine.paged.grammar.matcher import Prepare
+from ....engine.paged.model import PagedModel
+from ....engine.paged.network import NotPageable
+from ....engine.paged.parts import TILE, EngineSizes, NetworkEdit, ProposerFactory, TextProposerFactory
+from ....engine.paged.weights import open_weights
+from . import heads
 from .draft_model import DraftModel
 from .head import Head
+from .ngrams import NgramProposer
 
 log = logging.getLogger(__name__)
 
 
-class DraftPlan:
-    """Loads what drafts tokens for one model, beside the model's own network."""
+class NetworkDrafts:
+    """A parts.DraftPlan, by the options."""
 
-    def __init__(self, config: EngineConfig, settings: PipelineSettings, *, small: bool) -> None:
+    def __init__(self, settings: PipelineSettings, *, small: bool) -> None:
         """Loads nothing yet.
 
         Args:
-            config: The options.
-            settings: What was resolved from them.
+            settings: What was resolved from the options.
             small: Whether a step of the model's network is short.
         """
         self.kind = settings.speculative
-        """What drafts: "", "draft", "mtp", "eagle3" or "prompt_lookup"."""
         self.trees = self.kind in ("draft", "eagle3")
-        """Whether draft tokens may have alternatives."""
+        # A step of a small network takes less time than another number of tokens would.
+        self.ngrams = settings.drafts.ngrams and not self.kind and not small
         self.edits: Seq[NetworkEdit] = [heads.HeadTap(settings.head)] if settings.head is not None else []
-        """What changes the model's network, so that a head can go on from it."""
-        self._config = config
+        self.new_text_proposer: TextProposerFactory | None = NgramProposer
         self._settings = settings
-        self._small = small
         self._network: PagedModel | None = None
-
-    @property
-    def ngrams(self) -> bool:
-        """Whether requests get drafts of n-grams without asking for them.
-
-        A step of a small network takes less time than another number of tokens would.
-        """
-        return self._config.ngram_speculation and not self.kind and not self._small
+        self._tile = 1
 
     def load(self, main: PagedModel, file: Path) -> int:
-        """Loads the network that drafts, if there is one.
-
-        Args:
-            main: The model.
-            file: The file of its network.
-
-        Returns:
-            The bytes that each block of the model takes besides its own.
-
-        Raises:
-            NotPageable: This engine cannot compute the network.
-        """
+        """Implements DraftPlan.load."""
         settings = self._settings
         if settings.head is not None:
             head = heads.HeadWeights(settings.head, file)
             self._network = PagedModel(head, settings.device, settings.properties)
             main.share_blocks(self._network)
             log.info("draft tokens come from the model's head, %s", settings.head)
-        elif self.kind == "draft":
-            self._network = self._draft_network()
-            return 0 if self._config.draft_cache_size else self._network.block_bytes
+        elif self.kind == "draft" and settings.drafts.model is not None:
+            self._network = self._draft_network(network_file(settings.drafts.model))
+            return 0 if settings.drafts.cache_gb else self._network.block_bytes
         return 0
 
     def proposer_factory(self, main: PagedModel, sizes: EngineSizes, prepare: Prepare) -> ProposerFactory | None:
-        """Returns what makes the proposer of an engine; None: there is no network that drafts.
-
-        Args:
-            main: The model.
-            sizes: The sizes of the engine.
-            prepare: Computes the masks of grammars.
-        """
+        """Implements DraftPlan.proposer_factory."""
         if self._network is None:
             return None
         new = self._new_draft_model if self._settings.head is None else self._new_head
@@ -111,26 +84,26 @@ class DraftPlan:
         blocks: BlockManager,
         tables: BlockTables,
     ) -> DraftModel:
-        config, own = self._config, self._config.draft_cache_size << 30
+        drafts = self._settings.drafts
+        own = drafts.cache_gb << 30
         return DraftModel(
             network,
             blocks=max(1, own // network.block_bytes) if own else sizes.blocks,
             block_size=sizes.block_size,
             context=self._settings.draft_context,
-            step_tokens=config.draft_max_num_batched_tokens or sizes.step_tokens,
-            max_sequences=config.draft_max_num_seqs or sizes.max_running,
+            step_tokens=drafts.step_tokens or sizes.step_tokens,
+            max_sequences=drafts.max_sequences or sizes.max_running,
             main=main,
             caching=sizes.caching,
             prepare=prepare,
-            tile=TILE if is_small(network_file(Path(config.draft_model_path))) else 1,
+            tile=self._tile,
         )
 
-    def _draft_network(self) -> PagedModel:
+    def _draft_network(self, file: Path) -> PagedModel:
         """Raises NotPageable."""
-        file = network_file(Path(self._config.draft_model_path))
+        self._tile = TILE if (small := is_small(file)) else 1
         try:
-            weights = open_weights(file)
-            draft = PagedModel(weights, self._settings.device, self._settings.properties, twice=is_small(file))
+            draft = PagedModel(open_weights(file), self._settings.device, self._settings.properties, twice=small)
         except NotPageable as error:
             raise NotPageable(f"the draft model: {error}") from error
         if draft.hybrid:

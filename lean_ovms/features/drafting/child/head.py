@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..block_manager import BlockManager
-from ..block_tables import BlockTables
-from ..grammar.matcher import Prepare
-from ..model_inputs import Chunk, ModelInputs
-from ..network import Network
-from ..sampling.logprobs import Logits
-from ..sequence import Sequence, forked
+from ....engine.paged.block_manager import BlockManager
+from ....engine.paged.block_tables import BlockTables
+from ....engine.paged.grammar.matcher import Prepare
+from ....engine.paged.model_inputs import Chunk, ModelInputs
+from ....engine.paged.network import Network
+from ....engine.paged.sampling.logprobs import Logits
+from ....engine.paged.sequence import Sequence, forked
 from .draft_length import DraftLength
 from .drafter import NO_ROWS, Draft, Drafter
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import last_line
-from ..block_manager import BlockManager
-from ..block_tables import BlockTables
-from ..grammar.matcher import Prepare
-from ..model_inputs import Chunk, ModelInputs
-from ..network import TREE_MASK, Network
-from ..sampling.logprobs import Logits, log_sum_exp
-from ..sampling.sampler import SamplingBatch, sample
-from ..sequence import Sequence, forked
+from ....engine.errors import last_line
+from ....engine.paged.block_manager import BlockManager
+from ....engine.paged.block_tables import BlockTables
+from ....engine.paged.grammar.matcher import Prepare
+from ....engine.paged.model_inputs import Chunk, ModelInputs
+from ....engine.paged.network import TREE_MASK, Network
+from ....engine.paged.sampling.logprobs import Logits, log_sum_exp
+from ....engine.paged.sampling.sampler import SamplingBatch, sample
+from ....engine.paged.sequence import Sequence, forked
 from .draft_length import DraftLength
 
 log = logging.getLogger(__name__)

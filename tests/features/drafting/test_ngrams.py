@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.paged import assemble
-from lean_ovms.engine.paged.drafting.draft_length import DraftLength
-from lean_ovms.engine.paged.drafting.ngrams import FIRST_LENGTH, GROWTH, MAX_CANDIDATES, PAUSES, NgramProposer
+from lean_ovms.features.drafting.child.draft_length import DraftLength
+from lean_ovms.features.drafting.child.ngrams import FIRST_LENGTH, GROWTH, MAX_CANDIDATES, PAUSES, NgramProposer
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, HybridNetwork, logits_after
 from tests.engine.paged.test_engine import Verse, engine, prompt
@@ -192,10 +192,10 @@ def test_the_index_of_a_sequence_is_freed_when_it_ends():
     [sequence] = request.sequences
     for _ in range(3):
         made.step()
-    assert sequence.ngrams is not None
+    assert sequence.copies is not None
     while made.busy():
         made.step()
-    assert sequence.ngrams is None
+    assert sequence.copies is None
 
 
 def test_a_sequence_without_draft_tokens_is_one_of_the_plain_ones():

@@ -1,0 +1,40 @@
+"""What drafts tokens for a model, as the options say: what every pipeline needs to know of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...config import EngineConfig
+from ...manifest import DRAFT_SETTINGS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafts:
+    """What drafts tokens; by default nothing does."""
+
+    model: Path | None = None
+    """The directory or GGUF file of a draft model, or of a head of the model; None: there is none."""
+    device: str = ""
+    """The device of the draft model; empty: that of the model."""
+    cache_gb: int = 0
+    """The size of the draft model's own KV cache in GB; 0: it has as many blocks as the model."""
+    step_tokens: int = 0
+    """The most tokens that the draft model computes in one step; 0: as many as the model."""
+    max_sequences: int = 0
+    """The most sequences of the draft model that run at once; 0: as many as of the model."""
+    eagle3: bool = False
+    """Whether the draft model is said to be an Eagle-3 head of the model."""
+    mtp: str = "false"
+    """Whether the head for multi-token prediction in the model's directory drafts: true, false, or auto."""
+    lookup: bool = False
+    """Whether what followed the same tokens in the text is proposed to requests that ask for it."""
+    ngrams: bool = False
+    """Whether the same is proposed to all requests, where the network gains by it."""
+
+
+def drafts_of(config: EngineConfig) -> Drafts:
+    """Returns what drafts tokens by the options."""
+    settings = config.composition.part(DRAFT_SETTINGS)
+    found: Drafts = Drafts() if settings is None else settings(config)
+    return found

@@ -1,0 +1,16 @@
+"""The manifest of speculative decoding."""
+
+from __future__ import annotations
+
+from ...manifest import DRAFT_PLAN, DRAFT_SETTINGS, Feature, PartRow
+from .options import DraftOptions
+
+FEATURE = Feature(
+    name="drafting",
+    summary="drafts tokens with a smaller model, a head of the model or the text itself, so that answers come faster",
+    options=DraftOptions,
+    parts=(
+        PartRow(seam=DRAFT_SETTINGS, make="settings:settings"),
+        PartRow(seam=DRAFT_PLAN, make="child.plan:NetworkDrafts"),
+    ),
+)
