@@ -22,10 +22,10 @@ EVERYWHERE = (*BASES, "")
 """The same, and without a prefix as well, as in vLLM or in llama.cpp's server."""
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 1800)
 """Buckets for times of anything that is computed, in seconds."""
-DRAFT_SETTINGS, DRAFT_PLAN = "draft settings", "draft plan"
-"""Seams of drafts: a function from an EngineConfig to `engine.loading.drafts.Drafts`, and what makes an
-`engine.paged.parts.DraftPlan`."""
-SEAMS = (DRAFT_SETTINGS, DRAFT_PLAN)
+DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER = "draft settings", "draft plan", "text proposer"
+"""Seams of drafts: a function from an EngineConfig to `engine.loading.drafts.Drafts`; what makes an
+`engine.paged.parts.DraftPlan` of settings; and what makes a TextProposer of the most tokens that it compares."""
+SEAMS = (DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER)
 """The seams of an engine. Each has one part at most."""
 CORE_API = "lean_ovms.api"
 """The package of the handlers that are part of the core."""

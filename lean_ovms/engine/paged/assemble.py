@@ -15,7 +15,7 @@ import openvino_genai as genai
 
 from ...config import EngineConfig
 from ...errors import StartError
-from ...manifest import DRAFT_PLAN, named
+from ...manifest import DRAFT_PLAN, TEXT_PROPOSER, named
 from ...repository.model_dir import LANGUAGE_MODEL
 from ...util.resources import allowed_cores
 from ..generation.pipeline import ASSISTANT_TOKENS
@@ -115,7 +115,7 @@ def load(
             new_matcher=libraries.NewMatcher(compiler) if compiler is not None else no_grammar,
             prepare=prepare,
             new_proposer=drafts.proposer_factory(model, sizes, prepare),
-            new_text_proposer=drafts.new_text_proposer,
+            new_text_proposer=config.composition.part(TEXT_PROPOSER),
             adapters=adapters,
             tokenizer=tokenizer,
             compiler=compiler,

@@ -275,8 +275,6 @@ class DraftPlan(Protocol):
     """Whether requests get drafts from their text without asking for them."""
     edits: Seq[NetworkEdit]
     """What changes the model's network, so that a head can go on from it."""
-    new_text_proposer: TextProposerFactory | None
-    """Makes what drafts from the text alone; None: nothing does."""
 
     def load(self, main: PagedModel, file: Path) -> int:
         """Loads the network that drafts, if there is one.
@@ -308,7 +306,6 @@ class NoDrafts:
     kind = ""
     trees = ngrams = False
     edits: Seq[NetworkEdit] = ()
-    new_text_proposer: TextProposerFactory | None = None
 
     def load(self, main: PagedModel, file: Path) -> int:
         """Loads nothing."""

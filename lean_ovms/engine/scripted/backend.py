@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ...composition import compose
 from ...config import EngineConfig
 from ...engine_types import CAPABILITIES, SPEECH, ModelInfo
 from ...errors import BadRequest, EngineFailure
+from ...manifest import TEXT_PROPOSER
 from ..errors import EngineLost, last_line
 from ..generation import fake_tokenizer as words
 from ..generation import grammar_limits
@@ -92,7 +94,11 @@ class ScriptedEngine(Engine):
             across=across,
         )
         # With this clock, what runs at once depends on no measured time.
-        parts = EngineParts(new_matcher=lambda sequence: AnyText(), clock=lambda: 0.0)
+        parts = EngineParts(
+            new_matcher=lambda sequence: AnyText(),
+            new_text_proposer=compose().part(TEXT_PROPOSER) if script.speculative else None,
+            clock=lambda: 0.0,
+        )
         super().__init__(self.network, sizes, parts)
         self._speculative = bool(script.speculative)
         self.vocabulary = words.vocabulary()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...manifest import DRAFT_PLAN, DRAFT_SETTINGS, Feature, PartRow
+from ...manifest import DRAFT_PLAN, DRAFT_SETTINGS, TEXT_PROPOSER, Feature, PartRow
 from .options import DraftOptions
 
 FEATURE = Feature(
@@ -12,5 +12,6 @@ FEATURE = Feature(
     parts=(
         PartRow(seam=DRAFT_SETTINGS, make="settings:settings"),
         PartRow(seam=DRAFT_PLAN, make="child.plan:NetworkDrafts"),
+        PartRow(seam=TEXT_PROPOSER, make="child.ngrams:NgramProposer"),
     ),
 )

@@ -14,12 +14,11 @@ from ....engine.paged.block_tables import BlockTables
 from ....engine.paged.grammar.matcher import Prepare
 from ....engine.paged.model import PagedModel
 from ....engine.paged.network import NotPageable
-from ....engine.paged.parts import TILE, EngineSizes, NetworkEdit, ProposerFactory, TextProposerFactory
+from ....engine.paged.parts import TILE, EngineSizes, NetworkEdit, ProposerFactory
 from ....engine.paged.weights import open_weights
 from . import heads
 from .draft_model import DraftModel
 from .head import Head
-from .ngrams import NgramProposer
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +38,6 @@ class NetworkDrafts:
         # A step of a small network takes less time than another number of tokens would.
         self.ngrams = settings.drafts.ngrams and not self.kind and not small
         self.edits: Seq[NetworkEdit] = [heads.HeadTap(settings.head)] if settings.head is not None else []
-        self.new_text_proposer: TextProposerFactory | None = NgramProposer
         self._settings = settings
         self._network: PagedModel | None = None
         self._tile = 1
