@@ -322,31 +322,13 @@ async def test_the_end_of_an_item_has_all_log_probabilities() -> None:
     assert events[-1]["logprobs"] == deltas
 
 
-async def test_the_session_object_of_the_beta_is_understood() -> None:
-    app, engine = await speech_app()
-    given = {
-        "input_audio_format": "g711_ulaw",
-        "input_audio_transcription": {"model": "w", "language": "German", "prompt": "eins"},
-        "turn_detection": None,
-        "input_audio_noise_reduction": {"type": "near_field"},
-        "include": ["item.input_audio_transcription.logprobs"],
-    }
-    async with session(app, "/v1/realtime") as client:  # the event shows the dialect
-        await client.send("transcription_session.update", session=given)
-        [event] = await client.until("transcription_session.updated")
-        await client.append(b"\x8f\x0f" * 1600)
-        await client.send(COMMIT)
-        await client.until(COMPLETED)
-        await client.send("transcription_session.update", session={"input_audio_format": "mp3"})
+async def test_the_session_object_of_the_beta_is_refused() -> None:
+    app, _ = await speech_app()
+    async with session(app, URL) as client:
+        await client.send("transcription_session.update", session={"input_audio_format": "pcm16"})
         [refused] = await client.until("error")
-    found = event["session"]
-    assert found["input_audio_format"] == "g711_ulaw"
-    assert found["turn_detection"] is None
-    assert found["input_audio_transcription"]["language"] == "German"
-    assert found["include"] == given["include"]
-    assert (engine.asked[0].language, engine.asked[0].prompt, engine.asked[0].turns) == ("de", "eins", None)
-    assert refused["error"]["param"] == "session.input_audio_format"
-    assert "pcm16, g711_ulaw, g711_alaw" in refused["error"]["message"]
+    assert "transcription_session.update" in refused["error"]["message"]
+    assert "session.update" in refused["error"]["message"]
 
 
 @pytest.mark.parametrize("named", ["de", "DE", "german", "<|de|>", "de-AT"])

@@ -18,7 +18,6 @@ from ....types import Json, Request, Response
 from ....websocket_types import PROTOCOLS_HEADER, Close, WebSocket
 from ...speech.model import SpeechModel
 from ..options import RealtimeOptions
-from . import openai_beta
 from .openai import OpenAi
 from .session import Dialect, TranscriptionSession
 from .vllm import Vllm
@@ -79,7 +78,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 def dialect_of(event: Json) -> type[Dialect] | None:
     """Returns the dialect that an event shows, None if it shows none: only OpenAI's session.update has a session."""
-    if event["type"] not in ("session.update", openai_beta.UPDATE):
+    if event["type"] != "session.update":
         return None
     return OpenAi if event.get("session") is not None else Vllm
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from ....api.response import new_id
 from ....errors import BadRequest, RequestError
 from ....types import Json
 from ...speech.params import SpeechEvent, TextDelta, TurnStarted, TurnStopped, WindowDone
-from . import openai_beta, openai_session
-from .dialect import EVENTS, Said, audio_of, logprobs
+from . import openai_session
+from .dialect import Said, audio_of, logprobs
 from .session import TranscriptionSession
 from .silence import SilenceTimer
 from .stream import Stream
@@ -39,8 +38,6 @@ class _Item:
 class OpenAi:
     """One client's conversation. items: not completed, in order; the engine's text belongs to the first."""
 
-    events: ClassVar[tuple[str, ...]] = (*EVENTS, openai_beta.UPDATE)
-
     def __init__(self, session: TranscriptionSession) -> None:
         self._session = session
         self._items: deque[_Item] = deque()
@@ -57,10 +54,6 @@ class OpenAi:
             case "session.update":
                 await session.configure(openai_session.updated(session.settings, event.get("session")))
                 await self._send("session.updated", session=session.described())
-            case openai_beta.UPDATE:
-                given = openai_beta.session_of(event.get("session"))
-                await session.configure(openai_session.updated(session.settings, given))
-                await self._send(openai_beta.UPDATED, session=openai_beta.described(session.described()))
             case "input_audio_buffer.append":
                 if session.current is None:
                     stream = await session.open()

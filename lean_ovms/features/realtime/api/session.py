@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import orjson
 
@@ -26,6 +26,7 @@ from ....websocket_types import GOING_AWAY, Close, WebSocket, WebSocketMessage
 from ...speech.model import SpeechModel
 from ...speech.params import SpeechEvent
 from ..options import RealtimeOptions
+from .dialect import EVENTS
 from .openai_session import rendered
 from .settings import Settings
 from .stream import Stream
@@ -48,14 +49,12 @@ STOPPING = Close(GOING_AWAY, "the server is shutting down")
 
 
 class Dialect(Protocol):
-    """One client's conversation. Methods that send wait while the client does not read. events: types it handles."""
-
-    events: ClassVar[tuple[str, ...]]
+    """One client's conversation. Methods that send wait while the client does not read."""
 
     def __init__(self, session: TranscriptionSession) -> None: ...
 
     async def handle(self, event: Json) -> None:
-        """Handles a client's event of a type in `events`. Raises RequestError."""
+        """Handles a client's event, of a type in dialect.EVENTS. Raises RequestError."""
 
     async def refuse(self, error: RequestError, event: Json) -> None:
         """Sends the error of a client's event. event: {} for a message that could not be read as one."""
@@ -272,8 +271,8 @@ class TranscriptionSession:
             self._dialect_of = None
             if not isinstance(self.dialect, shown) and self.current is None:
                 self.dialect = shown(self)
-        if kind not in self.dialect.events:
-            text = f"Unknown event type: {safe(kind, 80)}. Known are {', '.join(self.dialect.events)}"
+        if kind not in EVENTS:
+            text = f"Unknown event type: {safe(kind, 80)}. Known are {', '.join(EVENTS)}"
             raise BadRequest(text, param="type", code="unknown_event")
         await self.dialect.handle(event)
 

@@ -8,7 +8,6 @@ and no session.update is needed where there is one model.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from ....api.fields import Field, FieldSet, read, read_one
 from ....errors import BadRequest, RequestError
@@ -16,7 +15,7 @@ from ....observability.logging import safe
 from ....types import Json
 from ...speech.params import SpeechEvent, TextDelta, WindowDone
 from .audio import RATES, AudioFormat
-from .dialect import EVENTS, Said, audio_of, logprobs
+from .dialect import Said, audio_of, logprobs
 from .session import TranscriptionSession
 from .settings import LOGPROBS, MAX_PROMPT, Settings
 from .stream import Stream
@@ -68,8 +67,6 @@ class _Text(Said):
 
 class Vllm:
     """One client's conversation."""
-
-    events: ClassVar[tuple[str, ...]] = EVENTS
 
     def __init__(self, session: TranscriptionSession) -> None:
         self._session = session
