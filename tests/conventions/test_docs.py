@@ -27,6 +27,10 @@ def test_generated_tables_are_up_to_date(file: Path) -> None:
     assert tables.rewritten(text) == text, "run: python -m tools.tables"
 
 
+FEATURES = "lean_ovms/features"
+"""The folder whose folders have the features, each with its page."""
+
+
 def test_every_table_is_shown_somewhere() -> None:
     text = "".join(file.read_text("utf-8") for file in tables.FILES)
     for name in tables.TABLES:
@@ -34,7 +38,7 @@ def test_every_table_is_shown_somewhere() -> None:
 
 
 def test_files_that_the_documentation_names_exist() -> None:
-    for file in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+    for file in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / FEATURES).glob("*/*.md")]:
         text = file.read_text("utf-8")
         for name in re.findall(r"`((?:lean_ovms|tests|bench|tools|docs|\.ci)/[\w./-]+)`", text):
             assert (ROOT / name).exists(), f"{file.name} names {name}"
@@ -47,9 +51,9 @@ def anchors(file: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("folder", [".", "docs", "docs/deploy", "bench", "tools", "lean_ovms/demo_embed"])
+@pytest.mark.parametrize("folder", [".", "docs", "docs/deploy", "bench", "tools", "lean_ovms/demo_embed", FEATURES])
 def test_links_lead_to_files_and_headings_that_exist(folder: str) -> None:
-    files = sorted((ROOT / folder).glob("*.md"))
+    files = sorted((ROOT / folder).glob("*/*.md" if folder == FEATURES else "*.md"))
     assert files
     for file in files:
         text = re.sub(r"`[^`\n]*`", "", file.read_text("utf-8"))
@@ -132,6 +136,8 @@ def test_every_page_of_the_documentation_is_in_its_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text("utf-8")
     pages = [page.name for page in (ROOT / "docs").glob("*.md") if page.name != "README.md"]
     assert [name for name in pages if f"]({name})" not in index] == []
+    pages = [page.parent.name for page in (ROOT / FEATURES).glob("*/README.md")]
+    assert [name for name in pages if f"](../{FEATURES}/{name}/README.md)" not in index] == []
 
 
 def test_the_ray_example_starts_on_a_cluster_of_one_core(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ from tests.recordings import wav
 
 ROOT = Path(__file__).parents[2]
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FILES += sorted((ROOT / "lean_ovms" / "features").glob("*/README.md"))
 HERE = "http://localhost:8000"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHELLS = ("sh", "bash", "console", "shell")
@@ -53,7 +54,8 @@ def blocks() -> Iterator[Block]:
     for file in FILES:
         for language, text in FENCE.findall(file.read_text("utf-8")):
             if language in SHELLS or (not language and SERVER.match(text)):
-                yield Block(file.name, text)
+                of_feature = file.parent.parent.name == "features"
+                yield Block(f"features/{file.parent.name}" if of_feature else file.name, text)
 
 
 BLOCKS = list(blocks())
@@ -71,7 +73,7 @@ NOT_RUN = {
     (WALK, "mkdir -p /var/lib"): "changes the machine, as root; tests/e2e/test_deploy.py checks the unit",
     ("open_webui.md", "docker run"): "needs an image from the network",
     ("langchain.md", "pip install"): "installs from the network",
-    ("text_to_speech.md", "optimum-cli"): "needs the network and torch; tests/e2e/test_text_to_speech.py asks",
+    ("features/voice", "optimum-cli"): "needs the network and torch; tests/e2e/test_text_to_speech.py asks",
     ("embeddings.md", "optimum-cli"): "needs the network and torch; tests/e2e/test_image_vectors.py asks",
     ("image_generation.md", "optimum-cli"): "needs the network and torch; tests/e2e/test_image_generation.py asks",
 }  # fmt: skip
