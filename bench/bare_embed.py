@@ -14,9 +14,9 @@ import time
 
 from bench.processes import answering
 from lean_ovms.config import Config
-from lean_ovms.engine.embedding import model
-from lean_ovms.engine.embedding.queue import QueuedPooling, QueuedText, TextQueue, padded
-from lean_ovms.pooling_types import PoolingParams
+from lean_ovms.features.pooling.child import model
+from lean_ovms.features.pooling.child.queue import QueuedPooling, QueuedText, TextQueue, padded
+from lean_ovms.features.pooling.types import PoolingParams
 
 
 class Bare:

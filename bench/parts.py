@@ -23,7 +23,7 @@ from bench.report import Report, options
 from bench.work import prompts
 from lean_ovms.api.app import App
 from lean_ovms.api.forms import read_form
-from lean_ovms.api.openai import chat, embeddings
+from lean_ovms.api.openai import chat
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.generation import fake_tokenizer
@@ -32,12 +32,13 @@ from lean_ovms.engine.scripted.backend import ScriptedEngine
 from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.features.anthropic.api.events import MessageObject, MessageRenderer
 from lean_ovms.features.anthropic.api.request import parse_message
+from lean_ovms.features.pooling.api import embeddings
+from lean_ovms.features.pooling.model import PoolingModel
+from lean_ovms.features.pooling.types import PooledOutput
 from lean_ovms.features.speech.api import stream, transcript
 from lean_ovms.features.speech.params import TextDelta, TranscribeParams
 from lean_ovms.models.output_decoder import OutputDecoder
-from lean_ovms.models.pooling_model import PoolingModel
 from lean_ovms.models.text_model import TextModel
-from lean_ovms.pooling_types import PooledOutput
 from lean_ovms.repository.model_dir import read as read_model_dir
 from lean_ovms.text import parsers
 from lean_ovms.text.decode.detokenizer import Detokenizer

@@ -13,7 +13,20 @@ from typing import TYPE_CHECKING, Any
 from . import features
 from .error_forms import ErrorForms
 from .errors import StartError
-from .manifest import SEAMS, EngineRow, Feature, GraphRow, Metric, ModelRow, ObserverRow, PartRow, Route, TaskRow, named
+from .manifest import (
+    SEAMS,
+    DemoModel,
+    EngineRow,
+    Feature,
+    GraphRow,
+    Metric,
+    ModelRow,
+    ObserverRow,
+    PartRow,
+    Route,
+    TaskRow,
+    named,
+)
 
 if TYPE_CHECKING:
     from .model_files import ModelFiles
@@ -162,6 +175,11 @@ class Composition:
     def error_forms(self) -> ErrorForms:
         """The forms of errors of the features."""
         return ErrorForms(replace(row, package=one.package) for one in self.features for row in one.error_forms)
+
+    @cached_property
+    def demos(self) -> tuple[DemoModel, ...]:
+        """The small models of the features."""
+        return tuple(replace(row, package=one.package) for one in self.features for row in one.demos)
 
     def method(self, name: str) -> Any:
         """Returns what does the work of a method of AsyncLLM, imported. Raises StartError where no feature does."""

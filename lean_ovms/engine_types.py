@@ -10,7 +10,6 @@ from .types import Json
 
 if TYPE_CHECKING:
     from .audio_types import VoiceInfo
-    from .pooling_types import PoolingInfo
 
 CLEAN_UP = r" (?:[.?!,\\]|'[ms]|' |'[rv]e|n't)"
 """clean_up_tokenization_spaces as a regular expression: each match loses the spaces at its ends."""
@@ -79,8 +78,7 @@ class ModelInfo:
     vision: the model reads images. video: and videos. audio: and hears. image_tokens: the model's own placeholders for
     images and audio, refused from clients.
     of_task: what the feature of the model's task reports.
-    pooling, voices: of a model that does not generate text; it has one of these, and what is only of
-    text generation keeps its default. voices: also of one that speaks its answers.
+    voices: of a model that speaks texts, or its answers. What is only of text generation keeps its default elsewhere.
     pipeline: what serves it, one of --pipeline_type's values; pipeline_reason: why AUTO took it.
     """
 
@@ -107,7 +105,6 @@ class ModelInfo:
     pipeline: str = ""
     pipeline_reason: str = ""
     capabilities: list[str] = field(default_factory=list)
-    pooling: PoolingInfo | None = None
     voices: VoiceInfo | None = None
     of_task: Json = field(default_factory=dict)
 
@@ -115,12 +112,8 @@ class ModelInfo:
     def from_json(cls, values: Json) -> ModelInfo:
         """Returns the info whose dataclasses.asdict() these values are. Raises TypeError."""
         values = dict(values)
-        if values.get("pooling"):
-            from .pooling_types import PoolingInfo  # each takes milliseconds, and most servers need neither
-
-            values["pooling"] = PoolingInfo(**values["pooling"])
         if values.get("voices"):
-            from .audio_types import VoiceInfo
+            from .audio_types import VoiceInfo  # it takes milliseconds, and most servers do not need it
 
             values["voices"] = VoiceInfo(**values["voices"])
         return cls(**values)
@@ -134,8 +127,7 @@ class EngineStats:
     state_bytes: memory of the states of running sequences, without keys and values.
     speculative: drafts are verified. drafts, drafted, accepted, accepted_by_position: as in SpecDecodeStats.
     of_features: values of features' metrics, by the names of the metrics.
-    Of a pooling model running and queued are texts, steps are batches, and tokens, padded_tokens count those computed
-    since the start.
+    Of a task of a feature running, queued and steps are what it computes one by one, such as texts and their batches.
     """
 
     running: int
@@ -151,6 +143,4 @@ class EngineStats:
     drafted: int | None = None
     accepted: int = 0
     accepted_by_position: Sequence[int] = ()
-    tokens: int = 0
-    padded_tokens: int = 0
     of_features: Mapping[str, float] = field(default_factory=dict)

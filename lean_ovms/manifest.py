@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Collection
 from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -147,6 +148,8 @@ class TaskRow:
     network and tokenizers, as a text model does."""
     graph: GraphRow | None = None
     """How OVMS's graphs have it; None: OVMS does not have the task."""
+    bodies: tuple[tuple[tuple[str, ...], str], ...] = ()
+    """Where a body goes that is sent to no endpoint of its own: to the path of the first row whose members it has."""
     package: str = ""
     """The package of these modules; empty: that of the feature, which the composition sets."""
 
@@ -265,6 +268,25 @@ class ErrorForm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DemoModel:
+    """A small model in the package, which is served beside the demo model where no option points to a model."""
+
+    name: str
+    """The name in the API."""
+    folder: str
+    """The folder with its files, below `package`."""
+    task: str
+    """The name of its task."""
+    package: str = ""
+    """The package that it is part of; the composition sets that of the feature."""
+
+    @property
+    def path(self) -> Path:
+        """The directory of the model."""
+        return Path(__file__).parent.joinpath(*self.package.split(".")[1:], self.folder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
     """A feature, as the core knows it: what it is, and the rows that it adds to the core's tables."""
 
@@ -304,6 +326,8 @@ class Feature:
     """The options of further TCP ports on which the server listens, where they are not 0."""
     error_forms: tuple[ErrorForm, ...] = ()
     """The forms of errors of its API."""
+    demos: tuple[DemoModel, ...] = ()
+    """Small models for a first try."""
     methods: dict[str, str] = field(default_factory=dict)
     """What does the work of methods of LLM and AsyncLLM, by their names: functions as "module:function", which get an
     AsyncLLM, an input and the fields of the request."""

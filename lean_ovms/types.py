@@ -3,10 +3,9 @@
     transport --Request--> api --Prompt, SamplingParams, OutputParams--> models --> engine
     transport <-Response-- api <------------- Delta, Usage ------------- models <-- engine
 
-engine_types.py has what an engine reports, pooling_types.py the same for models that do not generate,
-audio_types.py how samples are stored, timing_types.py times, and push_types.py how pieces of a stream are passed down.
-This module imports nothing else of the package; its classes count and copy themselves, and do nothing else. Token ids
-are plain ints ("tokens"), text is str, bytes are what clients get.
+engine_types.py has what an engine reports, audio_types.py how samples are stored, timing_types.py times, and
+push_types.py how pieces of a stream are passed down. This module imports nothing else of the package; its classes count
+and copy themselves, and do nothing else. Token ids are plain ints ("tokens"), text is str, bytes are what clients get.
 """
 
 from __future__ import annotations

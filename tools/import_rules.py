@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-BASE = {"types", "engine_types", "push_types", "pooling_types", "audio_types", "timing_types", "errors"}
+BASE = {"types", "engine_types", "push_types", "audio_types", "timing_types", "errors"}
 BASE |= {"manifest", "composition", "error_forms"}
 OBSERVED = BASE | {"observability"}
 LOOP = {"engine.worker.loop", "engine.worker.transport"}
 TEXT = {"text.decode", "text.parsers", "text.template"}
 ALLOWED: dict[str, set[str]] = {
     "__init__": {"llm"},
-    "pooling_types": {"types"},
     "audio_types": set(),
     "timing_types": set(),
     "push_types": set(),
     "types": {"timing_types", "push_types"},
-    "engine_types": {"types", "pooling_types", "audio_types"},
+    "engine_types": {"types", "audio_types"},
     "websocket_types": {"types"},
     "errors": {"types"},
     "lora_modules": {"errors"},
@@ -53,14 +52,11 @@ ALLOWED: dict[str, set[str]] = {
     | {"repository", "util"}
     | {"engine.loading", "engine.generation", "engine.protocol", "engine.errors", "config", "grammar"},
     "engine.scripted": BASE | {"engine.generation", "engine.paged", "engine.protocol", "engine.errors", "config"},
-    "engine.embedding": BASE
-    | {"engine.loading", "engine.paged"}
-    | {"engine.task", "engine.protocol", "engine.generation", "engine.errors", "repository", "config", "util"},
     "engine.worker": OBSERVED
     | LOOP
     | {"engine.task", "engine.protocol", "engine.record", "engine.errors", "engine.generation", "engine.genai"}
     | {"engine.genai.guard", "engine.loading", "engine.paged", "engine.scripted", "repository"}
-    | {"engine.embedding", "config", "util"},
+    | {"config", "util"},
     "engine.worker.loop": {
         "engine.protocol",
         "engine.task",
@@ -74,14 +70,12 @@ ALLOWED: dict[str, set[str]] = {
     "deployment": OBSERVED | {"models", "hub", "repository", "config", "util", "__version__"},
     "api": OBSERVED | {"models", "media", "config", "util", "websocket_types", "__version__"},
     "api.generation": OBSERVED | {"api", "models", "media", "config", "util"},
-    "api.pooling": OBSERVED | {"api", "api.generation", "media", "models", "config", "util"},
     "api.openai": OBSERVED
-    | {"api", "api.generation", "api.pooling", "models", "media", "config", "util", "websocket_types", "__version__"},
-    "api.vllm": OBSERVED | {"api", "api.generation", "api.pooling", "models", "lora_modules", "util"},
+    | {"api", "api.generation", "models", "media", "config", "util", "websocket_types", "__version__"},
+    "api.vllm": OBSERVED | {"api", "api.generation", "models", "lora_modules", "util"},
     "api.admin": OBSERVED | {"api", "models", "config", "__version__"},
     "hub": OBSERVED | {"repository"},
     "demo_model": set(),
-    "demo_embed": set(),
 }
 """What a module or a folder may import, by the longest name that fits; its own folder always."""
 EVERYTHING = {"features", "server", "embed", "cli", "asgi", "llm", "ray_serve", "__main__"}
@@ -105,13 +99,13 @@ FOREIGN = {
         "engine/paged/ir_weights.py",
         "engine/paged/model.py",
         "engine/paged/positions.py",
-        "engine/embedding/gguf_network.py",
-        "engine/embedding/model.py",
-        "engine/embedding/tokenizer.py",
+        "features/pooling/child/gguf_network.py",
+        "features/pooling/child/model.py",
+        "features/pooling/child/tokenizer.py",
         "engine/paged/vision/input_embeddings.py",
         "engine/paged/vision/networks.py",
-        "engine/embedding/network.py",
-        "engine/embedding/pooling_graph.py",
+        "features/pooling/child/network.py",
+        "features/pooling/child/pooling_graph.py",
         "features/speech/child/silero_vad.py",
         "features/speech/child/whisper_network.py",
         "features/voice/child/pipeline.py",
@@ -138,7 +132,7 @@ FOREIGN = {
         "engine/genai/",
         "engine/loading/",
         "engine/paged/",
-        "engine/embedding/",
+        "features/pooling/child/",
         "features/speech/child/",
         "features/voice/child/",
         "features/images/child/pipeline.py",

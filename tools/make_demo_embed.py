@@ -1,4 +1,4 @@
-"""Makes lean_ovms/demo_embed/: a static text embedder of 64 dimensions from all-MiniLM-L6-v2.
+"""Makes lean_ovms/features/pooling/demo_embed/: a static text embedder of 64 dimensions from all-MiniLM-L6-v2.
 
     pip install torch optimum-intel && python -m tools.make_demo_embed DIRECTORY
 
@@ -23,7 +23,7 @@ from openvino import opset13 as ops
 from openvino_tokenizers import convert_tokenizer
 from transformers import AutoModel, AutoTokenizer
 
-OUT = Path(__file__).parents[1] / "lean_ovms" / "demo_embed"
+OUT = Path(__file__).parents[1] / "lean_ovms" / "features" / "pooling" / "demo_embed"
 DIMENSIONS = 64
 SPECIAL, MARKS = 999, 1037
 """Ids below the first are special or unused, those up to the second are single characters and punctuation."""
@@ -76,7 +76,7 @@ def network(table: Array) -> ov.Model:
 def write_info() -> None:
     """What the engine reports of the model in OUT, so that it need not run to be known."""
     from lean_ovms.config import Config
-    from lean_ovms.engine.embedding import model
+    from lean_ovms.features.pooling.child import model
 
     info = dataclasses.asdict(model.load(Config(model_path=str(OUT), task="embeddings")).info)
     (OUT / "engine_info.json").write_text(json.dumps({**info, "versions": {}}, indent=1) + "\n")

@@ -20,17 +20,10 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/chat/completions", "openai.chat:handle", EVERYWHERE, model="TextModel"),
     Route("POST", "/chat/completions/input_tokens", "openai.chat:handle_input_tokens", EVERYWHERE),
     Route("POST", "/completions", "openai.completions:handle", BASES),
-    Route("POST", "/embeddings", "openai.embeddings:handle", BASES, model="PoolingModel"),
     # vllm
-    Route("POST", "/classify", "vllm.classify:handle", EVERYWHERE),
     Route("POST", "/invocations", "vllm.invocations:handle"),
     Route("POST", "/load_lora_adapter", "vllm.lora_adapters:handle_load", BASES, changes=True),
     Route("POST", "/unload_lora_adapter", "vllm.lora_adapters:handle_unload", BASES, changes=True),
-    Route("POST", "/pooling", "vllm.pooling:handle", EVERYWHERE),
-    Route("POST", "/rerank", "vllm.rerank:handle", EVERYWHERE),
-    Route("POST", "/v2/rerank", "vllm.rerank:handle", EVERYWHERE),
-    Route("POST", "/reranking", "vllm.rerank:handle", EVERYWHERE),
-    Route("POST", "/score", "vllm.score:handle", EVERYWHERE),
     Route("POST", "/tokenize", "vllm.tokenize:handle", EVERYWHERE),
     Route("POST", "/detokenize", "vllm.tokenize:handle_detokenize", EVERYWHERE),
     # admin

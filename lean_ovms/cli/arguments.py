@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..config import DEMO_EMBED, DEMO_MODEL, GROUPS, Config, listed, shown
+from ..composition import compose
+from ..config import DEMO_MODEL, GROUPS, Config, listed, shown
 from ..config.options import TYPE_NAMES, from_json
 from ..errors import StartError
 from ..server import exit_status
@@ -37,8 +38,6 @@ https://kubernetes.io/docs/concepts/services-networking/service/#environment-var
 """
 WORDS = {"serve": {}, "pull": {"pull": "true"}, "list": {"list_models": "true"}}
 """Commands that are made of options, and the options that they set."""
-DEMOS = {"demo": DEMO_MODEL, "demo-embed": DEMO_EMBED}
-"""The models of the package by their names in the API."""
 POINTERS = ("config_path", "model_path", "model_repository_path", "source_model")
 """Options that select the models."""
 TRUTH = dict.fromkeys(("true", "1", "on", "yes"), True) | dict.fromkeys(("false", "0", "off", "no"), False)
@@ -79,7 +78,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
 def _check_command(argv: Sequence[str]) -> None:
     """Raise StartError for a first word that is nearly a command, before its arguments are taken for options."""
     word = argv[0] if argv else ""
-    if word and not word.startswith("-") and "/" not in word and word not in (*COMMANDS, *DEMOS):
+    if word and not word.startswith("-") and "/" not in word and word not in (*COMMANDS, *_demos()):
         near = hint(word, COMMANDS, "")
         if near and not os.path.exists(word):
             raise StartError(f"there is no command {word} ({near})")
@@ -132,6 +131,11 @@ def _model_among_names(given: dict[str, Any]) -> str:
     return last
 
 
+def _demos() -> dict[str, Path]:
+    """Returns the directories of the models of the package by their names in the API."""
+    return {"demo": DEMO_MODEL, **{one.name: one.path for one in compose().demos}}
+
+
 def _model_of(text: str, command: str) -> dict[str, str]:
     """Returns the option of a model that was given without a flag. Raises StartError."""
     if not text:
@@ -139,10 +143,10 @@ def _model_of(text: str, command: str) -> dict[str, str]:
     path = os.path.expanduser(text)
     if command != "pull" and (os.path.exists(path) or path.startswith(("/", "."))):
         return {"model_path": path}
-    if text in DEMOS:
+    if text in (demos := _demos()):
         if command == "pull":
             raise StartError(f"{text} is part of the package: there is nothing to pull")
-        return {"model_path": str(DEMOS[text]), "model_name": text}
+        return {"model_path": str(demos[text]), "model_name": text}
     if text in COMMANDS:
         raise StartError(f"{text} is a command, and a command comes first: lean_ovms {text} --help")
     if command != "pull" and text.lower().endswith(".gguf"):

@@ -17,21 +17,17 @@ from ..errors import StartError
 from .engine import EngineOptions
 from .limits import LimitOptions
 from .model import (
-    DEMO_EMBED,
     DEMO_MODEL,
-    POOLING_TASKS,
     ModelOptions,
 )
 from .options import Options
 from .server import ServerOptions
 
 __all__ = [
-    "DEMO_EMBED",
     "DEMO_MODEL",
     "GROUPS",
     "LOCAL_PAGES",
     "PER_MODEL",
-    "POOLING_TASKS",
     "Config",
     "EngineConfig",
     "listed",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from .model import POOLING_TASKS
 from .options import DIRECTORY, Options, option
 
 _deployment = partial(option, group="deployment")
@@ -35,10 +34,10 @@ class EngineOptions(Options):
         "model it is OpenVINO's NUM_STREAMS, which one image makes little use of",
         low=0,
         high=256,
-        tasks=(*POOLING_TASKS, "speech2text", "text2speech", "image_generation"),
-    )
-    pooling_batch_tokens: int = _engine(
-        1024, "most tokens in one batch of a pooling model, padding included", low=16, high=1 << 20, tasks=POOLING_TASKS
+        tasks=(
+            *("embeddings", "rerank", "classify", "token_classify"),
+            *("speech2text", "text2speech", "image_generation"),
+        ),
     )
     pipeline_type: str = _engine(
         "AUTO",
@@ -124,11 +123,6 @@ class EngineOptions(Options):
     )
     max_sequences_per_request: int = _limits(
         512, "most prompts of a request times its n; more: 400", low=1, high=1 << 17
-    )
-    max_pooling_tokens: int = _limits(
-        300_000,
-        "most tokens in all inputs of one embeddings, rerank, score or classification request; more: 400",
-        low=1,
     )
     grammar_timeout_s: float = _limits(
         2.0, "CPU seconds that compiling a client's grammar or schema may take; more: 400", low=0.05, high=600

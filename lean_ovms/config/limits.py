@@ -52,9 +52,6 @@ class LimitOptions(Options):
     template_timeout_s: float = _limits(
         2.0, "CPU seconds that rendering a chat template may take; more: 400", low=0.05, high=600
     )
-    max_pooling_inputs: int = _limits(
-        2048, "most inputs in one embeddings, score or classification request; more: 400", low=1
-    )
     max_prompts: int = _limits(128, "most prompts in one completions request; more: 400", low=1, high=4096)
 
     # --- images

@@ -15,12 +15,6 @@ _model = partial(option, group="model")
 DEMO_MODEL = Path(__file__).parents[1] / "demo_model"
 """The small model that ships with the package; served when no option points to a model."""
 
-DEMO_EMBED = Path(__file__).parents[1] / "demo_embed"
-"""A small model for embeddings, served as demo-embed together with the demo model."""
-
-POOLING_TASKS = ("embeddings", "rerank", "classify", "token_classify")
-"""Tasks of models that compute vectors, scores or classes; OVMS has the first two."""
-
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ModelOptions(Options):
@@ -115,42 +109,6 @@ class ModelOptions(Options):
         False, "let clients load and unload adapters by paths on the server's file system"
     )
     max_model_len: int = _model(0, "context length of the model in tokens; 0: the model's own", low=0)
-    pooling: str = _model(
-        "",
-        "how an embeddings model makes one vector from those of the tokens; ALL: it keeps them all, for late "
-        "interaction scores; empty: as the model's files say",
-        choices=("", "CLS", "LAST", "MEAN", "MAX", "MEAN_SQRT_LEN", "WEIGHTED_MEAN", "ALL"),
-        tasks=("embeddings",),
-    )
-    normalize: str = _model(
-        "",
-        "whether vectors are scaled to length 1 (L2); empty: as the model's files say, and true if they say nothing",
-        choices=("", "true", "false"),
-        tasks=("embeddings",),
-    )
-    embed_long_inputs: str = _model(
-        "error",
-        "what happens to an input of embeddings that exceeds the model's context. error: the answer is 400; mean: it "
-        "is cut into parts, and their vectors are averaged",
-        choices=("error", "mean"),
-    )
-    truncate: bool = _model(
-        False, "cut inputs of embeddings to the model's context, instead of answering 400", tasks=("embeddings",)
-    )
-    matryoshka: bool = _model(
-        False,
-        "accept dimensions in requests for embeddings even if the model's files do not say that its vectors may be cut",
-        tasks=("embeddings",),
-    )
-    max_position_embeddings: int = _model(
-        0, "context length of a reranker in tokens; 0: the model's own", low=0, tasks=("rerank",)
-    )
-    max_allowed_chunks: int = _model(
-        10000,
-        "most documents of a rerank request; the pieces of long documents are counted one by one",
-        low=1,
-        tasks=("rerank",),
-    )
     max_speech_characters: int = _model(
         4096, "most characters of text in one speech request; more: 400", low=1, high=1 << 20, tasks=("text2speech",)
     )

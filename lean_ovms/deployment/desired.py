@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from ..composition import TEXT_GENERATION
-from ..config import DEMO_EMBED, PER_MODEL, Config, listed
+from ..config import PER_MODEL, Config, listed
 from ..errors import StartError, WrongOptions
+from ..manifest import DemoModel
 from ..observability.logging import safe
 from ..repository import config_file, graph, listing, task
 from ..repository.model_dir import gguf_files
 from ..util.files import FileStat, file_stat
+from ..util.plurals import counted
 
 log = logging.getLogger("lean_ovms.models")
 
@@ -152,21 +154,20 @@ def _desired_state(config: Config) -> DesiredState:
     if config.fake_engine:
         return DesiredState(models=(ModelSpec(config=config),), required=True)
     if not config.model_path:
-        return DesiredState(
-            models=(ModelSpec(config=config), ModelSpec(config=_demo_embed(config), on_demand=True)), required=True
-        )
+        others = (ModelSpec(config=_demo(config, row), on_demand=True) for row in config.composition.demos)
+        return DesiredState(models=(ModelSpec(config=config), *others), required=True)
     base = Path(config.model_path)
     files = {path: file_stat(path) for path in (base, base / graph.FILE)}
     return DesiredState(models=(_from_model_path(config, base),), files=files, required=True)
 
 
-def _demo_embed(config: Config) -> Config:
-    """Returns the options of the embeddings model that is served with the demo model: those of the server, with its own
-    as the defaults."""
+def _demo(config: Config, row: DemoModel) -> Config:
+    """Returns the options of a model that is served with the demo model: those of the server, with its own as the
+    defaults."""
     own: dict[str, Any] = {
         row.name: row.default for row in listed(config.without) if row.metadata["group"] in PER_MODEL
     }
-    own |= {"model_path": str(DEMO_EMBED), "model_name": "demo-embed", "task": "embeddings"}
+    own |= {"model_path": str(row.path), "model_name": row.name, "task": row.task}
     return config.replace(**own | {"model_idle_timeout_s": DEMO_IDLE_TIMEOUT_S})
 
 
@@ -199,10 +200,11 @@ def _model_source(config: Config) -> Config:
             f"--model_name {safe(config.model_name)} points to no model: say where it is with --model_path DIR, "
             "or in which directory of models with --model_repository_path DIR"
         )
+    names = [config.served_name, *(row.name for row in config.composition.demos)]
     log.warning(
-        "no option points to a model: two small demo models are served, as %s and demo-embed; "
-        "--model_path DIR serves another",
-        config.served_name,
+        "no option points to a model: %s served, as %s; --model_path DIR serves another",
+        counted(len(names), "small demo model is", "small demo models are"),
+        " and ".join(names),
     )
     return config
 

@@ -111,32 +111,6 @@ class Submit(Record):
 
 
 @dataclass(slots=True)
-class Pool(Record):
-    """Compute vectors, scores or classes. Answered by Pooled records that together have every input, or by one Refused.
-
-    inputs: texts (tokenized by the child) or token ids. queries: [] for single inputs; else the first halves of
-    pairs whose second halves are the inputs, one for each input or one for all. params: the fields of
-    pooling_types.PoolingParams. images: of each image the number of its input, in which a tag stands for it, height and
-    width. image_params: those of types.Image. pixels: their bytes, sent as attachments.
-    """
-
-    role = COMMAND
-    id: int
-    inputs: list[str | list[int]]
-    queries: list[str | list[int]]
-    params: dict[str, Any]
-    images: list[list[int]] = field(default_factory=list)
-    image_params: list[str] = field(default_factory=list)
-    pixels: list[bytes] = field(default_factory=list, metadata={"attached": True})
-
-    def attached(self) -> Iterable[bytes]:
-        return self.pixels
-
-    def attach(self, parts: Iterator[bytes]) -> None:
-        self.pixels = [next(parts) for _ in self.images]
-
-
-@dataclass(slots=True)
 class Cancel(Record):
     """Stop a request (index None) or one sequence of it. Not answered; unknown and finished ids are ignored."""
 
@@ -305,30 +279,14 @@ class Failed(Record):
 
 
 @dataclass(slots=True)
-class Pooled(DataRecord):
-    """Results of some inputs of a Pool, in any order.
-
-    indices: of the inputs. tokens, rows: of each: its number of tokens, and of rows. width: of a row. data: all rows in
-    that order, float32, little-endian; sent as an attachment.
-    """
-
-    id: int
-    indices: list[int]
-    tokens: list[int]
-    rows: list[int]
-    width: int
-    data: bytes = field(default=b"", metadata={"attached": True})
-
-
-@dataclass(slots=True)
 class Pong(Record):
     """stats: the fields of engine_types.EngineStats."""
 
     role = ANSWER
     id: int
-    stats: dict[str, int]
+    stats: dict[str, Any]
 
-    def answer(self) -> dict[str, int]:
+    def answer(self) -> dict[str, Any]:
         return self.stats
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict
+from typing import Any
 
 from ..engine_types import ModelInfo, Vocabulary
 from .errors import for_client
@@ -68,5 +69,5 @@ class Task(ABC):
         """Keeps what is to outlive the process; called at last, when the connection is closed."""
 
     @abstractmethod
-    def stats(self) -> dict[str, int]:
+    def stats(self) -> dict[str, Any]:
         """Returns the fields of engine_types.EngineStats."""

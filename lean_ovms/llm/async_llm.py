@@ -20,13 +20,11 @@ from typing import Any, TypeVar
 from ..api.fields import UINT32_MAX, FieldSet
 from ..api.generation.request import GenerationBody
 from ..api.generation.sampling import SAMPLING, Defaults, build_sampling
-from ..api.openai import completion_request, completions, embeddings
+from ..api.openai import completion_request, completions
 from ..api.openai.chat_request import ALL_FIELDS as CHAT_FIELDS
 from ..api.openai.chat_request import parse_chat
-from ..api.pooling import scoring
 from ..api.response import model_name
 from ..api.services import Services
-from ..api.vllm import classify, score
 from ..cli.keywords import of_keywords
 from ..config import Config
 from ..embed import opened
@@ -274,27 +272,20 @@ class AsyncLLM:
 
     async def embed(self, text: Text, **fields: Any) -> EmbeddingRequestOutput:
         """Returns the vector of a text."""
-        with _python_errors():
-            call, inputs, _ = await self.read(embeddings.parse_embeddings, embeddings.FIELDS, {"input": text}, fields)
-            [found] = await embeddings.embed(call, inputs)
-        return PoolingRequestOutput(next(self._ids), EmbeddingOutput(found.values))
+        vector: list[float] = await self._by_feature("embed", text, fields)
+        return PoolingRequestOutput(next(self._ids), EmbeddingOutput(vector))
 
     async def score(
         self, data_1: str | list[str], data_2: str | list[str], **fields: Any
     ) -> list[ScoringRequestOutput]:
         """Returns how well texts fit each other: one and one, one and each of several, or pair by pair."""
-        given = {"data_1": data_1, "data_2": data_2}
-        with _python_errors():
-            scores = await scoring.score(await self.read(score.parse_score, score.FIELDS, given, fields))
-        return [PoolingRequestOutput(next(self._ids), ScoringOutput(value)) for value in scores.values]
+        scores: list[float] = await self._by_feature("score", (data_1, data_2), fields)
+        return [PoolingRequestOutput(next(self._ids), ScoringOutput(value)) for value in scores]
 
     async def classify(self, text: Text, **fields: Any) -> ClassificationRequestOutput:
         """Returns the probabilities of the model's labels for a text."""
-        with _python_errors():
-            call, inputs = await self.read(classify.parse_classify, classify.FIELDS, {"input": text}, fields)
-            info, [found] = await classify.classify(call, inputs)
-        output = ClassificationOutput(found.values, classify.likeliest(found.values, info))
-        return PoolingRequestOutput(next(self._ids), output)
+        probs, label = await self._by_feature("classify", text, fields)
+        return PoolingRequestOutput(next(self._ids), ClassificationOutput(probs, label))
 
     # --- speech
 

@@ -28,6 +28,11 @@ class TokenModel(Model):
 
     _chat_format: ChatFormat | None = None
 
+    @property
+    def joins_texts(self) -> bool:
+        """Whether it reads texts in pairs, so that a single text has no special tokens. Raises RequestError."""
+        return False
+
     def _import(self) -> None:
         """A third of all imports of the front end, jinja2 among them: done while the engine loads, after listening."""
         from . import chat_format  # noqa: F401

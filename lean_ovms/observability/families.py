@@ -134,8 +134,6 @@ FAMILIES = (
         "steps of the engine since it started, of an image its steps and decoding",
     ),
     Metric("lean_ovms_engine_recoveries_total", "counter", "failures that the engine survived since it started"),
-    Metric("lean_ovms_pooling_tokens_total", "counter", "tokens computed by a pooling model since it started"),
-    Metric("lean_ovms_pooling_padded_tokens_total", "counter", "the same with the padding of its batches"),
     Metric("lean_ovms_api_key_requests_total", "counter", "requests that used a named API key", _KEY),
     Metric("lean_ovms_api_key_rejections_total", "counter", "requests beyond the limits of the key", _KEY),
     Metric("lean_ovms_api_key_prompt_tokens_total", "counter", "prompt tokens of its requests", _KEY),

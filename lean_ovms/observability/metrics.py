@@ -209,9 +209,6 @@ class Metrics:
             self._set(name, labels, value)
         self._set("lean_ovms_engine_steps_total", labels, stats.steps)
         self._set("lean_ovms_engine_recoveries_total", labels, stats.recoveries)
-        if stats.padded_tokens:
-            self._set("lean_ovms_pooling_tokens_total", labels, stats.tokens)
-            self._set("lean_ovms_pooling_padded_tokens_total", labels, stats.padded_tokens)
 
     def _set_keys(self, keys: Iterable[KeyUsage]) -> None:
         columns = ("requests", "rejections", "prompt_tokens", "generation_tokens")

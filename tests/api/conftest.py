@@ -20,7 +20,7 @@ from lean_ovms.server.run import close
 from lean_ovms.text.template import chat_template
 from lean_ovms.types import Request, Response
 from tests.fakes import FakeEngine, Script
-from tests.pooling_fakes import FakePoolingEngine, fake_model
+from tests.features.pooling.fakes import FakePoolingEngine, fake_model
 from tests.streams import pieces
 
 CODER = {"<|fim_prefix|>": 1, "<|fim_suffix|>": 2, "<|fim_middle|>": 3, "<|endoftext|>": 4, "<|fim_pad|>": 5}

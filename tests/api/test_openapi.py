@@ -12,12 +12,13 @@ from jsonschema import Draft202012Validator
 from lean_ovms.api import routes
 from lean_ovms.api.app import App
 from lean_ovms.api.fields import Field, FieldSet, read_one
-from lean_ovms.api.openai import chat_request, completion_request, embeddings
+from lean_ovms.api.openai import chat_request, completion_request
 from lean_ovms.api.openapi import references, schema
-from lean_ovms.api.vllm import classify, pooling, rerank, score, tokenize
+from lean_ovms.api.vllm import tokenize
 from lean_ovms.composition import compose
 from lean_ovms.errors import BadRequest
 from lean_ovms.features.cohere.api import embed
+from lean_ovms.features.pooling.api import classify, embeddings, pooling, rerank, score
 from lean_ovms.features.responses import fields as responses
 from lean_ovms.features.speech.api.fields import TRANSCRIPTIONS, TRANSLATIONS
 from lean_ovms.features.vllm_extras.api import generate

@@ -12,9 +12,9 @@ from lean_ovms.api.routes import Route
 from lean_ovms.config import Config, listed
 from lean_ovms.errors import Unavailable
 from lean_ovms.features.images.model import ImageModel
+from lean_ovms.features.pooling.model import PoolingModel
 from lean_ovms.features.speech.model import SpeechModel
 from lean_ovms.features.voice.model import VoiceModel
-from lean_ovms.models.pooling_model import PoolingModel
 from lean_ovms.models.text_model import TextModel
 from tests.api.conftest import MakeApp, get
 

@@ -14,8 +14,9 @@ import pytest
 
 from lean_ovms.cli import completion, foreign_flags
 from lean_ovms.cli.arguments import COMMON, POINTERS, parse, parser
-from lean_ovms.config import DEMO_EMBED, DEMO_MODEL, Config, listed
+from lean_ovms.config import DEMO_MODEL, Config, listed
 from lean_ovms.errors import StartError
+from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
 from lean_ovms.text import parsers
 
 

@@ -16,8 +16,9 @@ import pytest
 
 from lean_ovms.cli import commands, main
 from lean_ovms.cli.arguments import parse
-from lean_ovms.config import DEMO_EMBED, DEMO_MODEL, Config
+from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.deployment.desired import desired_state
+from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
 from lean_ovms.repository.pbtxt import node_options
 from tests.hub.conftest import model_files
 from tests.hub.hub_server import Fault, HubServer, Repo

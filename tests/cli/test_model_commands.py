@@ -15,8 +15,9 @@ from lean_ovms.cli import command_table, completion
 from lean_ovms.cli.arguments import parse, parser
 from lean_ovms.cli.command_table import COMMANDS
 from lean_ovms.cli.main import run_command
-from lean_ovms.config import DEMO_EMBED, DEMO_MODEL
+from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine.loading import settings
+from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
 from tests.cli.scripted import MODELS, ScriptedServer
 
 Capture = pytest.CaptureFixture[str]

@@ -51,7 +51,9 @@ def anchors(file: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("folder", [".", "docs", "docs/deploy", "bench", "tools", "lean_ovms/demo_embed", FEATURES])
+@pytest.mark.parametrize(
+    "folder", [".", "docs", "docs/deploy", "bench", "tools", f"{FEATURES}/pooling/demo_embed", FEATURES]
+)
 def test_links_lead_to_files_and_headings_that_exist(folder: str) -> None:
     files = sorted((ROOT / folder).glob("*/*.md" if folder == FEATURES else "*.md"))
     assert files

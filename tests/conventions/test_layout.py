@@ -20,8 +20,8 @@ NO_ASYNCIO = (
     "engine.generation",
     "engine.genai",
     "engine.paged",
-    "engine.embedding",
     "features.images.child",
+    "features.pooling.child",
     "engine.worker",
     "engine.protocol",
     "text",
@@ -160,9 +160,9 @@ def test_endpoints_never_import_each_other() -> None:
 
 LATER = (
     *("numpy", "websockets", "sqlite3", "python_multipart", "prometheus_client", "jinja2", "google.protobuf"),
-    *("lean_ovms.api.openai", "lean_ovms.api.generation", "lean_ovms.api.pooling"),
-    *("lean_ovms.api.schemas", "lean_ovms.media.audio", "lean_ovms.pooling_types"),
-    *("lean_ovms.models.pooling_model",),
+    *("lean_ovms.api.openai", "lean_ovms.api.generation", "lean_ovms.features.pooling.api"),
+    *("lean_ovms.api.schemas", "lean_ovms.media.audio", "lean_ovms.features.pooling.types"),
+    *("lean_ovms.features.pooling.model",),
 )
 """What a server of a text model that listens has not imported."""
 FOR_CHAT = {"lean_ovms.api.openai", "lean_ovms.api.generation", "lean_ovms.api.schemas"}

@@ -79,7 +79,7 @@ TOP = {".ci", "bench", "docs", "lean_ovms", "tests", "tools"}
 BINARY = {
     "docs": {".png"},
     "lean_ovms/demo_model": {".bin"},
-    "lean_ovms/demo_embed": {".bin"},
+    "lean_ovms/features/pooling/demo_embed": {".bin"},
     "lean_ovms/features/speech/child/silero": {".onnx"},
     "tests/data": {".bin", ".xz", ".zip"},
     "tests/features": {".xz"},

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from lean_ovms.cli import foreign_flags
-from lean_ovms.config import DEMO_EMBED, Config
+from lean_ovms.config import Config
 from lean_ovms.deployment.desired import DesiredState, ModelSpec, desired_state, server_config
 from lean_ovms.errors import StartError, WrongOptions
+from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
 from lean_ovms.repository import model_dir
 from lean_ovms.util.files import file_stat
 from tests.deployment.graphs import graph, write_config
@@ -254,7 +255,7 @@ def test_the_files_of_a_model_that_does_not_generate_tell_its_task(tmp_path: Pat
         'mediapipe.EmbeddingsCalculatorOVOptions]: { models_path: "./" normalize_embeddings: false pooling: LAST } } }'
     )
     found = only(Config(model_path=str(tmp_path))).config
-    assert (found.task, found.normalize, found.pooling) == ("embeddings", "false", "LAST")
+    assert (found.task, found.value("normalize"), found.value("pooling")) == ("embeddings", "false", "LAST")
 
 
 def test_the_files_of_a_model_that_speaks_tell_its_task(tmp_path: Path) -> None:

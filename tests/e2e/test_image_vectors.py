@@ -146,7 +146,7 @@ async def test_wrong_images_are_named(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_language_model_embeds_texts_with_images(client: httpx.AsyncClient) -> None:
-    """tests/engine/embedding/test_images_in_text.py has the numbers."""
+    """tests/features/pooling/child/test_images_in_text.py has the numbers."""
 
     async def vector(status: int = 200, **body: Any) -> Any:
         found = await ask(client, "/v1/embeddings", status, model="qwen-embed", **body)

@@ -13,7 +13,8 @@ import openai
 import pytest
 
 from lean_ovms import LLM, SamplingParams
-from lean_ovms.config import DEMO_EMBED, DEMO_MODEL
+from lean_ovms.config import DEMO_MODEL
+from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
 from tests.e2e.conftest import EXACT, PATIENT_S
 from tests.e2e.test_direct import PROMPTS, direct, generate
 from tests.e2e.test_embedding_examples import run

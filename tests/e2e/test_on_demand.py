@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from lean_ovms.config import DEMO_EMBED, DEMO_MODEL
+from lean_ovms.config import DEMO_MODEL
+from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
 from tests.e2e.conftest import Process, start_process
 from tests.features.speech.child.words import recordings, unpacked
 from tests.recordings import wav

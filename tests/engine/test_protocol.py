@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from lean_ovms.composition import compose, records_of
 from lean_ovms.engine import protocol
+from lean_ovms.features.pooling.records import Pooled
 
-OF_FEATURES = [kind for row in (*compose().tasks, *compose().engine_rows) for kind in records_of(row)]
+OF_FEATURES = {kind: None for row in (*compose().tasks, *compose().engine_rows) for kind in records_of(row)}
 KINDS = [
     c
     for c in [*vars(protocol).values(), *OF_FEATURES]
@@ -205,7 +206,7 @@ def test_pixels_that_belong_to_nothing_are_refused():
 @given(st.lists(st.integers(0, 400), max_size=6))
 @pytest.mark.slow
 def test_vectors_come_with_the_records_after_them_in_any_cut(cuts):
-    pooled = [protocol.Pooled(n, [0], [3], [1], 2, bytes([n]) * 8) for n in (1, 2)]
+    pooled = [Pooled(n, [0], [3], [1], 2, bytes([n]) * 8) for n in (1, 2)]
     sent = [SOME[0], pooled[0], SOME[1], pooled[1]]
     data = (b"".join(protocol.attachments(sent)) + protocol.encode(sent)) * 2
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
@@ -214,7 +215,7 @@ def test_vectors_come_with_the_records_after_them_in_any_cut(cuts):
 
 
 def test_a_record_without_its_attachment_is_refused():
-    sent = [protocol.Pooled(n, [0], [3], [1], 2, bytes(8)) for n in (1, 2)]
+    sent = [Pooled(n, [0], [3], [1], 2, bytes(8)) for n in (1, 2)]
     with pytest.raises(protocol.FrameError, match="without its attachment"):
         Decoder().feed(b"".join(protocol.attachments(sent[:1])) + protocol.encode(sent))
 

@@ -25,10 +25,10 @@ from lean_ovms.models.text_model import TextModel
 from lean_ovms.transports.asgi import Asgi
 from tests.fakes import FakeEngine, say
 from tests.features.images.fakes import fake_image_model
+from tests.features.pooling.fakes import fake_model
 from tests.features.speech.scripts import speech_model
 from tests.features.voice.fakes import fake_voice
 from tests.fuzz import examples
-from tests.pooling_fakes import fake_model
 
 ACCEPTED, SERVER_ERROR = "positive_data_acceptance", "not_a_server_error"
 UPGRADE, NOT_SUPPORTED = 426, 501

@@ -11,15 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_ovms.api.app import App
-from lean_ovms.api.openai import embeddings
-from lean_ovms.api.vllm import classify, pooling, rerank, score
 from lean_ovms.features.cohere.api import embed
+from lean_ovms.features.pooling.api import classify, embeddings, pooling, rerank, score
 from lean_ovms.features.tei import api as tei_embed
 from lean_ovms.server.run import close
 from lean_ovms.types import Request
+from tests.features.pooling.fakes import fake_model
 from tests.fuzz import examples
 from tests.fuzz.test_hostile_bodies import VALUES, _object
-from tests.pooling_fakes import fake_model
 
 ENDPOINTS: dict[str, tuple[str, Any, dict[str, str]]] = {
     "/v1/embeddings": ("embeddings", embeddings, {"model": '"e"', "input": '["a",""]'}),

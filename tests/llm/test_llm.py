@@ -21,10 +21,10 @@ from lean_ovms.config import Config
 from lean_ovms.errors import EngineFailure, StartError
 from lean_ovms.llm.params import FIELDS
 from tests.fakes import EOS, FakeEngine, Script, encode, say
+from tests.features.pooling.fakes import fake_model
 from tests.features.speech.scripts import speech_model
 from tests.features.voice.fakes import fake_voice
 from tests.llm.conftest import MakeLLM, serve, text_model
-from tests.pooling_fakes import fake_model
 
 GREEDY = SamplingParams(temperature=0, max_tokens=64)
 

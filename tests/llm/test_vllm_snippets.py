@@ -13,8 +13,9 @@ import pytest
 import lean_ovms
 from lean_ovms import LLM, AsyncLLM, BeamSearchParams, LoRARequest, SamplingParams, StructuredOutputsParams
 from lean_ovms.cli.keywords import of_keywords
-from lean_ovms.config import DEMO_EMBED, DEMO_MODEL
+from lean_ovms.config import DEMO_MODEL
 from lean_ovms.errors import StartError
+from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
 from lean_ovms.llm.options import in_python
 from tests.fakes import EOS, Script, encode, say
 from tests.llm.conftest import MakeLLM, text_model

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.embedding.model import OpenVinoPooler
-from tests.engine.embedding.rig import Rig
+from lean_ovms.features.pooling.child.model import OpenVinoPooler
+from tests.features.pooling.child.rig import Rig
 from tests.features.speech.child.words import EXACT
 
 DATA = Path(__file__).parents[1] / "data" / "real" / "minilm.json"
@@ -43,8 +43,7 @@ def test_an_export_without_its_pooling_is_pooled_by_its_name(minilm_ir: Path, tm
         (tmp_path / "all-MiniLM-L6-v2" / file.name).symlink_to(file)
     found, pooler = cosines(tmp_path / "all-MiniLM-L6-v2")
     assert min(found) > 0.9999
-    assert pooler.info.pooling is not None
-    assert not pooler.info.pooling.pooling_assumed
+    assert not pooler.pooling.pooling_assumed
 
 
 def test_a_pooling_that_is_assumed_is_wrong_for_this_model_and_said_so(
@@ -52,6 +51,5 @@ def test_a_pooling_that_is_assumed_is_wrong_for_this_model_and_said_so(
 ) -> None:
     found, pooler = cosines(minilm_ir)
     assert max(found[:5]) < 0.9
-    assert pooler.info.pooling is not None
-    assert pooler.info.pooling.pooling_assumed
+    assert pooler.pooling.pooling_assumed
     assert "pooling CLS" in caplog.text

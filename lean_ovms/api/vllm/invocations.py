@@ -10,7 +10,6 @@ import orjson
 
 from ...errors import BadRequest
 from ...models.model import Model
-from ...models.pooling_model import PoolingModel
 from ...models.text_model import TextModel
 from ...types import Json, Request, Response
 from ..fields import Field, json_body
@@ -28,22 +27,6 @@ GENERATING = (
     (("input",), "/v1/responses"),
 )
 """Where a body with these members goes, if the model generates text. The first that fits."""
-SCORING = (
-    (("query", "documents"), "/rerank"),
-    (("query", "texts"), "/rerank"),
-    (("queries", "documents"), "/score"),
-    (("queries", "items"), "/score"),
-    (("text_1", "text_2"), "/score"),
-    (("data_1", "data_2"), "/score"),
-)
-POOLING = {
-    "embeddings": (*SCORING, (("texts",), "/v2/embed"), (("task",), "/pooling"), ((), "/v1/embeddings")),
-    "rerank": SCORING,
-    "classify": (*SCORING, ((), "/classify")),
-    "token_classify": (((), "/pooling"),),
-}
-"""The same for the other models, by task."""
-
 
 FIELDS = (
     Field("model", "string",
@@ -75,10 +58,8 @@ def endpoint(body: Json, services: Services, name: str = "") -> str:
     model = services.registry.get(named if isinstance(named, str) and named else only) if named or only else None
     if model is None or isinstance(model, TextModel):
         rows: tuple[tuple[tuple[str, ...], str], ...] = GENERATING
-    elif isinstance(model, PoolingModel):
-        rows = POOLING[model.config.task]
     else:
-        rows = (((), SPEECH),)
+        rows = services.config.composition.task(model.config.task).bodies or (((), SPEECH),)
     for members, path in rows:
         if all(body.get(member) is not None for member in members):
             return BATCH if path == CHAT and _several(body["messages"]) else path

@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import BadRequest
-from ...models.pooling_model import PoolingModel
 from ...models.text_model import TextModel
-from ...pooling_types import SCORE
+from ...models.token_model import TokenModel
 from ...types import ChatPrompt, Json, Request, Response, TextPrompt
 from ..fields import UINT32_MAX, Field, FieldSet, Values, read, whole
 from ..generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
@@ -74,14 +73,11 @@ DETOKENIZE_FIELDS = FieldSet((
 ))  # fmt: skip
 
 
-Tokenizing = TextModel | PoolingModel
-
-
-def _model(values: Values, services: Services) -> Tokenizing:
+def _model(values: Values, services: Services) -> TokenModel:
     named = values["model"] or services.registry.default_of(TextModel)
     model = services.registry.get(named or model_name(values))
     model.serving()
-    return model if isinstance(model, PoolingModel) else model.require_task(TextModel)
+    return model if isinstance(model, TokenModel) else model.require_task(TextModel)
 
 
 @RouteDoc("Turn a text into token ids", body=FIELDS, rules={"oneOf": [all_of(name) for name in SOURCES]})
@@ -144,13 +140,12 @@ def _tokens(body: Json, services: Services) -> Values:
     return values
 
 
-async def _ovms(values: Values, model: Tokenizing) -> Json:
+async def _ovms(values: Values, model: TokenModel) -> Json:
     texts = _texts(values["text"])
     length, side = values["max_length"], values["padding_side"]
-    reranks = isinstance(model, PoolingModel) and model.pooling.kind == SCORE  # OVMS's add no special tokens here
-    special = values["add_special_tokens"] is not False and not reranks
+    special = values["add_special_tokens"] is not False and not model.joins_texts  # OVMS's rerankers add none here
     tokens = await model.encode(texts, special)
-    if length is not None and isinstance(model, PoolingModel) and special and max(map(len, tokens)) > length:
+    if length is not None and not isinstance(model, TextModel) and special and max(map(len, tokens)) > length:
         tokens = [_cut(*both, length) for both in zip(tokens, await model.encode(texts, False), strict=True)]
     elif length is not None:
         tokens = [ids[:length] for ids in tokens]
@@ -196,14 +191,14 @@ def _pad(tokens: list[list[int]], length: int, side: str, pad: int) -> list[list
     return [fill + ids if side == "left" else ids + fill for ids, fill in zip(tokens, fills, strict=True)]
 
 
-async def _vllm(values: Values, conversation: ChatPrompt | None, model: Tokenizing) -> Json:
+async def _vllm(values: Values, conversation: ChatPrompt | None, model: TokenModel) -> Json:
     tokens = await model.token_ids(
         conversation or TextPrompt(values["prompt"], values["add_special_tokens"] is not False)
     )
     return {"count": len(tokens), "max_model_len": model.info.context_length, "tokens": tokens, "token_strs": None}
 
 
-async def _llama_cpp(values: Values, model: Tokenizing, services: Services) -> Response:
+async def _llama_cpp(values: Values, model: TokenModel, services: Services) -> Response:
     """Ids, or objects with id and piece; the bytes of a piece that is a part of a character."""
     pieces: Pieces = values["content"]
     special: bool = values["add_special"]

@@ -12,8 +12,8 @@ import math
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from ...composition import records_of
 from ...config import Config
@@ -24,12 +24,8 @@ from ...util.changed_fields import changed_fields
 from .. import protocol
 from .child import GRACE_S, Child
 from .prestart import COMMAND
-from .replies import Close, L, OnPartial, ReplyRouter, ReplyStream, Send
+from .replies import Close, L, OnPartial, R, ReplyRouter, ReplyStream, Send
 from .watchdog import Watchdog
-
-if TYPE_CHECKING:
-    from ...pooling_types import PooledOutput, PoolingInput, PoolingParams
-    from .pool_reply import PoolReply
 
 __all__ = ["EngineClient", "ReplyStream"]
 
@@ -271,19 +267,14 @@ class EngineClient:
                 late.cancel()
         return reply
 
-    async def pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
-        """Returns the result of each input, in their order; cancelled when the waiting task is. Raises RequestError."""
-        if not inputs:
-            return []
+    def open(self, make: Callable[[int, Send, Close], R]) -> R:
+        """Returns the reply of a new request, which sends the request itself. Raises Unavailable.
+
+        make: returns it for a new id, a function that sends a record, and a function that ends the request with this
+        id.
+        """
         self._begin()
-        make_reply, record = _pool_types()
-        reply = self._replies.add(lambda number: make_reply(self._replies, number, len(inputs)))
-        try:
-            self._send(record(reply.id, inputs, params))
-        except RequestError:
-            self._replies.close(reply.id)
-            raise
-        return await reply.result()
+        return self._replies.add(lambda number: make(number, self._send, self._replies.close))
 
     def open_lasting(self, make: Callable[[int, Send, Close], L]) -> L:
         """Returns the reply of a new request that goes on after a restart of the engine. Raises Unavailable.
@@ -364,17 +355,6 @@ class EngineClient:
     def _on_timeout(self) -> None:
         if self._child is not None:
             self._child.kill(f"silent for {self._config.engine_watchdog_s:g} s with work to do")
-
-
-@cache
-def _pool_types() -> tuple[type[PoolReply], Callable[[int, Sequence[PoolingInput], PoolingParams], protocol.Pool]]:
-    """PoolReply and pool_record, imported by their first use: most servers have no pooling model.
-
-    An import statement in the method itself would be 2 % of a request for an embedding.
-    """
-    from .pool_reply import PoolReply, pool_record
-
-    return PoolReply, pool_record
 
 
 async def text_parts(text: str) -> list[bytes]:

@@ -9,6 +9,7 @@ FEATURE = Feature(
     summary="the API of llama.cpp's server, for its clients and for code editors that fill in the middle",
     title="llama.cpp's server",
     reference="https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md",
+    needs=("pooling",),
     routes=(
         Route("POST", "/apply-template", "api.apply_template:handle"),
         Route("POST", "/completion", "api.completion:handle_completion"),

@@ -10,6 +10,7 @@ FEATURE = Feature(
     summary="Ollama's API, for its clients",
     title="Ollama",
     reference="https://docs.ollama.com/api",
+    needs=("pooling",),
     options=OllamaOptions,
     ports=("ollama_port",),
     routes=(

@@ -11,7 +11,8 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...manifest import Feature, GraphRow, TaskRow
+from ...manifest import BASES, EVERYWHERE, DemoModel, Feature, GraphRow, Metric, Route, TaskRow
+from .options import PoolingOptions
 
 if TYPE_CHECKING:
     from ...model_files import ModelFiles
@@ -76,19 +77,41 @@ def _is_named(files: ModelFiles, word: str) -> bool:
     return any(name in AMBIGUOUS for name in files.architectures) and word in files.path.resolve().name.lower()
 
 
-_row = partial(
-    TaskRow, model="models.pooling_model:PoolingModel", loader="engine.embedding.task:load", package="lean_ovms"
+SCORING = (
+    (("query", "documents"), "/rerank"),
+    (("query", "texts"), "/rerank"),
+    (("queries", "documents"), "/score"),
+    (("queries", "items"), "/score"),
+    (("text_1", "text_2"), "/score"),
+    (("data_1", "data_2"), "/score"),
 )
+"""Where bodies with these members go that ask for scores."""
+TOKENS = "lean_ovms_pooling_tokens_total"
+PADDED_TOKENS = "lean_ovms_pooling_padded_tokens_total"
+_row = partial(TaskRow, model="model:PoolingModel", loader="child.task:load", records="records")
 
 FEATURE = Feature(
     name="pooling",
     summary="makes vectors, scores and classes of texts and images",
+    title="Embeddings, rerank, scores and classes",
+    reference="https://docs.vllm.ai/en/stable/serving/online_serving/",
+    options=PoolingOptions,
+    routes=(
+        Route("POST", "/embeddings", "api.embeddings:handle", BASES, model="PoolingModel"),
+        Route("POST", "/classify", "api.classify:handle", EVERYWHERE),
+        Route("POST", "/pooling", "api.pooling:handle", EVERYWHERE),
+        Route("POST", "/rerank", "api.rerank:handle", EVERYWHERE),
+        Route("POST", "/v2/rerank", "api.rerank:handle", EVERYWHERE),
+        Route("POST", "/reranking", "api.rerank:handle", EVERYWHERE),
+        Route("POST", "/score", "api.score:handle", EVERYWHERE),
+    ),
     tasks=(
-        _row(name="classify", recognizes=_classifies),
-        _row(name="token_classify", recognizes=_classifies_tokens),
+        _row(name="classify", recognizes=_classifies, bodies=(*SCORING, ((), "/classify"))),
+        _row(name="token_classify", recognizes=_classifies_tokens, bodies=(((), "/pooling"),)),
         _row(
             name="rerank",
             recognizes=_reranks,
+            bodies=SCORING,
             graph=GraphRow(
                 calculators=("RerankCalculatorOV", "RerankCalculator"),
                 message="RerankCalculatorOVOptions",
@@ -104,6 +127,7 @@ FEATURE = Feature(
         _row(
             name="embeddings",
             recognizes=_embeds,
+            bodies=(*SCORING, (("texts",), "/v2/embed"), (("task",), "/pooling"), ((), "/v1/embeddings")),
             graph=GraphRow(
                 calculators=("EmbeddingsCalculatorOV", "EmbeddingsCalculator"),
                 message="EmbeddingsCalculatorOVOptions",
@@ -117,4 +141,10 @@ FEATURE = Feature(
             ),
         ),
     ),
+    metrics=(
+        Metric(TOKENS, "counter", "tokens computed by a pooling model since it started"),
+        Metric(PADDED_TOKENS, "counter", "the same with the padding of its batches"),
+    ),
+    methods={"embed": "llm:embed", "score": "llm:score", "classify": "llm:classify"},
+    demos=(DemoModel(name="demo-embed", folder="demo_embed", task="embeddings"),),
 )

@@ -7,16 +7,17 @@ name no model: the only one for embeddings is meant. /v1/embed and /v2/embed are
 from __future__ import annotations
 
 from ...api.fields import Field, FieldSet
-from ...api.pooling import fields as shared
-from ...api.pooling.encoding import FLOATS, bare_list
-from ...api.pooling.inputs import read_inputs
-from ...api.pooling.request import Inputs, PoolingRequest, dimensions, items_of, parse
-from ...api.pooling.tei_fields import TRUNCATION, truncation
 from ...api.route_doc import RouteDoc
 from ...api.schemas import all_of
 from ...api.services import Services
-from ...pooling_types import EMBED
 from ...types import Json, Request, Response
+from ..pooling import fields as shared
+from ..pooling.api.encoding import FLOATS, bare_list
+from ..pooling.api.inputs import read_inputs
+from ..pooling.api.request import Inputs, PoolingRequest, dimensions, items_of, parse
+from ..pooling.api.tei_fields import TRUNCATION, truncation
+from ..pooling.options import PoolingOptions
+from ..pooling.types import EMBED
 
 FIELDS = FieldSet((
     *shared.COMMON,
@@ -43,4 +44,5 @@ async def handle(request: Request, services: Services) -> Response:
 def _read(body: Json, services: Services) -> tuple[PoolingRequest, Inputs]:
     call = parse(body, services, fields=FIELDS)
     call = call.with_values(truncation(call.values))
-    return call, Inputs(read_inputs(call.values["inputs"], services.config.max_pooling_inputs, "inputs"))
+    most = services.config.of(PoolingOptions).max_pooling_inputs
+    return call, Inputs(read_inputs(call.values["inputs"], most, "inputs"))

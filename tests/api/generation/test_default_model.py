@@ -10,7 +10,7 @@ from lean_ovms.config import Config
 from lean_ovms.models.text_model import TextModel
 from tests.api.conftest import MakeApp, events, post, whole
 from tests.fakes import FakeEngine, say
-from tests.pooling_fakes import fake_model
+from tests.features.pooling.fakes import fake_model
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 BODIES = {

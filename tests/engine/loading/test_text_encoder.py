@@ -12,12 +12,13 @@ from pathlib import Path
 import openvino_genai as genai
 import pytest
 
-from lean_ovms.config import DEMO_EMBED, DEMO_MODEL
-from lean_ovms.engine.embedding.tokenizer import PoolingTokenizer
+from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine.loading import model_info, text_encoder, vocabulary
 from lean_ovms.engine.loading.graph_tokenizer import TOKENIZER_PROPERTIES, GraphTokenizer
 from lean_ovms.engine.loading.text_encoder import Encode, TextEncoder
 from lean_ovms.errors import BadRequest
+from lean_ovms.features.pooling.child.tokenizer import PoolingTokenizer
+from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
 
 TURN = "<|im_start|>user\nIt's 2026, and {} isn't here.\r\n\n  def f(x):\n\treturn x * 10**3  # why?<|im_end|>\n"
 ODD = ["", " ", "<|im_end|>", "\n<|im_end|>", "x" * 1000, "\x07", "<|im_end", "a\x00b", "e\u0301", "日本 and so on"]

@@ -38,20 +38,18 @@ async def test_without_a_text_the_model_is_loaded(make_pooling: MakePooling, giv
 
 async def test_fewer_dimensions(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling()
-    assert engine.info.pooling is not None
-    for size in (0, engine.info.pooling.dimensions):
+    for size in (0, engine.task.info.dimensions):
         body = await whole(await post(app, "/api/embed", {"model": "e", "input": "a", "dimensions": size}))
-        assert len(body["embeddings"][0]) == engine.info.pooling.dimensions
+        assert len(body["embeddings"][0]) == engine.task.info.dimensions
     status, message = await error(await post(app, "/api/embed", {"model": "e", "input": "a", "dimensions": 1}))
     assert (status, "Matryoshka" in message) == (400, True)
 
 
 async def test_long_texts_are_cut_unless_refused(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling()
-    assert engine.info.pooling is not None
-    text = "a" * 2 * engine.info.pooling.window
+    text = "a" * 2 * engine.task.info.window
     body = await whole(await post(app, "/api/embed", {"model": "e", "input": text}))
-    assert body["prompt_eval_count"] == engine.info.pooling.window
+    assert body["prompt_eval_count"] == engine.task.info.window
     assert (await error(await post(app, "/api/embed", {"model": "e", "input": text, "truncate": False})))[0] == 400
 
 

@@ -76,10 +76,9 @@ FIM = ("prefix", "suffix", "middle", "pad")
 
 async def test_an_embedding_model(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling()
-    assert engine.info.pooling is not None
     shown = await whole(await post(app, "/api/show", {"model": "e"}))
     assert shown["capabilities"] == ["embedding"]
-    assert shown["details"]["embedding_length"] == engine.info.pooling.dimensions
+    assert shown["details"]["embedding_length"] == engine.task.info.dimensions
     assert (shown["template"], shown["parameters"]) == ("", "")
     app, _ = await make_pooling("rerank")
     assert (await whole(await get(app, "/api/tags")))["models"][0]["capabilities"] == []

@@ -15,17 +15,18 @@ import orjson
 
 from ....api.fields import Field, FieldSet, Values
 from ....api.generation.messages import read_messages
-from ....api.pooling import fields as shared
-from ....api.pooling.encoding import Encoding
-from ....api.pooling.inputs import check_count, content_text
-from ....api.pooling.request import Inputs, PoolingRequest, dimensions, items_of, parse
 from ....api.response import json_bytes
 from ....api.route_doc import RouteDoc
 from ....api.schemas import TEXT_AND_IMAGES, one_of
 from ....api.services import Services
 from ....errors import BadRequest
-from ....pooling_types import EMBED, PooledOutput, PoolingInfo, PoolingParams, TextWithImages
 from ....types import ChatPrompt, Json, Request, Response
+from ...pooling import fields as shared
+from ...pooling.api.encoding import Encoding
+from ...pooling.api.inputs import check_count, content_text
+from ...pooling.api.request import Inputs, PoolingRequest, dimensions, items_of, parse
+from ...pooling.options import PoolingOptions
+from ...pooling.types import EMBED, PooledOutput, PoolingInfo, PoolingParams, TextWithImages
 
 TYPES = ("float", "int8", "uint8", "binary", "ubinary", "base64")
 NONE_GIVEN = "Exactly one of texts, images, or inputs must be provided, and it must be non-empty"
@@ -90,7 +91,7 @@ def _read(body: Json, services: Services, *, version: str) -> EmbedRequest:
     if len(given) != 1:
         raise BadRequest(NONE_GIVEN, param="texts")
     [name] = given
-    check_count(len(values[name]), services.config.max_pooling_inputs, name)
+    check_count(len(values[name]), services.config.of(PoolingOptions).max_pooling_inputs, name)
     types = values["embedding_types"]
     return EmbedRequest(
         call=call,

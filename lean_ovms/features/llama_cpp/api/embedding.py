@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from ....api.fields import Field, FieldSet
 from ....api.generation.llama_prompt import SEVERAL, Pieces, read_several, tokens_of
-from ....api.pooling import fields as shared
-from ....api.pooling.encoding import FLOATS, bare_list
-from ....api.pooling.long_inputs import encode_in_pieces
-from ....api.pooling.request import PoolingRequest, parse
 from ....api.route_doc import RouteDoc
 from ....api.schemas import all_of, any_of
 from ....api.services import Services
-from ....pooling_types import EMBED
 from ....types import Json, Request, Response
+from ...pooling import fields as shared
+from ...pooling.api.encoding import FLOATS, bare_list
+from ...pooling.api.long_inputs import encode_in_pieces
+from ...pooling.api.request import PoolingRequest, parse
+from ...pooling.options import PoolingOptions
+from ...pooling.types import EMBED
 
 NORMS = {-1: False, 2: True}
 """embd_normalize: its values that this server knows, with those of use_activation."""
@@ -57,4 +58,4 @@ def _read(body: Json, services: Services) -> tuple[PoolingRequest, list[Pieces]]
     name = "input" if values["content"] is None else "content"
     if values["embd_normalize"] is not None:
         call = call.with_values({"use_activation": values["embd_normalize"]})
-    return call, read_several(values[name], services.config.max_pooling_inputs, name)
+    return call, read_several(values[name], services.config.of(PoolingOptions).max_pooling_inputs, name)

@@ -14,18 +14,19 @@ from ....api import schemas
 from ....api.fields import Field, FieldSet, Values, read
 from ....api.generation import unsupported
 from ....api.generation.common_fields import KEEP_ALIVE
-from ....api.pooling import fields as shared
-from ....api.pooling.encoding import FLOATS
-from ....api.pooling.inputs import check_count
-from ....api.pooling.long_inputs import encode_in_pieces
-from ....api.pooling.request import PoolingRequest, dimensions, parse
 from ....api.response import json, json_bytes
 from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....errors import BadRequest
-from ....models.pooling_model import PoolingModel
-from ....pooling_types import EMBED, PooledOutput
 from ....types import Json, Request, Response
+from ...pooling import fields as shared
+from ...pooling.api.encoding import FLOATS
+from ...pooling.api.inputs import check_count
+from ...pooling.api.long_inputs import encode_in_pieces
+from ...pooling.api.request import PoolingRequest, dimensions, parse
+from ...pooling.model import PoolingModel
+from ...pooling.options import PoolingOptions
+from ...pooling.types import EMBED, PooledOutput
 from . import names
 from .answer import nanoseconds
 from .body import parse_body
@@ -100,7 +101,7 @@ def _read_several(body: Json, services: Services) -> OllamaVectors:
         raise BadRequest("input must be a text or an array of texts", param="input")
     texts = texts if isinstance(values["input"], list) else [text for text in texts if text]
     if texts:
-        check_count(len(texts), services.config.max_pooling_inputs, "input")
+        check_count(len(texts), services.config.of(PoolingOptions).max_pooling_inputs, "input")
     more: Json = {"dimensions": values["dimensions"] or None, "use_activation": True}
     more |= {"truncate_prompt_tokens": -1} if values["truncate"] else {}
     return _request(EMBED_FIELDS, values, body, services, texts, more)

@@ -21,10 +21,10 @@ from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....errors import NotFound
 from ....models.model import Model
-from ....models.pooling_model import PoolingModel
 from ....models.text_model import TextModel
-from ....pooling_types import VECTORS
 from ....types import Json, Request, Response
+from ...pooling.model import PoolingModel
+from ...pooling.types import VECTORS
 from . import names
 from .answer import timestamp
 from .body import parse_body
@@ -124,7 +124,7 @@ async def _details(model: Model) -> Json:
     weights = await model.weights()
     family = model.directory.config.get("model_type")
     family = family if isinstance(family, str) else ""
-    width = model.info.pooling.dimensions if model.known and model.info.pooling is not None else 0
+    width = model.own_pooling.dimensions if isinstance(model, PoolingModel) and model.known else 0
     return {
         "parent_model": model.parent,
         "format": "gguf" if model.config.model_dir.suffix == ".gguf" else "openvino",
@@ -140,7 +140,7 @@ async def _details(model: Model) -> Json:
 async def capabilities(model: Model) -> list[str]:
     """Returns what a model can do, in Ollama's words."""
     if isinstance(model, PoolingModel):
-        embeds = model.info.pooling.kind in VECTORS if model.known and model.info.pooling else True
+        embeds = not model.known or model.own_pooling.kind in VECTORS
         return ["embedding"] if embeds and model.config.task in ("", "embeddings") else []
     if not isinstance(model, TextModel):
         return []

@@ -59,7 +59,7 @@ class SpeechTask(Task):
         self._sessions: dict[int, Transcription] = {}
         self._running: dict[Job, Transcription] = {}
         self._turn = 0
-        self._steps = self._tokens = 0
+        self._steps = 0
 
     @property
     def idle(self) -> bool:
@@ -72,7 +72,6 @@ class SpeechTask(Task):
             "running": len(self._running),
             "queued": sum(one.waiting for one in self._sessions.values()),
             "steps": self._steps,
-            "tokens": self._tokens,
         }
 
     # --- commands
@@ -218,7 +217,6 @@ class SpeechTask(Task):
                 self._fail(session, job.error)
             elif job.done:
                 del self._running[job]
-                self._tokens += job.result.tokens if job.result is not None else 0
                 if session.finished or session.exhausted:
                     self._finish(session)
 

@@ -63,7 +63,7 @@ class VoiceTask(Task):
         self.voices = synthesizer.info.voices
         self.max_queued = max_queued
         self._queue: deque[Speak] = deque()
-        self._steps = self._characters = self._failures = 0
+        self._steps = self._failures = 0
 
     @property
     def idle(self) -> bool:
@@ -75,7 +75,6 @@ class VoiceTask(Task):
             "queued": len(self._queue),
             "steps": self._steps,
             "recoveries": self._failures,
-            "tokens": self._characters,
         }
 
     def _handle(self, command: Record) -> None:
@@ -96,8 +95,7 @@ class VoiceTask(Task):
         commands = [self._queue.popleft() for _ in range(min(self.synthesizer.slots, len(self._queue)))]
         self._steps += 1
         jobs = [(command.text, SpeakParams(**command.params)) for command in commands]
-        for command, (text, params), found in zip(commands, jobs, self.synthesizer.speak(jobs), strict=True):
-            self._characters += len(text)
+        for command, (_, params), found in zip(commands, jobs, self.synthesizer.speak(jobs), strict=True):
             self._answer(command, params, found)
 
     def _answer(self, command: Speak, params: SpeakParams, found: Samples | RuntimeError) -> None:

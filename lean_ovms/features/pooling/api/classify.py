@@ -1,0 +1,59 @@
+"""POST /classify: the probability of each label of a text, by a model that classifies sequences. vLLM's endpoint."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import orjson
+
+from ....api.fields import FieldSet
+from ....api.route_doc import RouteDoc
+from ....api.services import Services
+from ....types import Request, Response
+from .. import fields as shared
+from ..types import CLASSIFY, SCORE, PooledOutput, PoolingInfo
+from .encoding import FLOATS, json_list, usage
+from .request import Inputs, PoolingRequest, items_of, parse_with_inputs
+
+FIELDS = FieldSet(shared.INPUTS)
+parse_classify = partial(parse_with_inputs, fields=FIELDS)
+
+
+@RouteDoc("Probabilities of a model's labels", body=FIELDS, rules=shared.ONE_INPUT)
+async def handle(request: Request, services: Services) -> Response:
+    call, inputs = await services.parse_body(request, parse_classify)
+    info, outputs = await classify(call, inputs)
+    return await call.render(outputs, lambda: full(call, info, outputs))
+
+
+async def classify(call: PoolingRequest, inputs: Inputs) -> tuple[PoolingInfo, list[PooledOutput]]:
+    """The probabilities of the labels for each input, and what the model is. Raises RequestError."""
+    info = call.info((CLASSIFY, SCORE))
+    if info.kind == SCORE and info.outputs > 1:  # of its two classes only the score of the second is known
+        call.info((CLASSIFY,))
+    params = call.params(info, add_special_tokens=inputs.adds_special(info))
+    return info, await call.encode(await items_of(call, inputs, info), params)
+
+
+def full(call: PoolingRequest, info: PoolingInfo, outputs: list[PooledOutput]) -> Response:
+    """The list of classes."""
+    items = [_item(index, info, output) for index, output in enumerate(outputs)]
+    counts = usage(sum(output.tokens for output in outputs))
+    return json_list(call.envelope("classify"), items, counts, call.headers)
+
+
+def _item(index: int, info: PoolingInfo, output: PooledOutput) -> bytes:
+    values = output.values
+    label = likeliest(values, info)
+    return b'{"index":%d,"label":%b,"probs":%b,"num_classes":%d}' % (
+        index,
+        orjson.dumps(label),
+        FLOATS.json(output),
+        len(values),
+    )
+
+
+def likeliest(values: list[float], info: PoolingInfo) -> str | None:
+    """Returns the label of the highest probability; None if the model has no names for its labels."""
+    best = max(range(len(values)), key=values.__getitem__)
+    return info.labels[best] if best < len(info.labels) else None

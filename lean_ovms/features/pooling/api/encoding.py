@@ -1,0 +1,189 @@
+"""Responses of pooling models, and how vectors are written in them: JSON lists, base64, or raw bytes with their
+description in a header.
+
+https://platform.openai.com/docs/api-reference/embeddings, and vLLM's encodings bytes, bytes_only, embed_dtype and
+endianness. Base64 of little-endian float32, which OpenAI's client asks for, is made without Python numbers.
+"""
+
+from __future__ import annotations
+
+import sys
+from binascii import b2a_base64
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from ....api.fields import Field, Values
+from ....api.response import json_bytes
+from ....errors import BadRequest
+from ....types import Json, Response
+from ..types import PooledOutput
+from .request import PoolingRequest
+
+FORMATS = ("float", "base64", "bytes", "bytes_only")
+DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1}
+"""Bytes of a number."""
+ENDIANNESS = ("native", "little", "big")
+LITTLE = ("little", "native") if sys.byteorder == "little" else ("little",)
+"""Names of the byte order in which the engine's numbers are."""
+ENTRY_BYTES = 64
+"""Bytes of a score in a response, without its text."""
+MAX_METADATA = 60_000
+"""Bytes of the header of `bytes`: clients take 64 KiB at most, many only 8."""
+
+
+def _choice(name: str, choices: Sequence[str], help: str, default: str) -> Field:  # noqa: A002 - as in Field
+    wrong = f"{name} should be one of: {', '.join(choices)}"
+    return Field(name, "string", help, default=default, wrong=wrong, choices=choices)
+
+
+ENCODING = (
+    _choice(
+        "encoding_format",
+        FORMATS,
+        "form of the vectors: float, base64, or vLLM's raw bytes: bytes, bytes_only",
+        "float",
+    ),
+    _choice("embed_dtype", list(DTYPES), "vLLM's: type of the numbers in base64 and bytes", "float32"),
+    _choice("endianness", ENDIANNESS, "vLLM's: byte order of the numbers in base64 and bytes", "native"),
+)
+
+
+@dataclass(slots=True)
+class Encoding:
+    """The three fields of ENCODING. Not changed once it is built.
+
+    per_token: results are matrices, one row per token.
+    """
+
+    format: str
+    dtype: str
+    endianness: str
+    per_token: bool = False
+
+    @classmethod
+    def of(cls, values: Values, *, per_token: bool = False) -> Encoding:
+        """Returns the encoding that the fields' values name. Raises BadRequest."""
+        encoding = cls(values["encoding_format"], values["embed_dtype"], values["endianness"], per_token)
+        if encoding.format == "float" and encoding.dtype != "float32":
+            raise BadRequest("embed_dtype is for encoding_format base64, bytes and bytes_only", param="embed_dtype")
+        return encoding
+
+    @property
+    def raw(self) -> bool:
+        """Whether the response is bytes instead of JSON."""
+        return self.format.startswith("bytes")
+
+    @property
+    def needs_numpy(self) -> bool:
+        """Whether numbers are converted: all but little-endian float32 as bytes."""
+        return self.format == "float" or self.dtype != "float32" or self.endianness not in LITTLE
+
+    def shape(self, output: PooledOutput) -> tuple[int, ...]:
+        """Returns the shape of one result: (width,) or, with one row per token, (rows, width)."""
+        return (output.rows, output.width) if self.per_token else (output.rows * output.width,)
+
+    def packed(self, output: PooledOutput) -> bytes:
+        """Returns the numbers as bytes."""
+        if self.dtype == "float32" and self.endianness in LITTLE:
+            return output.data
+        from ....util import vectors
+
+        return vectors.packed(output.data, self.dtype, big_endian=self.endianness not in LITTLE)
+
+    def json(self, output: PooledOutput) -> bytes:
+        """Returns the JSON value of one result: nested lists, or a base64 string."""
+        if self.format == "base64":
+            return b'"%b"' % b2a_base64(self.packed(output), newline=False)
+        from ....util import vectors
+
+        return vectors.json(output.data, self.shape(output))
+
+
+FLOATS = Encoding("float", "float32", "native")
+"""The encoding of endpoints whose requests cannot choose."""
+
+
+def results_response(
+    call: PoolingRequest,
+    encoding: Encoding,
+    outputs: Sequence[PooledOutput],
+    *,
+    prefix: str,
+    kind: bytes,
+    member: bytes,
+) -> Response:
+    """Returns the list of results, or vLLM's form: their bytes, and for `bytes` what they are in the header `metadata`.
+
+    prefix: of the id. kind: `object` of a result; member: of its vector. Raises BadRequest for too long a header.
+    """
+    envelope, headers = call.envelope(prefix), call.headers
+    counts = usage(sum([output.tokens for output in outputs]))
+    if encoding.raw:
+        parts = [encoding.packed(output) for output in outputs]
+        headers = [("Content-Type", "application/octet-stream"), *headers]
+        if encoding.format == "bytes":
+            headers.append(("metadata", _metadata(encoding, outputs, parts, envelope, counts)))
+        return Response(200, headers, b"".join(parts))
+    items = [
+        b'{"index":%d,"object":"%b","%b":%b}' % (index, kind, member, encoding.json(output))
+        for index, output in enumerate(outputs)
+    ]
+    return json_list(envelope, items, counts, headers)
+
+
+def _metadata(
+    encoding: Encoding, outputs: Sequence[PooledOutput], parts: list[bytes], envelope: Json, counts: Json
+) -> str:
+    items, start = [], 0
+    for index, (output, part) in enumerate(zip(outputs, parts, strict=True)):
+        items.append(
+            {
+                "index": index,
+                "embed_dtype": encoding.dtype,
+                "endianness": encoding.endianness,
+                "start": start,
+                "end": start + len(part),
+                "shape": encoding.shape(output),
+            }
+        )
+        start += len(part)
+    text = orjson.dumps({**envelope, "data": items, "usage": counts}).decode()
+    if not text.isascii():  # a model's name; a header is latin-1
+        text = "".join(c if c.isascii() else f"\\u{ord(c):04x}" for c in text)
+    if len(text) > MAX_METADATA:
+        text = f"the results of {len(outputs)} inputs do not fit the metadata header: use encoding_format bytes_only"
+        raise BadRequest(text, param="encoding_format")
+    return text
+
+
+def usage(prompt_tokens: int) -> Json:
+    """Returns the usage object; nothing is generated."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "total_tokens": prompt_tokens,
+        "completion_tokens": 0,
+        "prompt_tokens_details": None,
+    }
+
+
+def json_list(envelope: Json, items: Iterable[bytes], counts: Json, headers: list[tuple[str, str]]) -> Response:
+    """Returns {"id", "object": "list", "created", "model", "data": items, "usage": counts}; items are JSON already."""
+    head = orjson.dumps({"id": envelope["id"], "object": "list", **envelope})
+    parts = [head[:-1], b',"data":']
+    for item in items:  # one copy of long vectors, not two
+        parts += (b",", item)
+    parts[2:3] = [b"["]
+    body = b"".join((*parts, b'],"usage":', orjson.dumps(counts), b"}"))
+    return json_bytes(body, headers)
+
+
+def bare_list(items: Iterable[bytes], headers: list[tuple[str, str]]) -> Response:
+    """Returns a list and nothing around it; items are JSON already."""
+    return json_bytes(b"[%b]" % b",".join(items), headers)
+
+
+def shortest(value: float) -> float:
+    """Returns a score with seven digits, which is as exact as float32."""
+    return float(f"{value:.7g}")

@@ -1,0 +1,118 @@
+"""The field `input` in all its forms, and texts, documents and sides of pairs: shapes are checked here.
+
+Rules and texts are OVMS's (src/embeddings/embeddings_api.cpp) where OVMS has the field, else vLLM's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....api.fields import whole
+from ....errors import BadRequest
+from ....types import Json
+
+INT32_MAX = 2**31 - 1
+
+TextOrTokens = str | list[int]
+
+
+def is_conversation(value: Any) -> bool:
+    """Returns whether this is a list of messages, or a list of such lists."""
+    return isinstance(value, list) and bool(value) and (isinstance(value[0], dict) or _is_messages(value[0]))
+
+
+def _is_messages(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+
+
+def conversations(value: list[Any]) -> list[list[Json]]:
+    """Returns several conversations, or the one that this is, as a list."""
+    return value if _is_messages(value[0]) else [value]
+
+
+def read_inputs(value: Any, most: int, name: str = "input") -> list[TextOrTokens]:
+    """Returns a string, strings, token ids (one input) or lists of token ids. most: inputs. Raises BadRequest."""
+    if value is None:
+        raise BadRequest(f"{name} field is required", param=name)
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list):
+        raise BadRequest(f"{name} should be string, array of strings or array of integers", param=name)
+    if not value:
+        raise BadRequest(f"{name} array should not be empty", param=name)
+    kinds = _kinds(value)
+    if kinds == {int}:
+        return [_tokens(value, name, name)]
+    check_count(len(value), most, name)
+    if kinds == {str}:
+        return list(value)
+    if kinds == {list}:
+        if {type(tokens[0]) for tokens in value if tokens} == {int, str}:
+            raise BadRequest(f"{name} must be homogeneous", param=name)
+        return [_inner(tokens, name, f"{name}[{i}]") for i, tokens in enumerate(value)]
+    raise BadRequest(_wrong_kinds(name, kinds), param=name)
+
+
+def _kinds(values: list[Any]) -> set[type]:
+    """Returns the types of these values; whole numbers become integers in place."""
+    kinds = set(map(type, values))
+    if float in kinds:
+        values[:] = map(whole, values)
+        kinds = set(map(type, values))
+    return kinds
+
+
+def _wrong_kinds(name: str, kinds: set[type]) -> str:
+    if len(kinds) > 1 and kinds <= {str, int, list}:
+        return f"{name} must be homogeneous"
+    return f"every element in {name} array should be either string or int"
+
+
+def _inner(tokens: list[Any], name: str, param: str) -> list[int]:
+    """Returns one list of a list of lists."""
+    if not tokens:
+        raise BadRequest(f"inner arrays in {name} should not be empty", param=param)
+    kinds = _kinds(tokens)
+    if kinds == {str}:
+        raise BadRequest(f"{name} must be either array of strings or array of array of integers", param=param)
+    if len(kinds) > 1 and type(tokens[0]) in (str, int):
+        raise BadRequest(f"{name} must be homogeneous", param=param)
+    if kinds != {int}:
+        raise BadRequest(_wrong_kinds(name, kinds), param=param)
+    return _tokens(tokens, name, param)
+
+
+def _tokens(tokens: list[int], name: str, param: str) -> list[int]:
+    """Returns the ids of 32 bits; the engine compares them with its vocabulary."""
+    if max(tokens) > INT32_MAX or min(tokens) < -INT32_MAX - 1:
+        raise BadRequest(f"every element in {name} array should be either string or int", param=param)
+    return tokens
+
+
+def check_count(count: int, most: int, name: str) -> None:
+    """Raises BadRequest for more than most elements."""
+    if count > most:
+        raise BadRequest(
+            f"{name} has {count} elements; the maximum allowed count is {most}", param=name, code="too_many_inputs"
+        )
+
+
+def content_text(value: Any, param: str) -> str:
+    """Returns a string, or the texts of {"content": [parts]} joined by line breaks. Raises BadRequest."""
+    if isinstance(value, str):
+        return value
+    content = value.get("content") if isinstance(value, dict) else None
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list) or not content:
+        raise BadRequest(f"{param} is neither a string nor an object with content", param=param)
+    return "\n".join(_part(part, f"{param}.content[{i}]") for i, part in enumerate(content))
+
+
+def _part(part: Any, param: str) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+        raise BadRequest(f"{param} is not a part of type text: this model reads text only", param=param)
+    text: str = part["text"]
+    return text

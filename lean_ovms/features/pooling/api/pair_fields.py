@@ -1,0 +1,55 @@
+"""Request fields of rerank and score: what both sides of a pair may be, and how they are cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....api.fields import Field, Values
+from ....api.generation.common_fields import TEMPLATE_KWARGS, template_kwargs
+from ....errors import BadRequest
+from ....types import Json
+from .. import fields as shared
+from .inputs import check_count, content_text
+
+
+def _limit(name: str, of: str) -> Field:
+    text = f"{name} must be a non-negative integer"
+    return Field(name, "uint", f"tokens kept of {of}; 0: all", high=shared.INT64_MAX, wrong=text)
+
+
+CUTTING = (
+    *shared.TRUNCATION,
+    shared.PADDING,
+    _limit("max_tokens_per_doc", "a document"),
+    _limit("max_tokens_per_query", "a query"),
+)
+PAIR_FIELDS = (
+    *shared.COMMON,
+    *CUTTING,
+    shared.USE_ACTIVATION,
+    Field("instruction", "string", "task of a generating reranker, such as Qwen3-Reranker"),
+    TEMPLATE_KWARGS,
+)
+"""Fields of both endpoints."""
+
+
+def limits(values: Values) -> Json:
+    """Returns the members of a ScoreRequest that these fields set. Raises BadRequest."""
+    kwargs = template_kwargs(values)
+    instruction = values["instruction"] if values["instruction"] is not None else kwargs.get("instruction", "")
+    if not isinstance(instruction, str):
+        raise BadRequest("chat_template_kwargs.instruction is not a string", param="chat_template_kwargs")
+    return {
+        "max_query": values["max_tokens_per_query"] or 0,
+        "max_document": values["max_tokens_per_doc"] or 0,
+        "instruction": instruction,
+        "template_kwargs": kwargs,
+    }
+
+
+def side(value: Any, name: str, most: int) -> list[str]:
+    """Returns the texts of one side of score: a string, an object with content, or a list. Raises BadRequest."""
+    if not isinstance(value, list):
+        return [content_text(value, name)]
+    check_count(len(value), most, name)
+    return [content_text(item, f"{name}[{i}]") for i, item in enumerate(value)]

@@ -1,0 +1,271 @@
+"""A request to a pooling model: its fields, its model, its inputs; how they are computed and how results are sent.
+
+Every endpoint takes the same way: `parse`, then `PoolingRequest.open` (what needs a loaded model), then `encode`, then
+a response. Knows no fields of single endpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ....api.fields import FieldSet, Values, read
+from ....api.generation import unsupported
+from ....api.generation.images import PLACE, load_all_images, refuse_media
+from ....api.generation.messages import chat_prompt, read_messages
+from ....api.response import new_id, now, warning_headers
+from ....api.services import Services
+from ....errors import BadRequest
+from ....types import ChatPrompt, Json, Response
+from .. import fields as shared
+from ..model import PoolingModel
+from ..options import PoolingOptions
+from ..types import (
+    IMAGES_ALONE,
+    VECTORS,
+    PooledOutput,
+    PoolingInfo,
+    PoolingInput,
+    PoolingParams,
+    TextOrTokens,
+    TextWithImages,
+)
+from .inputs import check_count, conversations, is_conversation, read_inputs
+
+RENDERED_AT_ONCE = 16
+"""Conversations rendered before other requests have their turn: about 1 ms."""
+INLINE_RESULT = 1 << 17
+"""Bytes of results that are written on the event loop: 1 ms."""
+QUERY, DOCUMENT = ("query", "search_query"), ("document", "passage", "corpus", "search_document")
+"""The names that models and clients (sentence-transformers, Cohere, Voyage, NVIDIA) have for the two sides of a search.
+The prompt of one goes by any of its names, and there may be none, as in sentence-transformers' encode_document."""
+OTHER_INPUT_TYPES = ("classification", "clustering", "image")
+"""Cohere's other ones. Its client always sends one, so a model without prompts accepts them."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PoolingRequest:
+    """The fields of a body, and its model. Not changed once it is built.
+
+    values: every field by name, defaults included. warnings: of the body, for the response.
+    """
+
+    values: Values
+    model: PoolingModel
+    services: Services
+    warnings: list[str]
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """The Warning headers of the response, to which the model adds one where it may compute something else."""
+        info = self.model.own_pooling if self.model.known else None
+        if info is None or not info.pooling_assumed:
+            return warning_headers(self.warnings)
+        text = f"the model's files do not say how its vectors are pooled; {info.pooling} is assumed, which may be wrong"
+        return warning_headers([*self.warnings, text])
+
+    def with_values(self, renamed: Json) -> PoolingRequest:
+        """The same with other values of these fields."""
+        return replace(self, values={**self.values, **renamed})
+
+    def info(self, kinds: tuple[str, ...]) -> PoolingInfo:
+        """Returns what the model computes, if that is one of `kinds`. Raises RequestError."""
+        return self.model.require_kind(*kinds).own_pooling
+
+    def params(self, info: PoolingInfo, **more: Any) -> PoolingParams:
+        """Returns how inputs are encoded. Raises BadRequest."""
+        values = self.values
+        wanted, truncate = shared.activation(values), values["truncate_prompt_tokens"]
+        if truncate is not None and truncate > info.window:
+            raise BadRequest(
+                "truncate_prompt_tokens value is greater than max_model_len. Please request a smaller truncation size.",
+                param="truncate_prompt_tokens",
+            )
+        if truncate == 0:
+            raise BadRequest("truncate_prompt_tokens must be -1 or at least 1", param="truncate_prompt_tokens")
+        given: Json = {
+            "normalize": wanted,
+            "activation": wanted is not False,
+            "truncate": -1 if truncate is None and info.kind in VECTORS and self.model.options.truncate else truncate,
+            "truncation_side": values["truncation_side"],
+            "priority": values["priority"],
+        }
+        return PoolingParams(**{**given, **more})
+
+    async def encode(
+        self, inputs: Sequence[PoolingInput], params: PoolingParams, param: str = "input"
+    ) -> list[PooledOutput]:
+        """Returns the result of each input, in their order. param: the field of the inputs. Raises RequestError."""
+        try:
+            return await self.model.pool(inputs, params)
+        except BadRequest as error:
+            error.param = error.param or param
+            raise
+
+    def envelope(self, prefix: str) -> Json:
+        """Returns id, created and model of the response."""
+        return {"id": new_id(prefix, self.values["request_id"]), "created": now(), "model": self.model.name}
+
+    async def load_numpy(self) -> None:
+        """Imports numpy outside the event loop: the first time it takes 0.1 s."""
+        if "numpy" not in sys.modules:
+            await self.services.offload.run(0, lambda: importlib.import_module("numpy"))
+
+    async def render(
+        self, outputs: Sequence[PooledOutput], work: Callable[[], Response], *, numpy: bool = True
+    ) -> Response:
+        """Returns what work returns: it writes these outputs, with numpy, many of them in the offload thread."""
+        if numpy:
+            await self.load_numpy()
+        size = sum([len(output.data) for output in outputs])
+        return work() if size < INLINE_RESULT else await self.services.offload.run(size, work)
+
+
+def parse(body: Json, services: Services, *, fields: FieldSet) -> PoolingRequest:
+    """Returns the fields of a body and its model. Raises RequestError."""
+    values = read(fields, body)
+    model = services.named_model(values, PoolingModel)
+    kept = model.keep_loaded(values.get("keep_alive"))
+    padded = values.get("padding") == "max_length"
+    padding = ["padding has no effect on the results of this model"] if padded else []
+    return PoolingRequest(
+        values=values,
+        model=model,
+        services=services,
+        warnings=padding + unsupported.warnings(fields, body) + kept,
+    )
+
+
+# --- inputs that are computed one by one
+
+
+@dataclass(slots=True)
+class Inputs:
+    """The inputs of a request. Not changed once it is built.
+
+    items: texts and token ids, or conversations that become texts. special: the tokenizer adds special tokens; None:
+    as it is usual. places: of the conversations' images, see images.PLACE.
+    """
+
+    items: list[TextOrTokens]
+    prompts: list[ChatPrompt] = field(default_factory=list)
+    special: bool | None = None
+    places: Sequence[str] = ()
+
+    def adds_special(self, info: PoolingInfo) -> bool:
+        """Returns whether the tokenizer adds special tokens: to texts, but not to what a template has rendered."""
+        usual = not self.prompts or info.images == IMAGES_ALONE
+        return usual if self.special is None else self.special
+
+
+def parse_with_inputs(body: Json, services: Services, *, fields: FieldSet) -> tuple[PoolingRequest, Inputs]:
+    """Returns the request of an endpoint that takes inputs one by one, and these. Raises RequestError."""
+    call = parse(body, services, fields=fields)
+    return call, _inputs(call.values, services.config.of(PoolingOptions).max_pooling_inputs)
+
+
+def _inputs(values: Values, most: int) -> Inputs:
+    """Reads `input` or `messages`, which may have so many inputs at most. Raises BadRequest."""
+    value, messages, special = values["input"], values["messages"], values["add_special_tokens"]
+    if value is not None and messages is not None:
+        raise BadRequest("input and messages exclude each other", param="messages")
+    if messages is None and not is_conversation(value):
+        items = read_inputs(value, most)
+        return Inputs(items, special=special)
+    name, given = ("input", value) if messages is None else ("messages", messages)
+    several = conversations(given) if is_conversation(given) else [given]
+    check_count(len(several), most, name)
+    each = [f"{name}[{at}]" for at in range(len(several))] if several is given else [name]
+    return Inputs([], _conversations(several, values), special, [PLACE.replace("messages", one) for one in each])
+
+
+def _conversations(several: list[Any], values: Values) -> list[ChatPrompt]:
+    if values["add_generation_prompt"] and values["continue_final_message"]:
+        text = "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
+        raise BadRequest(text, param="continue_final_message")
+    base = chat_prompt(values, [], [])
+    return [base.with_messages(read_messages(messages)) for messages in several]
+
+
+async def items_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[PoolingInput]:
+    """Returns every input as text, maybe with images, or token ids, the named prompt before it. Raises RequestError."""
+    items: list[PoolingInput] = [*inputs.items]
+    if inputs.prompts:
+        prompts = await _with_images(request, inputs, info)
+        texts = await rendered(request, prompts)
+        items = [
+            TextWithImages(text, prompt.images) if prompt.images else text
+            for text, prompt in zip(texts, prompts, strict=True)
+        ]
+    prefix = prompt_text(request.values, info)
+    if prefix:
+        if any(isinstance(item, list) for item in items):
+            raise BadRequest("a prompt can be put before texts only, not before token ids", param="prompt_name")
+        items = [
+            replace(item, text=prefix + item.text) if isinstance(item, TextWithImages) else f"{prefix}{item}"
+            for item in items
+        ]
+    return items
+
+
+async def _with_images(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[ChatPrompt]:
+    """Returns the conversations with their images loaded. Raises RequestError."""
+    if info.images:
+        native, services = request.model.serving().info.image_tokens, request.services
+        return await load_all_images(inputs.prompts, inputs.places, native, services.image_loader, services.offload)
+    for prompt, place in zip(inputs.prompts, inputs.places, strict=True):
+        refuse_media(prompt.messages, "this model reads text only", place)
+    return inputs.prompts
+
+
+async def rendered(request: PoolingRequest, prompts: Iterable[ChatPrompt]) -> list[str]:
+    """Returns the text of each prompt by the model's template. Raises RequestError.
+
+    prompts: made while they are iterated over they take little memory. What cannot be computed is not rendered to the
+    end: each text may have all of a tool or a query.
+    """
+    texts: list[str] = []
+    total = 0
+    for number, prompt in enumerate(prompts):
+        texts.append(await request.model.render(prompt))
+        total += len(texts[-1])
+        request.model.check_total(total)
+        if number % RENDERED_AT_ONCE == 0:
+            await asyncio.sleep(0)  # short ones are rendered on the event loop
+    return texts
+
+
+def prompt_text(values: Values, info: PoolingInfo) -> str:
+    """Returns the text of the prompt that prompt_name or input_type names; "" without one. Raises BadRequest."""
+    name = "input_type" if values.get("prompt_name") is None else "prompt_name"
+    if values.get(name) is None:
+        return ""
+    if values[name] in info.prompts:
+        return info.prompts[values[name]]
+    side = next((names for names in (QUERY, DOCUMENT) if name == "input_type" and values[name] in names), ())
+    if side:
+        return next((info.prompts[other] for other in side if other in info.prompts), "")
+    if name == "input_type" and not info.prompts and values[name] in OTHER_INPUT_TYPES:
+        return ""
+    known = f"Supported values: {', '.join(info.prompts)}" if info.prompts else "This model does not define any."
+    raise BadRequest(f"Unsupported {name} {values[name][:80]!r}. {known}", param=name)
+
+
+def dimensions(value: int | None, request: PoolingRequest, info: PoolingInfo, name: str = "dimensions") -> int | None:
+    """Returns the value of `dimensions`, None for all. Raises BadRequest (vLLM's texts)."""
+    if value is None or value == info.dimensions:
+        return None
+    start = f"Model {request.model.name!r}"
+    if not info.matryoshka:
+        problem = f"does not support Matryoshka embeddings; dimensions must be unset (received dimensions={value})."
+    elif info.matryoshka_dimensions and value not in info.matryoshka_dimensions:
+        problem = f"only supports Matryoshka dimensions {info.matryoshka_dimensions}, got {value}."
+    elif value > info.dimensions:
+        problem = f"only supports dimensions in range [1, {info.dimensions}], got {value}."
+    else:
+        return value
+    raise BadRequest(f"{start} {problem}", param=name)

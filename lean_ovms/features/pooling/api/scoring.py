@@ -1,0 +1,218 @@
+"""Scores of queries and documents: by a cross-encoder, by a generating reranker, or by the angle of two vectors.
+
+For rerank and score. A cross-encoder reads a query and a document together; of an embedding model the score is the
+cosine of their vectors, and equal texts are computed once. Of a model with a vector for each token (ColBERT) it is
+MaxSim, as in vLLM: for each token of the query the largest product with a token of the document, and their sum.
+https://arxiv.org/abs/2004.12832
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from ....errors import BadRequest
+from ....types import ChatPrompt, Json
+from ..types import (
+    EMBED,
+    PER_TOKEN,
+    SCORE,
+    TOKEN_EMBED,
+    PooledOutput,
+    PoolingInfo,
+    PoolingInput,
+    PoolingParams,
+    TextOrTokens,
+)
+from .chunks import ChunkLimits, Tokens, chunked, cut_texts, tokens_of
+from .request import INLINE_RESULT, PoolingRequest, rendered
+
+KINDS = (SCORE, EMBED, TOKEN_EMBED)
+"""Kinds of models that score."""
+AT_ONCE = 64
+"""Documents whose tokens' vectors are in memory at once: 64 of 512 tokens with 128 numbers take 17 MB."""
+BY_TOKENS = "tokens"
+"""PoolingInfo.pair of a model whose tokenizer joins a query and a document."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRequest:
+    """Documents, and one query or as many. query_param, document_param: their fields.
+
+    max_query, max_document: tokens kept, 0: all. chunks: limits of documents in pieces, None: they have one piece.
+    cuts: a limit beyond the window cuts at the window, as Cohere's does, instead of a 400. ovms: the path is one of
+    OVMS's, whose rules decide where they differ from those of vLLM and Cohere.
+    """
+
+    call: PoolingRequest
+    queries: Sequence[str]
+    documents: Sequence[str]
+    query_param: str
+    document_param: str
+    max_query: int = 0
+    max_document: int = 0
+    instruction: str = ""
+    template_kwargs: Json = field(default_factory=dict)
+    chunks: ChunkLimits | None = None
+    cuts: bool = False
+    ovms: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """One score for each document, and the number of tokens that were computed."""
+
+    values: list[float]
+    tokens: int
+
+
+async def score(request: ScoreRequest) -> Scores:
+    """Returns a score for each document and its query. Raises RequestError."""
+    info = request.call.info(KINDS)
+    if request.cuts and request.max_document >= info.window:
+        request = _cut_at_the_window(request)
+    for name, limit in (("max_tokens_per_query", request.max_query), ("max_tokens_per_doc", request.max_document)):
+        if limit >= info.window:
+            raise BadRequest(f"{name} ({limit}) must be less than max_model_len ({info.window}).", param=name)
+    if info.kind == EMBED:
+        return await _by_vectors(request, info)
+    return await (_by_tokens(request, info) if info.kind == TOKEN_EMBED else _by_pairs(request, info))
+
+
+def _cut_at_the_window(request: ScoreRequest) -> ScoreRequest:
+    """Returns the same without the limit of documents: what does not fit into the window is cut off."""
+    truncate = request.call.values["truncate_prompt_tokens"]
+    call = request.call.with_values({"truncate_prompt_tokens": -1 if truncate is None else truncate})
+    return replace(request, call=call, max_document=0)
+
+
+# --- two vectors
+
+
+async def _by_vectors(request: ScoreRequest, info: PoolingInfo) -> Scores:
+    await request.call.load_numpy()
+    from ....util import vectors
+
+    base = request.call.params(info)
+    (left, left_tokens), (right, right_tokens) = await asyncio.gather(
+        _vectors(request, request.queries, _cut(base, request.max_query, info), request.query_param),
+        _vectors(request, request.documents, _cut(base, request.max_document, info), request.document_param),
+    )
+    size = sum(map(len, right))
+    work = partial(vectors.cosines, left, right)
+    values = await request.call.services.offload.run(size, work, inline_below=INLINE_RESULT)
+    return Scores(values, left_tokens + right_tokens)
+
+
+def _cut(params: PoolingParams, limit: int, info: PoolingInfo) -> PoolingParams:
+    """Cuts a text. limit: its tokens without special ones, 0 for none."""
+    if not limit:
+        return params
+    most = min(limit + info.special_single, info.window)
+    return replace(params, truncate=most if params.truncate in (None, -1) else min(params.truncate or 0, most))
+
+
+async def _vectors(
+    request: ScoreRequest, texts: Sequence[str], params: PoolingParams, param: str
+) -> tuple[list[bytes], int]:
+    """Returns the vectors of each text, and the number of tokens computed."""
+    different = list(dict.fromkeys(texts))
+    outputs = await request.call.encode(different, params, param)
+    found = dict(zip(different, outputs, strict=True))
+    return [found[text].data for text in texts], sum(output.tokens for output in outputs)
+
+
+# --- vectors of tokens
+
+
+async def _by_tokens(request: ScoreRequest, info: PoolingInfo) -> Scores:
+    await request.call.load_numpy()
+    from ....util import vectors
+
+    base, most = request.call.params(info, output=PER_TOKEN), request.call.model.options.max_pooling_tokens
+    queries, tokens = await _vectors(request, request.queries, _cut(base, request.max_query, info), request.query_param)
+    of_documents = _cut(base, request.max_document, info)
+    values: list[float] = []
+    for start in range(0, len(request.documents), AT_ONCE):
+        some = request.documents[start : start + AT_ONCE]
+        documents, added = await _vectors(request, some, of_documents, request.document_param)
+        tokens += added
+        if tokens > most:
+            raise BadRequest(f"the inputs have more than {most} tokens in all", param=request.document_param)
+        left = queries * len(documents) if len(queries) == 1 else queries[start:]
+        pairs = list(zip(left, documents, strict=False))
+        size = sum(map(len, documents))
+        values += await request.call.services.offload.run(size, partial(vectors.max_sims, pairs, info.dimensions))
+    return Scores(values, tokens)
+
+
+# --- pairs
+
+
+async def _by_pairs(request: ScoreRequest, info: PoolingInfo) -> Scores:
+    values = request.call.values
+    raw = request.ovms and info.pair == BY_TOKENS and values["use_activation"] is not False
+    params = request.call.params(info, instruction=request.instruction, **({"activation": False} if raw else {}))
+    pairs, numbers = await _pairs(request, info)
+    outputs = await request.call.encode(pairs, params, request.document_param)
+    scores = [float("-inf")] * len(request.documents)
+    for number, output in zip(numbers, outputs, strict=True):
+        scores[number] = max(scores[number], _value(output, sigmoid=raw))
+    return Scores(scores, sum(output.tokens for output in outputs))
+
+
+def _value(output: PooledOutput, *, sigmoid: bool) -> float:
+    """Returns the score. sigmoid: the result is a logit and the score its sigmoid, as OVMS has it for every model."""
+    value = output.values[-1]
+    if not sigmoid:
+        return value
+    power = math.exp(-abs(value))
+    return 1 / (1 + power) if value >= 0 else power / (1 + power)
+
+
+async def _pairs(request: ScoreRequest, info: PoolingInfo) -> tuple[list[PoolingInput], list[int]]:
+    """Returns the pairs, and the number of the document of each; a document in pieces has several."""
+    if request.call.model.config.chat_template:
+        return await _rendered(request), list(range(len(request.documents)))
+    if info.pair != BY_TOKENS:
+        left = await cut_texts(request.call, request.queries, request.max_query, request.query_param)
+        right = await cut_texts(request.call, request.documents, request.max_document, request.document_param)
+        return _joined(left, right)
+    if request.chunks is None and not request.max_query and not request.max_document:
+        return _joined(request.queries, request.documents)
+    queries = _kept(await tokens_of(request.call, request.queries, request.query_param), request.max_query)
+    if request.chunks is None:
+        documents = _kept(
+            await tokens_of(request.call, request.documents, request.document_param), request.max_document
+        )
+        return _joined(queries, documents)
+    return await chunked(request.call, queries[0], request.documents, info, request.chunks, request.max_document)
+
+
+async def _rendered(request: ScoreRequest) -> list[PoolingInput]:
+    """Each pair as a text by the operator's score template, which has vLLM's form: messages of the roles query and
+    document, and the variable instruction. Raises RequestError.
+    """
+    left = await cut_texts(request.call, request.queries, request.max_query, request.query_param)
+    right = await cut_texts(request.call, request.documents, request.max_document, request.document_param)
+    kwargs = {**request.template_kwargs, **({"instruction": request.instruction} if request.instruction else {})}
+    roles = frozenset(("query", "document"))
+    base = ChatPrompt(messages=[], template_kwargs=kwargs, add_generation_prompt=False, own_roles=roles)
+    prompts = (
+        base.with_messages([{"role": "query", "content": query}, {"role": "document", "content": document}])
+        for query, document in zip(left * len(right) if len(left) == 1 else left, right, strict=True)
+    )
+    return [*await rendered(request.call, prompts)]
+
+
+def _kept(tokens: list[Tokens], most: int) -> list[Tokens]:
+    return [ids[:most] for ids in tokens] if most else tokens
+
+
+def _joined(queries: Sequence[TextOrTokens], documents: Sequence[TextOrTokens]) -> tuple[list[PoolingInput], list[int]]:
+    one = len(queries) == 1
+    pairs: list[PoolingInput] = [(queries[0 if one else i], document) for i, document in enumerate(documents)]
+    return pairs, list(range(len(pairs)))

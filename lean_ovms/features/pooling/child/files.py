@@ -1,0 +1,138 @@
+"""The files of a directory that say how a pooling model pools, what it answers and how long its inputs may be.
+
+sentence-transformers' files (modules.json, 1_Pooling, sentence_bert_config.json, config_sentence_transformers.json) may
+be missing, as optimum-cli does not copy them. Nothing is decided here; model_kind.py does that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ....repository import gguf, model_config
+from ....types import Json
+from ....util import json_file
+
+POOLING_MODES = (
+    ("CLS", "cls", "pooling_mode_cls_token"),
+    ("MEAN", "mean", "pooling_mode_mean_tokens"),
+    ("MAX", "max", "pooling_mode_max_tokens"),
+    ("MEAN_SQRT_LEN", "mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens"),
+    ("WEIGHTED_MEAN", "weightedmean", "pooling_mode_weightedmean_tokens"),
+    ("LAST", "lasttoken", "pooling_mode_lasttoken"),
+)
+"""In 1_Pooling/config.json: the value of pooling_mode, which newer versions of sentence-transformers write, and the
+boolean of older ones."""
+GGUF_MODES = {1: "MEAN", 2: "CLS", 3: "LAST"}
+"""The pooling of a GGUF file by its number; 4 is that of a reranker."""
+NO_LIMIT = 1_000_000
+"""A model_max_length above it means that there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolingFiles:
+    """pooling: modes that pooling_source sets, [] without it, several if it is ambiguous. modules: class
+    names in modules.json, None without it. max_seq_length, model_max_length: tokens, 0 if not set. projection: the
+    file of a last layer that no export has in its network."""
+
+    path: Path
+    config: Json = field(default_factory=dict)
+    modules: list[str] | None = None
+    pooling: list[str] = field(default_factory=list)
+    pooling_source: str = "1_Pooling/config.json"
+    max_seq_length: int = 0
+    model_max_length: int = 0
+    lower_case: bool = False
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt_name: str = ""
+    tokenizer_config: Json = field(default_factory=dict)
+    projection: Path | None = None
+
+    @property
+    def normalizes(self) -> bool | None:
+        """Whether modules.json ends with a normalization; None without the file."""
+        return None if self.modules is None else "Normalize" in self.modules
+
+    @property
+    def labels(self) -> list[str]:
+        """id2label of config.json, in the order of its ids."""
+        names = self.config.get("id2label")
+        if not isinstance(names, dict):
+            return []
+        try:
+            return [str(names[key]) for key in sorted(names, key=int)]
+        except ValueError:
+            return []
+
+
+def read(path: Path) -> PoolingFiles:
+    """Returns the files at path; those that are missing or damaged count as empty."""
+    if gguf.is_gguf(path):
+        return _of_gguf(path, gguf.read(path))
+    config = model_config.read(path)
+    modules = _modules(path)
+    bert = json_file.read_object(path / "sentence_bert_config.json")
+    ours = json_file.read_object(path / "config_sentence_transformers.json")
+    tokenizer = json_file.read_object(path / "tokenizer_config.json")
+    default = ours.get("default_prompt_name")
+    return PoolingFiles(
+        path=path,
+        config=config,
+        modules=None if modules is None else [kind.rpartition(".")[2] for kind, _ in modules],
+        pooling=_pooling(path, modules or []),
+        max_seq_length=_count(bert.get("max_seq_length")),
+        model_max_length=_count(tokenizer.get("model_max_length")),
+        lower_case=bert.get("do_lower_case") is True,
+        prompts=_texts(config.get("task_instructions")) | _texts(ours.get("prompts")),
+        default_prompt_name=default if isinstance(default, str) else "",
+        tokenizer_config=tokenizer,
+        projection=_projection(path, modules or []),
+    )
+
+
+def _of_gguf(path: Path, header: gguf.Header) -> PoolingFiles:
+    mode = GGUF_MODES.get(header.number("pooling_type"))
+    names = {f"{name}_token": header.token(name) for name in ("bos", "eos")}
+    return PoolingFiles(
+        path=path,
+        config=header.config(),
+        pooling=[mode] if mode else [],
+        pooling_source="the GGUF file",
+        tokenizer_config=names,
+    )
+
+
+def _modules(path: Path) -> list[tuple[str, str]] | None:
+    """Returns type and path of every module in modules.json."""
+    entries = json_file.read_or_none(path / "modules.json")
+    if not isinstance(entries, list):
+        return None
+    return [(str(entry.get("type", "")), str(entry.get("path", ""))) for entry in entries if isinstance(entry, dict)]
+
+
+def _place(path: Path, modules: list[tuple[str, str]], kind: str) -> Path | None:
+    """Returns the folder of the first module of a kind, below path."""
+    place = Path(next((where for name, where in modules if name.endswith(kind)), f"1_{kind}"))
+    return None if place.is_absolute() or ".." in place.parts else path / place
+
+
+def _projection(path: Path, modules: list[tuple[str, str]]) -> Path | None:
+    folders = (_place(path, modules, "Dense"), path)
+    files = (folder / "model.safetensors" for folder in folders if folder is not None)
+    return next((file for file in files if file.is_file()), None)
+
+
+def _pooling(path: Path, modules: list[tuple[str, str]]) -> list[str]:
+    place = _place(path, modules, "Pooling")
+    found = json_file.read_object(place / "config.json") if place is not None else {}
+    named = [mode for mode, name, _ in POOLING_MODES if name == found.get("pooling_mode")]
+    return named or [mode for mode, _, flag in POOLING_MODES if found.get(flag) is True]
+
+
+def _count(value: Any) -> int:
+    return int(value) if isinstance(value, int | float) and 0 < value < NO_LIMIT else 0
+
+
+def _texts(value: Any) -> dict[str, str]:
+    return {key: text for key, text in value.items() if isinstance(text, str)} if isinstance(value, dict) else {}

@@ -1,0 +1,137 @@
+"""Runs forward passes: one that this thread waits for, or several at once, each in a thread of its own.
+
+Some networks are compiled in a thread when there is work for them; until then another one does that work.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from ....engine.errors import last_line
+from ....engine.loading.in_thread import in_thread
+from .pooler import Array, Batch
+
+log = logging.getLogger(__name__)
+
+
+class InferRequestPool:
+    """The infer requests of one compiled network."""
+
+    def __init__(self, compiled: Any, count: int) -> None:
+        self.count = count
+        self._inputs = [one.get_any_name() for one in compiled.inputs]
+        self._free = [compiled.create_infer_request() for _ in range(count)]
+        self.stateful = bool(self._free[0].query_state())
+
+    def start(self, batch: Batch) -> Any:
+        """Returns a request that computes the batch; at most `count` at once. Raises RuntimeError."""
+        request = self._free.pop()
+        if self.stateful:
+            request.reset_state()  # without it the next answer is silently another
+        try:
+            # The arrays are held by the dictionary, and it by the request, until the next start.
+            request.start_async({name: _input(name, batch) for name in self._inputs}, share_inputs=True)
+        except BaseException:
+            self._free.append(request)
+            raise
+        return request
+
+    def wait(self, request: Any) -> Array:
+        """Returns the output of a request. Raises RuntimeError."""
+        try:
+            request.wait()
+            return np.array(request.get_output_tensor(0).data, np.float32)
+        finally:
+            self._free.append(request)
+
+
+def _input(name: str, batch: Batch) -> Array:
+    if name in batch.more:
+        return batch.more[name]
+    match name:
+        case "input_ids":
+            return batch.ids
+        case "attention_mask":
+            return batch.mask
+        case "token_type_ids":
+            return batch.types
+        case "beam_idx":
+            return np.arange(len(batch.ids), dtype=np.int32)
+        case _:
+            return np.ascontiguousarray(np.broadcast_to(np.arange(batch.ids.shape[1]), batch.ids.shape))
+
+
+class LazyCompiledModel:
+    """A network that is compiled when it is needed. compile_network: raises RuntimeError, after which there is never
+    such a network. after: calls of `needed` before it is compiled."""
+
+    def __init__(self, name: str, compile_network: Callable[[], InferRequestPool], after: int = 1) -> None:
+        self._name = name
+        self._compile = compile_network
+        self._left = after
+        self._requests: Future[InferRequestPool | None] | None = None
+
+    def needed(self) -> None:
+        """Notes that there is work for the network."""
+        self._left -= 1
+        if self._left == 0:
+            self._requests = in_thread("compile", self._compiled)
+
+    def get(self, timeout_s: float = 0.0) -> InferRequestPool | None:
+        """Returns the network's infer requests; None as long as it is not compiled. timeout_s: to wait for that."""
+        if self._requests is None or not (timeout_s or self._requests.done()):
+            return None
+        return self._requests.result(timeout_s)
+
+    def _compiled(self) -> InferRequestPool | None:
+        try:
+            return self._compile()
+        except RuntimeError as error:
+            log.warning("no network for %s: %s", self._name, last_line(error))
+            return None
+
+
+class InferRunner:
+    """Runs the passes that are computed now."""
+
+    def __init__(self) -> None:
+        self._own: tuple[Batch, InferRequestPool, Any] | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        self._finished: SimpleQueue[tuple[Batch, Array | RuntimeError]] = SimpleQueue()
+
+    def start(self, batch: Batch, requests: InferRequestPool) -> None:
+        """Starts a pass for which `wait` waits itself, without another thread: 0.1 ms less. Raises RuntimeError."""
+        assert self._own is None
+        self._own = batch, requests, requests.start(batch)
+
+    def start_in_thread(self, batch: Batch, requests: InferRequestPool) -> None:
+        """Starts one of several passes."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(requests.count, "pass")
+        self._threads.submit(self._compute, batch, requests)
+
+    def wait(self) -> tuple[Batch, Array | RuntimeError]:
+        """Returns a batch that has been computed, with its output or its error; at least one is started."""
+        if self._own is None:
+            return self._finished.get()
+        (batch, requests, request), self._own = self._own, None
+        try:
+            return batch, requests.wait(request)
+        except RuntimeError as error:
+            return batch, error
+
+    def _compute(self, batch: Batch, requests: InferRequestPool) -> None:
+        output: Array | RuntimeError
+        try:
+            output = requests.wait(requests.start(batch))
+        except RuntimeError as error:
+            output = error
+        except Exception as error:  # whatever it is, the batch has an end
+            output = RuntimeError(f"{type(error).__name__}: {error}")
+        self._finished.put((batch, output))

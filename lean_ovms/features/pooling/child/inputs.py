@@ -1,0 +1,163 @@
+"""From a request's inputs to checked token ids with special tokens: templates, truncation, limits. Knows no queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ....engine.generation.image_prompts import checked_image
+from ....errors import BadRequest, too_long
+from ....types import Image
+from ..records import Pool
+from ..types import IMAGES_ALONE, PoolingParams, TextOrTokens, TextWithImages
+from .pooler import Pooler, Prompt
+
+Input = TextOrTokens | TextWithImages
+"""A single input, or the second half of a pair."""
+NO_IMAGES = "This model reads text only"
+
+
+def with_images(command: Pool) -> list[Input]:
+    """Returns the inputs of a request, those with images as such. Raises BadRequest."""
+    images: dict[int, list[Image]] = {}
+    for (at, *size), pixels, param in zip(command.images, command.pixels, command.image_params, strict=True):
+        images.setdefault(at, []).append(checked_image(size, pixels, param))
+    return [
+        TextWithImages(one, tuple(images[at])) if at in images and isinstance(one, str) else one
+        for at, one in enumerate(command.inputs)
+    ]
+
+
+def check_ids(tokens: Sequence[int], size: int, param: str | None = None) -> None:
+    """Raises BadRequest for an id outside a vocabulary of this size (vLLM's text, then what is allowed)."""
+    if tokens and not (min(tokens) >= 0 and max(tokens) < size):
+        wrong = next(token for token in tokens if not 0 <= token < size)
+        raise BadRequest(f"Token id {wrong} is out of vocabulary: ids are from 0 to {size - 1}", param=param)
+
+
+class InputBuilder:
+    """Builds the ids of inputs for one model."""
+
+    def __init__(self, pooler: Pooler) -> None:
+        self._info = pooler.pooling
+        self._vocab_size = pooler.info.vocab_size
+        self._template = pooler.template
+        self._prompt: Prompt | None = pooler.prompt
+        self._vision = pooler.vision
+
+    def texts(self, inputs: Sequence[Input], queries: Sequence[TextOrTokens], params: PoolingParams) -> list[str]:
+        """Returns what has to be tokenized, in the order in which `build` takes it back. Raises BadRequest.
+
+        queries: of pairs: one for each input, or one for all.
+        """
+        if queries and self._prompt is not None:
+            if any(not isinstance(one, str) for one in (*inputs, *queries)):
+                raise BadRequest("This model takes pairs of texts, not of token ids")
+            instruction = params.instruction or self._prompt.instruction
+            return [
+                self._prompt.body.format(instruction=instruction, query=queries[at % len(queries)], document=one)
+                for at, one in enumerate(inputs)
+            ]
+        found = [self._text(one) for one in (*queries, *inputs) if not isinstance(one, list)]
+        return [one.lower() for one in found] if self._info.lower_case else found
+
+    def _text(self, one: str | TextWithImages) -> str:
+        if isinstance(one, str):
+            return one
+        if self._vision is None:
+            raise BadRequest(NO_IMAGES, param=one.images[0].param)
+        return self._vision.text(one)
+
+    def build(
+        self,
+        inputs: Sequence[Input],
+        queries: Sequence[TextOrTokens],
+        encoded: list[list[int]],
+        params: PoolingParams,
+    ) -> list[tuple[list[int], list[int] | None]]:
+        """Returns the ids and token types (None: all 0) of each input. encoded: of `texts`. Raises BadRequest."""
+        if queries and self._prompt is not None:
+            prefix, suffix = self._prompt.prefix, self._prompt.suffix
+            return [(self._single(ids, params, prefix, suffix, at), None) for at, ids in enumerate(encoded)]
+        rest = iter(encoded)
+        if queries:
+            heads = [next(rest) if isinstance(one, str) else self._ids(one) for one in queries]
+            bodies = [next(rest) if isinstance(one, str) else self._ids(one) for one in inputs]
+            return [self._pair(heads[at % len(heads)], body, params, at) for at, body in enumerate(bodies)]
+        around = self._template.single if params.add_special_tokens else ((), ())
+        return [(self._one(one, rest, params, around, at), None) for at, one in enumerate(inputs)]
+
+    def _one(
+        self,
+        one: Input,
+        encoded: Iterator[list[int]],
+        params: PoolingParams,
+        around: tuple[tuple[int, ...], tuple[int, ...]],
+        at: int,
+    ) -> list[int]:
+        """Returns the ids of a single input; one with images is not cut. encoded: of `texts`, from this one on."""
+        if isinstance(one, str):
+            return self._single(next(encoded), params, *around, at)
+        if isinstance(one, list):
+            return self._single(self._ids(one), params, (), (), at)
+        assert self._vision is not None, "its text was made"
+        ids = self._vision.ids(next(encoded), one.images)
+        around = ((), ()) if self._info.images == IMAGES_ALONE else around
+        return self._single(ids, replace(params, truncate=None), *around, at)
+
+    def _ids(self, tokens: list[int] | TextWithImages) -> list[int]:
+        """Returns the ids from a client. Raises BadRequest; the network would compute others without an error."""
+        if isinstance(tokens, TextWithImages):
+            raise BadRequest("a pair has no images", param=tokens.images[0].param)
+        check_ids(tokens, self._vocab_size)
+        return tokens
+
+    def _single(
+        self, ids: list[int], params: PoolingParams, prefix: tuple[int, ...], suffix: tuple[int, ...], at: int
+    ) -> list[int]:
+        room = self._room(len(ids), len(prefix) + len(suffix), params, at)
+        return [*prefix, *_cut(ids, room, params), *suffix]
+
+    def _pair(
+        self, query: list[int], document: list[int], params: PoolingParams, at: int
+    ) -> tuple[list[int], list[int] | None]:
+        if self._template.pair is None:
+            raise BadRequest("This model takes single inputs, not pairs")
+        parts = self._template.pair if params.add_special_tokens else ((), (), ())
+        before, between, after = parts
+        fixed = len(before) + len(between) + len(after)
+        size = len(query) + len(document)
+        room = self._room(size, fixed, params, at)
+        if size > room:  # the longer one is cut, and beyond half of the room both are: HF's longest_first
+            shorter = min(len(query), len(document), room // 2)
+            longer = room - shorter
+            kept = (shorter, longer) if len(query) <= len(document) else (longer, shorter)
+            query, document = (_cut(*one, params) for one in zip((query, document), kept, strict=True))
+        ids = [*before, *query, *between, *document, *after]
+        if not any(self._template.types):
+            return ids, None
+        pieces = zip(self._template.types, (before, query, between, document, after), strict=True)
+        return ids, [kind for kind, piece in pieces for _ in piece]
+
+    def _room(self, size: int, fixed: int, params: PoolingParams, at: int) -> int:
+        """Returns how many of these `size` tokens may stay. fixed: number of special tokens. Raises BadRequest."""
+        window = self._info.window
+        if not size + fixed:
+            raise BadRequest(f"Input {at} has no tokens")
+        limit = window if params.truncate in (None, -1) else min(params.truncate or 0, window)
+        room = limit - fixed
+        if size <= room:
+            return room
+        if params.truncate is None:
+            raise too_long(f"Input length {size + fixed} longer than allowed {window} (input {at})", window)
+        if room <= 0:
+            raise too_long(
+                f"Input {at} has {fixed} tokens that cannot be cut, and room for {limit}: none is left for its text",
+                window,
+            )
+        return room
+
+
+def _cut(ids: list[int], most: int, params: PoolingParams) -> list[int]:
+    """Returns at most so many of the ids, from the side that stays."""
+    return ids[len(ids) - most :] if params.truncation_side == "left" and len(ids) > most else ids[:most]

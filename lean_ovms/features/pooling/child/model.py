@@ -1,0 +1,239 @@
+"""Loads a model directory as a Pooler: network, tokenizer, templates, and what the files say about them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from ....engine.loading import quiet_imports  # noqa: F401 - first, for its effect
+
+# isort: split
+import numpy as np
+import openvino as ov
+
+from ....config import EngineConfig
+from ....engine.loading import model_info
+from ....engine.loading.devices import device_of
+from ....engine.loading.settings import device_properties
+from ....engine.loading.weights import floats
+from ....engine.paged.vision import families
+from ....engine.paged.vision.networks import VisionNetworks
+from ....engine.paged.vision.pixels import SquareProcessor
+from ....engine.paged.vision.qwen2_vl import Qwen2Vl
+from ....engine_types import ModelInfo
+from ....errors import StartError
+from ....repository import gguf, model_config, safetensors
+from ..options import PoolingOptions
+from ..types import EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
+from . import files as pooling_files
+from .files import PoolingFiles
+from .model_kind import Shape, lost_limit, recognize
+from .network import SHORT, PoolingNetwork
+from .pooler import Array, Batch, PoolingVision, Prompt
+from .tokenizer import GgufPoolingTokenizer, PoolingTokenizer
+from .vision import TRIAL, ImagesAlone, ImagesInText
+
+log = logging.getLogger(__name__)
+
+QWEN_PREFIX = (
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+)
+QWEN_SUFFIX = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+QWEN_BODY = "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
+QWEN_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+"""Qwen3-Reranker's own prompt (its model card)."""
+NO_YES = ("no", "yes")
+PROJECTIONS = ("linear.weight", "colbert_linear.weight")
+"""Names of a ColBERT model's last layer in sentence-transformers' Dense module and in the whole model."""
+WARM_SHAPES = ((1, 16), (1, 32), (8, 32), (32, 32))
+"""Batches computed before the model is ready: code for a shape is generated at its first use."""
+
+
+class OpenVinoPooler:
+    """A pooler.Pooler on plain openvino."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        """Raises StartError."""
+        path = config.model_dir
+        core = ov.Core()
+        with gguf.reading_once():
+            files = pooling_files.read(path)
+            self._network = PoolingNetwork(core, config)
+            self._tokenizer = GgufPoolingTokenizer(path) if gguf.is_gguf(path) else PoolingTokenizer(path, core)
+        self.tokenize, self.widen, self.wait = self._tokenizer.encode, self._network.widen, self._network.wait
+        shape = self._network.shape(config.of(PoolingOptions).pooling)
+        found = recognize(config, files, shape)
+        self.template = self._tokenizer.template
+        self.prompt = self._make_prompt(files) if found.info.kind == SCORE else None
+        self.vocabulary = replace(self._tokenizer.vocabulary(), exact=False)
+        self.pooling = self._with_overheads(found.info)
+        self.info = self._describe(files, self.pooling)
+        self.vision: PoolingVision | None = None
+        if found.info.images == IMAGES_ALONE:
+            self.vision = ImagesAlone(_image_processor(path))
+            self._network.read_images(found.info.window, self._filling(files))
+        elif found.info.images:
+            self.vision = self._images_in_text(config)
+        if found.causal:
+            self._network.compare_tokens(*self._no_and_yes(files))
+        else:
+            self._network.pool(shape.output, found.info.pooling, self._projection(files, found.info, shape))
+        self._warm_up()
+        _report(config, found.info, lost_limit(files))
+
+    # --- Pooler
+
+    def detokenize(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        """Returns the text of these ids. The IR leaves special tokens out: their text comes from the vocabulary."""
+        if skip_special_tokens or not self.vocabulary.special.intersection(tokens):
+            return self._tokenizer.decode(tokens)
+        pieces = self.vocabulary.pieces
+        return b"".join(pieces[token] for token in tokens).decode("utf-8", "replace")
+
+    @property
+    def slots(self) -> int:
+        return self._network.slots
+
+    def padded_length(self, needed: int) -> int:
+        return self._network.padded_length(needed) if self.info.context_length >= SHORT else needed
+
+    def start(self, batch: Batch, alone: bool) -> None:
+        if self.vision is not None:
+            batch.more = self.vision.inputs(batch)
+        self._network.start(batch, batch.per_token and self.pooling.kind == EMBED, alone)
+
+    # --- loading
+
+    @staticmethod
+    def _projection(files: PoolingFiles, info: PoolingInfo, shape: Shape) -> Array | None:
+        """Returns the projection of a model with a vector per token: float32 [dimensions, width], if the export has
+        left it out. Raises StartError."""
+        if info.kind != TOKEN_EMBED or info.dimensions == shape.width:
+            return None
+        file = files.projection
+        if file is None:
+            raise StartError(
+                f"config.json says that a vector has {info.dimensions} numbers, the network's have {shape.width}: the "
+                "export has left out the last layer; put the original model's model.safetensors, or its folder "
+                "1_Dense, in the folder of openvino_model.xml"
+            )
+        try:
+            name = next((name for name in PROJECTIONS if name in safetensors.header(file)), None)
+            if name is None:
+                raise StartError(f"{file} has no tensor {' or '.join(PROJECTIONS)}: the model's last layer")
+            found = safetensors.tensor(file, name)
+        except (OSError, ValueError) as error:
+            raise StartError(f"{file} cannot be read: {error}") from None
+        if found.shape != (info.dimensions, shape.width):
+            wanted = [info.dimensions, shape.width]
+            raise StartError(f"{file}: {name} has the shape {list(found.shape)}, not {wanted} as config.json says")
+        return floats(found)
+
+    def _filling(self, files: PoolingFiles) -> int | None:
+        """Returns the token that fills up every text to the window: SigLIP was trained so. None: texts are not."""
+        if not str(files.config.get("model_type")).startswith("siglip"):
+            return None
+        token, pieces = _content(files.tokenizer_config.get("pad_token")).encode(), self.vocabulary.pieces
+        pad = files.config.get("pad_token_id")
+        return pieces.index(token) if token in pieces else pad if type(pad) is int else 0
+
+    def _images_in_text(self, config: EngineConfig) -> PoolingVision:
+        """Raises StartError."""
+        networks = VisionNetworks(config.model_dir, device_of(config), device_properties(config))
+        try:
+            family = families.load(config.model_dir, networks)
+        except families.NotReadable as error:
+            raise StartError(str(error)) from error
+        if not isinstance(family, Qwen2Vl):
+            raise StartError("of models that read images in a text, those of Qwen make embeddings")
+        return ImagesInText(family, self.detokenize([family.token_id], False), *self._network.image_shape())
+
+    def _with_overheads(self, info: PoolingInfo) -> PoolingInfo:
+        single = sum(map(len, self.template.single))
+        if self.prompt is not None:
+            fixed = len(self.prompt.prefix) + len(self.prompt.suffix)
+            return replace(info, special_single=single, special_pair=fixed, pair="prompt")
+        if info.kind != SCORE:
+            return replace(info, special_single=single)
+        pair = sum(map(len, self.template.pair or ()))
+        return replace(info, special_single=single, special_pair=pair, pair="tokens")
+
+    def _make_prompt(self, files: PoolingFiles) -> Prompt | None:
+        """Returns Qwen3-Reranker's prompt, with or without a head for scores; None for a model that takes pairs."""
+        architectures = files.config.get("architectures") or [""]
+        if not str(files.config.get("model_type")).startswith("qwen3") and "ForCausalLM" not in str(architectures[0]):
+            return None
+        prefix, suffix = self._tokenizer.encode([QWEN_PREFIX, QWEN_SUFFIX])
+        return Prompt(tuple(prefix), tuple(suffix), QWEN_BODY, QWEN_INSTRUCTION)
+
+    def _no_and_yes(self, files: PoolingFiles) -> tuple[int, int]:
+        """Returns the tokens whose logits are compared. Raises StartError."""
+        named = files.config.get("classifier_from_token")
+        words = named if isinstance(named, list) and len(named) == 2 else NO_YES
+        ids = self._tokenizer.encode([str(word) for word in words])
+        if any(len(one) != 1 for one in ids):
+            raise StartError(f"--task rerank: {words[0]} and {words[1]} are not tokens of this model")
+        return ids[0][0], ids[1][0]
+
+    def _describe(self, files: PoolingFiles, info: PoolingInfo) -> ModelInfo:
+        size = files.config.get("vocab_size")
+        pad = files.config.get("pad_token_id")
+        return ModelInfo(
+            vocab_size=size if isinstance(size, int) and size > 0 else len(self.vocabulary.pieces),
+            context_length=info.window,
+            pad_token_id=pad if isinstance(pad, int) and pad >= 0 else 0,
+            bos_token=_content(files.tokenizer_config.get("bos_token")),
+            eos_token=_content(files.tokenizer_config.get("eos_token")),
+            versions={"openvino": str(ov.get_version())},
+            image_tokens=model_info.image_tokens(lambda text, _: self.tokenize([text])[0]) if info.images else [],
+            of_task=asdict(info),
+        )
+
+    def _warm_up(self) -> None:
+        """Raises StartError: a network that cannot compute is not served."""
+        window = self.pooling.window
+        batches = [np.zeros((rows, min(size, window)), np.int64) for rows, size in WARM_SHAPES]
+        warm = [Batch(ids, np.ones_like(ids), np.zeros_like(ids), False) for ids in batches]
+        if self.vision is not None:
+            ids = np.array([self.vision.ids([self.vision.token_id], (TRIAL,))], np.int64)
+            warm.append(Batch(ids, np.ones_like(ids), np.zeros_like(ids), False, (TRIAL,)))
+        for batch in warm:
+            try:
+                self.start(batch, True)
+                _, output = self._network.wait()
+                if isinstance(output, RuntimeError):
+                    raise output
+            except RuntimeError as error:
+                raise StartError(f"the network does not compute: {error}") from error
+
+
+def _image_processor(path: Path) -> SquareProcessor:
+    """Raises StartError."""
+    try:
+        return SquareProcessor.read(model_config.processor(path, "image"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StartError(f"{path}/preprocessor_config.json does not say how images are resized: {error!r}") from error
+
+
+def _content(token: Any) -> str:
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else ""
+
+
+def _report(config: EngineConfig, info: PoolingInfo, limit: int) -> None:
+    """Says how vectors are made. limit: tokens of the model's own files that the export has lost, 0 for none."""
+    if 0 < limit < info.window:
+        text = (
+            "%s: inputs have up to %d tokens; the model's own sentence_bert_config.json, which the export has lost, "
+            "allows %d: --max_model_len %d sets it"
+        )
+        log.warning(text, config.served_name, info.window, limit, limit)
+    if info.kind in VECTORS:
+        how = "normalized" if info.normalize else "not normalized"
+        level = logging.WARNING if info.pooling_assumed else logging.INFO
+        log.log(level, "%s: pooling %s, by %s; %s", config.served_name, info.pooling, info.pooling_source, how)
+    elif info.kind != TOKEN_CLASSIFY:
+        log.info("%s: %d outputs, activation %s", config.served_name, info.outputs, info.activation)

@@ -1,0 +1,252 @@
+"""What a model directory computes and how: kind, pooling, normalization, activation, window. Knows no openvino.
+
+The network's own inputs and outputs are better evidence than names of classes. What was decided, and by what, is part
+of PoolingInfo, for the log and for /v1/models.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from ....config import EngineConfig
+from ....errors import StartError
+from ....types import Json
+from ..options import PoolingOptions
+from ..types import CLASSIFY, EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, PoolingInfo
+from .files import PoolingFiles
+
+Value = TypeVar("Value")
+MODEL = "MODEL"
+"""The pooling of a network that pools by itself."""
+ALL = "ALL"
+"""The pooling of a model that has a vector for each token; vLLM's name."""
+COLBERT = re.compile("colbert", re.IGNORECASE)
+"""The mark in the architecture of such models: HF_ColBERT, ColBERTModernBertModel, ..."""
+PROJECTED = ("colbert_dim", "dim", "projection_dim")
+"""The length of their vectors in config.json, as vLLM looks for it."""
+LABELLED = 2
+"""A classifier of more labels than this does not rerank."""
+WINDOW_KEYS = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx", "sliding_window")
+UNKNOWN_WINDOW = 1024
+"""OVMS's, for a config.json without any of WINDOW_KEYS."""
+TOWER_WINDOWS = {"clip_text_model": 77, "siglip_text_model": 64}
+"""transformers' defaults, which a config.json may leave out."""
+OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl", "roberta-prelayernorm")
+"""Model types whose positions begin after that of the padding token."""
+DECODERS = ("qwen", "llama", "mistral", "gemma", "phi", "gpt")
+"""Beginnings of model types that read from left to right: their last token has seen the whole text."""
+DECODER_FAMILIES = (
+    (r"embeddinggemma|stella|gritlm|llm2vec|embed-nemotron|nv-embedqa", "MEAN"),
+    (r"sgpt", "WEIGHTED_MEAN"),
+    (r"gte-qwen", "LAST"),
+)
+"""The pooling of decoders that is not known by their architecture: some read in both directions."""
+FAMILIES = (
+    *DECODER_FAMILIES,
+    (r"qwen3-embedding|e5-mistral|bge-(en-icl|multilingual-gemma|code)|nomic-embed-code", "LAST"),
+    (r"sfr-embedding|linq-embed|jina-(code-embeddings|embeddings-v5)", "LAST"),
+    (r"multi-qa-.*-dot|tas-b|co-condensor|ance-firstp", "CLS"),
+    (r"all-(minilm|mpnet|distilroberta|roberta)|paraphrase-|multi-qa|msmarco-|distiluse|gtr-t5|sentence-t5", "MEAN"),
+    (r"bge-micro|mxbai-embed-xsmall|deepset-mxbai|modernbert-embed", "MEAN"),
+    (r"gte-(multilingual|.*-v1\.5)|gte-modernbert|bge-|snowflake-arctic|mxbai-embed|granite-embedding", "CLS"),
+    (r"labse|uae-large|scincl|specter|facebook-dpr", "CLS"),
+    (r"(^|[-_/])(multilingual-)?e5-|nomic-embed|jina-embedding|(^|[-_/])gte-(small|base|large|tiny)", "MEAN"),
+    (r"codesage|contriever|text2vec|(^|[-_/])m3e-", "MEAN"),
+)
+"""The pooling of known families by the names that their models have: that of their own 1_Pooling/config.json."""
+OWN_LIMITS = (
+    (r"all-minilm-l6|all-roberta-large|labse|gtr-t5|sentence-t5", 256),
+    (r"all-minilm-l12|paraphrase-(multilingual|minilm)|distiluse", 128),
+    (r"all-mpnet-base", 384),
+)
+"""Tokens of an input that known families' own sentence_bert_config.json allows, where it is less than their network's
+positions."""
+
+
+class Shape(NamedTuple):
+    """The network: names of its inputs, name and rank of the output that is used, its last dimension (0: dynamic).
+
+    images: as in PoolingInfo.
+    """
+
+    inputs: frozenset[str]
+    output: str
+    rank: int
+    width: int
+    images: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recognized:
+    """What a pooling model is. causal: the network generates text, and a score is made of its logits for two tokens."""
+
+    info: PoolingInfo
+    causal: bool = False
+
+
+def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recognized:
+    """Returns what the model of these options is, but for special_single, special_pair and pair. Raises StartError."""
+    if shape.output == "logits":
+        return _with_logits(config, files, shape)
+    if config.task != "embeddings":
+        raise StartError(f"--task {config.task}: the network has no logits, it computes embeddings")
+    mode, source, assumed = _pooling(config, files, shape)
+    if mode == ALL and shape.rank != 3:
+        raise StartError(f"--pooling {ALL}: the network's output {shape.output} is not one vector for each token")
+    dimensions = shape.width or _count(files.config, "hidden_size") or _count(files.config, "d_model")
+    if mode == ALL:
+        dimensions = next((count for key in PROJECTED if (count := _count(files.config, key))), dimensions)
+    alone, any_size = shape.images == IMAGES_ALONE, config.of(PoolingOptions).matryoshka
+    listed = files.config.get("matryoshka_dimensions")
+    allowed = [one for one in listed if type(one) is int] if isinstance(listed, list) else []
+    return Recognized(
+        PoolingInfo(
+            kind=TOKEN_EMBED if mode == ALL else EMBED,
+            dimensions=dimensions,
+            window=window(config, files),
+            pooling=mode,
+            pooling_source=source,
+            pooling_assumed=assumed,
+            normalize=alone or _normalize(config, files, mode),
+            matryoshka=any_size or files.config.get("is_matryoshka") is True or bool(allowed),
+            matryoshka_dimensions=[] if any_size else sorted(allowed),
+            prompts=files.prompts,
+            default_prompt_name=files.default_prompt_name,
+            lower_case=files.lower_case or (alone and files.tokenizer_config.get("do_lower_case") is True),
+            images=shape.images,
+        )
+    )
+
+
+# --- embeddings
+
+
+def _pooling(config: EngineConfig, files: PoolingFiles, shape: Shape) -> tuple[str, str, bool]:
+    """Returns the mode, what decided it, and whether that is an assumption."""
+    if chosen := config.of(PoolingOptions).pooling:
+        return chosen, "the option or graph option pooling", False
+    architectures = files.config.get("architectures")
+    if isinstance(architectures, list) and any(COLBERT.search(str(name)) for name in architectures):
+        return ALL, f"config.json ({architectures[0]})", False
+    if shape.rank == 2:
+        return MODEL, f"the network's output {shape.output}", False
+    if len(files.pooling) == 1:
+        return files.pooling[0], files.pooling_source, False
+    if len(files.pooling) > 1:
+        return "CLS", "nothing: 1_Pooling/config.json is ambiguous", True
+    kind = str(files.config.get("model_type", ""))
+    if kind == "static":
+        return "MEAN", "config.json (static token embeddings)", False
+    decoder = kind.startswith(DECODERS) or files.config.get("is_causal") is True
+    if named := _by_name(files, DECODER_FAMILIES if decoder else FAMILIES):
+        return named[1], f"the model's name ({named[0]})", False
+    if decoder and not _reads_both_ways(files.config, kind):
+        return "LAST", f"the architecture ({kind or 'causal'})", False
+    return "MEAN" if decoder else "CLS", "nothing: there is no 1_Pooling/config.json; --pooling sets it", True
+
+
+def _by_name(files: PoolingFiles, table: Sequence[tuple[str, Value]]) -> tuple[str, Value] | None:
+    """Returns the part of the model's name that a table knows, and its value."""
+    names = f"{files.path.resolve().name} {files.config.get('_name_or_path', '')}".lower()
+    for pattern, value in table:
+        if found := re.search(pattern, names):
+            return found[0].strip("-_/ "), value
+    return None
+
+
+def _reads_both_ways(config: Json, kind: str) -> bool:
+    """Returns whether the last token of a decoder is like any other: each sees the whole text."""
+    wide = config.get("use_bidirectional_attention") or config.get("is_causal") is False
+    return bool(wide) or "bidirec" in kind
+
+
+def lost_limit(files: PoolingFiles) -> int:
+    """Returns the tokens of an input that the model's own files allow, if the export has lost them, else 0."""
+    named = None if files.max_seq_length or files.modules is not None else _by_name(files, OWN_LIMITS)
+    return named[1] if named else 0
+
+
+def _normalize(config: EngineConfig, files: PoolingFiles, mode: str) -> bool:
+    if chosen := config.of(PoolingOptions).normalize:
+        return chosen == "true"
+    if mode == MODEL:
+        return False  # the network does what the model's files say
+    return files.normalizes is not False
+
+
+# --- scores and classes
+
+
+def _with_logits(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recognized:
+    labels, width = files.labels, shape.width or len(files.labels)
+    limit = window(config, files)
+    if "beam_idx" in shape.inputs or (shape.rank == 3 and width == _count(files.config, "vocab_size")):
+        if config.task != "rerank":
+            raise StartError(
+                f"--task {config.task}: the network generates text; export it with --task feature-extraction"
+            )
+        info = PoolingInfo(kind=SCORE, dimensions=1, window=limit, activation="sigmoid", pooling_source="yes and no")
+        return Recognized(info, causal=True)
+    if shape.rank == 3:
+        kind, activation = TOKEN_CLASSIFY, "softmax"
+    else:
+        kind = SCORE if config.task == "rerank" else CLASSIFY
+        activation = _activation(files.config, width)
+    if kind == SCORE and width > LABELLED:
+        raise StartError(f"--task rerank: this is a classifier of {width} labels; --task classify serves it")
+    if {"rerank": SCORE, "classify": CLASSIFY, "token_classify": TOKEN_CLASSIFY}.get(config.task) != kind:
+        raise StartError(f"--task {config.task}: the network computes logits for the task {kind}")
+    info = PoolingInfo(
+        kind=kind,
+        dimensions=1 if kind == SCORE else width,
+        window=limit,
+        labels=labels,
+        problem_type=str(files.config.get("problem_type") or ""),
+        activation=activation,
+        outputs=width,
+    )
+    return Recognized(info)
+
+
+def _activation(config: Json, width: int) -> str:
+    """Returns the activation by vLLM's rules: by problem_type, else by what sentence-transformers wrote, else by the
+    number of labels."""
+    by_width = "softmax" if width > 1 else "sigmoid"
+    problem = config.get("problem_type")
+    if problem == "regression":
+        return "none"
+    if problem == "single_label_classification":
+        return by_width
+    if problem == "multi_label_classification":
+        return "sigmoid"
+    inner = config.get("sentence_transformers")
+    named = inner.get("activation_fn") if isinstance(inner, dict) else None
+    named = named or config.get("sbert_ce_default_activation_function")
+    return "none" if isinstance(named, str) and named.endswith(".Identity") else by_width
+
+
+# --- window
+
+
+def window(config: EngineConfig, files: PoolingFiles) -> int:
+    """Returns the most tokens of an input: the smallest of what the options and files say."""
+    own = next((count for key in WINDOW_KEYS if (count := _count(files.config, key))), 0)
+    if own and files.config.get("model_type") in OFFSET_POSITIONS:
+        own -= _count(files.config, "pad_token_id") + 1
+    own = own or TOWER_WINDOWS.get(str(files.config.get("model_type")), UNKNOWN_WINDOW)
+    limits = (
+        own,
+        config.max_model_len,
+        config.of(PoolingOptions).max_position_embeddings,
+        files.max_seq_length,
+        files.model_max_length,
+    )
+    return min(limit for limit in limits if limit > 0)
+
+
+def _count(config: Json, name: str) -> int:
+    value = config.get(name)
+    return value if type(value) is int and value > 0 else 0

@@ -1,0 +1,253 @@
+"""The network of a pooling model by openvino, with pooling as part of its graph; it takes batches and returns rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import openvino as ov
+
+from ....config import EngineConfig
+from ....config.options import read_object
+from ....engine.loading.devices import device_of
+from ....engine.loading.load_errors import as_start_error, network
+from ....engine.loading.settings import device_properties, network_bytes
+from ....engine.paged.network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
+from ....engine.paged.vision import input_embeddings
+from ....errors import StartError
+from ....repository.gguf import is_gguf
+from ....repository.model_dir import LANGUAGE_MODEL
+from ..types import IMAGES_ALONE, IMAGES_IN_TEXT
+from . import gguf_network, pooling_graph
+from .infer_runner import InferRequestPool, InferRunner, LazyCompiledModel
+from .model_kind import ALL, MODEL, Shape
+from .pooler import Array, Batch
+
+TEXT, IMAGE = "text_embeds", "image_embeds"
+"""Outputs of a network of two towers, such as CLIP's."""
+OUTPUTS = ("sentence_embedding", "logits", "last_hidden_state", "token_embeddings", TEXT)
+"""Outputs that are used, the first that a network has."""
+HIDDEN = ("last_hidden_state", "token_embeddings")
+IMAGE_INPUTS = (IMAGE_ROWS, IMAGE_PLACES, IMAGE_DEEPER)
+INPUTS = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "beam_idx", *IMAGE_INPUTS}
+MOST_STREAMS = 8
+"""Passes at once, where nobody has said how many: a text takes longer with fewer threads."""
+SMALL_BYTES = (8 << 20, 150 << 20)
+"""Sizes of a network that is compiled more than once. One of 90 MB takes 50 to 150 MB of memory each time; below the
+first size a pass takes less time than threads need for taking turns."""
+SHORT = 32
+"""Tokens, padding included."""
+SHORTS = 4
+"""Short texts alone after which a network is compiled for them."""
+
+
+CHANGE_TOKENS = 32
+"""openvino prepares every layer anew when a batch has another shape than the one before. For all-MiniLM-L6-v2 on two
+cores that takes as long as this much padding: 2.2 of 9.6 ms (2026-11)."""
+
+
+class PaddedLength:
+    """Chooses the padded length of texts that are computed alone, one after the other.
+
+    A shorter text has the length of the one before it, until its padding has cost as much as the change would.
+    """
+
+    def __init__(self) -> None:
+        self._last = self._wasted = 0
+
+    def size(self, needed: int) -> int:
+        """Returns the padded length of the next text; `needed` is the least."""
+        wasted = self._last - needed
+        if wasted < 0 or self._wasted + wasted > CHANGE_TOKENS:
+            self._last, self._wasted = needed, 0
+        else:
+            self._wasted = self._wasted + wasted if wasted else 0
+        return self._last
+
+
+class PoolingNetwork:
+    """The compiled networks of one model; `pool` or `compare_tokens` first, then batches.
+
+    Up to three for a small network, the latter two compiled in a thread when there is work for them. Measured with
+    all-MiniLM-L6-v2 on two cores (2026-11):
+    - any shape, with all threads, for one batch at a time;
+    - any shape, one thread each, for as many batches as there are threads: a fifth to a third more texts a second,
+      as no thread waits for another;
+    - one text of up to SHORT tokens: 6.3 ms where the first takes 7.3, or 9.5 after another length.
+    """
+
+    def __init__(self, core: ov.Core, config: EngineConfig) -> None:
+        """Raises StartError."""
+        self._core = core
+        self._config = config
+        language = config.model_dir / LANGUAGE_MODEL
+        self._path = language if language.is_file() else network(config.model_dir)
+        self._device, self._properties = device_of(config), device_properties(config)
+        self._has_towers = False
+        with as_start_error(config):
+            self.model = self._read()
+        self._configured = self._most = _streams(self._properties)
+        self._pooled: InferRequestPool | None = None
+        self._streamed: LazyCompiledModel | None = None
+        self._short: LazyCompiledModel | None = None
+        self._padded_length = PaddedLength()
+        self._hidden: InferRequestPool | None = None
+        self._images: InferRequestPool | None = None
+        self._passes = InferRunner()
+        self.wait = self._passes.wait
+
+    def _read(self) -> ov.Model:
+        """Raises StartError and RuntimeError."""
+        if is_gguf(self._path):
+            return gguf_network.read(self._path, "logits" if self._config.task == "rerank" else HIDDEN[0])
+        model = self._core.read_model(self._path)
+        if self._path.name == LANGUAGE_MODEL:
+            pooling_graph.headless(model, HIDDEN[0])
+            input_embeddings.connect(model, self._core, self._path.parent, paged=False)
+        self._has_towers = IMAGE in pooling_graph.names(model)
+        return pooling_graph.tower(model, TEXT) if self._has_towers else model
+
+    def read_images(self, window: int, pad_token: int | None) -> None:
+        """Makes the network compute vectors of images as well. Texts are cut after `window` tokens of padding.
+
+        pad_token: shorter texts are filled up with it, None: they are not. Before `pool`. Raises StartError.
+        """
+        with as_start_error(self._config):
+            pooling_graph.fit(self.model, window, pad_token)
+            images = pooling_graph.tower(self._core.read_model(self._path), IMAGE)
+            compiled = self._core.compile_model(images, self._device, self._properties)
+        self._images = InferRequestPool(compiled, max(self._configured, MOST_STREAMS))
+
+    def shape(self, pooling: str) -> Shape:
+        """Returns the network as recognize needs it. pooling: the option's value, "" for any. Raises StartError."""
+        inputs = frozenset(one.get_any_name() for one in self.model.inputs)
+        if "input_ids" not in inputs or not inputs <= INPUTS:
+            raise StartError(f"the network's inputs are {', '.join(sorted(inputs))}: not those of a text model")
+        names = OUTPUTS if not pooling else (*HIDDEN, *OUTPUTS)
+        found = next((name for name in names if name in pooling_graph.names(self.model)), "")
+        if not found:
+            raise StartError(f"the network has none of the outputs {', '.join(OUTPUTS)}")
+        form = self.model.output(found).get_partial_shape()
+        width = form[len(form) - 1]
+        images = IMAGES_ALONE if self._has_towers else IMAGES_IN_TEXT if IMAGE_ROWS in inputs else ""
+        return Shape(inputs, found, len(form), width.get_length() if width.is_static else 0, images)
+
+    def image_shape(self) -> tuple[int, int]:
+        """Returns how many layers get embeddings of images besides the first, and the length of these."""
+        shapes = {one.get_any_name(): one.get_partial_shape() for one in self.model.inputs}
+        layers = shapes[IMAGE_DEEPER][0].get_length() if IMAGE_DEEPER in shapes else 0
+        return layers, shapes[IMAGE_ROWS][1].get_length()
+
+    # --- what it computes
+
+    def pool(self, output: str, mode: str, projection: Array | None = None) -> None:
+        """Makes the network return one row per input: that output, pooled by mode; "" or MODEL: as it is; ALL: a row
+        per token.
+
+        projection: the last layer, [outputs, inputs]. Raises StartError.
+        """
+        if projection is not None:
+            self._compile(lambda model: pooling_graph.projected(model.output(output), projection))
+        elif mode in ("", MODEL, ALL):
+            self._compile(lambda model: model.output(output))
+        else:
+            self._compile(lambda model: pooling_graph.pooled(model, model.output(output), mode))
+
+    def compare_tokens(self, no: int, yes: int) -> None:
+        """Makes the network return a number per input: the logit of yes minus that of no, at the last position.
+
+        Raises StartError.
+        """
+        self._compile(lambda model: pooling_graph.difference(model, no, yes))
+
+    def _compile(self, output: Callable[[ov.Model], ov.Output]) -> None:
+        """Raises StartError."""
+        with as_start_error(self._config):
+            pooling_graph.only(self.model, output(self.model))
+            compiled = self._core.compile_model(self.model, self._device, self._properties)
+        self._pooled = InferRequestPool(compiled, self._configured)
+        configured = self._config.num_streams or "NUM_STREAMS" in read_object(
+            "plugin_config", self._config.plugin_config
+        )
+        # Neither tiny, nor so large that two take much memory.
+        several = SMALL_BYTES[0] <= network_bytes(self._path) < SMALL_BYTES[1]
+        if several and not configured and self._device == "CPU":
+            self._most = min(MOST_STREAMS, int(compiled.get_property("INFERENCE_NUM_THREADS")))
+            if self._most > 1:
+                self._streamed = LazyCompiledModel("several batches at once", self._compile_streams)
+            if not self._pooled.stateful:
+                self._short = LazyCompiledModel("single short texts", self._compile_short, after=SHORTS)
+
+    def _hidden_states(self) -> InferRequestPool:
+        """Returns the network with one row per token: compiled when the first request needs it. Raises RuntimeError."""
+        if self._hidden is None:
+            model = self._read()
+            found = next((name for name in HIDDEN if name in pooling_graph.names(model)), "")
+            if not found:
+                raise RuntimeError("the network has no output of one row per token")
+            pooling_graph.only(model, model.output(found))
+            self._hidden = InferRequestPool(self._core.compile_model(model, self._device, self._properties), self._most)
+        return self._hidden
+
+    # --- several passes at once
+
+    @property
+    def slots(self) -> int:
+        """Passes that can be computed at once."""
+        return self._configured if self._streamed is None or self._streamed.get() is None else self._most
+
+    def widen(self) -> None:
+        """Compiles for several passes at once, in a thread, if many texts wait and that pays. `slots` grows at its
+        end."""
+        if self._streamed is not None:
+            self._streamed.needed()
+
+    def _compile_streams(self) -> InferRequestPool:
+        several = {**self._properties, "NUM_STREAMS": self._most}
+        return InferRequestPool(self._core.compile_model(self.model, self._device, several), self._most)
+
+    def _compile_short(self) -> InferRequestPool:
+        model = self.model.clone()
+        model.reshape({one.get_any_name(): [1, SHORT] for one in model.inputs})
+        return InferRequestPool(self._core.compile_model(model, self._device, self._properties), 1)
+
+    # --- one text
+
+    def padded_length(self, needed: int) -> int:
+        """Returns the padded length of a text that is computed alone and has so many tokens at least."""
+        if needed <= SHORT and self._short is not None:
+            self._short.needed()
+            if self._short.get() is not None:
+                return SHORT
+        return self._padded_length.size(needed)
+
+    # --- batches
+
+    def start(self, batch: Batch, per_token: bool, alone: bool) -> None:
+        """Begin a forward pass. alone: no other is computed. Raises RuntimeError."""
+        several = not alone and self.slots > 1
+        requests = self._hidden_states() if per_token else self._requests(batch, alone, several)
+        if several:
+            self._passes.start_in_thread(batch, requests)
+        else:
+            self._passes.start(batch, requests)
+
+    def _requests(self, batch: Batch, alone: bool, several: bool) -> InferRequestPool:
+        """Returns the infer requests of the network that computes this batch best."""
+        assert self._pooled is not None, "pool() comes first"
+        if batch.images and self._images is not None:
+            return self._images
+        better = None
+        if alone and self._short is not None and batch.ids.shape == (1, SHORT):
+            better = self._short.get()
+        elif several and self._streamed is not None:
+            better = self._streamed.get()
+        return better or self._pooled
+
+
+def _streams(properties: dict[str, Any]) -> int:
+    """Returns the number of batches that can be computed at once. Raises StartError."""
+    try:
+        return max(1, int(properties["NUM_STREAMS"]))
+    except (TypeError, ValueError):
+        raise StartError(f"--plugin_config: NUM_STREAMS is {properties['NUM_STREAMS']!r}, not a number") from None

@@ -1,0 +1,111 @@
+"""The seam between the task and what computes: a loaded model with its tokenizer. Knows no queue and no records.
+
+A real model is network.py with tokenizer.py; the fake one is fake_pooler.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from ....engine_types import ModelInfo, Vocabulary
+from ....types import Image
+from ..types import PoolingInfo, TextWithImages
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Special tokens around inputs, as the model's own tokenizer adds them.
+
+    single: ids before and after a text. pair: ids before the query, between query and document, and after the document;
+    None: pairs are not joined by tokens. types: token type ids of those five parts of a pair, in their order.
+    """
+
+    single: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    pair: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
+    types: tuple[int, ...] = (0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt that makes one text of a pair, as Qwen3-Reranker has it.
+
+    prefix, suffix: ids around it. body: its text, with {instruction}, {query} and {document}. instruction: the default.
+    """
+
+    prefix: tuple[int, ...]
+    suffix: tuple[int, ...]
+    body: str
+    instruction: str
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Inputs of one forward pass, padded at the right.
+
+    ids, mask, types: int64 [B, S]. per_token: one output row per token, else one per input. images: of the only input.
+    more: other inputs of the network by their names.
+    """
+
+    ids: Array
+    mask: Array
+    types: Array
+    per_token: bool
+    images: tuple[Image, ...] = ()
+    more: dict[str, Array] = field(default_factory=dict)
+
+
+class PoolingVision(Protocol):
+    """How a model reads images. token_id: stands for one."""
+
+    token_id: int
+
+    def text(self, one: TextWithImages) -> str:
+        """Returns what is tokenized. Raises BadRequest for what the model cannot read."""
+
+    def ids(self, tokens: list[int], images: Sequence[Image]) -> list[int]:
+        """Returns the ids of such a text with an id for each token of its images. Raises BadRequest."""
+
+    def inputs(self, batch: Batch) -> dict[str, Array]:
+        """Returns what the network takes besides the batch's ids, types and mask."""
+
+
+class Pooler(Protocol):
+    """One loaded model. Only the task calls it, from one thread."""
+
+    info: ModelInfo
+    pooling: PoolingInfo
+    vocabulary: Vocabulary
+    template: Template
+    prompt: Prompt | None
+    vision: PoolingVision | None
+
+    @property
+    def slots(self) -> int:
+        """Batches that may be started before one is waited for."""
+
+    def widen(self) -> None:
+        """Notes that many texts wait: `slots` may grow."""
+
+    def padded_length(self, needed: int) -> int:
+        """Returns the padded length of a text that is computed alone, and that has so many tokens at least."""
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of each text, without special tokens. Raises BadRequest."""
+
+    def detokenize(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        """Returns the text of these ids, which are valid."""
+
+    def start(self, batch: Batch, alone: bool) -> None:
+        """Begin a forward pass. alone: no other is started before it is waited for. Raises RuntimeError."""
+
+    def wait(self) -> tuple[Batch, Array | RuntimeError]:
+        """Returns a batch that has been computed, with its output or its error.
+
+        The output is float32, [B, width] or [B, S, width], not normalized and without an activation.
+        """

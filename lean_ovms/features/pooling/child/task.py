@@ -1,0 +1,342 @@
+"""Vectors, scores and classes as a task of the worker: requests to batches, and one forward pass a step.
+
+A turn tokenizes the texts that have arrived, TURN_CHARACTERS of them in one call of the tokenizer, and computes one
+batch. A request is checked as a whole before any of it is computed. Knows no openvino: any pooler.Pooler will do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from ....config import EngineConfig
+from ....engine.errors import for_client
+from ....engine.protocol import Cancel, Decode, Decoded, Encode, Encoded, Record, Refused
+from ....engine.task import Task
+from ....errors import BadRequest, EngineFailure, RequestError, TooManyRequests
+from ....util.plurals import requests_waiting
+from ..feature import PADDED_TOKENS, TOKENS
+from ..options import PoolingOptions
+from ..records import Pool, Pooled
+from ..types import CLASSIFY, ONLY_PER_TOKEN, SCORE, VECTORS, PoolingInfo, PoolingParams, TextWithImages
+from .inputs import Input, InputBuilder, check_ids, with_images
+from .pooler import Array, Batch, Pooler
+from .queue import QueuedPooling, QueuedText, TextQueue, padded
+
+log = logging.getLogger(__name__)
+
+TURN_CHARACTERS = 1 << 16
+"""Characters to tokenize between two batches, about 15 ms."""
+CALL_CHARACTERS = 16
+"""The fixed cost of one text, in characters."""
+MANY_TEXTS = 8
+"""Waiting at once, from which on computing several batches at once pays."""
+MAX_ENCODE_CHARACTERS = 4 << 20
+"""The most characters of one Encode."""
+LITTLE = np.dtype("<f4")
+NOT_A_NUMBER = "The model computed a value that is not a number."
+
+
+@dataclass(slots=True, eq=False)
+class Arriving:
+    """A request that is being tokenized. encoded: the ids of its first texts. cost: of the others, in characters.
+
+    inputs: of a Pool.
+    """
+
+    command: Pool | Encode
+    params: PoolingParams
+    texts: list[str]
+    inputs: list[Input] = field(default_factory=list)
+    encoded: list[list[int]] = field(default_factory=list)
+    cost: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cost = _cost(self.texts)
+
+
+def _cost(texts: list[str]) -> int:
+    return sum(map(len, texts)) + CALL_CHARACTERS * len(texts)
+
+
+def _first(texts: list[str], budget: int) -> list[str]:
+    """Returns the first texts whose cost reaches the budget."""
+    for count, text in enumerate(texts, 1):
+        budget -= len(text) + CALL_CHARACTERS
+        if budget <= 0:
+            return texts[:count]
+    return texts
+
+
+def load(config: EngineConfig, _: Callable[[], None]) -> PoolingTask:
+    """Returns the task on the model of the options. Raises StartError."""
+    if config.fake_engine:
+        from .fake_pooler import FakePooler
+
+        pooler: Pooler = FakePooler(config)
+    else:
+        from .model import OpenVinoPooler
+
+        pooler = OpenVinoPooler(config)
+    return PoolingTask(pooler, config)
+
+
+class PoolingTask(Task):
+    """Computes with one pooler. Commands are only noted down; `admit` does what is expensive, a bounded part of it."""
+
+    def __init__(self, pooler: Pooler, config: EngineConfig) -> None:
+        super().__init__(pooler.info, pooler.vocabulary)
+        self.pooler = pooler
+        self.info = pooler.pooling
+        self.max_queued = config.max_queued_requests
+        self.options = config.of(PoolingOptions)
+        self.queue = TextQueue(self.options.pooling_batch_tokens)
+        self.inputs = InputBuilder(pooler)
+        self._arriving: dict[int, Arriving] = {}
+        self._open: dict[int, QueuedPooling] = {}  # not answered in full, tokenized
+        self._running: dict[Batch, list[QueuedText]] = {}
+        self._steps = self._tokens = self._padded_tokens = self._recoveries = 0
+
+    @property
+    def idle(self) -> bool:
+        return not (self._arriving or self._running or self.queue.requests)
+
+    def stats(self) -> dict[str, Any]:
+        arriving = sum(len(one.command.inputs) for one in self._arriving.values() if isinstance(one.command, Pool))
+        return {
+            "running": sum(map(len, self._running.values())),
+            "queued": self.queue.waiting + arriving,
+            "steps": self._steps,
+            "recoveries": self._recoveries,
+            "of_features": {TOKENS: self._tokens, PADDED_TOKENS: self._padded_tokens},
+        }
+
+    # --- commands
+
+    def _handle(self, command: Record) -> None:
+        match command:
+            case Pool():
+                self._arrive(command)
+            case Encode():
+                if sum(map(len, command.texts)) > MAX_ENCODE_CHARACTERS:
+                    raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
+                self._arriving[command.id] = Arriving(command, PoolingParams(), command.texts)
+            case Decode():
+                check_ids(command.tokens, self.pooler.info.vocab_size, "tokens")
+                text = self.pooler.detokenize(command.tokens, command.skip_special_tokens)
+                self.out.append(Decoded(command.id, text))
+            case Cancel():
+                self._forget(command.id)
+
+    def _arrive(self, command: Pool) -> None:
+        """Check what can be checked before tokenizing. Raises RequestError."""
+        waiting = len(self._arriving) + len(self.queue.requests)
+        if waiting >= self.max_queued:
+            text = f"{requests_waiting(self.max_queued)}; please try again later"
+            raise TooManyRequests(text, retry_after_s=1)
+        params = PoolingParams(**command.params)
+        inputs = with_images(command)
+        texts = self.inputs.texts(inputs, command.queries, params)
+        self._arriving[command.id] = Arriving(command, params, texts, inputs)
+
+    def _refuse(self, command: Record, error: Exception) -> None:
+        super()._refuse(command, error)
+        self._forget(getattr(command, "id", 0))
+
+    def _forget(self, number: int) -> None:
+        """Drop what waits of a request; what is being computed for it is thrown away."""
+        self._arriving.pop(number, None)
+        self._open.pop(number, None)
+        self.queue.remove(number)
+
+    # --- from texts to items
+
+    def admit(self) -> None:
+        """Tokenize some of the texts that have arrived, those of the shortest requests first, in one call."""
+        arriving = list(self._arriving.values())
+        if not arriving:
+            return
+        if len(arriving) > 1:
+            arriving.sort(key=lambda one: (one.params.priority, one.cost))
+        left, chosen, texts = TURN_CHARACTERS, [], []
+        for one in arriving:
+            part = one.texts[len(one.encoded) :]
+            if one.cost > left:
+                part = _first(part, left)
+            cost = _cost(part)
+            one.cost -= cost
+            left -= cost
+            chosen.append((one, len(part)))
+            texts += part
+            if left <= 0:
+                break
+        try:
+            encoded = iter(self.pooler.tokenize(texts) if texts else [])
+        except Exception as error:  # an error in one request must not end the loop
+            for one, _ in chosen:
+                self._refuse(one.command, error)
+            return
+        for one, count in chosen:
+            one.encoded += islice(encoded, count)
+            if len(one.encoded) == len(one.texts):
+                del self._arriving[one.command.id]
+                self._tokenized(one)
+
+    def _tokenized(self, one: Arriving) -> None:
+        try:
+            if isinstance(one.command, Encode):
+                before, after = self.pooler.template.single if one.command.add_special_tokens else ((), ())
+                self.out.append(Encoded.of(one.command.id, [[*before, *ids, *after] for ids in one.encoded]))
+            else:
+                self._enqueue(one, one.command)
+        except Exception as error:  # an error in one request must not end the loop
+            self._refuse(one.command, error)
+
+    def _enqueue(self, one: Arriving, command: Pool) -> None:
+        """Raises RequestError."""
+        built = self.inputs.build(one.inputs, command.queries, one.encoded, one.params)
+        total = sum([len(ids) for ids, _ in built])
+        if total > self.options.max_pooling_tokens:
+            raise BadRequest(f"the inputs have {total} tokens in all, more than {self.options.max_pooling_tokens}")
+        request = QueuedPooling(command.id, one.params, len(built))
+        self._open[command.id] = request
+        texts = [
+            QueuedText(request, at, ids, types, given.images if isinstance(given, TextWithImages) else ())
+            for at, ((ids, types), given) in enumerate(zip(built, one.inputs, strict=True))
+        ]
+        self.queue.add(request, texts)
+
+    # --- from items to results
+
+    def step(self) -> None:
+        """Start as many batches as the pooler takes, and wait until one of them is computed."""
+        if self.queue.waiting >= MANY_TEXTS:
+            self.pooler.widen()
+        while len(self._running) < self.pooler.slots and self.queue.requests:
+            self._start()
+        if not self._running:
+            return
+        batch, output = self.pooler.wait()
+        items = self._running.pop(batch)
+        if isinstance(output, RuntimeError):
+            self._failed(items, output)
+        else:
+            self._scatter(items, output)
+
+    def _start(self) -> None:
+        alone = not self._running and self.queue.waiting == 1
+        items = self.queue.next_batch(self._batch_tokens())
+        size = self.pooler.padded_length(items[0].bucket) if alone and not items[0].images else 0
+        batch = padded(items, self.pooler.info.pad_token_id, size)
+        try:
+            self.pooler.start(batch, alone)
+        except RuntimeError as error:
+            self._failed(items, error)
+            return
+        self._steps += 1
+        self._padded_tokens += batch.ids.size
+        self._running[batch] = items
+
+    def _batch_tokens(self) -> int:
+        """Returns the size of the next batch. Concurrent batches share what waits, and each has fewer threads."""
+        if self.pooler.slots == 1:
+            return self.options.pooling_batch_tokens
+        free = self.pooler.slots - len(self._running)
+        return min(self.options.pooling_batch_tokens // 2, -(-self.queue.padded_tokens // free))
+
+    def _failed(self, items: list[QueuedText], error: RuntimeError) -> None:
+        """Compute a batch of several requests again, each request by itself; one that is alone has failed."""
+        self._recoveries += 1
+        requests = {item.request for item in items}
+        if len(requests) == 1:
+            [request] = requests
+            self._end(request, for_client(error, f"request {request.id}"))
+            return
+        for item in items:
+            if item.request.id in self._open:
+                item.request.isolated = True
+                self.queue.put(item)
+
+    def _scatter(self, items: list[QueuedText], output: Array) -> None:
+        places: dict[QueuedPooling, list[int]] = {}
+        for row, item in enumerate(items):
+            places.setdefault(item.request, []).append(row)
+            self._tokens += len(item.ids)
+        for request, rows in places.items():
+            if request.id not in self._open:
+                continue  # it was cancelled
+            own = [items[row] for row in rows]
+            if request.per_token or self.info.kind in ONLY_PER_TOKEN:
+                raw = np.concatenate([output[row, : len(items[row].ids)] for row in rows])
+                counts = [len(item.ids) for item in own]
+            else:
+                # Where the batch is this request's alone, no index by a list: that is another path through numpy.
+                raw = output[: len(rows)] if len(places) == 1 else output[rows]
+                counts = [1] * len(rows)
+            if not np.isfinite(raw).all():  # also where what is made of it would be: the sigmoid of infinity is 1
+                log.error("request %d: the model computed a value that is not a number", request.id)
+                self._end(request, EngineFailure(NOT_A_NUMBER))
+                continue
+            self._send(request, own, finished(raw, self.info, request.params), counts)
+
+    def _send(self, request: QueuedPooling, items: list[QueuedText], values: Array, counts: list[int]) -> None:
+        tokens = [len(item.ids) for item in items]
+        data = values.astype(LITTLE, copy=False).tobytes()
+        self.out.append(Pooled(request.id, [item.index for item in items], tokens, counts, int(values.shape[1]), data))
+        request.missing -= len(items)
+        if not request.missing:
+            del self._open[request.id]
+
+    def _end(self, request: QueuedPooling, error: RequestError) -> None:
+        if request.id in self._open:
+            self.out.append(Refused(request.id, error.to_wire()))
+            self._forget(request.id)
+
+
+# --- from the output of the network to what a client gets
+
+
+def finished(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
+    """Returns what a client gets of these rows of the network's output: float32 [n, width]."""
+    if info.kind in VECTORS:
+        if params.dimensions is not None:
+            rows = rows[:, : params.dimensions]
+        normalizes = info.normalize if params.normalize is None else params.normalize
+        return _normalized(rows) if normalizes else rows
+    if info.kind == SCORE:
+        return _scores(rows, info, params)
+    if not params.activation or info.activation == "none":
+        return rows
+    return _sigmoid(rows) if info.kind == CLASSIFY and info.activation == "sigmoid" else _softmax(rows)
+
+
+def _scores(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
+    """Returns one number per row; of two outputs it is the second's. A logit is what the sigmoid of is the score."""
+    if info.outputs > 1 and info.activation == "softmax" and params.activation:
+        return _softmax(rows)[:, -1:]
+    logits = rows[:, -1:]
+    return logits if not params.activation or info.activation == "none" else _sigmoid(logits)
+
+
+def _normalized(rows: Array) -> Array:
+    with np.errstate(over="ignore"):
+        lengths = np.sqrt(np.add.reduce(rows * rows, axis=1, keepdims=True))
+    if not np.isfinite(lengths).all():  # squares have half of float32's range
+        lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
+    return rows / np.maximum(lengths, 1e-12)
+
+
+def _sigmoid(values: Array) -> Array:
+    found: Array = 1 / (1 + np.exp(-np.clip(values, -80, 80)))
+    return found
+
+
+def _softmax(rows: Array) -> Array:
+    powers = np.exp(rows - rows.max(axis=-1, keepdims=True))
+    found: Array = powers / powers.sum(axis=-1, keepdims=True)
+    return found

@@ -1,0 +1,89 @@
+"""The tokenizer of a pooling model, and the special tokens that it puts around a text and a pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import openvino as ov
+
+from ....engine.loading import json_tokenizer, vocabulary
+from ....engine.loading.gguf_tokenizer import GgufTokenizer
+from ....engine.loading.graph_tokenizer import GraphTokenizer
+from ....engine.loading.ir import NotUnderstood
+from ....engine.loading.json_tokenizer import JsonTokenizer
+from ....engine_types import Vocabulary
+from .pooler import Template
+
+Ids = tuple[int, ...]
+
+
+class PoolingTokenizer(GraphTokenizer):
+    """A tokenizer by tokenizer.json where its ids are the exported tokenizer's, else by that.
+
+    Measured 2026-11 under load: a text of 25 words takes 0.03 ms by tokenizer.json, and 1.8 ms by the exported graph,
+    or 0.07 ms a text in a list.
+    """
+
+    def __init__(self, model_dir: Path, core: ov.Core) -> None:
+        """Raises StartError."""
+        self._json: JsonTokenizer | None = None
+        self._directory = model_dir
+        super().__init__(model_dir, core)
+        found = json_tokenizer.read(model_dir)
+        self.template = template(found, self.single)
+        if found is not None and json_tokenizer.agrees(found, self.encode):
+            self._json = found
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return super().encode(texts) if self._json is None else [self._json.encode(text) for text in texts]
+
+    def vocabulary(self) -> Vocabulary:
+        """Returns the vocabulary for the text of single tokens; whole texts are decoded by the engine."""
+        try:
+            return vocabulary.read(self._directory)
+        except NotUnderstood:
+            return Vocabulary(pieces=[])
+
+
+class GgufPoolingTokenizer:
+    """The tokenizer of a GGUF file."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises StartError."""
+        self._tokenizer = GgufTokenizer(path)
+        self.template = template(None, self._tokenizer.single)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of each text, without special tokens. Raises BadRequest."""
+        return [self._tokenizer.encode(text, False) for text in texts]
+
+    def decode(self, tokens: list[int]) -> str:
+        """Returns the text of these ids, without special tokens."""
+        return self._tokenizer.decode(tokens, True)
+
+    def vocabulary(self) -> Vocabulary:
+        return self._tokenizer.vocabulary
+
+
+def template(tokenizer: JsonTokenizer | None, single: tuple[Ids, Ids]) -> Template:
+    """Returns the template of a model. tokenizer: its tokenizer.json, which joins two texts to show their special
+    tokens. single: what its exported tokenizer puts around a text, whatever the file says.
+
+    Where the file has no special tokens for a pair, it gets the ending of a text between its halves, as BERT's does.
+    """
+    before, after = single
+    usual = Template(single=single, pair=(before, after, after), types=(0, 0, 0, 1, 1))
+    pair = tokenizer.encode_pair("a", "b") if tokenizer is not None else None
+    if pair is None or {*pair.sequence_ids} != {0, 1, None}:
+        return usual
+    order = pair.sequence_ids  # of each token: 0, 1, or None for a special one
+    first, second = order.index(0), order.index(1)
+    bounds = [0, first, first + order.count(0), second, second + order.count(1), len(order)]
+    if bounds != sorted(bounds):
+        return usual
+    parts = [slice(*bound) for bound in pairwise(bounds)]
+    before, _, between, _, after = (tuple(pair.ids[part]) for part in parts)
+    types = tuple(next(iter(pair.type_ids[part]), 0) for part in parts)
+    return Template(single=single, pair=(before, between, after), types=types)

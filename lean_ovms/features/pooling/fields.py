@@ -1,0 +1,117 @@
+"""Request fields that the endpoints of pooling models share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...api import schemas
+from ...api.fields import Field, FieldSet, Values
+from ...api.generation.common_fields import (
+    ADD_GENERATION_PROMPT,
+    CHAT_TEMPLATE,
+    CONTINUE_FINAL_MESSAGE,
+    KEEP_ALIVE,
+    MESSAGES,
+    REQUEST_ID,
+    TEMPLATE_KWARGS,
+)
+from ...api.generation.common_fields import MODEL as TEXT_MODEL
+from ...api.generation.sampling import SAMPLING
+from ...api.route_doc import RouteDoc
+from ...errors import BadRequest
+
+INT64_MAX = 2**63 - 1
+MAX_DIMENSIONS = 1 << 20
+
+_ID = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
+TEXTS_OR_TOKENS = schemas.any_of(
+    schemas.STRING, schemas.array(schemas.STRING, 1), schemas.array(_ID, 1), schemas.array(schemas.array(_ID, 1), 1)
+)
+_INPUT = schemas.any_of(*TEXTS_OR_TOKENS["anyOf"], schemas.TEXT_MESSAGES, schemas.array(schemas.TEXT_MESSAGES, 1))
+
+
+MODEL = replace(TEXT_MODEL, help="name of a served model; optional if only one serves this endpoint")
+_LOWEST = -INT64_MAX  # a lower number of JSON is rounded to -INT64_MAX - 1
+PRIORITY = Field(
+    "priority",
+    "int",
+    "the waiting request with the lowest number is computed first",
+    default=0,
+    low=_LOWEST,
+    high=INT64_MAX,
+)
+COMMON = (
+    MODEL,
+    REQUEST_ID,
+    KEEP_ALIVE,
+    PRIORITY,
+    Field("user", "string", "accepted, no effect"),
+    Field("cache_salt", "string", "vLLM's: accepted, no effect: results are not cached"),
+)
+"""Fields of every endpoint."""
+
+TRUNCATION = (
+    Field("truncate_prompt_tokens", "int",
+        "how many tokens of an input are kept, special tokens included; -1: as many as fit; absent: a "
+        "longer input is an error", low=-1, high=INT64_MAX, schema=schemas.NOT_ZERO),
+    replace(SAMPLING.named("truncation_side"), help="which side is cut: left or right", default="right"),
+)  # fmt: skip
+PADDING = Field(
+    "padding",
+    "string",
+    "vLLM's: no effect: padding never changes a result",
+    choices=("max_length", "do_not_pad"),
+    outside="padding should be either max_length or do_not_pad",
+)
+USE_ACTIVATION = Field(
+    "use_activation",
+    "bool",
+    "whether vectors are normalized, and scores and classes go through softmax or sigmoid; default: as the model's "
+    "files say",
+)
+NORMALIZE = Field("normalize", "bool", "another name of use_activation")
+TOKENIZING = (
+    *TRUNCATION,
+    Field("add_special_tokens", "bool", "let the tokenizer add its special tokens (default true; false for messages)"),
+    PADDING,
+)
+CONVERSATION = (
+    MESSAGES,
+    replace(ADD_GENERATION_PROMPT, default=False,
+        help="end the rendered messages with the header of the assistant's message"),
+    CONTINUE_FINAL_MESSAGE,
+    TEMPLATE_KWARGS,
+    CHAT_TEMPLATE,
+)  # fmt: skip
+"""Messages instead of an input, for models with a chat template."""
+
+INPUT = Field("input", "any", "a string, strings, token ids, lists of token ids, or messages", schema=_INPUT)
+DIMENSIONS = Field(
+    "dimensions",
+    "int",
+    "how many numbers of a vector are kept, for models trained for that (Matryoshka)",
+    low=1,
+    high=MAX_DIMENSIONS,
+)
+PROMPTS = (
+    Field("prompt_name", "string", "name of the model's prompt to put before each input"),
+    Field("input_type", "string", "Cohere's name of prompt_name, with its values search_query and search_document"),
+)
+INPUTS = (*COMMON, INPUT, *TOKENIZING, USE_ACTIVATION, *CONVERSATION)
+"""Fields of the endpoints that take inputs one by one."""
+ONE_INPUT = schemas.one_of("input", "messages")
+"""A rule for their bodies: input or messages."""
+
+
+def vectors_doc(summary: str, body: FieldSet) -> RouteDoc:
+    """Returns the description of an endpoint whose response has vectors, as JSON or bytes."""
+    return RouteDoc(summary, body=body, media=("application/octet-stream",), rules=ONE_INPUT)
+
+
+def activation(values: Values) -> bool | None:
+    """Returns use_activation, or its other name; None: the model's default. Raises BadRequest for a contradiction."""
+    one: bool | None = values["use_activation"]
+    other: bool | None = values.get("normalize")
+    if one is not None and other is not None and one != other:
+        raise BadRequest("use_activation and normalize contradict each other", param="normalize")
+    return one if one is not None else other

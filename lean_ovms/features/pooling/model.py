@@ -1,0 +1,199 @@
+"""A model that computes vectors, scores or classes: inputs in, numbers out. Knows no HTTP and no JSON bodies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...config import Config
+from ...engine.client.engine import EngineClient
+from ...engine_types import ModelInfo, Vocabulary
+from ...errors import BadRequest, too_many_characters
+from ...models.model import Model, UsageRecorder, too_slow
+from ...models.token_model import MIN_ENCODE_LIMIT, TokenModel
+from ...observability.logging import safe
+from ...types import ChatPrompt, Json
+from ...util import json_file
+from .options import PoolingOptions
+from .reply import PoolReply
+from .types import (
+    CLASSIFY,
+    EMBED,
+    IMAGES_ALONE,
+    SCORE,
+    TOKEN_CLASSIFY,
+    TOKEN_EMBED,
+    VECTORS,
+    PooledOutput,
+    PoolingInfo,
+    PoolingInput,
+    PoolingParams,
+    TextOrTokens,
+    TextWithImages,
+)
+
+TASKS = {
+    "embeddings": ("embeddings", "/v1/embeddings, /v2/embed, /pooling, /rerank and /score"),
+    "rerank": ("rerank", "/rerank, /score, /classify and /pooling"),
+    "classify": ("classification", "/classify and /pooling"),
+    "token_classify": ("token classification", "/pooling"),
+}
+"""By option task: what error messages call it, and where requests for it go."""
+OF_TOKENS = ("embeddings of tokens", "/pooling, /rerank and /score")
+"""Task and endpoints of an embedding model that computes a vector for each token."""
+VERBS = {
+    EMBED: "embeddings",
+    SCORE: "rerank",
+    CLASSIFY: "classification",
+    TOKEN_CLASSIFY: "token classification",
+    TOKEN_EMBED: OF_TOKENS[0],
+}
+DEMO = Path(__file__).parent / "demo_embed"
+"""The directory of the small model in the package."""
+
+
+class PoolingModel(TokenModel):
+    """Each method that serves a request resolves the model once (`hold`)."""
+
+    task = "embeddings, rerank or classification"
+    endpoints = "/v1/embeddings, /v2/embed, /rerank, /score, /classify and /pooling"
+
+    def __init__(
+        self, config: Config, engine: EngineClient | Callable[[], EngineClient] | None = None, base: Model | None = None
+    ) -> None:
+        super().__init__(config, engine, base)
+        self.task, self.endpoints = TASKS.get(config.task, (self.task, self.endpoints))
+        self.options = config.of(PoolingOptions)
+        self._measured: tuple[Vocabulary, int] | None = None
+        self._described: tuple[ModelInfo, PoolingInfo] | None = None
+        if config.model_dir == DEMO:  # what its engine reports; tools/make_demo_embed.py writes it
+            self.known_info = ModelInfo.from_json(json_file.read_object(DEMO / "engine_info.json"))
+
+    def _prepare(self, info: ModelInfo) -> None:
+        super()._prepare(info)
+        pooling = PoolingInfo(**info.of_task)
+        if pooling.kind == TOKEN_EMBED:
+            self.task, self.endpoints = OF_TOKENS
+        elif pooling.kind == SCORE and pooling.outputs > 1:
+            self.endpoints = "/rerank, /score and /pooling"  # its classes are not known
+
+    async def _render(self, prompt: ChatPrompt) -> str:
+        """Without any template, the texts of a conversation are one after the other: so it is for CLIP in vLLM."""
+        if self.pooling.images != IMAGES_ALONE or prompt.template or self.chat_format.template.source:
+            return await super()._render(prompt)
+        return "".join(_text(message.get("content")) for message in prompt.messages)
+
+    @property
+    def input_modalities(self) -> tuple[str, ...]:
+        """By its files until it is loaded."""
+        images = bool(self.own_pooling.images if self.known else self.directory.config.get("vision_config"))
+        return ("text", *["image"] * images)
+
+    @property
+    def output_modalities(self) -> tuple[str, ...]:
+        """The name of its task: "embeddings" and "rerank" are OpenRouter's, too."""
+        return (self.config.task,)
+
+    @property
+    def pooling(self) -> PoolingInfo:
+        """What the model computes. Raises RequestError if it is not loaded."""
+        return self.serving().own_pooling
+
+    @property
+    def own_pooling(self) -> PoolingInfo:
+        """What this model computes, which is known; a successor that has replaced it may compute something else."""
+        info = self.info
+        if self._described is None or self._described[0] is not info:
+            self._described = info, PoolingInfo(**info.of_task)
+        return self._described[1]
+
+    @property
+    def joins_texts(self) -> bool:
+        return self.pooling.kind == SCORE
+
+    @property
+    def reported(self) -> Json:
+        return {**super().reported, "pooling": _described(self.pooling)}
+
+    def require_kind(self, *kinds: str) -> PoolingModel:
+        """This model, of one of these kinds (of types.py). Raises RequestError: it is another, or not loaded."""
+        model = self.serving()
+        if model.own_pooling.kind not in kinds:
+            wanted = " or ".join(VERBS[kind] for kind in kinds)
+            raise BadRequest(
+                f"The model {safe(self.name)!r} does {model.task}, not {wanted}; it is served under {model.endpoints}",
+                param="model",
+                code="wrong_task",
+            )
+        return model
+
+    async def pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
+        """The result of each input, in their order. Inputs are all single or all pairs.
+
+        Cancelled in the engine when the waiting task is. Raises RequestError.
+        """
+        with await self.hold() as model:
+            model._check_characters(inputs, params)
+            limit_s = model.config.request_timeout_s
+            with model.recorded(UsageRecorder()) as usage:
+                try:
+                    outputs = await asyncio.wait_for(model._compute(inputs, params), limit_s or None)
+                except asyncio.TimeoutError:
+                    raise too_slow() from None
+                usage.prompt_tokens = sum([one.tokens for one in outputs])
+                return outputs
+
+    async def _compute(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
+        return await self.engine.open(PoolReply).compute(inputs, params) if inputs else []
+
+    def _check_characters(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> None:
+        """A text that cannot fit is refused before it is tokenized, and without truncation only."""
+        window, longest = self.own_pooling.window, self._longest_token()
+        limit = window * longest
+        if params.truncate is not None:
+            limit = max(MIN_ENCODE_LIMIT, limit)
+        total = 0
+        for one in inputs:
+            count = sum(map(_num_chars, one)) if isinstance(one, tuple) else _num_chars(one)
+            if count > limit:
+                raise too_many_characters(count, window)
+            total += count
+        self.check_total(total)
+
+    def check_total(self, characters: int) -> None:
+        """Raises BadRequest for inputs of so many characters in all that they have more tokens than a request may."""
+        most = self.options.max_pooling_tokens
+        if characters > most * self._longest_token():
+            raise BadRequest(f"the inputs have {characters} characters in all, which cannot be {most} tokens")
+
+    def _longest_token(self) -> int:
+        """Vocabulary.longest, which takes a millisecond, computed once for each vocabulary."""
+        vocabulary = self.vocabulary
+        if self._measured is None or self._measured[0] is not vocabulary:
+            self._measured = vocabulary, vocabulary.longest
+        return self._measured[1]
+
+
+def _described(info: PoolingInfo) -> Json:
+    """Returns what a model computes, and how that was decided."""
+    known: Json = {"kind": info.kind, "dimensions": info.dimensions}
+    if info.kind in VECTORS:
+        known["pooling"] = {"type": info.pooling, "source": info.pooling_source, "assumed": info.pooling_assumed}
+        known["normalize"] = info.normalize
+        known["matryoshka"] = info.matryoshka
+        known["prompts"] = sorted(info.prompts)
+    else:
+        known["activation"] = info.activation
+        known["labels"] = info.labels
+    return known
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else "\n".join(part.get("text") or "" for part in content or ())
+
+
+def _num_chars(one: TextOrTokens | TextWithImages) -> int:
+    text = one.text if isinstance(one, TextWithImages) else one
+    return len(text) if isinstance(text, str) else 0

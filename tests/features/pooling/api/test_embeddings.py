@@ -1,0 +1,371 @@
+"""/embeddings: forms of input, forms of vectors, and every refusal."""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from lean_ovms.errors import EngineFailure
+from tests.api.conftest import MakePooling, ask, post, refused, whole
+from tests.features.pooling.fakes import BOS, EOS
+
+PATH = "/v1/embeddings"
+
+
+def length(vector: list[float]) -> float:
+    return math.sqrt(sum(value * value for value in vector))
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v3/embeddings", "/v3/v1/embeddings"])
+async def test_a_list_of_vectors_in_the_order_of_the_inputs(make_pooling: MakePooling, path: str) -> None:
+    app, _ = await make_pooling()
+    body = await ask(app, path, input=["one", "two", "one"])
+    assert {key: body[key] for key in ("object", "model")} == {"object": "list", "model": "e"}
+    assert body["id"].startswith("embd-")
+    assert body["created"] > 1_700_000_000
+    assert [item["index"] for item in body["data"]] == [0, 1, 2]
+    assert {item["object"] for item in body["data"]} == {"embedding"}
+    one, two, again = (item["embedding"] for item in body["data"])
+    assert one == again != two
+    assert length(one) == pytest.approx(1)
+    assert body["usage"] == {
+        "prompt_tokens": 15, "total_tokens": 15, "completion_tokens": 0, "prompt_tokens_details": None
+    }  # fmt: skip
+
+
+async def test_every_form_of_input(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling()
+    forms: list[tuple[Any, list[Any]]] = [
+        ("a", ["a"]),
+        (["a", "b"], ["a", "b"]),
+        ([97, 98], [[97, 98]]),
+        ([[97], [98, 99]], [[97], [98, 99]]),
+        ("", [""]),
+        ("a\0b", ["a\0b"]),
+    ]
+    for given, inputs in forms:
+        body = await ask(app, PATH, input=given)
+        assert engine.asked[-1][0] == inputs
+        assert len(body["data"]) == len(inputs)
+    assert (await ask(app, PATH, input=[BOS, 97, EOS]))["data"] == (await ask(app, PATH, input="a"))["data"]
+    assert (await ask(app, PATH, input="a", add_special_tokens=False))["usage"]["prompt_tokens"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (None, "input field is required"),
+        (5, "input should be string, array of strings or array of integers"),
+        (True, "input should be string, array of strings or array of integers"),
+        ({"a": 1}, "input should be string, array of strings or array of integers"),
+        ([], "input array should not be empty"),
+        (["a", 1], "input must be homogeneous"),
+        ([1, [1]], "input must be homogeneous"),
+        ([[1, "a"]], "input must be homogeneous"),
+        ([[1, True], [2]], "input must be homogeneous"),
+        ([[62, 71, True, 5, "abc", 1], [1, 2]], "input must be homogeneous"),
+        ([[62, 71], ["string"], [1, 2]], "input must be homogeneous"),
+        ([["string"], [1]], "input must be homogeneous"),
+        ([[]], "inner arrays in input should not be empty"),
+        ([[1], []], "inner arrays in input should not be empty"),
+        ([True], "every element in input array should be either string or int"),
+        ([1.5], "every element in input array should be either string or int"),
+        ([[True]], "every element in input array should be either string or int"),
+        ([2**31], "every element in input array should be either string or int"),
+        ([[1], [-(2**31) - 1]], "every element in input array should be either string or int"),
+        ([None], "every element in input array should be either string or int"),
+        ([["a"]], "input must be either array of strings or array of array of integers"),
+    ],
+)
+async def test_wrong_input_has_the_text_of_ovms(make_pooling: MakePooling, given: Any, message: str) -> None:
+    app, engine = await make_pooling()
+    found, param = await refused(app, PATH, input=given)
+    assert found == message
+    assert param is not None
+    assert param.startswith("input")
+    assert engine.asked == []
+
+
+@pytest.mark.parametrize("ids", [[-1], [10**6], [2**31 - 1], [[1], [10**6]]])
+async def test_ids_outside_the_vocabulary_are_refused_with_the_range(make_pooling: MakePooling, ids: Any) -> None:
+    app, engine = await make_pooling()
+    message, param = await refused(app, PATH, input=ids)
+    assert str(engine.info.vocab_size - 1) in message
+    assert param == "input"
+
+
+async def test_vectors_as_base64_and_bytes(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling()
+    floats = [item["embedding"] for item in (await ask(app, PATH, input=["a", "b"]))["data"]]
+    coded = [item["embedding"] for item in (await ask(app, PATH, input=["a", "b"], encoding_format="base64"))["data"]]
+    assert [np.frombuffer(base64.b64decode(text), "<f4").tolist() for text in coded] == [
+        np.array(vector, np.float32).tolist() for vector in floats
+    ]
+    response = await post(app, PATH, {"model": "e", "input": ["a", "b"], "encoding_format": "bytes"})
+    headers = dict(response.headers)
+    assert headers["Content-Type"] == "application/octet-stream"
+    about = orjson.loads(headers["metadata"])
+    assert about["model"] == "e"
+    assert about["usage"] == {"prompt_tokens": 6, "total_tokens": 6, "completion_tokens": 0,
+                              "prompt_tokens_details": None}  # fmt: skip
+    assert about["data"][1] == {
+        "index": 1, "embed_dtype": "float32", "endianness": "native", "start": 64, "end": 128, "shape": [16]
+    }  # fmt: skip
+    assert response.body == b"".join(base64.b64decode(text) for text in coded)
+    only = await post(app, PATH, {"model": "e", "input": ["a", "b"], "encoding_format": "bytes_only"})
+    assert only.body == response.body
+    assert "metadata" not in dict(only.headers)
+    assert len(engine.asked) == 4
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("float16", "f2"), ("float32", "f4")])
+@pytest.mark.parametrize("endianness", ["little", "big"])
+async def test_numbers_of_other_types(make_pooling: MakePooling, dtype: str, kind: str, endianness: str) -> None:
+    app, _ = await make_pooling()
+    exact = (await ask(app, PATH, input="a"))["data"][0]["embedding"]
+    options = {"encoding_format": "base64", "embed_dtype": dtype, "endianness": endianness}
+    coded = base64.b64decode((await ask(app, PATH, input="a", **options))["data"][0]["embedding"])
+    assert np.frombuffer(coded, (">" if endianness == "big" else "<") + kind) == pytest.approx(exact, abs=1e-3)
+
+
+async def test_a_header_that_would_be_too_long(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling()
+    message, param = await refused(app, PATH, input=["a"] * 1000, encoding_format="bytes")
+    assert "bytes_only" in message
+    assert param == "encoding_format"
+    assert (await post(app, PATH, {"input": ["a"] * 1000, "encoding_format": "bytes_only"})).status == 200
+
+
+async def test_dimensions_are_cut_before_normalizing(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling(matryoshka=True)
+    whole_vector = (await ask(app, PATH, input="ab"))["data"][0]["embedding"]
+    short = (await ask(app, PATH, input="ab", dimensions=4))["data"][0]["embedding"]
+    assert length(short) == pytest.approx(1)
+    assert short == pytest.approx([value / length(whole_vector[:4]) for value in whole_vector[:4]], rel=1e-5)
+    text = await refused(app, PATH, input="a", dimensions=17)
+    assert text == ("Model 'e' only supports dimensions in range [1, 16], got 17.", "dimensions")
+    assert (await refused(app, PATH, input="a", dimensions=0))[1] == "dimensions"
+
+
+async def test_dimensions_of_a_model_that_cannot(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling()
+    assert len((await ask(app, PATH, input="a", dimensions=16))["data"][0]["embedding"]) == 16
+    assert await refused(app, PATH, input="a", dimensions=8) == (
+        "Model 'e' does not support Matryoshka embeddings; dimensions must be unset (received dimensions=8).",
+        "dimensions",
+    )
+    engine.describe(matryoshka=True, matryoshka_dimensions=[4, 8])
+    assert (await ask(app, PATH, input="a", dimensions=8))["data"]
+    message, _ = await refused(app, PATH, input="a", dimensions=5)
+    assert message == "Model 'e' only supports Matryoshka dimensions [4, 8], got 5."
+
+
+async def test_normalization_is_the_clients_choice_under_two_names(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling()
+    for name in ("use_activation", "normalize"):
+        raw = (await ask(app, PATH, input="ab", **{name: False}))["data"][0]["embedding"]
+        assert length(raw) != pytest.approx(1)
+        assert length((await ask(app, PATH, input="ab", **{name: True}))["data"][0]["embedding"]) == pytest.approx(1)
+    await ask(app, PATH, input="ab", use_activation=None)
+    assert engine.asked[-1][1].normalize is None
+    assert (await refused(app, PATH, input="a", use_activation=True, normalize=False))[1] == "normalize"
+
+
+async def test_inputs_longer_than_the_window(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling(max_model_len=8)
+    message, param = await refused(app, PATH, input=["a", "123456789"])
+    assert "Input length 11 longer than allowed 8" in message
+    assert "maximum context length is 8 tokens" in message
+    assert "input 1" in message
+    assert param == "input"
+    for truncate in (-1, 8):
+        body = await ask(app, PATH, input="123456789", truncate_prompt_tokens=truncate)
+        assert body["usage"]["prompt_tokens"] == 8
+    cut = await ask(app, PATH, input="123456789", truncate_prompt_tokens=5)
+    assert cut["data"] == (await ask(app, PATH, input="123"))["data"]
+    left = await ask(app, PATH, input="123456789", truncate_prompt_tokens=5, truncation_side="left")
+    assert left["data"] == (await ask(app, PATH, input="789"))["data"]
+    assert await refused(app, PATH, input="a", truncate_prompt_tokens=9) == (
+        "truncate_prompt_tokens value is greater than max_model_len. Please request a smaller truncation size.",
+        "truncate_prompt_tokens",
+    )
+    for wrong in (0, -2):
+        assert (await refused(app, PATH, input="a", truncate_prompt_tokens=wrong))[1] == "truncate_prompt_tokens"
+    assert (await refused(app, PATH, input="a", truncation_side="middle"))[1] == "truncation_side"
+
+
+async def test_a_model_that_truncates_by_its_options(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling(max_model_len=8, truncate=True)
+    assert (await ask(app, PATH, input="123456789"))["usage"]["prompt_tokens"] == 8
+
+
+async def test_a_long_input_in_pieces(make_pooling: MakePooling) -> None:
+    """Its vector is the mean of those of its pieces, weighted by their tokens, and has length 1 again."""
+    app, engine = await make_pooling(max_model_len=8, embed_long_inputs="mean")
+    body = await ask(app, PATH, input=["ab", "123456789", "\u00e9\u00e9"])
+    assert engine.asked[-1][0] == ["ab", [BOS, *b"123456", EOS], [BOS, *b"789", EOS], "\u00e9\u00e9"]
+    assert body["usage"]["prompt_tokens"] == 4 + 13 + 6
+    pieces = [np.array(item["embedding"]) for item in (await ask(app, PATH, input=["123456", "789"]))["data"]]
+    mean = 8 * pieces[0] + 5 * pieces[1]
+    assert body["data"][1]["embedding"] == pytest.approx((mean / np.linalg.norm(mean)).tolist(), abs=1e-6)
+    assert body["data"][0] == (await ask(app, PATH, input="ab"))["data"][0]
+    await ask(app, PATH, input=list(b"123456789"))
+    assert engine.asked[-1][0] == [list(b"12345678"), list(b"9")]
+    assert (await ask(app, PATH, input="123456789", truncate_prompt_tokens=-1))["usage"]["prompt_tokens"] == 8
+    raw = (await ask(app, PATH, input="123456789", use_activation=False))["data"][0]["embedding"]
+    assert length(raw) != pytest.approx(1)
+
+
+async def test_a_text_that_cannot_fit_is_not_tokenized(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling()
+    message, param = await refused(app, PATH, input=["a", "b" * 50_000])
+    assert "50000" in message
+    assert param == "input"
+    assert engine.asked == []
+
+
+async def test_messages_by_the_chat_template(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling()
+    hello = [{"role": "user", "content": "hi"}]
+    for fields in ({"messages": hello}, {"input": hello}, {"messages": [hello]}, {"input": [hello]}):
+        await ask(app, PATH, **fields)
+        assert engine.asked[-1][0] == ["<|user|>hi<|end|>"]
+        assert not engine.asked[-1][1].add_special_tokens
+    await ask(app, PATH, messages=[hello, hello], add_generation_prompt=True, add_special_tokens=True)
+    assert engine.asked[-1][0] == ["<|user|>hi<|end|><|assistant|>"] * 2
+    assert engine.asked[-1][1].add_special_tokens
+    message, param = await refused(app, PATH, messages=hello, add_generation_prompt=True, continue_final_message=True)
+    assert message == "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
+    assert param == "continue_final_message"
+    assert (await refused(app, PATH, messages=hello, input="a"))[1] == "messages"
+    assert (await refused(app, PATH, messages=[]))[1] == "messages"
+    assert (await refused(app, PATH, messages=[{"content": "a"}]))[1] == "messages[0].role"
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+    assert "text only" in (await refused(app, PATH, messages=[{"role": "user", "content": [image]}]))[0]
+    assert (await refused(app, PATH, messages=hello, chat_template="x"))[1] == "chat_template"
+
+
+async def test_the_models_prompts_by_name(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling()
+    for name in ("prompt_name", "input_type"):
+        await ask(app, PATH, input=["a", "b"], **{name: "query"})
+        assert engine.asked[-1][0] == ["query: a", "query: b"]
+        assert await refused(app, PATH, input="a", **{name: "poem"}) == (
+            f"Unsupported {name} 'poem'. Supported values: query, document", name
+        )  # fmt: skip
+    await ask(app, PATH, input="a")
+    assert engine.asked[-1][0] == ["a"]
+    assert (await refused(app, PATH, input=[1], prompt_name="query"))[1] == "prompt_name"
+    engine.describe(prompts={})
+    assert "does not define any" in (await refused(app, PATH, input="a", prompt_name="query"))[0]
+
+
+async def test_no_tokens_at_all(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling()
+    message, param = await refused(app, PATH, input=["a", ""], add_special_tokens=False)
+    assert "Input 1 has no tokens" in message
+    assert param == "input"
+
+
+async def test_limits_of_one_request(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling(max_pooling_inputs=3, max_pooling_tokens=20)
+    message, param = await refused(app, PATH, input=["a"] * 4)
+    assert message == "input has 4 elements; the maximum allowed count is 3"
+    assert param == "input"
+    assert (await refused(app, PATH, input=[[1]] * 4))[1] == "input"
+    assert (await refused(app, PATH, messages=[[{"role": "user", "content": "a"}]] * 4))[1] == "messages"
+    assert engine.asked == []
+    message, param = await refused(app, PATH, input=["abcdefgh"] * 3)
+    assert "30 tokens in all, more than 20" in message
+    assert param == "input"
+    assert (await ask(app, PATH, input=[97] * 20))["usage"]["prompt_tokens"] == 20  # one input
+
+
+async def test_the_result_does_not_depend_on_the_size_of_batches(make_pooling: MakePooling) -> None:
+    texts = [str(number) * (1 + number % 7) for number in range(40)]
+    steps, found = [], []
+    for size in (16, 1024):
+        app, engine = await make_pooling(pooling_batch_tokens=size)
+        found.append((await ask(app, PATH, input=texts))["data"])
+        steps.append(engine.task.stats()["steps"])
+    assert found[0] == found[1]
+    assert steps[0] > steps[1]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"encoding_format": "int8"},
+        {"encoding_format": 5},
+        {"embed_dtype": "float64"},
+        {"embed_dtype": "float16"},  # without base64 or bytes
+        {"endianness": "middle"},
+        {"dimensions": "8"},
+        {"dimensions": 2**40},
+        {"padding": "left"},
+        {"priority": 2**63},
+        {"request_id": "a\nb"},
+        {"use_activation": 1},
+        {"user": 5},
+    ],
+)
+async def test_wrong_fields_are_named(make_pooling: MakePooling, fields: dict[str, Any]) -> None:
+    app, engine = await make_pooling()
+    [name] = fields
+    assert (await refused(app, PATH, input="a", **fields))[1] == name
+    assert engine.asked == []
+
+
+async def test_fields_without_an_effect(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling()
+    harmless = {"user": "u", "cache_salt": "s", "priority": -5, "request_id": "r", "encoding_format": None}
+    response = await post(app, PATH, {"model": "e", "input": "a", **harmless})
+    assert (await whole(response))["id"] == "embd-r"
+    assert "Warning" not in dict(response.headers)
+    assert engine.asked[-1][1].priority == -5
+    response = await post(app, PATH, {"model": "e", "input": "a", "padding": "max_length", "dimension": 4})
+    warnings = [text for name, text in response.headers if name == "Warning"]
+    assert "padding" in warnings[0]
+    assert "there is dimensions" in warnings[1]
+
+
+async def test_the_only_model_need_not_be_named(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling()
+    assert (await whole(await post(app, PATH, {"input": "a"})))["model"] == "e"
+    response = await post(app, PATH, {"input": "a", "model": "other"})
+    assert response.status == 404
+
+
+async def test_a_failure_of_the_engine(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling()
+    engine.refusal = EngineFailure("The engine could not process this request.")
+    response = await post(app, PATH, {"model": "e", "input": "a"})
+    assert response.status == 500
+    assert (await whole(response))["error"]["type"] == "server_error"
+
+
+async def test_large_results_are_written_beside_the_loop(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling(max_pooling_inputs=4000)
+    texts = [str(number) for number in range(2100)]
+    body = await ask(app, PATH, input=texts)
+    assert len(body["data"]) == 2100
+    last = (await ask(app, PATH, input="2099"))["data"][0]["embedding"]
+    assert body["data"][2099]["embedding"] == last
+
+
+def test_base64_of_one_vector_is_that_of_struct() -> None:
+    from lean_ovms.features.pooling.api.encoding import Encoding
+    from lean_ovms.features.pooling.types import PooledOutput
+
+    values = [0.25, -1.0, 3.5]
+    output = PooledOutput(struct.pack("<3f", *values), 1, 3, 1)
+    assert Encoding("base64", "float32", "little").json(output) == b'"%b"' % base64.b64encode(
+        struct.pack("<3f", *values)
+    )
+    assert Encoding("float", "float32", "little").json(output) == b"[0.25,-1.0,3.5]"

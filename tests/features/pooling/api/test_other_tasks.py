@@ -1,0 +1,188 @@
+"""Models of different tasks in one server: each endpoint refuses the others by name; tokens of pooling models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lean_ovms.api.app import App
+from lean_ovms.config import Config
+from lean_ovms.models.model import Model
+from lean_ovms.models.text_model import TextModel
+from lean_ovms.server.run import close
+from tests.api.conftest import MakePooling, ask, get, post, refused, whole
+from tests.fakes import FakeEngine, say
+from tests.features.pooling.fakes import BOS, EOS, fake_model
+
+HELLO = [{"role": "user", "content": "hi"}]
+CHAT = "/v1/chat/completions and"
+CASES = [
+    ("/v1/chat/completions", {"messages": HELLO}),
+    ("/v3/chat/completions", {"messages": HELLO}),
+    ("/v1/completions", {"prompt": "a"}),
+    ("/v1/responses", {"input": "a"}),
+]
+POOLING = [
+    ("/v1/embeddings", {"input": "a"}),
+    ("/v2/embed", {"texts": ["a"]}),
+    ("/rerank", {"query": "a", "documents": ["b"]}),
+    ("/score", {"text_1": "a", "text_2": "b"}),
+    ("/classify", {"input": "a"}),
+    ("/pooling", {"input": "a"}),
+]
+
+
+async def two_models() -> App:
+    text = TextModel(Config(fake_engine=True, model_name="chat"), FakeEngine(say("hello")))  # type: ignore[arg-type]
+    embed, _ = await fake_model()
+    await text.load()
+    return App(text.config, [text, embed])
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        *(case for case in POOLING if case[0] != "/classify"),
+        ("/v1/embeddings", {"input": "a", "encoding_format": "bytes"}),
+        ("/v1/embed", {"texts": ["a"]}),
+        ("/embed", {"inputs": "a"}),
+        ("/api/embed", {"input": "a"}),
+        ("/api/embeddings", {"prompt": "a"}),
+        ("/embedding", {"content": "a"}),
+    ],
+)
+async def test_a_pooling_that_is_assumed_is_told_with_every_answer(path: str, body: dict[str, Any]) -> None:
+    text = "the model's files do not say how its vectors are pooled; CLS is assumed, which may be wrong"
+    for assumed in (True, False):
+        model, engine = await fake_model()
+        engine.describe(pooling="CLS", pooling_assumed=assumed)
+        await model.load()
+        app = App(model.config, [model])
+        response = await post(app, path, {"model": "e", **body})
+        assert response.status == 200
+        warnings = [value for name, value in response.headers if name == "Warning"]
+        assert any(text in value for value in warnings) is assumed
+        await close(app)
+
+
+@pytest.mark.parametrize(("path", "body"), CASES)
+async def test_an_embedding_model_does_not_chat(path: str, body: dict[str, Any]) -> None:
+    app = await two_models()
+    response = await post(app, path, {"model": "e", **body})
+    error = (await whole(response))["error"]
+    assert (response.status, error["code"], error["param"]) == (400, "wrong_task", "model")
+    assert error["message"] == (
+        "The model 'e' does embeddings, not text generation; "
+        "it is served under /v1/embeddings, /v2/embed, /pooling, /rerank and /score"
+    )
+    await close(app)
+
+
+@pytest.mark.parametrize(("path", "body"), POOLING)
+async def test_a_chat_model_does_not_embed(path: str, body: dict[str, Any]) -> None:
+    app = await two_models()
+    response = await post(app, path, {"model": "chat", **body})
+    error = (await whole(response))["error"]
+    assert (response.status, error["code"], error["param"]) == (400, "wrong_task", "model")
+    assert "does text generation, not" in error["message"]
+    assert "/v1/chat/completions" in error["message"]
+    if path not in ("/classify",):
+        assert (await post(app, path, body)).status == 200  # the only model for it need not be named
+    await close(app)
+
+
+async def test_which_model_is_the_default() -> None:
+    app = await two_models()
+    assert (await whole(await post(app, "/tokenize", {"prompt": "a"})))["max_model_len"] == 1000
+    assert (await whole(await post(app, "/v1/embeddings", {"input": "a"})))["model"] == "e"
+    other, _ = await fake_model(model_name="f")
+    app.registry.install(other)
+    response = await post(app, "/v1/embeddings", {"input": "a"})
+    assert (await whole(response))["error"]["message"] == "model field is missing in JSON body"
+    await close(app)
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/tokenize", "/v3/tokenize"])
+async def test_tokens_of_an_embedding_model(make_pooling: MakePooling, path: str) -> None:
+    app, _ = await make_pooling()
+    assert await ask(app, path, text="ab") == {"tokens": [BOS, 97, 98, EOS]}
+    assert await ask(app, path, text="ab", add_special_tokens=False) == {"tokens": [97, 98]}
+    assert await ask(app, path, text=["abcdef", "a"], max_length=4) == {
+        "tokens": [[BOS, 97, 98, EOS], [BOS, 97, EOS]]
+    }  # fmt: skip
+    assert await ask(app, path, text="abcdef", max_length=2) == {"tokens": [BOS, 97]}
+    assert await ask(app, path, prompt="a", return_token_strs=True) == {
+        "count": 3, "max_model_len": 512, "tokens": [BOS, 97, EOS], "token_strs": ["<bos>", "a", "<eos>"]
+    }  # fmt: skip
+    assert (await ask(app, path, messages=[{"role": "user", "content": "a"}]))["count"] == 4
+    assert (await refused(app, path, text=[1]))[1] == "text"
+
+
+async def test_tokens_of_a_reranker_have_no_special_ones_for_ovms(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling("rerank")
+    assert await ask(app, "/v3/tokenize", text="ab", add_special_tokens=True) == {"tokens": [97, 98]}
+    assert (await ask(app, "/tokenize", prompt="ab"))["tokens"] == [BOS, 97, 98, EOS]
+
+
+async def test_tokens_back_to_text(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling()
+    for path in ("/detokenize", "/v1/detokenize"):
+        assert (await ask(app, path, tokens=[BOS, 97, EOS]))["prompt"] == "<bos>a<eos>"
+        assert (await ask(app, path, tokens=[BOS, 97, EOS], skip_special_tokens=True))["prompt"] == "a"
+        assert (await refused(app, path, tokens=[10**6]))[1] == "tokens"
+
+
+async def test_the_list_of_models_says_what_they_compute(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling()
+    [model] = (await whole(await get(app, "/v1/models")))["data"]
+    assert model["max_model_len"] == 512
+    assert model["pooling"] == {
+        "kind": "embed",
+        "dimensions": 16,
+        "pooling": {"type": "MEAN", "source": "the fake engine", "assumed": False},
+        "normalize": True,
+        "matryoshka": False,
+        "prompts": ["document", "query"],
+    }
+    app, _ = await make_pooling("classify")
+    assert (await whole(await get(app, "/v1/models/e")))["pooling"] == {
+        "kind": "classify",
+        "dimensions": 3,
+        "activation": "softmax",
+        "labels": ["negative", "neutral", "positive"],
+    }
+
+
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
+    "/v1/completions": {"prompt": "x"},
+    "/v1/responses": {"input": "x", "store": False},
+    **dict(POOLING),
+}
+
+
+@pytest.mark.parametrize(
+    "task", ["embeddings", "rerank", "rerank of two", "classify", "token_classify", "text", "vision"]
+)
+async def test_the_endpoints_that_are_named_take_the_model_and_no_others_do(task: str) -> None:
+    engine = FakeEngine(say("hello"))
+    model: Model
+    if task in ("text", "vision"):
+        engine.info = replace(engine.info, vision=task == "vision", image_tokens=["<image>"])
+        model = TextModel(Config(fake_engine=True, model_name="e"), engine)  # type: ignore[arg-type]
+        await model.load()
+    else:
+        model, pooling = await fake_model(task.split()[0])
+        if task == "rerank of two":
+            pooling.describe(outputs=2)
+            model._prepare(pooling.info)
+    app = App(model.config, [model])
+    named = {name.rstrip(",") for name in model.endpoints.split() if name.startswith("/")}
+    assert named <= BODIES.keys()
+    for path, body in BODIES.items():
+        response = await post(app, path, {"model": "e", **body})
+        answer = await whole(response)
+        assert (response.status == 200) is (path in named), (path, answer)
+    await close(app)

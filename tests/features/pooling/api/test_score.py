@@ -1,0 +1,137 @@
+"""/score: names and forms of the two sides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lean_ovms.features.pooling.api import scoring
+from lean_ovms.features.pooling.child import fake_pooler
+from tests.api.conftest import MakePooling, ask, refused
+from tests.features.pooling.fakes import BOS, EOS
+
+NAMES = [("queries", "documents"), ("queries", "items"), ("text_1", "text_2"), ("data_1", "data_2")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["/score", "/v1/score"])
+@pytest.mark.parametrize("names", NAMES)
+async def test_every_pair_of_names(make_pooling: MakePooling, path: str, names: tuple[str, str]) -> None:
+    app, _ = await make_pooling("rerank")
+    body = await ask(app, path, **{names[0]: "abc", names[1]: ["xyz", "abc"]})
+    assert body["object"] == "list"
+    assert body["id"].startswith("score-")
+    assert [item["index"] for item in body["data"]] == [0, 1]
+    assert {item["object"] for item in body["data"]} == {"score"}
+    assert [item["score"] for item in body["data"]] == pytest.approx([0.002472623, 0.9975274])
+    assert body["usage"]["prompt_tokens"] == 18
+    assert body["usage"]["completion_tokens"] == 0
+
+
+async def test_one_to_one_one_to_many_many_to_many(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling("rerank")
+    part = {"content": [{"type": "text", "text": "p"}]}
+    forms: list[tuple[Any, Any, list[Any]]] = [
+        ("a", "b", [("a", "b")]),
+        (["a"], "b", [("a", "b")]),
+        ("a", ["b", "c"], [("a", "b"), ("a", "c")]),
+        (["a", "d"], ["b", "c"], [("a", "b"), ("d", "c")]),
+        (part, ["b", part], [("p", "b"), ("p", "p")]),
+    ]
+    for first, second, pairs in forms:
+        await ask(app, "/score", text_1=first, text_2=second)
+        assert engine.asked[-1][0] == pairs
+
+
+async def test_an_embedding_model_scores_by_the_angle(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling()
+    body = await ask(app, "/score", text_1=["abc", "x"], text_2=["cab", "y"])
+    assert body["data"][0]["score"] == pytest.approx(1)
+    assert body["data"][1]["score"] < 0.99
+    assert [inputs for inputs, _ in engine.asked] == [["abc", "x"], ["cab", "y"]]
+
+
+def vectors_of(text: str, *, normalize: bool = True) -> Any:
+    """What the fake model computes for each token of a text."""
+    rows = fake_pooler._TABLE[[BOS, *text.encode(), EOS]].astype(np.float32)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True) if normalize else rows
+
+
+def late_interaction(query: str, document: str, *, normalize: bool = True) -> float:
+    """ColBERT's score, written as its paper has it."""
+    left, right = (vectors_of(text, normalize=normalize) for text in (query, document))
+    return sum(max(float(a @ b) for b in right) for a in left)
+
+
+async def test_a_model_of_token_vectors_scores_by_late_interaction(
+    make_pooling: MakePooling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring, "AT_ONCE", 2)
+    app, _ = await make_pooling(pooling="ALL")
+    queries, documents = ["abc", "xy", "q"], ["cab", "yz", "abc" * 20]
+    one = await ask(app, "/score", queries="abc", documents=documents)
+    assert [item["score"] for item in one["data"]] == pytest.approx([late_interaction("abc", d) for d in documents])
+    assert one["usage"]["prompt_tokens"] == 5 + 5 + 4 + 62
+    several = await ask(app, "/score", queries=queries, documents=documents, use_activation=False)
+    expected = [late_interaction(*pair, normalize=False) for pair in zip(queries, documents, strict=True)]
+    assert [item["score"] for item in several["data"]] == pytest.approx(expected)
+    ranked = await ask(app, "/rerank", query="abc", documents=documents)
+    assert [item["index"] for item in ranked["results"]] == np.argsort(
+        [-late_interaction("abc", d) for d in documents]
+    ).tolist()
+    message, _ = await refused(app, "/v1/embeddings", input="a")
+    assert message == (
+        "The model 'e' does embeddings of tokens, not embeddings; it is served under /pooling, /rerank and /score"
+    )
+    assert [len(item["data"]) for item in (await ask(app, "/pooling", input=["a", "abc"]))["data"]] == [3, 5]
+    assert (await refused(app, "/pooling", input="a", task="embed"))[1] == "task"
+
+
+async def test_the_tokens_of_all_documents_are_limited_together(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling(pooling="ALL", max_pooling_tokens=400)
+    documents = [f"{n:03}" for n in range(80)]
+    message, param = await refused(app, "/score", queries="abc", documents=documents)
+    assert (message, param) == ("the inputs have more than 400 tokens in all", "documents")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message", "param"),
+    [
+        ({"text_1": ["a", "b"], "text_2": ["c", "d", "e"]}, "Input lengths must be either 1:1, 1:N or N:N", "text_1"),
+        ({"text_1": ["a", "b"], "text_2": ["c"]}, "Input lengths must be either 1:1, 1:N or N:N", "text_1"),
+        ({"text_1": [], "text_2": ["c"]}, "At least one text element must be given", "text_1"),
+        ({"text_1": "a", "text_2": []}, "At least one text_pair element must be given", "text_2"),
+        ({"text_1": "a", "text_2": ["c"] * 5}, "text_2 has 5 elements; the maximum allowed count is 4", "text_2"),
+        (
+            {"queries": "a", "documents": "b", "text_1": "c"},
+            "queries and documents exclude text_1: two sides are needed",
+            "text_1",
+        ),
+        (
+            {"text_1": "a", "text_2": "b", "queries": "c"},
+            "text_1 and text_2 exclude queries: two sides are needed",
+            "queries",
+        ),
+        (
+            {"queries": "a", "documents": "b", "items": "c"},
+            "queries and documents exclude items: two sides are needed",
+            "items",
+        ),
+        ({"text_1": 5, "text_2": "a"}, "text_1 is neither a string nor an object with content", "text_1"),
+        ({"text_1": "a", "text_2": [5]}, "text_2[0] is neither a string nor an object with content", "text_2[0]"),
+    ],
+)
+async def test_wrong_sides(make_pooling: MakePooling, fields: dict[str, Any], message: str, param: str) -> None:
+    app, engine = await make_pooling("rerank", max_pooling_inputs=4)
+    assert await refused(app, "/score", **fields) == (message, param)
+    assert engine.asked == []
+
+
+@pytest.mark.parametrize("fields", [{}, {"queries": "a"}, {"documents": "a"}, {"text_1": "a", "data_2": "b"}])
+async def test_two_sides_are_needed(make_pooling: MakePooling, fields: dict[str, Any]) -> None:
+    app, _ = await make_pooling("rerank")
+    message, param = await refused(app, "/score", **fields)
+    assert "text_1 and text_2" in message
+    assert param == next(iter(fields), "queries")

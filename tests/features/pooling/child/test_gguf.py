@@ -1,0 +1,69 @@
+"""GGUF files as pooling models: the vectors of transformers in torch, which tests/makers/zoo_gguf.py recorded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("gguf")
+
+import numpy as np
+
+from lean_ovms.config import Config
+from lean_ovms.features.pooling.child.model import OpenVinoPooler
+from tests.features.pooling.child.rig import Rig
+from tests.makers import zoo_gguf
+from tests.makers.zoo_torch import prompts
+
+RECORDED = json.loads(zoo_gguf.FILE.read_text())
+EXACT = '{"INFERENCE_PRECISION_HINT": "f32"}'
+FIRST, LAST, RANK = 2, 3, 4
+pytestmark = [pytest.mark.model]
+
+
+def load(path: Path, task: str = "embeddings") -> Rig:
+    return Rig(pooler=OpenVinoPooler(Config(model_path=str(path), task=task, plugin_config=EXACT)))
+
+
+@pytest.mark.parametrize("name", zoo_gguf.POOLED)
+def test_vectors_of_a_batch_are_those_of_torch(name: str, tmp_path: Path) -> None:
+    kind = RECORDED[name]["architecture"]
+    rig = load(zoo_gguf.write(tmp_path / "x.gguf", name, **{f"{kind}.pooling_type": LAST}))
+    info = rig.pooler.pooling
+    assert (info.pooling, info.pooling_source, info.pooling_assumed) == ("LAST", "the GGUF file", False)
+    wanted = [np.array(vector) for vector in RECORDED[name]["vectors"]]
+    for rows, vector in zip(rig.ask(*prompts()), wanted, strict=True):
+        assert np.abs(rows[0] - vector / np.linalg.norm(vector)).max() < 1e-4
+    for rows, vector in zip(rig.ask(*prompts(), normalize=False), wanted, strict=True):
+        assert np.abs(rows[0] - vector).max() < 1e-3
+
+
+def test_all_tokens_see_each_other_in_a_model_that_is_not_causal(tmp_path: Path) -> None:
+    changes = {"qwen3.pooling_type": FIRST, "qwen3.attention.causal": False}
+    rig = load(zoo_gguf.write(tmp_path / "x.gguf", "qwen3", **changes))
+    [alone] = rig.ask([5, 6])
+    assert np.abs(alone - rig.ask([5, 7])[0]).max() > 0.01
+    assert np.abs(alone - rig.ask([5, 6], prompts()[1])[0]).max() < 1e-4  # padding is seen by no token
+
+
+def test_texts_end_with_the_files_token(tmp_path: Path) -> None:
+    changes = {"qwen3.pooling_type": LAST, "tokenizer.ggml.add_eos_token": True}
+    rig = load(zoo_gguf.write(tmp_path / "x.gguf", "qwen3", **changes))
+    [text], [ids] = rig.ask("AB<pad>A"), rig.ask([*rig.pooler.tokenize(["AB<pad>A"])[0], 1])
+    assert np.abs(text - ids).max() < 1e-6
+    assert rig.pooler.detokenize([2, 1], False) == "<pad></s>"
+    assert rig.pooler.template.single == ((), (1,))
+
+
+def test_a_reranker_compares_yes_and_no(tmp_path: Path) -> None:
+    tokens = [*zoo_gguf.WORDS["tokenizer.ggml.tokens"][:-2], "no", "yes"]
+    changes: dict[str, Any] = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.merges": None}
+    changes |= {"qwen3.pooling_type": RANK, "tokenizer.ggml.pre": "glm4"}
+    rig = load(zoo_gguf.write(tmp_path / "x.gguf", "qwen3", **changes), "rerank")
+    head = zoo_gguf.values("output.weight", RECORDED["qwen3"]["tensors"]["output.weight"])
+    no, yes = tokens.index("no"), tokens.index("yes")
+    for rows, vector in zip(rig.ask(*prompts(), activation=False), RECORDED["qwen3"]["vectors"], strict=True):
+        assert float(rows[0, 0]) == pytest.approx(float(np.array(vector) @ (head[yes] - head[no])), abs=5e-3)

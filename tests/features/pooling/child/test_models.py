@@ -1,0 +1,350 @@
+"""Tiny random models of every kind, as optimum-cli exports them, against what torch computed for them.
+
+tests/makers/make_pooling_models.py made both. float32, since the expected values are; in every other precision the same
+code runs.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.engine.protocol import Refused
+from lean_ovms.errors import StartError
+from lean_ovms.features.pooling.child import network
+from lean_ovms.features.pooling.child.model import OpenVinoPooler
+from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
+from lean_ovms.features.pooling.types import PER_TOKEN, PoolingInfo, TextWithImages
+from lean_ovms.repository.task import detect
+from lean_ovms.types import IMAGE_TAG, Image
+from lean_ovms.util.resources import allowed_cores
+from tests.features.pooling.child.rig import Rig
+
+pytestmark = [pytest.mark.model]
+
+ZIP = Path(__file__).parents[2] / "data" / "pooling_models.zip"
+EXACT = '{"INFERENCE_PRECISION_HINT": "f32"}'
+
+Load = Callable[..., tuple[Rig, PoolingInfo, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pooling")
+    with zipfile.ZipFile(ZIP) as file:
+        file.extractall(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def load(folder: Path) -> Load:
+    """A model by its folder's name, with its PoolingInfo and expected.json."""
+    loaded: dict[Any, Any] = {}
+
+    def load(name: str, **options: Any) -> tuple[Rig, PoolingInfo, dict[str, Any]]:
+        key = (name, *options.items())
+        if key not in loaded:
+            config = Config(model_path=str(folder / name), task=detect(folder / name), plugin_config=EXACT, **options)
+            pooler = OpenVinoPooler(config)
+            expected = json.loads((folder / name / "expected.json").read_text())
+            loaded[key] = pooler, pooler.pooling, expected
+        pooler, info, expected = loaded[key]
+        return Rig(pooler=pooler), info, expected
+
+    return load
+
+
+def inputs(expected: dict[str, Any]) -> list[Any]:
+    return [tuple(pair) for pair in expected["pairs"]] if "pairs" in expected else expected["inputs"]
+
+
+KINDS = {
+    "bert_mean": ("embeddings", "embed", "MEAN", ""),
+    "mpnet": ("embeddings", "embed", "CLS", ""),
+    "qwen3_embed": ("embeddings", "embed", "LAST", ""),
+    "modernbert": ("embeddings", "embed", "CLS", ""),
+    "modernbert_cross": ("rerank", "score", "", "sigmoid"),
+    "bert_cross": ("rerank", "score", "", "none"),
+    "roberta_cross": ("rerank", "score", "", "sigmoid"),
+    "qwen3_rerank": ("rerank", "score", "", "sigmoid"),
+    "bert_classes": ("classify", "classify", "", "softmax"),
+    "bert_tokens": ("token_classify", "token_classify", "", "softmax"),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_model_is_recognized_and_computes_what_torch_does(load: Load, folder: Path, name: str) -> None:
+    task, kind, pooling, activation = KINDS[name]
+    assert detect(folder / name) == task
+    rig, info, expected = load(name)
+    assert (info.kind, info.pooling, info.activation) == (kind, pooling, activation)
+    logits = {"normalize": False} if kind == "embed" else {"activation": False}
+    number = rig.submit(*inputs(expected), **logits)
+    rig.run()
+    for rows, values in zip(rig.rows(number), expected["values"], strict=True):
+        assert np.abs(rows - np.array(values, np.float32).reshape(rows.shape)).max() < 2e-5
+    assert rig.tokens(number) == [len(ids) for ids in expected["ids"]]
+
+
+@pytest.mark.parametrize("name", ["clip", "siglip"])
+def test_texts_and_images_have_vectors_in_one_space(load: Load, folder: Path, name: str) -> None:
+    assert detect(folder / name) == "embeddings"
+    rig, info, expected = load(name)
+    assert (info.kind, info.pooling, info.normalize, info.images, info.window) == ("embed", "MODEL", True, "alone", 30)
+    images = [
+        Image(height, width, base64.b64decode(data), f"messages[{at}]")
+        for at, (height, width, data) in enumerate(expected["images"])
+    ]
+    pictures = [TextWithImages(IMAGE_TAG.format(0), (image,)) for image in images]
+    mixed = [pictures[0], *expected["inputs"], *pictures[1:]]
+    rows = rig.ask(*mixed * 3)
+    values = [np.array(one, np.float32) for one in expected["values"]]
+    count = len(expected["inputs"])
+    wanted = [values[count], *values[:count], *values[count + 1 :]]
+    for [row], value in zip(rows, wanted * 3, strict=True):
+        assert row @ value / np.linalg.norm(value) > 0.99999
+    number = rig.submit(*mixed)
+    rig.run()
+    assert rig.tokens(number) == [1, *map(len, expected["ids"]), 1, 1]  # as vLLM counts
+
+
+def test_an_image_is_an_input_of_its_own(load: Load) -> None:
+    rig, _, _ = load("clip")
+    image = Image(4, 4, bytes(48), "messages[0].content[1].image_url.url")
+    wrong = {
+        "a text or an image for each vector, not both": TextWithImages("a <ov_genai_image_0>", (image,)),
+        "one image for each vector": TextWithImages("<ov_genai_image_0>\n<ov_genai_image_1>", (image, image)),
+    }
+    for why, one in wrong.items():
+        number = rig.submit(one)
+        rig.run()
+        assert why in rig.error(number)
+        [refused] = rig.records(Refused, number)
+        assert image.param in refused.error
+    rig, _, _ = load("bert_mean")
+    number = rig.submit(TextWithImages("<ov_genai_image_0>", (image,)))
+    rig.run()
+    assert rig.error(number) == "This model reads text only"
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "qwen3_rerank"])
+def test_a_batch_changes_nothing(load: Load, name: str) -> None:
+    rig, _, expected = load(name)
+    together = rig.ask(*inputs(expected) * 3)
+    alone = [rig.ask(one)[0] for one in inputs(expected)]
+    for place, rows in enumerate(together):
+        assert np.abs(rows - alone[place % len(alone)]).max() < 1e-5
+
+
+@pytest.mark.parametrize("name", ["bert_mean", "qwen3_embed", "bert_classes"])
+def test_ids_from_a_client_are_the_texts_they_stand_for(load: Load, name: str) -> None:
+    rig, _, expected = load(name)
+    for rows, same in zip(rig.ask(*expected["inputs"]), rig.ask(*expected["ids"]), strict=True):
+        assert np.abs(rows - same).max() < 1e-6
+
+
+def test_sentence_transformers_files_are_honoured(load: Load) -> None:
+    _, info, _ = load("bert_mean")
+    assert (info.pooling_source, info.pooling_assumed) == ("1_Pooling/config.json", False)
+    assert (info.normalize, info.window, info.prompts) == (True, 48, {"query": "query: ", "document": ""})
+    assert (info.special_single, info.dimensions) == (2, 32)
+    assert load("mpnet")[1].pooling_assumed
+    assert load("mpnet")[1].window == 64  # 66 positions begin after that of the padding token
+
+
+@pytest.mark.parametrize("mode", ["MAX", "MEAN_SQRT_LEN", "WEIGHTED_MEAN", "LAST", "CLS"])
+def test_each_way_of_pooling_is_what_its_name_says(load: Load, mode: str) -> None:
+    rig, _, expected = load("bert_mean")
+    text = expected["inputs"][0]
+    [rows] = rig.ask(text, output="tokens", normalize=False)
+    assert rows.shape == (len(expected["ids"][0]), 32)
+    weights = np.arange(1, len(rows) + 1)[:, None]
+    pooled = {
+        "MAX": rows.max(0),
+        "MEAN_SQRT_LEN": rows.sum(0) / np.sqrt(len(rows)),
+        "WEIGHTED_MEAN": (rows * weights).sum(0) / weights.sum(),
+        "LAST": rows[-1],
+        "CLS": rows[0],
+    }
+    other, info, _ = load("bert_mean", pooling=mode)
+    assert info.pooling == mode
+    found = other.ask("another, longer text of more tokens", text, normalize=False)[1][0]
+    assert np.abs(found - pooled[mode]).max() < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
+def test_vectors_of_tokens_go_through_the_models_own_last_layer(folder: Path, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "colbert"
+    shutil.copytree(folder / "bert_mean", path)
+    shutil.rmtree(path / "1_Pooling")
+    config = json.loads((path / "config.json").read_text()) | {"architectures": ["HF_ColBERT"], "dim": 8}
+    (path / "config.json").write_text(json.dumps(config))
+    options = Config(model_path=str(path), task="embeddings", plugin_config=EXACT)
+    with pytest.raises(StartError, match="the export has left out the last layer; put the original"):
+        OpenVinoPooler(options)
+    weights = np.random.default_rng(1).integers(-8, 8, (8, config["hidden_size"])).astype(np.float32)
+    write_tensor(path / "model.safetensors", "linear.weight", kind, weights)
+    rig, plain = (
+        Rig(pooler=OpenVinoPooler(one)) for one in (options, replace(options, model_path=str(folder / "bert_mean")))
+    )
+    for text in ("the cat", "a dog runs"):
+        [rows], [hidden] = rig.ask(text), plain.ask(text, output="tokens", normalize=False)
+        expected = hidden @ weights.T
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+        assert np.abs(rows - expected).max() < 1e-5
+    write_tensor(path / "model.safetensors", "linear.weight", kind, weights[:4])
+    with pytest.raises(StartError, match=r"linear.weight has the shape \[4, \d+\], not \[8, \d+\] as config.json says"):
+        OpenVinoPooler(options)
+
+
+def write_tensor(file: Path, name: str, kind: str, values: Any) -> None:
+    """A safetensors file with one tensor."""
+    if kind == "BF16":
+        data = (values.view(np.uint32) >> 16).astype("<u2").tobytes()
+    else:
+        data = values.astype("<f4" if kind == "F32" else "<f2").tobytes()
+    row = {"dtype": kind, "shape": values.shape, "data_offsets": [0, len(data)]}
+    head = json.dumps({name: row}).encode()
+    file.write_bytes(len(head).to_bytes(8, "little") + head + data)
+
+
+def test_many_texts_are_computed_by_several_passes_at_once(
+    folder: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "SMALL_BYTES", (0, 1 << 40))
+    pooler = OpenVinoPooler(Config(model_path=str(folder / "bert_mean"), task="embeddings", plugin_config=EXACT))
+    rig, texts = Rig(pooler=pooler), [f"text {'and more ' * (i % 7)}{i}" for i in range(60)]
+    assert pooler.slots == 1
+    first = rig.ask(*texts)
+    streamed = pooler._network._streamed
+    assert (streamed is None) == (allowed_cores() < 2)
+    if streamed is not None:
+        assert streamed.get(60).count == min(allowed_cores(), 8) == pooler.slots
+    alone, _, _ = load("bert_mean")
+    for _ in range(3):
+        second, pairs = rig.ask(*texts), rig.ask(*texts[:9], output=PER_TOKEN)
+        for place, text in enumerate(texts):
+            assert np.allclose(second[place], first[place], atol=1e-5)
+            assert np.allclose(second[place], alone.ask(text)[0], atol=1e-5)
+        assert len(pairs) == 9
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_streams": 1}, {"plugin_config": '{"NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}'}]
+)
+def test_one_stream_that_was_asked_for_stays_one(
+    folder: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "SMALL_BYTES", (0, 1 << 40))
+    rig = Rig(pooler=OpenVinoPooler(Config(model_path=str(folder / "bert_mean"), task="embeddings", **options)))
+    rig.ask(*["text"] * 20)
+    assert rig.pooler._network._streamed is None
+
+
+def test_without_memory_for_several_passes_texts_are_computed_as_before(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(_: object) -> None:
+        raise RuntimeError("std::bad_alloc")
+
+    monkeypatch.setattr(network, "SMALL_BYTES", (0, 1 << 40))
+    monkeypatch.setattr(network.PoolingNetwork, "_compile_streams", fails)
+    monkeypatch.setattr(network.PoolingNetwork, "_compile_short", fails)
+    pooler = OpenVinoPooler(Config(model_path=str(folder / "bert_mean"), task="embeddings", plugin_config=EXACT))
+    rig = Rig(pooler=pooler)
+    for _ in range(8):
+        assert len(rig.ask(*["text"] * 20)) == 20
+        assert len(rig.ask("text")) == 1
+    assert pooler.slots == 1
+    if streamed := pooler._network._streamed:
+        streamed.get(60)
+        assert caplog.text.count("no network for several batches at once: std::bad_alloc") == 1
+    pooler._network._short.get(60)
+    assert caplog.text.count("no network for single short texts: std::bad_alloc") == 1
+
+
+def test_short_texts_alone_get_a_network_of_their_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "SMALL_BYTES", (0, 1 << 40))
+    config = Config(model_path=str(folder / "bert_mean"), task="embeddings", plugin_config=EXACT)
+    rig = Rig(pooler=OpenVinoPooler(config))
+    texts = [[7], [7, 8, 9] * 6, [7, 8] * 20]
+    before = [rig.ask(text)[0] for text in (*texts, *texts[:2])]
+    assert rig.pooler._network._short.get(60) is not None
+    rig.shapes.clear()
+    after = [rig.ask(text)[0] for text in texts]
+    assert [size for _, size in rig.shapes] == [32, 32, 48]
+    for first, second in zip(before, after, strict=False):
+        assert np.allclose(first, second, atol=1e-5)
+
+
+def test_a_token_count_beyond_the_window_is_refused_and_may_be_cut(load: Load) -> None:
+    rig, info, _ = load("mpnet")
+    long = "a " * 100
+    number, cut = rig.submit(long), rig.submit(long, "short", truncate=-1)
+    rig.run()
+    assert f"longer than allowed {info.window}" in rig.error(number)
+    assert rig.tokens(cut)[0] == info.window
+    assert np.isfinite(rig.rows(cut)[0]).all()
+
+
+def test_a_generative_reranker_takes_a_whole_prompt_too(load: Load) -> None:
+    rig, info, expected = load("qwen3_rerank")
+    assert (info.pair, info.special_single) == ("prompt", 0)
+    [score] = rig.ask(expected["ids"][0], activation=False)
+    assert abs(float(score[0, 0]) - expected["values"][0][0]) < 2e-5
+    [probability] = rig.ask(tuple(expected["pairs"][0]))
+    assert float(probability[0, 0]) == pytest.approx(1 / (1 + np.exp(-expected["values"][0][0])), abs=1e-5)
+    other, default = rig.ask(tuple(expected["pairs"][0]), instruction="Find poems")[0], probability
+    assert float(other[0, 0]) != float(default[0, 0])
+
+
+def test_text_and_tokens_are_the_tokenizers(load: Load) -> None:
+    for name in ("bert_mean", "mpnet", "qwen3_embed"):
+        rig, _, expected = load(name)
+        encoded = rig.pooler.tokenize(expected["inputs"])
+        before, after = rig.pooler.template.single
+        assert [[*before, *ids, *after] for ids in encoded] == expected["ids"]
+        assert rig.pooler.detokenize(encoded[1], True).strip() == "a short one"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("bert_mean", {"task": "rerank"}, "it computes embeddings"),
+        ("qwen3_rerank", {"task": "embeddings"}, "feature-extraction"),
+        ("bert_mean", {"task": "embeddings", "target_device": "TPU"}, "there is no such device here"),
+        ("bert_mean", {"task": "embeddings", "plugin_config": "["}, "--plugin_config is not valid JSON"),
+        ("bert_mean", {"task": "embeddings", "plugin_config": '{"NONSENSE": 1}'}, "--plugin_config: .*NONSENSE"),
+        ("bert_mean", {"task": "embeddings", "plugin_config": '{"NUM_STREAMS": "x"}'}, "NUM_STREAMS"),
+        ("nothing", {"task": "embeddings"}, "does not load"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_one_line(
+    folder: Path, name: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(StartError, match=message) as caught:
+        OpenVinoPooler(Config(model_path=str(folder / name), **options))
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_known_of_demo_embed_is_what_its_engine_reports() -> None:
+    from lean_ovms.features.pooling.model import PoolingModel
+
+    config = Config(model_path=str(DEMO_EMBED), task="embeddings", plugin_config=EXACT)
+    pooler = OpenVinoPooler(config)
+    assert replace(pooler.info, versions={}) == PoolingModel(config).known_info
+    rig = Rig(pooler=pooler)
+    france, seat, soup = (
+        rows[0] for rows in rig.ask("capital of France", "seat of the French government", "a recipe for soup")
+    )
+    assert france @ seat > 0.4 > 0.1 > france @ soup

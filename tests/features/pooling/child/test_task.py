@@ -1,0 +1,393 @@
+"""The pooling task: every request gets exactly one outcome, whatever shares a batch with it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.engine.paged.vision.pixels import SquareProcessor
+from lean_ovms.engine.protocol import Decode, Decoded, Encode, Encoded, Ping, Pong, Refused
+from lean_ovms.features.pooling.child import task as task_module
+from lean_ovms.features.pooling.child.fake_pooler import FakePooler, _info
+from lean_ovms.features.pooling.child.network import PaddedLength
+from lean_ovms.features.pooling.child.vision import ImagesAlone
+from lean_ovms.features.pooling.feature import PADDED_TOKENS, TOKENS
+from lean_ovms.features.pooling.options import PoolingOptions
+from lean_ovms.features.pooling.records import Pool, Pooled
+from lean_ovms.features.pooling.types import PER_TOKEN, PoolingParams, TextWithImages
+from lean_ovms.types import Image
+from tests.features.pooling.child.rig import LIMITS, Rig, texts, with_info
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_equal_texts_get_equal_vectors_in_any_batch(rig: Rig) -> None:
+    [alone] = rig.ask("hello")
+    many = rig.ask(*texts(40), "hello", *texts(3, 200))
+    assert np.array_equal(many[40], alone)
+    assert alone.shape == (1, 16)
+    assert np.linalg.norm(alone) == pytest.approx(1)
+
+
+def test_texts_and_their_ids_are_the_same_and_tokens_are_counted(rig: Rig) -> None:
+    number = rig.submit("hi", [257, *b"hi", 256], "")
+    rig.run()
+    first, second, empty = rig.rows(number)
+    assert np.array_equal(first, second)
+    assert rig.tokens(number) == [4, 4, 2]
+    assert not np.array_equal(first, empty)
+
+
+def test_requests_that_wait_share_a_batch(rig: Rig) -> None:
+    numbers = [rig.submit(text) for text in texts(8)]
+    rig.run()
+    assert rig.shapes == [(8, 32)]
+    assert all(len(rig.rows(number)) == 1 for number in numbers)
+    assert len(rig.transport.frames) == 1  # one frame, and one wake-up, for all
+
+
+def test_one_text_passes_a_long_list_of_another_request(rig: Rig) -> None:
+    rig.submit(*texts(600, 100))
+    rig.turn(3)
+    short = rig.submit("hello")
+    rig.turn(1)
+    assert short in rig.batches[-1]
+    rig.run()
+    assert rig.records(Pooled, short)[0].indices == [0]
+
+
+def test_an_image_is_a_batch_of_its_own_and_counts_as_many_tokens() -> None:
+    pooler = with_info(FakePooler(Config(fake_engine=True, task="embeddings")), images="alone")
+    pooler.vision = ImagesAlone(SquareProcessor.read({"size": {"height": 8, "width": 8}, "do_normalize": False}))
+    rig = Rig(pooler=pooler)
+    image = TextWithImages("<ov_genai_image_0>", (Image(2, 2, bytes(12)),))
+    pictures = rig.submit(image, "a text", image)
+    others = [rig.submit(text) for text in texts(3, 100)]
+    rig.run()
+    assert rig.batches == [others, [pictures], [pictures], [pictures]]
+    assert rig.tokens(pictures) == [1, 8, 1]
+    assert rig.stats().queued == 0
+
+
+def test_lower_priorities_go_first_and_nobody_starves(rig: Rig) -> None:
+    patient = rig.submit(*texts(30, 100), priority=5)
+    urgent = rig.submit(*texts(300, 100), priority=-5)
+    rig.run()
+    order = [set(batch) for batch in rig.batches]
+    assert order[0] == {urgent}
+    assert any(patient in batch for batch in order[:4])
+
+
+def test_a_batch_has_texts_of_about_one_length_and_a_bounded_size(rig: Rig) -> None:
+    rig.ask(*texts(100, 10), *texts(5, 400), *texts(40, 100))
+    for rows, size in rig.shapes:
+        assert rows * size <= 1024 or rows == 1
+        assert size % 16 == 0
+    stats = rig.stats()
+    assert stats.of_features[TOKENS] == 100 * 12 + 5 * 402 + 40 * 102
+    assert stats.of_features[PADDED_TOKENS] < 1.5 * stats.of_features[TOKENS]
+
+
+def test_a_short_text_goes_along_with_longer_ones_of_other_small_requests(rig: Rig) -> None:
+    urgent = rig.submit("short", priority=-1)
+    for text in texts(15, 25):
+        rig.submit(text)
+    rig.run()
+    assert rig.shapes == [(16, 32)]
+    assert urgent in rig.batches[0]
+
+
+def test_an_urgent_short_text_does_not_wait_for_long_documents_of_a_list(rig: Rig) -> None:
+    rig.submit(*texts(100, 400), priority=1)
+    rig.turn(1)
+    before = len(rig.shapes)
+    short = rig.submit("short")
+    rig.run()
+    batch = next(number for number, requests in enumerate(rig.batches) if short in requests)
+    assert batch <= before + 1
+    assert rig.shapes[batch] == (1, 16)
+
+
+def test_a_text_longer_than_a_batch_goes_alone() -> None:
+    rig = Rig(limits=Config(max_queued_requests=9, max_pooling_tokens=9999, pooling_batch_tokens=64))
+    rig.ask("x" * 200, "y" * 200)
+    assert rig.shapes == [(1, 208), (1, 208)]
+
+
+def test_batches_that_are_computed_at_once_share_what_waits() -> None:
+    rig = Rig(num_streams=2)
+    for _ in range(6):
+        rig.submit("x" * 20)
+    rig.run()
+    assert rig.shapes == [(3, 32), (3, 32)]
+
+
+def test_batches_that_are_computed_at_once_are_half_as_large_at_most() -> None:
+    rig = Rig(num_streams=2)
+    rig.submit(*["x" * 30] * 80)
+    rig.run()
+    assert max(rows * size for rows, size in rig.shapes) == LIMITS.of(PoolingOptions).pooling_batch_tokens // 2
+
+
+def test_batches_may_end_in_another_order_than_they_began() -> None:
+    pooler = FakePooler(Config(fake_engine=True, task="embeddings", num_streams=3))
+    wait = pooler.wait
+
+    def last_first() -> Any:
+        pooler._started.rotate(1)
+        return wait()
+
+    pooler.wait = last_first  # type: ignore[method-assign]
+    rig = Rig(pooler=pooler)
+    texts = ["one", "two " * 8, "three " * 12]
+    numbers = [rig.submit(text) for text in texts]
+    rig.run()
+    for number, text in zip(numbers, texts, strict=True):
+        assert np.array_equal(rig.rows(number)[0], Rig().ask(text)[0])
+
+
+@pytest.mark.parametrize(
+    ("needed", "chosen"),
+    [
+        ([16, 32, 16, 32, 16, 32], [16, 32, 32, 32, 32, 32]),
+        ([48, 32, 32, 32, 16], [48, 48, 48, 32, 32]),
+        ([512, 16, 512], [512, 16, 512]),
+    ],
+)
+def test_padding_of_lone_texts_costs_no_more_than_the_change(needed: list[int], chosen: list[int]) -> None:
+    lengths = PaddedLength()
+    assert [lengths.size(one) for one in needed] == chosen
+
+
+def test_a_cancelled_request_is_forgotten_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_module, "TURN_CHARACTERS", 3000)
+    rig = Rig()
+    waiting, arriving, other = rig.submit(*texts(60)), rig.submit(*texts(400)), rig.submit("other")
+    rig.turn(1)
+    done = len(rig.records(Pooled, waiting))
+    rig.cancel(waiting)
+    rig.cancel(arriving)
+    rig.cancel(99)
+    rig.run()
+    assert len(rig.records(Pooled, waiting)) == done
+    assert rig.records(Pooled, arriving) == []
+    assert len(rig.rows(other)) == 1
+    assert (rig.stats().queued, rig.stats().running) == (0, 0)
+
+
+def test_many_texts_are_tokenized_over_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_module, "TURN_CHARACTERS", 200)
+    rig = Rig()
+    number = rig.submit(*texts(30))
+    rig.turn(1)
+    assert rig.records(Pooled) == []
+    assert rig.stats().queued == 30
+    rig.run()
+    assert len(rig.rows(number)) == 30
+
+
+# --- refusals, before anything is computed
+
+
+@pytest.mark.parametrize(
+    ("inputs", "params", "message"),
+    [
+        (["ok", [1, 999]], {}, "Token id 999 is out of vocabulary: ids are from 0 to"),
+        ([[5, -1]], {}, "Token id -1 is out of vocabulary"),
+        ([[1 << 62]], {}, f"Token id {1 << 62} is out of vocabulary"),
+        (["ok", []], {}, "Input 1 has no tokens"),
+        ([""], {"add_special_tokens": False}, "Input 0 has no tokens"),
+        (["ok", "x" * 511], {}, "Input length 513 longer than allowed 512 (input 1). This model's maximum context"),
+        (["x"], {"truncate": 2}, "Input 0 has 2 tokens that cannot be cut, and room for 2: none is left for its text"),
+        ([("a", "b")], {}, "takes single inputs, not pairs"),
+        (["\ud800"], {}, "not valid Unicode"),
+    ],
+)
+def test_a_wrong_input_refuses_its_whole_request_and_no_other(
+    inputs: list[Any], params: dict[str, Any], message: str, rig: Rig
+) -> None:
+    wrong, right = rig.submit(*inputs, **params), rig.submit("right")
+    rig.run()
+    assert message in rig.error(wrong)
+    assert rig.records(Pooled, wrong) == []
+    assert len(rig.rows(right)) == 1 or "Unicode" in message  # such text cannot come through the pipe
+
+
+def test_a_request_has_a_limit_of_tokens_and_the_queue_one_of_requests() -> None:
+    rig = Rig(limits=Config(max_queued_requests=2, max_pooling_tokens=100, pooling_batch_tokens=64))
+    assert rig.ask(*texts(4)) is not None
+    large = rig.submit(*texts(5))
+    rig.run()
+    assert "110 tokens in all, more than 100" in rig.error(large)
+    numbers = [rig.submit("x") for _ in range(3)]
+    rig.run()
+    assert "2 requests are waiting already" in rig.error(numbers[2])
+    assert [len(rig.rows(number)) for number in numbers] == [1, 1, 0]
+
+
+def test_a_broken_record_is_refused_and_the_loop_goes_on(rig: Rig) -> None:
+    rig.put(Pool(101, ["a"], [], {"no_such": 1}))
+    rig.run()
+    assert len(rig.records(Refused)) == 1
+    assert len(rig.ask("fine")) == 1
+
+
+# --- failures
+
+
+def test_a_batch_that_fails_is_computed_again_request_by_request(rig: Rig) -> None:
+    good, bad, other = rig.submit("good"), rig.submit("<|raise|>"), rig.submit("other")
+    rig.run()
+    assert len(rig.rows(good)) == len(rig.rows(other)) == 1
+    assert rig.error(bad) == "The engine could not process this request."
+    assert rig.stats().recoveries == 2
+
+
+@pytest.mark.parametrize("task", ["embeddings", "rerank", "classify", "token_classify"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_a_number_is_an_error_and_never_sent(task: str, value: float) -> None:
+    pooler = FakePooler(Config(fake_engine=True, task=task))
+    wait = pooler.wait
+
+    def broken() -> Any:
+        batch, output = wait()
+        output[0, ..., 0] = value
+        return batch, output
+
+    pooler.wait = broken  # type: ignore[method-assign]
+    rig = Rig(task, pooler=pooler)
+    asked = [("a", "b"), ("c", "d")] if task == "rerank" else ["a", "b"]
+    first, second = map(rig.submit, asked)
+    rig.run()
+    assert "not a number" in rig.error(first)
+    assert len(rig.rows(second)) == 1
+
+
+def test_long_vectors_have_the_length_1_too() -> None:
+    rows = np.array([[3e30, 4e30], [3, 4], [0, 0]], np.float32)
+    found = task_module.finished(rows, _info(Config(task="embeddings")), PoolingParams())
+    assert np.allclose(found, [[0.6, 0.8], [0.6, 0.8], [0, 0]])
+
+
+# --- kinds of results
+
+
+def test_vectors_are_cut_and_then_normalized(rig: Rig) -> None:
+    [whole], [raw] = rig.ask("hello"), rig.ask("hello", normalize=False)
+    [cut] = rig.ask("hello", dimensions=4)
+    assert cut.shape == (1, 4)
+    assert np.linalg.norm(cut) == pytest.approx(1)
+    assert np.allclose(cut, raw[:, :4] / np.linalg.norm(raw[:, :4]))
+    assert np.allclose(whole, raw / np.linalg.norm(raw))
+    assert np.linalg.norm(raw) != pytest.approx(1)
+
+
+def test_a_row_for_each_token_does_not_share_a_batch_with_pooled_texts(rig: Rig) -> None:
+    tokens, pooled = rig.submit("hello", output=PER_TOKEN), rig.submit("hello")
+    rig.run()
+    assert rig.rows(tokens)[0].shape == (7, 16)
+    assert rig.rows(pooled)[0].shape == (1, 16)
+    assert np.allclose(np.linalg.norm(rig.rows(tokens)[0], axis=1), 1)
+    assert len(rig.shapes) == 2
+
+
+def test_pairs_share_one_query_and_get_the_template() -> None:
+    rig = Rig("rerank")
+    number = rig.submit(("abc", "xabcx"), ("abc", "zz"), ("abc", [*b"cab"]))
+    rig.run()
+    scores = [float(rows[0, 0]) for rows in rig.rows(number)]
+    assert scores[0] == scores[2] > 0.99 > 0.01 > scores[1]
+    assert rig.tokens(number) == [1 + 3 + 1 + 5 + 1, 8, 9]
+    assert float(rig.ask(("abc", "zz"), activation=False)[0][0, 0]) == -6
+
+
+@pytest.mark.parametrize(
+    ("query", "document", "options", "kept"),
+    [
+        ("abc", "x" * 600, {"truncate": -1}, (b"abc", b"x" * (512 - 6))),
+        ("q" * 600, "x", {"truncate": -1}, (b"q" * (512 - 4), b"x")),
+        ("abc", "uvwxyz" * 9, {"truncate": 10}, (b"abc", b"uvwx")),
+        ("abc", "uvwxyz" * 9, {"truncate": 10, "truncation_side": "left"}, (b"abc", b"wxyz")),
+        ("abcdef", "uvwxyz", {"truncate": 10}, (b"abc", b"uvwx")),
+        ("abcdefg", "uvwxyz", {"truncate": 10}, (b"abcd", b"uvw")),
+        ("abcdefg", "uvwxyz", {"truncate": 10, "truncation_side": "left"}, (b"defg", b"xyz")),
+        ("abc", "uvw", {"truncate": 4}, (b"", b"u")),
+    ],
+)
+def test_of_a_pair_the_longer_text_is_cut_and_beyond_half_both(
+    query: str, document: str, options: dict[str, Any], kept: tuple[bytes, bytes]
+) -> None:
+    """As by HF's longest_first, so by vLLM: a query of 600 tokens is no error where cutting is allowed."""
+    rig = Rig("rerank")
+    rig.ask((query, document), **options)
+    assert rig.first_ids == [[257, *kept[0], 262, *kept[1], 256]]
+
+
+def test_the_special_tokens_of_a_pair_are_never_cut() -> None:
+    rig = Rig("rerank")
+    number = rig.submit(("abc", "x"), truncate=3)
+    rig.run()
+    assert "3 tokens that cannot be cut" in rig.error(number)
+
+
+@pytest.mark.parametrize(("side", "kept"), [("right", b"ab"), ("left", b"fg")])
+def test_truncation_keeps_the_special_tokens(side: str, kept: bytes, rig: Rig) -> None:
+    rig.ask("abcdefg", truncate=4, truncation_side=side)
+    assert rig.first_ids == [[257, *kept, 256]]
+
+
+def test_classes_are_probabilities_or_logits() -> None:
+    rig = Rig("classify")
+    [probabilities], [logits] = rig.ask("great"), rig.ask("great", activation=False)
+    assert probabilities.sum() == pytest.approx(1)
+    assert probabilities.argmax() == logits.argmax()
+    assert logits.sum() != pytest.approx(1)
+    sigmoid = Rig(pooler=with_info(FakePooler(Config(fake_engine=True, task="classify")), activation="sigmoid"))
+    assert np.allclose(sigmoid.ask("great")[0], 1 / (1 + np.exp(-logits)))
+
+
+def test_two_outputs_make_one_score() -> None:
+    info = {"kind": "score", "outputs": 2}
+    for activation, expected in (
+        ("softmax", lambda row: np.exp(row[1]) / np.exp(row[:2]).sum()),
+        ("sigmoid", lambda row: 1 / (1 + np.exp(-row[1]))),
+        ("none", lambda row: row[1]),
+    ):
+        pooler = FakePooler(Config(fake_engine=True, task="classify"))
+        [logits] = Rig(pooler=pooler).ask("text", activation=False)
+        rig = Rig(
+            pooler=with_info(FakePooler(Config(fake_engine=True, task="classify")), **info, activation=activation)
+        )
+        rig.pooler._output = lambda batch, row=logits: np.repeat(row[:, :2], len(batch.ids), 0)
+        assert np.allclose(rig.ask("text")[0], expected(logits[0]))
+        assert np.allclose(rig.ask("text", activation=False)[0], logits[0, 1])
+
+
+def test_a_token_classifier_has_a_row_for_each_token_by_default() -> None:
+    [rows] = Rig("token_classify").ask("hello")
+    assert rows.shape == (7, 3)
+    assert np.allclose(rows.sum(axis=1), 1)
+
+
+# --- tokens
+
+
+def test_tokens_and_text_and_counts(rig: Rig) -> None:
+    rig.put(Encode(7, ["hi", ""], True), Encode(8, ["hi"], False), Decode(9, [257, *b"hi"], True), Ping(10))
+    rig.put(Decode(11, [9999], True))
+    rig.run()
+    rig.turn(0)
+    assert rig.records(Encoded, 7)[0].tokens == [[257, *b"hi", 256], [257, 256]]
+    assert rig.records(Encoded, 8)[0].tokens == [[*b"hi"]]
+    assert [r.text for r in rig.records(Decoded)] == ["hi"]
+    assert rig.records(Pong)[0].stats["queued"] == 0
+    assert "is out of vocabulary: ids are from 0 to" in rig.error(11)
+    with pytest.raises(AssertionError, match="waits"):
+        rig.turn()

@@ -1,0 +1,48 @@
+"""How the tokenizer of a pooling model joins pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, models, processors
+
+from lean_ovms.engine.loading import json_tokenizer
+from lean_ovms.features.pooling.child.pooler import Template
+from lean_ovms.features.pooling.child.tokenizer import template
+
+SINGLE = ((2,), (3,))
+BERT = Template(single=SINGLE, pair=((2,), (3,), (3,)), types=(0, 0, 0, 1, 1))
+SPECIAL = [("[CLS]", 2), ("[SEP]", 3)]
+PAIRS = processors.TemplateProcessing(pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=SPECIAL)
+SWAPPED = processors.TemplateProcessing(pair="[CLS] $B [SEP] $A:1 [SEP]:1", special_tokens=SPECIAL)
+LAST = processors.TemplateProcessing(pair="$A [SEP]:1 $B [SEP]:1 [CLS]:2", special_tokens=SPECIAL)
+
+
+@pytest.mark.parametrize(
+    ("processor", "expected"),
+    [
+        (PAIRS, BERT),
+        (processors.Sequence([processors.ByteLevel(), PAIRS]), BERT),
+        (processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2)), BERT),
+        (
+            processors.RobertaProcessing(("[SEP]", 3), ("[CLS]", 2)),
+            Template(single=SINGLE, pair=((2,), (3, 3), (3,)), types=(0, 0, 0, 0, 0)),
+        ),
+        (LAST, Template(single=SINGLE, pair=((), (3,), (3, 2)), types=(0, 0, 1, 0, 1))),
+        (None, BERT),
+        (SWAPPED, BERT),
+        (processors.ByteLevel(), BERT),
+    ],
+)
+def test_pairs_are_joined_as_tokenizer_json_says(tmp_path: Path, processor: Any, expected: Template) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 1, "[CLS]": 2, "[SEP]": 3}, unk_token="a"))
+    if processor is not None:
+        tokenizer.post_processor = processor
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert template(json_tokenizer.read(tmp_path), SINGLE) == expected
+
+
+def test_pairs_without_tokenizer_json_are_joined_as_berts(tmp_path: Path) -> None:
+    assert template(json_tokenizer.read(tmp_path), SINGLE) == BERT

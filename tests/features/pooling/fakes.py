@@ -1,0 +1,85 @@
+"""The worker's own pooling task on the fake model, driven in this process: no child, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from lean_ovms.config import Config
+from lean_ovms.engine import protocol
+from lean_ovms.engine.client.engine import unpacked
+from lean_ovms.features.pooling.child.fake_pooler import FakePooler
+from lean_ovms.features.pooling.child.task import PoolingTask
+from lean_ovms.features.pooling.model import PoolingModel
+from lean_ovms.features.pooling.reply import PoolReply
+from lean_ovms.features.pooling.types import PooledOutput, PoolingInput, PoolingParams
+from tests.engine_client_fakes import FakeTaskClient
+
+BOS, EOS, END = 257, 256, 262
+"""Special tokens of the fake model: BOS text EOS, and BOS query END document EOS."""
+
+
+class _Reply(PoolReply):
+    """Knows what it was asked for."""
+
+    inputs: list[PoolingInput]
+    params: PoolingParams
+
+    async def compute(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
+        self.inputs, self.params = list(inputs), params
+        return await super().compute(inputs, params)
+
+
+class FakePoolingEngine(FakeTaskClient):
+    """What a PoolingModel asks of its engine. asked: inputs and parameters of every request; encoded: of every text
+    that was tokenized alone. info: what the model says of itself; `describe` changes it."""
+
+    def __init__(self, config: Config) -> None:
+        pooler = FakePooler(config)
+        limits = config.replace(max_queued_requests=8)
+        super().__init__(PoolingTask(pooler, limits), pooler.info, pooler.vocabulary)
+        self.asked: list[tuple[list[PoolingInput], PoolingParams]] = []
+        self.encoded: list[list[str]] = []
+        self._count = 0
+
+    def describe(self, **changes: Any) -> None:
+        """Change the PoolingInfo, as the front end and the engine see it."""
+        pooling = replace(self.task.info, **changes)
+        self.info = replace(self.info, of_task=asdict(pooling), context_length=pooling.window)
+        self.task.info = self.task.inputs._info = pooling
+
+    def open(self, make: type[PoolReply]) -> PoolReply:
+        """Returns a reply whose request is computed at once."""
+        self._count += 1
+
+        def send(record: protocol.Record) -> None:
+            self.asked.append((reply.inputs, reply.params))
+            self.refuse()
+            for answer in self.run(record):
+                reply.receive(answer)
+
+        reply = _Reply(self._count, send, lambda number: None)
+        return reply
+
+    async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
+        self.encoded.append(texts)
+        self._count += 1
+        [record] = self.run(protocol.Encode(self._count, texts, add_special_tokens))
+        assert isinstance(record, protocol.Encoded)
+        return await unpacked(record)
+
+    async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        self._count += 1
+        [record] = self.run(protocol.Decode(self._count, tokens, skip_special_tokens))
+        assert isinstance(record, protocol.Decoded)
+        return record.text
+
+
+async def fake_model(task: str = "embeddings", **options: Any) -> tuple[PoolingModel, FakePoolingEngine]:
+    """A loaded pooling model of a task, and its engine."""
+    config = Config(**{"fake_engine": True, "model_name": "e", "task": task, "access_log": False, **options})
+    engine = FakePoolingEngine(config)
+    model = PoolingModel(config, engine)  # type: ignore[arg-type]
+    await model.load()
+    return model, engine

@@ -1,0 +1,222 @@
+"""A pooling model in the front end: what it refuses, sends, counts and cancels. Its engine is a child, a fake one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from lean_ovms.config import Config
+from lean_ovms.engine import protocol
+from lean_ovms.engine.client.replies import ReplyRouter
+from lean_ovms.errors import BadRequest, EngineFailure, RequestError, RequestTimeout, Unavailable
+from lean_ovms.features.pooling.model import PoolingModel
+from lean_ovms.features.pooling.records import Pooled
+from lean_ovms.features.pooling.reply import PoolReply, pool_record
+from lean_ovms.features.pooling.types import CLASSIFY, EMBED, PooledOutput, PoolingParams
+from lean_ovms.models.factory import make
+from lean_ovms.models.model import Model
+from lean_ovms.models.registry import ModelRegistry
+from lean_ovms.models.text_model import TextModel
+from lean_ovms.observability.metrics import Metrics
+from lean_ovms.observability.records import RequestRecord, current_record
+from lean_ovms.types import ChatPrompt
+from lean_ovms.util.concurrency import Offload
+from tests.waiting import cancel
+
+PARAMS = PoolingParams()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def model() -> AsyncIterator[PoolingModel]:
+    made = make(Config(fake_engine=True, task="embeddings", model_name="e"))
+    assert isinstance(made, PoolingModel)
+    await made.load()
+    yield made
+    await made.stop()
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_outputs_come_in_the_order_of_the_inputs(model: PoolingModel) -> None:
+    found = await model.pool(["b" * 90, "a", [97], "a"], PARAMS)
+    assert [(one.rows, one.width, one.tokens) for one in found] == [(1, 16, 92), (1, 16, 3), (1, 16, 1), (1, 16, 3)]
+    assert found[1].data == found[3].data != found[2].data
+    assert len(found[0].values) == 16
+    assert await model.pool([], PARAMS) == []
+
+
+async def test_a_request_is_recorded_and_counted(model: PoolingModel) -> None:
+    record = RequestRecord(request_id="r", method="POST", path="/", peer="", started=0.0)
+    token, before = current_record.set(record), model.metrics
+    metrics = model.metrics = Metrics("")
+    try:
+        await model.pool(["a", "bc"], PARAMS)
+        with pytest.raises(BadRequest):
+            await model.pool([[-1]], PARAMS)
+    finally:
+        current_record.reset(token)
+        model.metrics = before
+    assert [(one.prompt_tokens, one.finish_reasons) for one in record.generations] == [(7, ("stop",)), (0, ("error",))]
+    assert b'vllm:prompt_tokens_total{model_name="e"} 7' in metrics.expose()
+
+
+async def test_text_that_cannot_fit_is_refused_before_it_is_tokenized(model: PoolingModel) -> None:
+    limit = model.pooling.window * model.engine.vocabulary.longest
+    with pytest.raises(BadRequest, match=f"prompt characters: {limit + 1} exceeds"):
+        await model.pool(["x" * (limit + 1)], PARAMS)
+    [one] = await model.pool(["x" * (limit + 1)], PoolingParams(truncate=-1))
+    assert one.tokens == model.pooling.window
+    with pytest.raises(BadRequest, match="cannot be passed"):
+        await model.pool(["\ud800"], PARAMS)
+
+
+async def test_characters_that_cannot_be_few_enough_tokens_are_refused_too(model: PoolingModel) -> None:
+    count = model.options.max_pooling_tokens // 500 + 1
+    text = "x" * 500 * model.engine.vocabulary.longest
+    with pytest.raises(BadRequest, match="characters in all, which cannot be 300000 tokens"):
+        await model.pool([text] * count, PARAMS)
+
+
+async def test_a_request_has_a_time_limit(model: PoolingModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled = asyncio.Event()
+
+    async def never(*asked: Any) -> Any:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    monkeypatch.setattr(model, "config", model.config.replace(request_timeout_s=0.001))
+    monkeypatch.setattr(PoolingModel, "_compute", never)
+    with pytest.raises(RequestTimeout):
+        await model.pool(["x"], PARAMS)
+    assert cancelled.is_set()
+
+
+async def test_tokens_text_and_templates(model: PoolingModel) -> None:
+    assert await model.encode(["hi"], add_special_tokens=True) == [[257, 104, 105, 256]]
+    assert await model.decode([257, 104, 105], skip_special_tokens=True) == "hi"
+    assert model.token_strings([104, 257]) == ["h", "<bos>"]
+    prompt = ChatPrompt([{"role": "user", "content": "hi"}], add_generation_prompt=False)
+    assert await model.render(prompt) == "<|user|>hi<|end|>"
+    with pytest.raises(BadRequest, match="characters to tokenize"):
+        await model.encode(["x" * (2 << 20)], add_special_tokens=False)
+
+
+async def test_a_cancelled_request_is_cancelled_in_the_engine(model: PoolingModel) -> None:
+    work = asyncio.ensure_future(model.pool(["x" * 400] * 2000, PARAMS))
+    while not model.engine.busy:
+        await asyncio.sleep(0.001)
+    await cancel(work)
+    assert not model.engine.busy
+    assert (await model.pool(["next"], PARAMS))[0].tokens == 6
+    assert (await model.stats()).queued == 0
+
+
+@pytest.mark.slow
+async def test_a_child_that_dies_fails_its_requests_and_is_replaced(model: PoolingModel) -> None:
+    with pytest.raises(Unavailable) as caught:
+        await model.pool(["<|die|>"], PARAMS)
+    assert caught.value.code == "engine_restarted"
+    while not model.ready:
+        await asyncio.sleep(0.02)
+    assert (await model.pool(["x"], PARAMS))[0].tokens == 3
+
+
+async def test_the_kind_is_checked_in_words(model: PoolingModel) -> None:
+    assert model.require_kind(EMBED) is model
+    with pytest.raises(BadRequest, match="'e' does embeddings, not classification; it is served under /v1/embeddings"):
+        model.require_kind(CLASSIFY)
+    with pytest.raises(BadRequest, match="does embeddings, not text generation"):
+        model.require_task(TextModel)
+
+
+async def test_a_name_may_be_left_out_if_only_one_model_has_the_task(model: PoolingModel) -> None:
+    registry = ModelRegistry(Metrics(), Offload(1 << 20))
+    registry.install(TextModel(Config(fake_engine=True, model_name="chat")))
+    assert registry.default_of(PoolingModel) == "chat"  # the only model: its task is named in the error
+    registry.models["e"] = model
+    assert (registry.default_of(PoolingModel), registry.default_of(TextModel)) == ("e", "chat")
+    assert registry.default_of(Model) == ""
+
+
+# --- replies
+
+
+def router() -> tuple[ReplyRouter, list[protocol.Record]]:
+    sent: list[protocol.Record] = []
+    return ReplyRouter(sent.append), sent
+
+
+def pooled(number: int, *indices: int) -> Pooled:
+    count = len(indices)
+    return Pooled(number, list(indices), [2] * count, [1] * count, 1, bytes(4 * count))
+
+
+async def opened(replies: ReplyRouter, count: int) -> tuple[PoolReply, asyncio.Future[list[PooledOutput]]]:
+    """A request with so many inputs that has been sent, and the wait for its results."""
+    reply = replies.add(lambda number: PoolReply(number, replies.send, replies.close))
+    work = asyncio.ensure_future(reply.compute(["x"] * count, PARAMS))
+    await asyncio.sleep(0)
+    return reply, work
+
+
+async def test_results_of_several_records_are_one_list() -> None:
+    replies, sent = router()
+    reply, work = await opened(replies, 3)
+    [asked] = sent
+    replies.deliver([pooled(reply.id, 2), pooled(99, 0), pooled(reply.id, 0, 1)])
+    assert await work == [PooledOutput(bytes(4), 1, 1, 2)] * 3
+    assert not replies.busy
+    assert sent == [asked] == [pool_record(reply.id, ["x"] * 3, PARAMS)]
+
+
+async def test_each_request_ends_once() -> None:
+    replies, sent = router()
+    (failed, failing), (lost, losing), (cancelled, work) = [await opened(replies, 1) for _ in range(3)]
+    sent.clear()
+    replies.deliver([protocol.Refused(failed.id, EngineFailure("no").to_wire())])
+    with pytest.raises(EngineFailure):
+        await failing
+    await cancel(work)
+    replies.fail_all(lambda: Unavailable("gone"))
+    with pytest.raises(Unavailable):
+        await losing
+    replies.deliver([pooled(number, 0) for number in (failed.id, lost.id, cancelled.id)])
+    assert sent == [protocol.Cancel(cancelled.id)]
+    assert not replies.busy
+
+
+@pytest.mark.parametrize("wrong", [pooled(1, 7), pooled(1, 0, 0), Pooled(1, [0], [1], [1], 9, b""), pooled(1, -1)])
+async def test_results_that_do_not_fit_are_a_broken_child(wrong: Pooled) -> None:
+    replies, _ = router()
+    reply, work = await opened(replies, 2)
+    with pytest.raises(protocol.FrameError):
+        reply.receive(wrong)
+    await cancel(work)
+
+
+async def test_a_query_that_all_pairs_share_is_sent_once() -> None:
+    assert pool_record(1, [("q", "a"), ("q", "b")], PARAMS).queries == ["q"]
+    assert pool_record(1, [("q", "a"), ([1], "b")], PARAMS).queries == ["q", [1]]
+    record: Any = pool_record(1, ["a", [1, 2]], PARAMS)
+    assert (record.inputs, record.queries) == (["a", [1, 2]], [])
+
+
+@pytest.mark.slow
+async def test_demo_embed_is_known_before_its_engine_runs() -> None:
+    from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
+
+    model = make(Config(model_path=str(DEMO_EMBED), model_name="demo-embed", task="embeddings"))
+    assert isinstance(model, PoolingModel)
+    await model.open()
+    assert (model.on_demand, model.engine.pid, model.pooling.dimensions) == (True, None, 64)
+    await model.stop()
+    with pytest.raises(RequestError):
+        await model.pool(["x"], PARAMS)
