@@ -21,11 +21,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/chat/completions/input_tokens", "openai.chat:handle_input_tokens", EVERYWHERE),
     Route("POST", "/completions", "openai.completions:handle", BASES),
     # vllm
-    Route("POST", "/invocations", "vllm.invocations:handle"),
     Route("POST", "/load_lora_adapter", "vllm.lora_adapters:handle_load", BASES, changes=True),
     Route("POST", "/unload_lora_adapter", "vllm.lora_adapters:handle_unload", BASES, changes=True),
-    Route("POST", "/tokenize", "vllm.tokenize:handle", EVERYWHERE),
-    Route("POST", "/detokenize", "vllm.tokenize:handle_detokenize", EVERYWHERE),
     # admin
     Route("GET", "/health", "admin.health:handle_health", ("", "/v1"), auth="open", vital=True),
     Route("GET", "/ping", "admin.health:handle_ping", auth="open", vital=True),

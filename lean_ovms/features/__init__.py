@@ -17,6 +17,7 @@ NAMES = (
     "ollama",
     "llama_cpp",
     "vllm_extras",
+    "sagemaker",
     "decisions",
     "ovms_admin",
     "cohere",

@@ -14,14 +14,13 @@ from lean_ovms.api.app import App
 from lean_ovms.api.fields import Field, FieldSet, read_one
 from lean_ovms.api.openai import chat_request, completion_request
 from lean_ovms.api.openapi import references, schema
-from lean_ovms.api.vllm import tokenize
 from lean_ovms.composition import compose
 from lean_ovms.errors import BadRequest
 from lean_ovms.features.cohere.api import embed
 from lean_ovms.features.pooling.api import classify, embeddings, pooling, rerank, score
 from lean_ovms.features.responses import fields as responses
 from lean_ovms.features.speech.api.fields import TRANSCRIPTIONS, TRANSLATIONS
-from lean_ovms.features.vllm_extras.api import generate
+from lean_ovms.features.vllm_extras.api import generate, tokenize
 from tests.api.conftest import MakeApp, get, post, whole
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}

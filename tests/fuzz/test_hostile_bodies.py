@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from lean_ovms.api.app import App
 from lean_ovms.api.openai import chat_request, completion_request
-from lean_ovms.api.vllm import tokenize
 from lean_ovms.config import Config
 from lean_ovms.features.anthropic.fields import ALL_FIELDS as ANTHROPIC
 from lean_ovms.features.responses.api import conversations
 from lean_ovms.features.responses.fields import ALL_FIELDS as RESPONSES
+from lean_ovms.features.vllm_extras.api import tokenize
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request
 from tests.fakes import FakeEngine, say

@@ -6,7 +6,7 @@ from ...manifest import BASES, EVERYWHERE, Feature, Route
 
 FEATURE = Feature(
     name="vllm_extras",
-    summary="vLLM's endpoints for token ids, conversations in batches, generative scores, load and sleep",
+    summary="vLLM's endpoints for tokens, token ids, conversations in batches, generative scores, load and sleep",
     title="vLLM: token ids, batches of conversations, load and sleep",
     reference="https://docs.vllm.ai/en/stable/serving/online_serving/",
     routes=(
@@ -19,6 +19,8 @@ FEATURE = Feature(
         Route("POST", "/sleep", "api.sleep:handle_sleep", changes=True),
         Route("POST", "/wake_up", "api.sleep:handle_wake_up", changes=True),
         Route("GET", "/is_sleeping", "api.sleep:handle_is_sleeping"),
+        Route("POST", "/tokenize", "api.tokenize:handle", EVERYWHERE),
+        Route("POST", "/detokenize", "api.tokenize:handle_detokenize", EVERYWHERE),
         Route("GET", "/tokenizer_info", "api.tokenizer_info:handle"),
     ),
 )

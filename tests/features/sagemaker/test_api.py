@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.api.vllm.invocations import endpoint
 from lean_ovms.errors import BadRequest
+from lean_ovms.features.sagemaker.api import endpoint
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, MakePooling, events, get, post, whole
 from tests.fakes import say

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.api.vllm.tokenize import SOURCES
 from lean_ovms.config import Config
+from lean_ovms.features.vllm_extras.api.tokenize import SOURCES
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, post, whole

@@ -11,20 +11,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ...errors import BadRequest
-from ...models.text_model import TextModel
-from ...models.token_model import TokenModel
-from ...types import ChatPrompt, Json, Request, Response, TextPrompt
-from ..fields import UINT32_MAX, Field, FieldSet, Values, read, whole
-from ..generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
-from ..generation.llama_prompt import MIXED, Pieces, read_one, tokens_of
-from ..generation.messages import text_conversation
-from ..generation.token_fields import token_ids
-from ..generation.tools import read_tools
-from ..response import model_name, written
-from ..route_doc import RouteDoc
-from ..schemas import LENGTH, TEXT_MESSAGES, TEXTS, TOKENS, all_of
-from ..services import Services
+from ....api.fields import UINT32_MAX, Field, FieldSet, Values, read, whole
+from ....api.generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
+from ....api.generation.llama_prompt import MIXED, Pieces, read_one, tokens_of
+from ....api.generation.messages import text_conversation
+from ....api.generation.token_fields import token_ids
+from ....api.generation.tools import read_tools
+from ....api.response import model_name, written
+from ....api.route_doc import RouteDoc
+from ....api.schemas import LENGTH, TEXT_MESSAGES, TEXTS, TOKENS, all_of
+from ....api.services import Services
+from ....errors import BadRequest
+from ....models.text_model import TextModel
+from ....models.token_model import TokenModel
+from ....types import ChatPrompt, Json, Request, Response, TextPrompt
 
 SOURCES = ("text", "prompt", "messages", "content")
 """Fields with what is tokenized, of which a request has one."""

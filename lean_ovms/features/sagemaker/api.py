@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import orjson
 
+from ...api.fields import Field, json_body
+from ...api.route_doc import RouteDoc
+from ...api.services import INLINE_BYTES, Services
 from ...errors import BadRequest
 from ...models.model import Model
 from ...models.text_model import TextModel
 from ...types import Json, Request, Response
-from ..fields import Field, json_body
-from ..route_doc import RouteDoc
-from ..services import INLINE_BYTES, Services
 
 ADAPTER = "x-amzn-sagemaker-adapter-identifier"
 FORM = "multipart/form-data"

@@ -1,0 +1,1 @@
+"""Amazon SageMaker's path for every request."""

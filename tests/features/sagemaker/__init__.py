@@ -1,0 +1,1 @@
+"""Tests of Amazon SageMaker's path."""
