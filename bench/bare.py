@@ -21,7 +21,7 @@ from bench.processes import answering
 from bench.work import Outcome, Work
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import Config
-from lean_ovms.engine.genai.continuous import ContinuousPipeline
+from lean_ovms.features.genai_pipelines.child.continuous import ContinuousPipeline
 
 
 class Running:

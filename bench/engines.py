@@ -21,11 +21,11 @@ from dataclasses import dataclass, replace
 
 from bench.direct import Requests
 from lean_ovms.cli.arguments import parse
-from lean_ovms.engine.genai.continuous import ContinuousPipeline
-from lean_ovms.engine.genai.guard.backend import GuardedPipeline
 from lean_ovms.engine.generation.backend import Backend
 from lean_ovms.engine.loading import settings
 from lean_ovms.engine.paged import assemble
+from lean_ovms.features.genai_pipelines.child.continuous import ContinuousPipeline
+from lean_ovms.features.genai_pipelines.child.guard.backend import GuardedPipeline
 from lean_ovms.types import SamplingParams
 
 BLOCKS = 2000

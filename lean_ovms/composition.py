@@ -15,6 +15,7 @@ from .error_forms import ErrorForms
 from .errors import StartError
 from .manifest import (
     SEAMS,
+    BackendRow,
     DemoModel,
     EngineRow,
     Feature,
@@ -154,6 +155,18 @@ class Composition:
         """Returns what makes the part at a seam, with its module imported; None: no feature supplies it."""
         row = self.parts.get(seam)
         return None if row is None else named(row.package, row.make)
+
+    @cached_property
+    def backends(self) -> tuple[BackendRow, ...]:
+        """What the features have in the place of the paged engine."""
+        return tuple(replace(row, package=one.package) for one in self.features for row in one.backends)
+
+    def backend(self, pipeline: str) -> BackendRow:
+        """Returns what serves a value of --pipeline_type. Raises StartError where no feature of the server does."""
+        for row in self.backends:
+            if pipeline in row.pipelines:
+                return row
+        raise StartError(f"this server has no pipeline but PAGED: {pipeline} is part of a feature that was left out")
 
     @cached_property
     def model_rows(self) -> tuple[ModelRow, ...]:

@@ -189,6 +189,21 @@ class PartRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackendRow:
+    """What generates text in the place of the paged engine."""
+
+    pipelines: tuple[str, ...]
+    """The values of --pipeline_type that it serves."""
+    load: str
+    """A function of the engine process as "module:function": for an EngineConfig, one of `pipelines` and OpenVINO's
+    devices it returns a loaded `engine.generation.backend.Backend`, and raises StartError."""
+    options: tuple[str, ...] = ()
+    """Options that the paged engine does not have: any one that is set makes AUTO choose one of `pipelines`."""
+    package: str = ""
+    """The package of the module; the composition sets it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow:
     """What a feature does for a model before requests may use it, where one of its options is set."""
 
@@ -318,6 +333,8 @@ class Feature:
     """What it does inside the steps of the paged engine."""
     parts: tuple[PartRow, ...] = ()
     """The parts of an engine that it supplies."""
+    backends: tuple[BackendRow, ...] = ()
+    """What it has in the place of the paged engine."""
     model: ModelRow | None = None
     """What it does for a model before requests may use it."""
     observer: ObserverRow | None = None

@@ -44,18 +44,14 @@ ALLOWED: dict[str, set[str]] = {
     "engine.client": OBSERVED | {"engine.protocol", "engine.record", "config", "util"},
     "engine.generation": BASE | {"engine.task", "engine.protocol", "engine.errors", "config", "util"},
     "engine.loading": BASE | {"engine.errors", "repository", "lora_modules", "config", "util"},
-    "engine.genai": BASE
-    | {"engine.loading", "engine.genai.guard"}
-    | {"engine.generation", "engine.errors", "repository", "lora_modules", "config", "grammar", "util"},
-    "engine.genai.guard": BASE | {"engine.generation", "engine.protocol", "engine.errors", "config"},
     "engine.paged": BASE
     | {"repository", "util"}
     | {"engine.loading", "engine.generation", "engine.protocol", "engine.errors", "config", "grammar"},
     "engine.scripted": BASE | {"engine.generation", "engine.paged", "engine.protocol", "engine.errors", "config"},
     "engine.worker": OBSERVED
     | LOOP
-    | {"engine.task", "engine.protocol", "engine.record", "engine.errors", "engine.generation", "engine.genai"}
-    | {"engine.genai.guard", "engine.loading", "engine.paged", "engine.scripted", "repository"}
+    | {"engine.task", "engine.protocol", "engine.record", "engine.errors", "engine.generation"}
+    | {"engine.loading", "engine.paged", "engine.scripted", "repository"}
     | {"config", "util"},
     "engine.worker.loop": {
         "engine.protocol",
@@ -93,7 +89,7 @@ FOREIGN = {
     "openvino": {
         "engine/paged/gguf_network.py",
         "engine/paged/wanted_logits.py",
-        "engine/genai/",
+        "features/genai_pipelines/child/",
         "engine/loading/",
         "engine/paged/lora/adapter_layers.py",
         "engine/paged/ir_weights.py",
@@ -115,7 +111,7 @@ FOREIGN = {
         "features/slots/child/",
     },
     "openvino_genai": {
-        "engine/genai/",
+        "features/genai_pipelines/child/",
         "engine/loading/",
         "engine/paged/assemble.py",
         "engine/paged/tokenizer.py",
@@ -129,7 +125,7 @@ FOREIGN = {
     "tokenizers": {"engine/loading/gguf_tokenizer.py", "engine/loading/json_tokenizer.py"},
     "numpy": {
         "engine/scripted/",
-        "engine/genai/",
+        "features/genai_pipelines/child/",
         "engine/loading/",
         "engine/paged/",
         "features/pooling/child/",

@@ -22,6 +22,7 @@ NAMES = (
     "ovms_admin",
     "cohere",
     "tei",
+    "genai_pipelines",
     "disk_cache",
     "slots",
     "kv_events",

@@ -17,10 +17,10 @@ import pytest
 from lean_ovms.cli import commands
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.engine.client.engine import EngineClient
-from lean_ovms.engine.genai import grammar_compiler
 from lean_ovms.engine.generation.grammar_queue import GrammarQueue
 from lean_ovms.engine.loading import settings
 from lean_ovms.errors import StartError, WrongOptions
+from lean_ovms.features.genai_pipelines.child import grammar_compiler
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository import model_dir
 from lean_ovms.types import ChatPrompt, OutputParams, Request, SamplingParams

@@ -34,7 +34,7 @@ for owner, names in ((signal, ("SIGKILL", "SIGHUP", "SIGUSR1", "SIGCHLD")), (os,
             delattr(owner, name)
 
 import lean_ovms
-CHILDREN = ("lean_ovms.engine.genai", "lean_ovms.engine.paged", "lean_ovms.engine.loading",
+CHILDREN = ("lean_ovms.features.genai_pipelines.child", "lean_ovms.engine.paged", "lean_ovms.engine.loading",
             "lean_ovms.features.pooling.child", "lean_ovms.features.speech.child", "lean_ovms.features.voice.child",
             "lean_ovms.features.images.child", "lean_ovms.ray_serve",
             "lean_ovms.features.responses.postgres", "lean_ovms.observability.traces", "lean_ovms.__main__")

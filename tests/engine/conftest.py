@@ -7,8 +7,8 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.paged import draft_budget
 from tests.engine import rig
-from tests.engine.genai.guard.fake_pipeline import FakePipeline, Script
 from tests.engine.real import EXACT, load
+from tests.features.genai_pipelines.guard.fake_pipeline import FakePipeline, Script
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def tight():
 @pytest.fixture(scope="session")
 def stateful():
     """One text at a time."""
-    from lean_ovms.engine.genai.stateful import StatefulPipeline
+    from lean_ovms.features.genai_pipelines.child.stateful import StatefulPipeline
 
     return StatefulPipeline(Config(**EXACT, pipeline_type="LM"))
 

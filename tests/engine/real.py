@@ -33,8 +33,8 @@ def chat(text):
 
 def load(blocks=2000, **options):
     """A pipeline of openvino_genai, or the paged one with pipeline_type="PAGED"."""
-    from lean_ovms.engine.genai.continuous import ContinuousPipeline
     from lean_ovms.engine.paged import assemble
+    from lean_ovms.features.genai_pipelines.child.continuous import ContinuousPipeline
 
     config = Config(**{**EXACT, "enable_prefix_caching": False, **options})
     paged = config.pipeline_type == "PAGED"

@@ -93,7 +93,7 @@ def scripted(running=RUNNING, priority_across_clients=False, **changes):
 
 def guarded(pipeline, running=RUNNING):
     """A pipeline of openvino_genai, or the fake of one, with its guard."""
-    from lean_ovms.engine.genai.guard.backend import GuardedPipeline
+    from lean_ovms.features.genai_pipelines.child.guard.backend import GuardedPipeline
 
     return GuardedPipeline(pipeline, running)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.engine.genai.guard.fake_pipeline import FakePipeline, Script
 from tests.engine.real import chat, draft_model, load
 from tests.engine.rig import Rig, scripted
+from tests.features.genai_pipelines.guard.fake_pipeline import FakePipeline, Script
 
 BLOCKS = 12
 CAPACITY = BLOCKS * 32

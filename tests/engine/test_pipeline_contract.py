@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from lean_ovms.engine.genai.guard.pipeline import PipelineRequest
 from lean_ovms.errors import BadRequest
+from lean_ovms.features.genai_pipelines.child.guard.pipeline import PipelineRequest
 from lean_ovms.types import SamplingParams
-from tests.engine.genai.guard.fake_pipeline import FakePipeline, Script
 from tests.engine.real import chat, draft_model, load
+from tests.features.genai_pipelines.guard.fake_pipeline import FakePipeline, Script
 
 BLOCKS = 12
 GREEDY = SamplingParams(temperature=0.0)

@@ -18,7 +18,7 @@ SIZE = (50, 60)
 
 
 def load(blocks=400, **options):
-    from lean_ovms.engine.genai.vlm_continuous import VlmContinuous
+    from lean_ovms.features.genai_pipelines.child.vlm_continuous import VlmContinuous
 
     config = Config(model_path=str(MODEL), **{**EXACT, **options})
     return VlmContinuous(config, replace(settings.resolve(config, 1 << 30), blocks=blocks))
@@ -53,6 +53,6 @@ def unpacked_omni_model(folder):
 
 
 def load_stateful(**options):
-    from lean_ovms.engine.genai.vlm_stateful import VlmStateful
+    from lean_ovms.features.genai_pipelines.child.vlm_stateful import VlmStateful
 
     return VlmStateful(Config(model_path=str(MODEL), pipeline_type="VLM", **options))

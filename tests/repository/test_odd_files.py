@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-from lean_ovms.engine.genai.image_tokens import Patches
 from lean_ovms.errors import StartError
+from lean_ovms.features.genai_pipelines.child.image_tokens import Patches
 from lean_ovms.repository import config_editor, config_file, gguf, graph, model_dir
 from lean_ovms.text.template.chat_template import _override
 from lean_ovms.util import json_file

@@ -1,7 +1,7 @@
 """What generates tokens for requests: the interface between the task and an engine with its scheduler.
 
 `paged.pipeline.PagedPipeline` implements it, `scripted.backend.ScriptedEngine` without a model, and
-`genai.guard.backend.GuardedPipeline` for the pipelines of openvino_genai. No openvino here.
+a feature may have others (manifest.BackendRow). No openvino here.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ import os
 import select
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -37,7 +36,6 @@ START_TIMEOUT_S = 120.0
 """For importing openvino_genai and loading a tokenizer (0.8 s) on a machine that is busy or has just booted."""
 GRACE_S = 0.5
 RECEIVE_BYTES = 65536
-COMMAND = (sys.executable, "-m", "lean_ovms.engine.genai.grammar_process")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +57,7 @@ class CheckerSettings:
 class ProcessGrammarChecker:
     """A pipeline.GrammarChecker with one process, started when needed."""
 
-    def __init__(self, settings: CheckerSettings, command: Sequence[str] = COMMAND) -> None:
+    def __init__(self, settings: CheckerSettings, command: Sequence[str]) -> None:
         self.settings = settings
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None

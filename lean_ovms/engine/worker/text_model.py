@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...config import EngineConfig
 from ...engine_types import ModelInfo
 from ...errors import StartError
+from ...manifest import named
 from ...repository import gguf
 from ..generation.backend import Backend
 from ..generation.task import GenerationTask
@@ -58,12 +59,19 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
                 raise StartError(f"--pipeline_type PAGED: {error}; {choice.pipeline} can serve the model") from error
             log.info("pipeline %s: %s", *choice)
     if backend is None:
-        from ..genai import factory
-        from ..genai.guard.backend import GuardedPipeline
-
-        backend = GuardedPipeline.from_config(factory.load(config, choice.pipeline, available), config)
+        backend = _load_other(config, choice, available)
         _say_what_is_lost(config, choice, backend.info)
     backend.info = replace(backend.info, pipeline=choice.pipeline, pipeline_reason=choice.reason)
+    return backend
+
+
+def _load_other(config: EngineConfig, choice: Choice, available: Sequence[str]) -> Backend:
+    """Loads what a feature has in the place of the paged engine. Raises StartError."""
+    try:
+        row = config.composition.backend(choice.pipeline)
+    except StartError as error:
+        raise StartError(f"{error} ({choice.reason})") from None
+    backend: Backend = named(row.package, row.load)(config, choice.pipeline, available)
     return backend
 
 

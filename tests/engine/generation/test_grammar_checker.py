@@ -13,6 +13,7 @@ from lean_ovms.engine.generation.grammar_checker import CheckerSettings, Process
 from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.engine.generation.pipeline import GrammarCost
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex, Unavailable
+from lean_ovms.features.genai_pipelines.child.grammar_compiler import COMMAND
 from lean_ovms.grammar.constraint import GrammarContext, build
 from lean_ovms.text.parsers import output_form
 from lean_ovms.types import OutputConstraint
@@ -104,7 +105,7 @@ def test_stop_ends_it(make):
 @pytest.mark.model
 def test_the_real_helper_distinguishes_good_from_wrong_and_survives_what_kills_it(caplog):
     settings = CheckerSettings(model_dir=str(DEMO_MODEL), width=2048, timeout_s=20, memory_bytes=256 << 20)
-    checker = ProcessGrammarChecker(settings)
+    checker = ProcessGrammarChecker(settings, COMMAND)
 
     def check(form):
         return checker.check(structural(form), GrammarBounds(bytes=1 << 20, nesting=1 << 20))
@@ -163,7 +164,7 @@ FAST = {
 @pytest.mark.model
 def test_slow_masks_are_found_before_a_grammar_is_let_in_and_ordinary_ones_pass():
     settings = CheckerSettings(model_dir=str(DEMO_MODEL), width=2048, timeout_s=10, memory_bytes=512 << 20)
-    checker = ProcessGrammarChecker(settings)
+    checker = ProcessGrammarChecker(settings, COMMAND)
     try:
         for name, text in SLOW.items():
             form = {"type": "grammar", "grammar": text}

@@ -15,8 +15,8 @@ from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.errors import EngineFailure, GrammarInvalid, GrammarTooComplex, TooManyRequests, Unavailable
 from lean_ovms.types import SamplingParams
-from tests.engine.genai.guard.fake_pipeline import FakePipeline
 from tests.engine.rig import LIMITS, MemoryTransport, Rig, queue_limits
+from tests.features.genai_pipelines.guard.fake_pipeline import FakePipeline
 
 
 def tag(text="a"):

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from lean_ovms.engine.genai.image_tokens import LARGE, SMALL, GenAiImageTokens, Patches
 from lean_ovms.engine.generation import image_prompts
 from lean_ovms.engine.generation.pipeline import ImagePrompt
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.errors import NO_VIDEO, BadRequest
+from lean_ovms.features.genai_pipelines.child.image_tokens import LARGE, SMALL, GenAiImageTokens, Patches
 from lean_ovms.types import Image
-from tests.engine.genai.guard.fake_pipeline import FakePipeline, Script
 from tests.engine.rig import Rig
+from tests.features.genai_pipelines.guard.fake_pipeline import FakePipeline, Script
 
 PIXELS = bytes(3 * 4 * 5)
 

@@ -11,8 +11,8 @@ from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.scripted.network import ScriptedNetwork
 from lean_ovms.engine_types import CAPABILITIES
 from lean_ovms.types import SamplingParams
-from tests.engine.genai.guard.fake_pipeline import FakePipeline, Script
 from tests.engine.rig import Rig, guarded, scripted
+from tests.features.genai_pipelines.guard.fake_pipeline import FakePipeline, Script
 
 LINES = ScriptedNetwork(0).lines
 LOOKUP = {"speculative": "prompt_lookup"}

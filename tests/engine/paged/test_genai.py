@@ -11,14 +11,14 @@ import pytest
 
 from lean_ovms import lora_modules
 from lean_ovms.config import Config
-from lean_ovms.engine.genai.continuous import ContinuousPipeline
-from lean_ovms.engine.genai.grammar_compiler import stand_in
 from lean_ovms.engine.loading import pipeline_choice, settings
 from lean_ovms.engine.paged import assemble
 from lean_ovms.engine.paged.model import PagedModel
 from lean_ovms.engine.paged.network import NotPageable
 from lean_ovms.engine.paged.weights import open_weights
 from lean_ovms.errors import StartError
+from lean_ovms.features.genai_pipelines.child.continuous import ContinuousPipeline
+from lean_ovms.features.genai_pipelines.child.grammar_compiler import stand_in
 from lean_ovms.types import SamplingParams
 from tests.engine.paged.harness import Driver, Params
 from tests.engine.real import EXACT, QUESTIONS, chat, generate, load

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.genai import factory
 from lean_ovms.engine.loading.pipeline_choice import PROVEN
 from lean_ovms.engine.paged import positions
 from lean_ovms.engine.paged.model import PagedModel
@@ -20,6 +19,7 @@ from lean_ovms.engine.paged.network import TREE_MASK, Miscounting, NotPageable
 from lean_ovms.engine.paged.weights import open_weights
 from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
+from lean_ovms.features.genai_pipelines.child import factory
 from tests.engine.real import EXACT, load
 from tests.engine.rig import Rig
 

@@ -1,1 +1,0 @@
-"""Pipelines on openvino-genai. The only package that imports openvino."""

@@ -1,0 +1,1 @@
+"""The pipelines, and what keeps them from what they cannot do."""

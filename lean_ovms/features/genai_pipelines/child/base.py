@@ -1,0 +1,124 @@
+"""What openvino_genai's pipelines have in common: their model, its tokenizer, and how a request is given to them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import openvino_genai as genai
+
+from ....config import EngineConfig
+from ....engine.errors import last_line
+from ....engine.generation.pipeline import LongTextEncoder
+from ....engine.generation.validation import GREEDY_BELOW, MAX_SEED
+from ....engine.loading import model_info, vocabulary
+from ....engine.loading.settings import PipelineSettings
+from ....engine.loading.text_encoder import TextEncoder
+from ....errors import BadRequest
+from ....repository.gguf import is_gguf
+from ....types import SamplingParams
+from .grammar_compiler import grammars, structured
+from .guard.pipeline import ImageTokenCounter, PipelineRequest
+
+GREEDY = SamplingParams(temperature=0.0)
+
+
+class GenAiPipeline:
+    """The part of a pipeline.Pipeline that does not depend on how requests are computed."""
+
+    recoverable = True
+    image_token_counter: ImageTokenCounter | None = None
+    _tokenizer: Any
+    _eos = -1
+    """The model's main end token, -1 for none."""
+    _speculative = ""
+    """The same as in ModelInfo."""
+
+    def describe(self, config: EngineConfig, settings: PipelineSettings, blocks: int, defaults: Any) -> None:
+        """Sets what is known of a loaded model. blocks: of its cache. defaults: the pipeline's GenerationConfig."""
+        self.step_tokens = settings.step_tokens
+        self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
+        self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
+        ask = partial(model_info.encode_cut if is_gguf(config.model_dir) else model_info.encode, self._tokenizer)
+        self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces)
+        self.long_text_encoder: LongTextEncoder | None = self._encode
+        self.grammars = grammars(config, self._tokenizer)
+
+    def check(self, request: PipelineRequest) -> None:
+        try:
+            self._config(request).validate()
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise BadRequest(last_line(error)) from error
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return self._encode(text, add_special_tokens)
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        return model_info.decode(self._tokenizer, tokens, skip_special_tokens)
+
+    def _config(self, request: PipelineRequest) -> Any:
+        if request.native is None:
+            request.native = generation_config(request, self._eos, self._speculative)
+        return request.native
+
+    def _short_config(self, max_tokens: int) -> Any:
+        """Returns a greedy request's GenerationConfig, to be used while loading."""
+        return self._config(PipelineRequest(tokens=[], sampling=GREEDY, max_tokens=max_tokens))
+
+
+def generation_config(request: PipelineRequest, eos: int, speculative: str) -> Any:
+    """Returns a request's GenerationConfig, not validated. eos: the model's main end token, -1 for none. speculative:
+    as in ModelInfo.
+
+    It is built field by field from values that the front end has checked; nothing else that a client sent reaches the
+    binding. stop_strings, num_beam_groups, tree_depth, adapters and the like are never set, and n is never more than 1:
+    GenAI handles these wrongly, or crashes.
+    """
+    sampling = request.sampling
+    config = genai.GenerationConfig()
+    if eos >= 0:
+        config.set_eos_token_id(eos)
+    # A request's stop ids replace the model's list in GenAI; `stops` holds both.
+    config.stop_token_ids = set(request.stops) | ({eos} if eos >= 0 else set())
+    config.ignore_eos = sampling.ignore_eos
+    config.max_new_tokens = request.max_tokens
+    config.min_new_tokens = request.min_tokens
+    config.logprobs = 1 if sampling.logprobs or request.echo else 0
+    config.echo = request.echo
+    if sampling.beams > 1:
+        config.num_beams = sampling.beams
+        config.num_return_sequences = sampling.n
+        config.length_penalty = sampling.length_penalty
+    else:
+        _set_sampling(config, request)
+    _set_assistant(config, request, speculative)
+    if request.constraint:
+        config.structured_output_config = structured(request.constraint)
+    return config
+
+
+def _set_sampling(config: Any, request: PipelineRequest) -> None:
+    sampling = request.sampling
+    config.repetition_penalty = sampling.repetition_penalty
+    config.presence_penalty = sampling.presence_penalty
+    config.frequency_penalty = sampling.frequency_penalty
+    if sampling.temperature <= GREEDY_BELOW:
+        return
+    config.do_sample = True
+    config.rng_seed = (request.seed + request.done) & MAX_SEED
+    config.temperature = sampling.temperature
+    config.top_p = sampling.top_p
+    config.min_p = sampling.min_p
+    if sampling.top_k:
+        config.top_k = sampling.top_k
+
+
+def _set_assistant(config: Any, request: PipelineRequest, speculative: str) -> None:
+    """Every request of a speculative pipeline needs these; in others they would hang the request."""
+    sampling = request.sampling
+    if speculative == "draft" and sampling.assistant_confidence_threshold:
+        config.assistant_confidence_threshold = sampling.assistant_confidence_threshold
+    elif speculative:
+        config.num_assistant_tokens = sampling.num_assistant_tokens
+    if speculative == "prompt_lookup":
+        config.max_ngram_size = sampling.max_ngram_size

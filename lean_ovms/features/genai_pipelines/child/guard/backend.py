@@ -1,0 +1,498 @@
+"""A pipeline of openvino_genai as a generation.backend.Backend: requests are added to it in their order, and stepped.
+
+The pipeline's KV cache and its own queue cannot be seen from outside, and three things in it must not happen:
+
+1. Its cache runs out. It then ends every running request without output; only the status of the handle (IGNORED) shows
+   it. So blocks are counted for each sequence as it will be after the next step, shared prefixes once for each (never
+   less than what is really used), and the newest sequences leave the pipeline before there are too many.
+2. A prompt that is half computed is cancelled, with a prefix cache. GenAI takes the block in which a chunk of a prompt
+   ends for a whole one then, and every later prompt that begins alike gets its wrong content (2026.4.1; log
+   probabilities off by 0.05 and more, other answers). Such a sequence stays until its first output.
+3. A step throws. It throws on every later one, and cancelling the request at fault does not help. Cancelling all and
+   stepping until idle does (measured: one step, 0.7 ms, no block lost); those that were interrupted are added again
+   with their generated tokens, and continue as if nothing had happened.
+
+A step or a sequence has no output while a long prompt is computed, when the pipeline ended a sequence without any, or
+when it is stuck.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from .....config import EngineConfig
+from .....engine.errors import EngineLost, last_line
+from .....engine.generation.admission_policy import MAX_PASSED
+from .....engine.generation.backend import WaitingRequests
+from .....engine.generation.fair_queue import FairQueue
+from .....engine.generation.pipeline import ASSISTANT_TOKENS, ImagePlaceholders, LongTextEncoder
+from .....engine.generation.request_validator import BEAM_SPARE_BLOCKS
+from .....engine.generation.sequence import GenerationRequest
+from .....engine.generation.spec_decode_stats import SpecDecodeStats
+from .....engine.generation.suspects import Suspects
+from .....engine.loading.drafts import drafts_of
+from .....engine.protocol import Counted, Failed, Prefilled, Record, ResetPrefixCache, Tokens
+from .....engine_types import EngineStats
+from .....errors import BadRequest, EngineFailure, NotSupported, RequestError
+from .outputs import Diverged, emit
+from .pipeline import Pipeline
+from .sequence import GuardedSequence
+
+log = logging.getLogger(__name__)
+
+CHECK_EVERY = 16
+"""Steps without output after which a sequence's status is looked up (1 us); a long prompt takes many steps."""
+STUCK_S = 1.0
+"""Seconds after which a pipeline that is busy and schedules nothing is stuck."""
+MAX_DROPPED = 2
+"""How often a sequence that the pipeline dropped is added again."""
+DRAIN_STEPS = 8
+"""Steps after which a pipeline is idle that was told to cancel everything."""
+PREFILL_TOKENS = 32
+"""Tokens of each step that are kept for prompts: running sequences come first and could take all of them for ever."""
+
+
+class GuardedPipeline:
+    """A Backend that keeps a pipeline from what it cannot do."""
+
+    def __init__(self, pipeline: Pipeline, max_running: int, *, across: bool = False) -> None:
+        """Makes a guard of a loaded pipeline.
+
+        Args:
+            pipeline: The pipeline, which has no other user.
+            max_running: The most sequences in the pipeline at once.
+            across: Whether a request's priority counts against those of other clients, too.
+        """
+        self.pipeline = pipeline
+        self.info, self.vocabulary, self.grammars = pipeline.info, pipeline.vocabulary, pipeline.grammars
+        self.image_placeholders: ImagePlaceholders | None = pipeline.image_token_counter
+        self.image_queue: WaitingRequests | None = None
+        self.long_text_encoder: LongTextEncoder | None = pipeline.long_text_encoder
+        self.out: list[Record] = []
+        self.requests: dict[int, GenerationRequest] = {}
+        self.running: list[GuardedSequence] = []
+        """The sequences in the pipeline, the oldest first."""
+        self.suspects: Suspects[GuardedSequence] = Suspects()
+        self.total_blocks = self.info.kv_blocks
+        self._steps = self._preemptions = self._recoveries = 0
+        self._compiling = self._cleanup_due = self._images_added = False
+        self._step_tokens_each = 1 + (ASSISTANT_TOKENS if self.info.speculative else 0)  # of a decoding sequence
+        for_prompts = min(PREFILL_TOKENS, pipeline.step_tokens // 4)
+        most = max(1, (pipeline.step_tokens - for_prompts) // self._step_tokens_each)
+        self.waiting: FairQueue[GuardedSequence] = FairQueue(min(max_running, most), across=across)
+        self._drafts = SpecDecodeStats()
+        self._stuck_since: float | None = None
+
+    @classmethod
+    def from_config(cls, pipeline: Pipeline, config: EngineConfig) -> GuardedPipeline:
+        """Takes the limits of the options.
+
+        A draft model that takes fewer sequences than the main one would keep the others waiting inside GenAI for ever.
+        """
+        limits = (config.max_num_seqs, drafts_of(config).max_sequences, pipeline.info.max_sequences)
+        return cls(pipeline, min(limit for limit in limits if limit), across=config.priority_across_clients)
+
+    # --- requests
+
+    @property
+    def idle(self) -> bool:
+        return not (self.running or self.waiting or self._cleanup_due)
+
+    @property
+    def calm(self) -> bool:
+        return all(s.has_output or not s.constrained for s in self.running) and not any(
+            s.constrained for s in self.waiting
+        )
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return self.pipeline.encode(text, add_special_tokens)
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        return self.pipeline.decode(tokens, skip_special_tokens)
+
+    def check(self, request: GenerationRequest) -> None:
+        """Refuses what GenAI cannot combine: beams ignore a grammar and do not go with drafts, min_tokens is filled
+        with token 0 at the end of a grammar, and a prompt that is found in the prefix cache has no logits.
+        """
+        sampling, info = request.sampling, self.info
+        if sampling.beams > 1 and info.speculative:
+            raise BadRequest("beam search is not possible with speculative or prompt lookup decoding", param="best_of")
+        if sampling.prompt_logprobs and info.prefix_caching:
+            raise BadRequest(
+                "log probabilities of the prompt need a server that was started with --enable_prefix_caching false",
+                param="echo",
+            )
+        if sampling.prompt_logprobs and sampling.beams > 1:
+            raise BadRequest("log probabilities of the prompt cannot be combined with beam search", param="best_of")
+        if request.constraint and sampling.beams > 1:
+            raise BadRequest("structured output cannot be combined with beam search (best_of > 1)", param="best_of")
+        if request.constraint and sampling.min_tokens:
+            raise BadRequest("structured output cannot be combined with min_tokens", param="min_tokens")
+        request.native = self._sequences(request)[0].pipeline_request()
+        self.pipeline.check(request.native)
+
+    def add(self, request: GenerationRequest) -> None:
+        request.sequences = self._sequences(request)
+        self.requests[request.id] = request
+        self.waiting.add(request)
+
+    def _sequences(self, request: GenerationRequest) -> list[GuardedSequence]:
+        """Returns one sequence for each choice that is still waited for; a beam search is one sequence."""
+        sampling, indices, reserved = request.sampling, sorted(request.unfinished), 0
+        headroom = sampling.num_assistant_tokens + 1 if sampling.num_assistant_tokens else self._step_tokens_each
+        if sampling.beams > 1:
+            each = self._blocks(request.max_tokens) + BEAM_SPARE_BLOCKS
+            reserved, indices = self._blocks(len(request.prompt)) + sampling.beams * each, [0]
+        return [
+            GuardedSequence(
+                request=request,
+                index=index,
+                headroom=headroom,
+                reserved_blocks=reserved,
+                echo=sampling.prompt_logprobs and index == 0,
+            )
+            for index in indices
+        ]
+
+    def cancel(self, request_id: int, index: int | None) -> None:
+        request = self.requests.get(request_id)
+        if request is None:
+            return
+        cancelled = set(request.unfinished) if index is None else request.unfinished & {index}
+        request.unfinished -= cancelled
+        if not request.unfinished:
+            del self.requests[request_id]
+            self.waiting.dequeued(request)
+            self.waiting.remove(request)
+        for sequence in request.sequences:
+            if not request.unfinished or (sequence.index in cancelled and not sequence.beams):
+                if self._half_computed(sequence):
+                    sequence.cancel_pending = True
+                else:
+                    self._abort(sequence)
+            sequence.drop_images()
+
+    def handle(self, command: Record) -> None:
+        """Implements Backend.handle: openvino_genai has no call for any of them."""
+        if isinstance(command, ResetPrefixCache):
+            raise BadRequest("this pipeline cannot forget its prefix cache; PAGED can")
+        raise NotSupported(command.unhandled)
+
+    def close(self) -> None:
+        """Implements Backend.close: there is nothing to keep."""
+
+    def stats(self) -> EngineStats:
+        return EngineStats(
+            running=len(self.running),
+            queued=len(self.waiting),
+            kv_blocks_used=self.used_blocks,
+            kv_blocks_total=self.total_blocks,
+            state_bytes=self.info.state_bytes * sum(s.request.sampling.beams for s in self.running),
+            steps=self._steps,
+            preemptions=self._preemptions,
+            recoveries=self._recoveries,
+            speculative=bool(self.info.speculative),
+            **self._drafts.stats(),
+        )
+
+    # --- into the pipeline and out of it
+
+    def admit(self, *, compiling: bool = False) -> None:
+        """Starts waiting sequences in the order of the queue, as far as slots and KV blocks allow.
+
+        One that has to wait for something else lets others pass; one that lacks blocks does not, or a long prompt would
+        starve behind short ones.
+        """
+        self._compiling, self._images_added = compiling, False
+        passed: list[GuardedSequence] = []
+        while len(self.running) < self.waiting.slots and len(passed) < MAX_PASSED:
+            if (group := self.waiting.next_group()) is None:
+                break
+            sequence = self.waiting.pop(group)
+            if self._must_wait(sequence):
+                passed.append(sequence)
+            elif self._fits(sequence):
+                self._start(sequence)
+            else:
+                passed.append(sequence)
+                break
+        self.waiting.restore(passed)
+
+    def _must_wait(self, sequence: GuardedSequence) -> bool:
+        """Returns whether a sequence waits for a thread that compiles a grammar, its trial as a suspect, or images.
+
+        Images are encoded when their request is added, and everything else waits: only one such request per step, so
+        that running ones get a token in between.
+        """
+        if sequence.constrained and self._compiling:
+            return True
+        return not self.suspects.may_start(sequence, self.running) or (self._images_added and sequence.has_images)
+
+    def _fits(self, sequence: GuardedSequence) -> bool:
+        """Returns whether there are blocks for a sequence, and for the next one of a fourth of those that run.
+
+        One with an echo starts alone: GenAI returns other tokens' log probabilities as the prompt's if any sequence is
+        before it in the batch; those after it do no harm.
+        """
+        needed = self.used_blocks + self._needed(sequence) + len(self.running) // 4
+        return not self.running or (needed <= self.total_blocks and not sequence.echo)
+
+    def _start(self, sequence: GuardedSequence) -> None:
+        try:
+            sequence.handle = self.pipeline.add(sequence.take_request())
+        except BadRequest as error:
+            self._fail(sequence.request, error)
+            return
+        self._images_added = self._images_added or sequence.has_images
+        self.waiting.started(sequence)
+        sequence.last_output_step, sequence.has_output = self._steps, False
+        if not sequence.started:
+            sequence.started, sequence.started_at = True, self.waiting.clock()
+        self.running.append(sequence)
+
+    def _make_room(self) -> None:
+        """Takes sequences out of the pipeline until the next step fits its cache: the newest, but rather one that goes
+        on where it was than one that begins again.
+        """
+        while self.used_blocks > self.total_blocks:
+            movable = [s for s in reversed(self.running) if not s.reserved_blocks]
+            victim = min(movable, key=lambda s: (self._half_computed(s), -s.request.priority, s.restart_cost))
+            self.preempt(victim)
+
+    def preempt(self, sequence: GuardedSequence) -> None:
+        """Takes a running sequence out of the pipeline, and queues it again if it is still wanted."""
+        self._abort(sequence)
+        if not sequence.cancel_pending:
+            self._requeue(sequence)
+            self._preemptions += 1
+
+    def _half_computed(self, sequence: GuardedSequence) -> bool:
+        """Returns whether some of a prompt may be in the prefix cache, and not all.
+
+        Prompts are computed in the order in which they were added, each with the tokens that the one before leaves of a
+        step: behind one that is not finished, none is started.
+        """
+        prefilling = sequence.handle is not None and self._steps > sequence.last_output_step
+        if not self.info.prefix_caching or not prefilling or sequence.has_output:
+            return False
+        return sequence is next(s for s in self.running if not s.has_output)
+
+    def _blocks(self, tokens: int) -> int:
+        return -(-tokens // self.info.block_size)
+
+    def _needed(self, sequence: GuardedSequence) -> int:
+        """Returns the blocks that a sequence has after its next step."""
+        return sequence.reserved_blocks or self._blocks(sequence.length + sequence.headroom)
+
+    @property
+    def used_blocks(self) -> int:
+        """The blocks that the running sequences have after the next step, as far as is known from outside."""
+        return sum(map(self._needed, self.running))
+
+    def _abort(self, sequence: GuardedSequence) -> None:
+        """Takes a sequence out of the queue or out of the pipeline, whatever its state."""
+        if sequence.handle is not None:
+            sequence.handle.cancel()
+            self._cleanup_due = True
+            self._remove(sequence)
+        else:
+            self.waiting.remove(sequence.request, sequence.index)
+        self.suspects.discard(sequence)
+
+    def _finish(self, sequence: GuardedSequence) -> None:
+        """Notes that a sequence has its last token, and ends its computation, whatever its state in the pipeline."""
+        request = sequence.request
+        request.unfinished.discard(sequence.index)
+        if sequence.beams:
+            request.unfinished.clear()
+        if not request.unfinished:
+            self.requests.pop(request.id, None)
+        if sequence.handle is not None and self.pipeline.status(sequence.handle) == "running":
+            sequence.handle.cancel()
+            self._cleanup_due = True
+
+    def _remove(self, sequence: GuardedSequence) -> None:
+        """Frees the handle of a sequence that has left the pipeline."""
+        self.running.remove(sequence)
+        self.waiting.stopped(sequence)
+        sequence.handle = None
+        sequence.drop_images()
+
+    def _requeue(self, sequence: GuardedSequence) -> None:
+        """Puts a sequence that was removed back in the queue, before all others of its client."""
+        sequence.reset()
+        self.waiting.put_back(sequence, first=True)
+
+    def _fail(self, request: GenerationRequest, error: RequestError) -> None:
+        """Ends a request with an error, all its sequences."""
+        if self.requests.get(request.id) is request:
+            self.out.append(Failed(request.id, error.to_wire()))
+            self.cancel(request.id, None)
+
+    # --- steps
+
+    def step(self) -> None:
+        try:
+            self._make_room()
+            self._steps += 1
+            self.pipeline.step()
+            self._cleanup_due = False
+            has_output = self._collect()
+        except Exception as error:  # of the pipeline, whatever it raises: the other requests go on
+            self._recover(error)
+            return
+        if has_output:
+            self._stuck_since = None
+            if self._steps % CHECK_EVERY == 0:
+                self._check_status([s for s in self.running if s.last_output_step <= self._steps - CHECK_EVERY])
+        else:
+            self._after_empty_step()
+
+    def _collect(self) -> bool:
+        """Reads the outputs of all sequences; returns whether there was any."""
+        ready = [s for s in self.running if s.handle is not None and s.handle.can_read()]
+        empty: list[GuardedSequence] = []
+        for sequence in ready:
+            if sequence.handle is not None and self._read(sequence, empty):
+                self._remove(sequence)
+        self._check_status(empty)
+        return bool(ready)
+
+    def _read(self, sequence: GuardedSequence, empty: list[GuardedSequence]) -> bool:
+        """Reads one output of a sequence, after can_read.
+
+        Args:
+            sequence: A sequence in the pipeline.
+            empty: Gets the sequence if the output has nothing in it.
+
+        Returns:
+            Whether that was its last output; the caller removes it then.
+        """
+        assert sequence.handle is not None
+        outputs = sequence.handle.read()
+        if not outputs:
+            empty.append(sequence)
+            return False
+        if not sequence.has_output:
+            sequence.has_output = True
+            self.suspects.discard(sequence)
+            if not (sequence.index or sequence.generated or sequence.already_sent):
+                since_start_ms = 1000 * (self.waiting.clock() - sequence.started_at)
+                self.out.append(Prefilled(sequence.request.id, None, since_start_ms))
+        if sequence.cancel_pending:
+            self._finish(sequence)
+            return True
+        if not sequence.request.prompt_counted:
+            self._count_prompt(sequence)
+        sequence.last_output_step = self._steps
+        before = len(sequence.generated)
+        try:
+            finished = emit(sequence, outputs, self.out)
+        except Diverged:
+            text = "The engine had to restart this answer and generated different tokens."
+            self._fail(sequence.request, EngineFailure(text))
+            return False
+        if self.info.speculative and before:  # the output that comes with the prompt is the first token alone
+            self._drafts.drafts += 1
+            for position in range(len(sequence.generated) - before - 1):
+                self._drafts.accept(position)
+        if finished:
+            self._finish(sequence)
+        return finished
+
+    def _count_prompt(self, sequence: GuardedSequence) -> None:
+        """Sends the exact number of prompt tokens; a VLM pipeline knows it when the request is finished."""
+        counter, request = self.pipeline.image_token_counter, sequence.request
+        assert counter is not None
+        assert request.image_prompt is not None
+        tokens = counter.prompt_tokens(sequence.handle) if sequence.handle is not None else 0
+        if tokens:
+            request.prompt_counted = True
+            counter.learn(request.image_prompt, tokens)
+            self.out.append(Counted(request.id, tokens))
+
+    def _after_empty_step(self) -> None:
+        """Finds out why a step had no output. Raises errors.EngineLost."""
+        busy = self.pipeline.busy()
+        self._cleanup_due = busy and not self.running
+        if not busy:
+            self._check_status(list(self.running))
+        if not busy or self.pipeline.scheduled():
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = self.waiting.clock()
+        elif self.waiting.clock() - self._stuck_since > STUCK_S:
+            self._stuck_since = None
+            self._recover(TimeoutError("the pipeline schedules nothing"))
+
+    def _check_status(self, sequences: list[GuardedSequence]) -> None:
+        """Removes those of these sequences without output that the pipeline does not compute any more.
+
+        One that the pipeline dropped, by its own rule for a cache that is full, is added again a few times.
+        """
+        for sequence in reversed(sequences):
+            handle = sequence.handle
+            if handle is None or handle.can_read() or (status := self.pipeline.status(handle)) == "running":
+                continue
+            self._remove(sequence)
+            if sequence.cancel_pending:
+                self._finish(sequence)
+            elif status == "finished":
+                self.out.append(Tokens(sequence.request.id, sequence.index, [], None, "stop"))
+                self._finish(sequence)
+            elif sequence.times_dropped < MAX_DROPPED:
+                sequence.times_dropped += 1
+                log.warning("the pipeline dropped request %d (%d)", sequence.request.id, sequence.times_dropped)
+                self._requeue(sequence)
+            else:
+                self._fail(sequence.request, EngineFailure("The engine ran out of KV cache for this request."))
+
+    def _recover(self, error: Exception) -> None:
+        """Repairs the pipeline, and queues the sequences again that are not at fault.
+
+        Raises errors.EngineLost when that is impossible, with every request failed.
+        """
+        self._recoveries += 1
+        log.error("a step failed: %s", last_line(error))
+        finished = {s for s in list(self.running) if self._read_rest(s)}
+        interrupted = [s for s in self.running if s not in finished and not s.cancel_pending]
+        for sequence in list(self.running):
+            if sequence.handle is not None:
+                sequence.handle.cancel()
+            self._remove(sequence)
+        self._cleanup_due = False
+        if not self.pipeline.recoverable or not self._drain():
+            lost = EngineFailure("The engine failed and is being restarted; please try again.")
+            self.out += [Failed(request_id, lost.to_wire()) for request_id in self.requests]
+            self.requests.clear()
+            self.waiting.clear()
+            raise EngineLost(last_line(error))
+        interrupted = [s for s in interrupted if s.request.id in self.requests]
+        at_fault = self.suspects.blame(interrupted)
+        for sequence in reversed(self.suspects.order(interrupted)):
+            if at_fault is None or sequence.request is not at_fault.request:
+                self._requeue(sequence)
+        if at_fault is not None:
+            self._fail(at_fault.request, EngineFailure("The engine failed while it computed this request."))
+
+    def _read_rest(self, sequence: GuardedSequence) -> bool:
+        """Reads every output that is ready; returns whether the sequence is finished with them."""
+        try:
+            while sequence.handle is not None and sequence.handle.can_read():
+                if self._read(sequence, []):
+                    return True
+        except Exception as error:  # a poisoned pipeline may refuse this as well: then the tokens are computed again
+            log.warning("unread tokens are lost: %s", last_line(error))
+        return False
+
+    def _drain(self) -> bool:
+        """Steps until the pipeline is idle; returns whether that was possible."""
+        try:
+            for _ in range(DRAIN_STEPS):
+                if not self.pipeline.busy():
+                    return True
+                self.pipeline.step()
+        except Exception as error:  # of the pipeline, which the caller gives up then
+            log.error("the pipeline does not recover: %s", last_line(error))
+            return False
+        return not self.pipeline.busy()

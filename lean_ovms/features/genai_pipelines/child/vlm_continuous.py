@@ -1,0 +1,122 @@
+"""openvino_genai's continuous batching of models with vision, as a pipeline.Pipeline.
+
+Such a pipeline takes text and images, never token ids: those throw inside a step, wedge the pipeline and then kill the
+process. It encodes the images while a request is added, without releasing the GIL: no other request gets a token then.
+"""
+
+from __future__ import annotations
+
+from ....engine.loading import quiet_imports  # noqa: F401 - first, for its effect
+
+# isort: split
+import logging
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import openvino_genai as genai
+
+from ....config import EngineConfig
+from ....engine.errors import last_line
+from ....engine.generation.pipeline import ImagePrompt
+from ....engine.loading import model_info
+from ....engine.loading.drafts import drafts_of
+from ....engine.loading.settings import PipelineSettings
+from ....errors import BadRequest, StartError
+from ....repository.model_dir import LANGUAGE_MODEL
+from ....types import IMAGE_TAG, Image
+from .continuous import ContinuousPipeline
+from .guard.pipeline import Handle, PipelineRequest
+from .image_tokens import GenAiImageTokens
+
+log = logging.getLogger(__name__)
+
+IDENTITY_TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+"""A chat template that changes nothing. GenAI adds BOS and the like to a prompt, unless it comes from a template; ours
+was rendered before, and with this template nothing is added."""
+WARM_WORDS = (4, 30, 200)
+
+
+class VlmContinuous(ContinuousPipeline):
+    """A pipeline.Pipeline with a pipeline.ImageTokenCounter."""
+
+    NETWORK = LANGUAGE_MODEL
+
+    def __init__(self, config: EngineConfig, settings: PipelineSettings | None = None) -> None:
+        drafts = drafts_of(config)
+        if drafts.model or drafts.lookup:
+            raise StartError("a model with vision cannot be combined with a draft model or prompt lookup")
+        super().__init__(config, settings)
+        tokens = model_info.image_tokens(self.encode)
+        self.info = replace(self.info, vision=True, image_tokens=tokens, chat_template=self._template)
+        self.image_token_counter = GenAiImageTokens(config.model_dir, self.encode, self._measure_images, prompt_tokens)
+
+    def add(self, request: PipelineRequest) -> Handle:
+        assert request.image_prompt is not None, "this pipeline takes no tokens"
+        return self._add(request.image_prompt, self._config(request))
+
+    def _add(self, image_prompt: ImagePrompt, config: Any) -> Handle:
+        self._next_id += 1
+        config.apply_chat_template = not image_prompt.add_special_tokens
+        images = [tensor(image) for image in image_prompt.images]
+        try:
+            handle: Handle = self._pipe.add_request(self._next_id, image_prompt.text, images, config)
+        except (RuntimeError, TypeError, ValueError) as error:
+            text = f"the model cannot read this prompt with its images: {last_line(error)}"
+            raise BadRequest(text, param="messages") from error
+        return handle
+
+    def _measure(self, settings: PipelineSettings) -> int:
+        """Measures the cache as ContinuousPipeline does, with a text of more than one block."""
+        self._template = self._tokenizer.get_original_chat_template()
+        self._tokenizer.set_chat_template(IDENTITY_TEMPLATE)
+        text, words = "", 0
+        while words <= settings.block_size:
+            text += " and so"
+            words = len(model_info.encode(self._tokenizer, text, False))
+        self._run_texts([text], 1)
+        share = self._pipe.get_metrics().cache_usage / 100
+        measured = round(-(-words // settings.block_size) / share) if share > 0 else 0
+        return min(settings.blocks, measured) if settings.blocks and measured else settings.blocks or measured
+
+    def _warm_up(self, settings: PipelineSettings) -> None:
+        for words in (n for n in WARM_WORDS if 4 * n < min(settings.context, settings.step_tokens)):
+            self._run_texts([f"{words}" + " and" * words], 4)
+        self._run_texts([f"{n} and so" for n in range(4)], 4)
+
+    def _run_texts(self, texts: list[str], max_tokens: int) -> None:
+        for text in texts:
+            self._add(ImagePrompt(text, False), self._short_config(max_tokens))
+        while self._pipe.has_non_finished_requests():
+            self._pipe.step()
+
+    def _measure_images(self, sizes: list[tuple[int, int]]) -> list[int]:
+        """Returns the prompt tokens of "a", a black image of each height and width, and "b". Only while loading.
+
+        A request that is cancelled at once is never computed, and has its length with the next step.
+        """
+        handles: list[Any] = []
+        for height, width in sizes:
+            image = Image(height, width, bytes(3 * height * width))
+            image_prompt = ImagePrompt(f"a{IMAGE_TAG.format(0)}b", False, (image,))
+            handles.append(self._add(image_prompt, self._short_config(1)))
+            handles[-1].cancel()
+        while self._pipe.has_non_finished_requests():
+            self._pipe.step()
+        return [int(handle.get_perf_metrics().get_num_input_tokens()) for handle in handles]
+
+
+def tensor(image: Image) -> Any:
+    """height x width x RGB, 8 bits: the only form that GenAI reads correctly, and it does not check."""
+    return ov.Tensor(np.frombuffer(image.pixels, np.uint8).reshape(image.height, image.width, 3))
+
+
+def prompt_tokens(handle: Any) -> int:
+    """Returns the prompt tokens of a finished request, 0 while it runs."""
+    if handle.get_status() == genai.GenerationStatus.RUNNING:
+        return 0
+    try:
+        return int(handle.get_perf_metrics().get_num_input_tokens())
+    except RuntimeError:
+        return 0

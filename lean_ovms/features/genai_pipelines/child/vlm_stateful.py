@@ -1,0 +1,83 @@
+"""openvino_genai's VLMPipeline as a pipeline.Pipeline: one request at a time, for devices without paged attention.
+
+Images are encoded in the generating thread, so commands are handled meanwhile.
+"""
+
+from __future__ import annotations
+
+from ....engine.loading import quiet_imports  # noqa: F401 - first, for its effect
+
+# isort: split
+from dataclasses import replace
+from typing import Any
+
+import openvino_genai as genai
+
+from ....config import EngineConfig
+from ....engine.generation.pipeline import ImagePrompt
+from ....engine.loading import model_info
+from ....engine.loading.settings import PipelineSettings
+from ....errors import BadRequest, StartError
+from ....repository.model_dir import LANGUAGE_MODEL
+from ....types import IMAGE_TAG, Image
+from .guard.pipeline import Handle, PipelineRequest
+from .image_tokens import GenAiImageTokens, Size
+from .stateful import StatefulHandle, StatefulPipeline, Streamer
+from .vlm_continuous import IDENTITY_TEMPLATE, tensor
+
+
+class VlmStateful(StatefulPipeline):
+    """A pipeline.Pipeline with a pipeline.ImageTokenCounter."""
+
+    NETWORK = LANGUAGE_MODEL
+
+    def __init__(self, config: EngineConfig, settings: PipelineSettings | None = None) -> None:
+        super().__init__(config, settings)
+        tokens = model_info.image_tokens(self.encode)
+        self.info = replace(self.info, vision=True, image_tokens=tokens, chat_template=self._template)
+        self.image_token_counter = GenAiImageTokens(config.model_dir, self.encode, self._measure_images, _prompt_tokens)
+
+    def _open(self, config: EngineConfig, settings: PipelineSettings) -> Any:
+        if config.lora_modules:
+            raise StartError("adapters are for text models, and for models with vision in a batch (VLM_CB)")
+        pipe = genai.VLMPipeline(
+            str(config.model_dir), settings.device, ATTENTION_BACKEND="SDPA", **settings.properties
+        )
+        self._template = pipe.get_tokenizer().get_original_chat_template()
+        pipe.set_chat_template(IDENTITY_TEMPLATE)
+        return pipe
+
+    def check(self, request: PipelineRequest) -> None:
+        if request.image_prompt is None:
+            raise BadRequest("a model with vision takes text and images, not token ids", param="prompt")
+        super().check(request)
+
+    def _compute(self, handle: StatefulHandle) -> list[int]:
+        assert handle.request.image_prompt is not None
+        result = self._generate_with_images(handle.request.image_prompt, handle.config, Streamer(self, handle))
+        handle.prompt_tokens = int(result.perf_metrics.get_num_input_tokens())
+        return []  # the result has texts only; every id has come through the streamer
+
+    def _generate_with_images(self, image_prompt: ImagePrompt, config: Any, streamer: Streamer | None = None) -> Any:
+        config.apply_chat_template = not image_prompt.add_special_tokens
+        images = [tensor(image) for image in image_prompt.images]
+        more = {} if streamer is None else {"streamer": streamer}
+        return self._pipe.generate(image_prompt.text, images=images, generation_config=config, **more)
+
+    def _probe(self, length: int) -> None:
+        self._generate_with_images(ImagePrompt("a" + " and" * length, False), self._short_config(1))
+
+    def _measure_images(self, sizes: list[Size]) -> list[int]:
+        """Returns the prompt tokens of "a", a black image of each size, and "b". Only while loading."""
+        counts = []
+        for height, width in sizes:
+            image = Image(height, width, bytes(3 * height * width))
+            result = self._generate_with_images(
+                ImagePrompt(f"a{IMAGE_TAG.format(0)}b", False, (image,)), self._short_config(1)
+            )
+            counts.append(int(result.perf_metrics.get_num_input_tokens()))
+        return counts
+
+
+def _prompt_tokens(handle: Handle) -> int:
+    return handle.prompt_tokens if isinstance(handle, StatefulHandle) else 0

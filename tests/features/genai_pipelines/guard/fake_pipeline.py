@@ -1,0 +1,261 @@
+"""A pipeline with scripted outputs in the place of openvino_genai's, for tests of its guard. No openvino, no model.
+
+It is as strict as the real one, on purpose: reading an empty handle raises, an exception from a step poisons every
+later step until all requests are cancelled and drained, running out of KV blocks drops all running requests, blocks of
+a cancelled request are free only at the next step. tests/engine/test_pipeline_contract.py runs on both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from lean_ovms.engine.generation import fake_tokenizer as words
+from lean_ovms.engine.generation.pipeline import Grammars, ImagePrompt, LongTextEncoder
+from lean_ovms.engine.scripted.backend import AnyGrammar
+from lean_ovms.engine.scripted.script import answer
+from lean_ovms.engine_types import ModelInfo
+from lean_ovms.errors import BadRequest
+from lean_ovms.features.genai_pipelines.child.guard.pipeline import (
+    GuardedOutput,
+    Handle,
+    ImageTokenCounter,
+    PipelineRequest,
+    Status,
+)
+from lean_ovms.types import IMAGE_TAG
+
+LOSE, STALL = 250, 251
+"""Tokens of a prompt that drop the request, as for lack of KV blocks, or never schedule it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """How the pipeline behaves. tokens_per_step: more than 1 as in a speculative pipeline."""
+
+    context: int = 8192
+    blocks: int = 4096
+    block_size: int = 32
+    step_tokens: int = 256
+    tokens_per_step: int = 1
+    speculative: str = ""
+    prefix_caching: bool = False
+    recoverable: bool = True
+    vision: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class FakeHandle:
+    """One request; its answer is known from the start."""
+
+    request: PipelineRequest
+    answer: list[int]
+    prefilled: int = 0  # prompt tokens computed
+    decoded: int = 0  # answer tokens computed
+    stalled: bool = False
+    state: Literal["running", "finished", "lost", "cancelled"] = "running"
+    outputs: deque[dict[int, GuardedOutput]] = field(default_factory=deque)
+
+    def can_read(self) -> bool:
+        return bool(self.outputs) and self.state != "cancelled"
+
+    def read(self) -> Mapping[int, GuardedOutput]:
+        if not self.can_read():
+            raise RuntimeError("read of an empty handle: the real one blocks for ever")
+        return self.outputs.popleft()
+
+    def cancel(self) -> None:
+        self.state = "cancelled"
+        self.outputs.clear()
+
+
+IMAGE_TOKENS = 16
+_TAG = re.compile(IMAGE_TAG.format(r"(\d+)"))
+
+
+class FakeImageTokens:
+    """A pipeline.ImageTokenCounter. An image is the text of its size and its first pixel's colour: [2x3 #ff0000]."""
+
+    takes_ids = False
+
+    def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
+        descriptions = [f"[{i.width}x{i.height} #{i.pixels[:3].hex()}]" for i in image_prompt.images]
+        text = _TAG.sub(lambda match: descriptions[int(match[1])], image_prompt.text)
+        text_ids = words.encode(text, image_prompt.add_special_tokens)
+        return [-1] * (IMAGE_TOKENS * len(image_prompt.images)) + text_ids
+
+    def prompt_tokens(self, handle: Handle) -> int:
+        assert isinstance(handle, FakeHandle)
+        return len(handle.request.tokens) if handle.state == "finished" else 0
+
+    def learn(self, image_prompt: ImagePrompt, tokens: int) -> None:
+        pass
+
+
+class FakePipeline:
+    """A pipeline.Pipeline without a model."""
+
+    def __init__(self, script: Script | None = None) -> None:
+        script = script or Script()
+        self.script = script
+        self.recoverable = script.recoverable
+        self.step_tokens = script.step_tokens
+        self.steps = 0
+        self.live: list[FakeHandle] = []
+        self.grammars: Grammars | None = Grammars(AnyGrammar(), AnyGrammar())
+        self.image_token_counter: ImageTokenCounter | None = FakeImageTokens() if script.vision else None
+        self.long_text_encoder: LongTextEncoder | None = None
+        self.poisoned = False
+        self._scheduled = 0
+        self.vocabulary = words.vocabulary()
+        self.info = ModelInfo(
+            vocab_size=words.VOCAB_SIZE,
+            context_length=script.context,
+            kv_blocks=script.blocks,
+            block_size=script.block_size,
+            eos_token_ids=[words.EOS],
+            bos_token=words.SPECIAL[1],
+            eos_token=words.SPECIAL[0],
+            chat_template=words.TEMPLATE,
+            speculative=script.speculative,
+            prefix_caching=script.prefix_caching,
+            versions={"scripted": "1"},
+            vision=script.vision,
+        )
+
+    # --- pipeline.Pipeline
+
+    def check(self, request: PipelineRequest) -> None:
+        if not request.tokens:
+            raise BadRequest("prompt is empty")
+        if request.max_tokens < 1:
+            raise BadRequest("max_tokens must be positive")
+
+    def add(self, request: PipelineRequest) -> FakeHandle:
+        self.check(request)
+        if self.poisoned and self.live:
+            raise RuntimeError("added to a poisoned pipeline before it was drained")
+        handle = FakeHandle(request, self._answer(request), stalled=STALL in request.tokens)
+        self.live.append(handle)
+        return handle
+
+    def step(self) -> None:
+        self.steps += 1
+        self.live = [h for h in self.live if h.state == "running"]
+        if self.poisoned and self.live:
+            raise RuntimeError("step of a poisoned pipeline")
+        self.poisoned = False
+        plan = self._schedule()
+        self._scheduled = len(plan)
+        for handle, tokens in plan:
+            self._prefill(handle, tokens)
+        for handle, _ in plan:  # after all were computed, as the real one samples: an exception leaves no output
+            if handle.state == "running" and handle.prefilled == len(handle.request.tokens):
+                self.sample(handle)
+        self.live = [h for h in self.live if h.state == "running"]
+
+    def busy(self) -> bool:
+        return bool(self.live)
+
+    def scheduled(self) -> int:
+        return self._scheduled
+
+    def status(self, handle: Handle) -> Status:
+        assert isinstance(handle, FakeHandle)
+        return handle.state if handle.state in ("lost", "running") else "finished"
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return words.encode(text, add_special_tokens)
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        return words.decode(tokens, skip_special_tokens)
+
+    # --- one step
+
+    def _schedule(self) -> list[tuple[FakeHandle, int]]:
+        """Returns how many tokens each request computes: decode first, then prompts in order, up to step_tokens."""
+        ready = [h for h in self.live if not h.stalled]
+        decoding = [(h, 1) for h in ready if h.prefilled == len(h.request.tokens)]
+        left = self.step_tokens - len(decoding)
+        plan = decoding[: self.step_tokens]
+        for handle in ready:
+            missing = len(handle.request.tokens) - handle.prefilled
+            if missing and left > 0:
+                plan.append((handle, min(missing, left)))
+                left -= missing
+        if self.count_blocks(dict(plan)) > self.script.blocks:
+            self._drop(self.live)
+            return []
+        return plan
+
+    def count_blocks(self, plan: Mapping[FakeHandle, int]) -> int:
+        """Returns the KV blocks of all requests after a step of this plan, cancelled ones included."""
+        size = self.script.block_size
+        return sum(-(-(h.prefilled + h.decoded + plan.get(h, 0)) // size) for h in self.live)
+
+    def _drop(self, handles: list[FakeHandle]) -> None:
+        for handle in handles:
+            handle.state = "lost"
+            handle.outputs.append({})
+
+    def _prefill(self, handle: FakeHandle, tokens: int) -> None:
+        prompt = len(handle.request.tokens)
+        if handle.prefilled < prompt:
+            handle.prefilled += tokens
+            if handle.prefilled == prompt:
+                self._apply_tricks(handle)
+
+    def _apply_tricks(self, handle: FakeHandle) -> None:
+        prompt = set(handle.request.tokens)
+        if words.RAISE in prompt:
+            self.poisoned = True
+            raise RuntimeError("Exception from src/cpp/src/scripted.cpp:1:\n/somewhere/build/x.cpp:2\nscripted failure")
+        if LOSE in prompt:
+            self._drop([handle])
+
+    def sample(self, handle: FakeHandle) -> None:
+        request = handle.request
+        if request.sampling.beams > 1:
+            self._sample_beams(handle)
+            return
+        echoed = request.tokens if request.echo and not handle.decoded else []
+        tokens = handle.answer[handle.decoded : handle.decoded + self.script.tokens_per_step]
+        handle.decoded += len(tokens)
+        if handle.decoded == len(handle.answer):
+            handle.state = "finished"
+        handle.outputs.append({0: _output([*echoed, *tokens])})
+
+    def _sample_beams(self, handle: FakeHandle) -> None:
+        """Appends all beams at once, worst first, under arbitrary keys; each worse one starts a token later."""
+        answer, outputs = handle.answer, {}
+        for rank in reversed(range(handle.request.sampling.beams)):
+            start = rank % max(1, len(answer) - 1)
+            outputs[100 + rank] = _output(answer[start:-1] + answer[:start] + answer[-1:], -float(rank))
+        handle.outputs.append(outputs)
+        handle.state = "finished"
+
+    def _answer(self, request: PipelineRequest) -> list[int]:
+        """Returns what follows from prompt and seed alone, without what was generated before a preemption."""
+        done = request.done
+        ids = answer(
+            "",
+            request.tokens[: len(request.tokens) - done],
+            request.sampling,
+            seed=request.seed,
+            stops=request.stops,
+            min_tokens=request.min_tokens + done,
+            max_tokens=request.max_tokens + done,
+        )
+        return ids[done:]
+
+
+def _output(tokens: list[int], score: float = 0.0) -> GuardedOutput:
+    return GuardedOutput(tokens, [logprob(token) for token in tokens], score)
+
+
+def logprob(token: int) -> float:
+    """Encodes the token, so that a test can match them; exact in binary."""
+    return -(token + 1) / 1024

@@ -1,0 +1,171 @@
+"""Requests of the task to openvino_genai's pipelines."""
+
+from dataclasses import replace
+
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.engine.errors import EngineLost
+from lean_ovms.engine.generation.fake_tokenizer import EOS
+from lean_ovms.engine.protocol import (
+    Tokens,
+)
+from lean_ovms.features.genai_pipelines.child.guard.backend import GuardedPipeline
+from tests.engine.rig import Rig, queue_limits
+from tests.features.genai_pipelines.guard.fake_pipeline import FakePipeline
+
+
+def idle(rig):
+    stats = rig.stats()
+    return (stats.running, stats.queued, stats.kv_blocks_used) == (0, 0, 0) and not rig.pipeline.busy()
+
+
+# --- one request
+
+
+def test_min_tokens_puts_off_a_clients_stop_id_with_ignore_eos_too():
+    answer = Rig().ask("ab", ignore_eos=True, min_tokens=4, max_tokens=9, stop_token_ids=(ord("a"),))
+    assert answer.text() == "ababa"
+
+
+def test_beams_come_at_the_end_best_first_and_cut_to_n():
+    rig = Rig()
+    request = rig.submit("abc", n=2, beams=4, logprobs=True)
+    rig.run()
+    answer = rig.answer(request)
+    assert [answer.text(i) for i in (0, 1)] == ["abc", "bca"]  # the script's best and second best
+    assert answer.reasons == {0: "stop", 1: "stop"}
+    assert answer.tokens[0][-1] == EOS
+    assert len(answer.logprobs[1]) == len(answer.tokens[1])
+    assert len([f for f in rig.transport.frames if any(isinstance(r, Tokens) for r in f)]) == 1
+    assert idle(rig)
+
+
+# --- refusals
+
+
+def test_prompt_logprobs_need_prefix_caching_off():
+    refused = Rig(prefix_caching=True).ask("hello", prompt_logprobs=True).refused
+    assert "--enable_prefix_caching false" in refused[1]
+    assert refused[2] == "echo"  # the client's word
+
+
+def test_the_request_that_was_checked_is_the_one_that_is_added():
+    """A pipeline may keep its own form of the request from check to add, once."""
+    rig = Rig(blocks=6)
+    checked, added = [], []
+    check, add = rig.pipeline.check, rig.pipeline.add
+    rig.pipeline.check = lambda request: (checked.append(id(request)), check(request))[1]
+    rig.pipeline.add = lambda request: (added.append(request), add(request))[1]
+    rig.submit("ab" * 20, ignore_eos=True, max_tokens=120)
+    rig.turn()
+    rig.submit("cd" * 20, ignore_eos=True, max_tokens=120)
+    rig.turn()
+    assert checked[::2] == [id(request) for request in added]  # every second one is the fake pipeline's own check
+    rig.run()
+    assert rig.stats().preemptions
+    assert added[-1] is not added[1]
+    assert added[-1].done > 0
+
+
+def test_no_more_run_than_have_memory_for_their_states():
+    """Of hybrid models. The others wait, and each gets its answer."""
+    pipeline = FakePipeline()
+    pipeline.info = replace(pipeline.info, max_sequences=2, state_bytes=100)
+    assert GuardedPipeline.from_config(pipeline, Config()).waiting.slots == 2
+    rig = Rig(pipeline=pipeline, running=2)
+    ids = [rig.submit("hello") for _ in range(5)]
+    rig.turn(2)
+    stats = rig.stats()
+    assert (stats.running, stats.queued, stats.state_bytes) == (2, 3, 200)
+    rig.run()
+    assert all(rig.answer(i).reasons for i in ids)
+    assert rig.stats().state_bytes == 0
+
+
+def test_the_cancelled_of_a_busy_pipeline_is_gone_with_the_next_step():
+    rig = Rig()
+    a, b = rig.submit("hello" * 30), rig.submit("world" * 30)
+    rig.turn(2)
+    rig.cancel(a)
+    rig.turn()
+    assert len(rig.pipeline.live) == 1
+    assert rig.stats().running == 1
+    rig.cancel(b)
+    rig.run()
+    assert idle(rig)
+
+
+# --- frames
+
+
+def test_an_acceptance_goes_out_before_the_step():
+    rig = Rig()
+    seen = []
+    step = rig.pipeline.step
+    rig.pipeline.step = lambda: (seen.append(len(rig.transport.frames)), step())
+    rig.submit("hello")
+    rig.turn()
+    assert seen == [1]
+
+
+@pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
+def test_several_tokens_of_a_step_are_one_record_cut_at_the_end(speculative):
+    rig = Rig(speculative=speculative, tokens_per_step=4)
+    answer = rig.ask("hello")
+    assert answer.text() == "hello"
+    assert answer.tokens[0][-1] == EOS
+    assert Rig(speculative=speculative, tokens_per_step=4).ask("hello", max_tokens=2, logprobs=True).text() == "he"
+
+
+def test_a_pipeline_that_overshoots_is_cut_and_cancelled():
+    rig = Rig(speculative="prompt_lookup")
+    request = rig.submit("abcdef", max_tokens=3, logprobs=True)
+    rig.turn()
+    output = rig.pipeline.live[0]
+    output.request.max_tokens = 100
+    output.answer += [ord("x")] * 99
+    rig.pipeline.script = type(rig.pipeline.script)(speculative="prompt_lookup", tokens_per_step=6)
+    rig.run()
+    answer = rig.answer(request)
+    assert len(answer.tokens[0]) == len(answer.logprobs[0]) == 3
+    assert answer.reasons == {0: "length"}
+    assert idle(rig)
+
+
+@pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
+def test_beams_of_assisted_pipelines_are_refused(speculative):
+    assert Rig(speculative=speculative).ask("hi", beams=2).refused[2] == "best_of"
+
+
+@pytest.mark.parametrize(
+    ("speculative", "asked", "given"),
+    [
+        ("draft", {}, (5, 0.0, 0)),
+        ("draft", {"assistant_confidence_threshold": 0.5}, (0, 0.5, 0)),
+        ("draft", {"num_assistant_tokens": 3, "max_ngram_size": 9}, (3, 0.0, 9)),
+        ("prompt_lookup", {}, (5, 0.0, 3)),
+        ("prompt_lookup", {"num_assistant_tokens": 2, "max_ngram_size": 4}, (2, 0.0, 4)),
+        ("prompt_lookup", {"assistant_confidence_threshold": 0.5}, (5, 0.0, 3)),
+        ("", {"num_assistant_tokens": 3}, (0, 0.0, 0)),
+        ("", {"assistant_confidence_threshold": 0.5, "max_ngram_size": 3}, (0, 0.0, 0)),
+    ],
+)
+def test_every_request_gets_the_assistants_fields_that_its_pipeline_needs(speculative, asked, given):
+    rig = Rig(speculative=speculative)
+    rig.submit("hello", **asked)
+    rig.turn()
+    sampling = rig.pipeline.live[0].request.sampling
+    fields = (sampling.num_assistant_tokens, sampling.assistant_confidence_threshold, sampling.max_ngram_size)
+    assert fields == given
+
+
+# --- the end
+
+
+def test_a_pipeline_that_cannot_recover_fails_everybody_honestly_and_ends_the_worker():
+    rig = Rig(recoverable=False, limits=queue_limits(9), running=2)
+    ids = [rig.submit("hello"), rig.submit("<|raise|>"), rig.submit("waiting")]
+    with pytest.raises(EngineLost):
+        rig.worker.run()
+    assert [rig.answer(i).failed[0] for i in ids] == ["EngineFailure"] * 3
