@@ -31,7 +31,7 @@ _ERRORS = {
     403: "Not for pages of this origin, or Host is no known name of the server.",
     404: "Unknown model, id or path.",
     405: "The path does not answer this method.",
-    409: "It has finished, and cannot be cancelled.",
+    409: "It has finished, and cannot be cancelled, or another server has it.",
     413: "The body is larger than this server takes.",
     415: "The body is of another media type.",
     426: "The path is a WebSocket, and the request does not open one.",

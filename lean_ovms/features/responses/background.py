@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from itertools import groupby
 
-from ...api.sse import DONE, PING, event
+from ...api.sse import DONE, PING
 from ...errors import RequestError, reported
 from ...models.generation import DeltaStream
 from ...push_types import Sink
@@ -99,12 +99,6 @@ class BackgroundResponse:
         self.frames += frames
         self._news.set()
         self._news = asyncio.Event()
-
-
-def error_frame(error: RequestError, number: int) -> bytes:
-    """The end of a stream that fails: https://platform.openai.com/docs/api-reference/responses-streaming/error"""
-    shown = {"type": "error", "sequence_number": number, "code": error.code, "message": error.message, "param": None}
-    return event(shown, "error") + DONE
 
 
 def frames_from(whole: bytes, start: int) -> list[bytes]:

@@ -46,8 +46,11 @@ class Connection(Protocol):
     def set_version(self, version: int) -> None:
         """Stores the version of the tables."""
 
-    def now(self) -> float:
-        """Seconds since 1970 by a clock that all servers on this database share."""
+    def hold(self, server: str) -> None:
+        """Takes the lock of this server, which ends with the connection or the process. server: its id, a number."""
+
+    def holds(self, server: str) -> bool:
+        """Returns whether the server with this id is there: whether it has its lock."""
 
     def close(self) -> None:
         """Closes the connection. Idempotent."""

@@ -30,6 +30,15 @@ NETWORK_TIMEOUT_S = 6
 WRITERS = 0x6C65616E
 """The key of the advisory lock."""
 
+SERVERS = 0x6C6F766D
+"""The first key of the advisory locks of servers; the second is a server's id. They are shared ones: a new connection
+of a server does not wait for the end of a broken one."""
+
+_HELD = """
+SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted AND classid::bigint = ?
+AND objid::text = ? AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) LIMIT 1
+"""
+
 _SETTINGS = """
 SET search_path = lean_ovms;
 SET lock_timeout = '10s';  -- longest wait for other servers' transactions; then requests fail with 503
@@ -111,8 +120,11 @@ class Postgres(Connection):
     def set_version(self, version: int) -> None:
         self.execute("UPDATE version SET number = ?", (version,))
 
-    def now(self) -> float:
-        return float(self.one("SELECT extract(epoch FROM clock_timestamp())"))
+    def hold(self, server: str) -> None:
+        self.execute("SELECT pg_advisory_lock_shared(?, ?)", (SERVERS, int(server)))
+
+    def holds(self, server: str) -> bool:
+        return self.one(_HELD, (SERVERS, server)) is not None
 
     def close(self) -> None:
         self._connection.close()

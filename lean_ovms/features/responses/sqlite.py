@@ -6,6 +6,8 @@ A damaged file is set aside at the start. Beside the file a reserve of disk spac
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import glob
 import logging
 import os
 import sqlite3
@@ -47,6 +49,8 @@ class Sqlite(Connection):
         if path:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # conversations are private
         self._path = path
+        self._lock = -1  # the descriptor of this server's lock
+        self._server = ""
         self._connection = sqlite3.connect(path or MEMORY, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         try:
             self._to_wal()
@@ -82,11 +86,46 @@ class Sqlite(Connection):
     def set_version(self, version: int) -> None:
         self._connection.execute(f"PRAGMA user_version = {version:d}")
 
-    def now(self) -> float:
-        return time.time()
+    def hold(self, server: str) -> None:
+        if self._path:
+            self._server, name = server, self._lock_file(server)
+            while self._lock < 0 or not os.path.exists(name):  # another server may have taken it for one left over
+                if self._lock >= 0:
+                    os.close(self._lock)
+                self._lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+                with contextlib.suppress(OSError):  # a file system without such locks: `holds` finds none to be lost
+                    fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in glob.glob(f"{glob.escape(self._path)}-server-*"):
+                self.holds(left.rpartition("-")[2])
+
+    def holds(self, server: str) -> bool:
+        if not self._path:
+            return True  # in memory there is one server
+        try:
+            descriptor = os.open(self._lock_file(server), os.O_RDWR | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:  # it has the lock
+            return True
+        else:
+            with contextlib.suppress(OSError):  # its process was killed
+                os.unlink(self._lock_file(server))
+            return False
+        finally:
+            os.close(descriptor)
+
+    def _lock_file(self, server: str) -> str:
+        return f"{self._path}-server-{server}"
 
     def close(self) -> None:
         self._connection.close()
+        if self._lock >= 0:
+            with contextlib.suppress(OSError):
+                os.unlink(self._lock_file(self._server))
+            os.close(self._lock)
+            self._lock = -1
 
     @staticmethod
     def failure(error: Exception, path: str) -> tuple[StoreFailure, str]:

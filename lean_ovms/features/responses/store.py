@@ -2,8 +2,8 @@
 
 When a method returns, its changes are durable if the store is a file or a database (`--response_store`), which several
 servers may share; in memory they last as long as the process. A background response belongs to the server that
-generates it: that server writes a heartbeat every few seconds and polls for stop requests. Without a heartbeat for
-LEASE_S, any other server marks the response as failed. Knows no HTTP and no generation.
+generates it, and reads as failed once that server has stopped: each one has a lock in the database, by its id, which
+ends with its process. Knows no HTTP and no generation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import secrets
 import time
 import zlib
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -37,17 +37,7 @@ T = TypeVar("T")
 
 INTERRUPTED = {"code": "server_error", "message": "The server stopped before this response was finished."}
 
-LEASE_S = 15.0
-"""Without a heartbeat for this time, the responses of a server count as failed."""
-
-MAX_CLOCK_STEP_S = 1.0
-"""By more than that a clock was set, not adjusted slowly."""
-
-_DUE = """
-SELECT kind, id, used FROM idle WHERE kind IN ('response', 'conversation') AND used < ?
-UNION ALL SELECT 'run', response, seen FROM run WHERE server <> ?
-"""
-"""What has expired, and what other servers generate."""
+_EXPIRED = "SELECT kind, id FROM idle WHERE used < ?"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,11 +82,9 @@ class Store:
         self._clock = clock
         self._options = config.of(ResponseOptions)
         self._path = self._options.response_store
-        self._server = secrets.token_hex(16)
+        self._server = str(secrets.randbelow(1 << 31))
         kind = Postgres if postgres.is_url(self._path) else Sqlite
         self._db = Database(kind, self._path, self._prepare, self._upkeep)
-        self._connected = 0.0  # time.monotonic()
-        self._clock_ahead = 0.0  # of the database, before time.monotonic()
 
     async def open(self) -> None:
         """Opens the database now, not at the first use. Raises StartError."""
@@ -111,34 +99,33 @@ class Store:
             strict = self._options.response_store_strict
             await asyncio.to_thread(set_aside_if_damaged, self._path, tables.VERSION, strict=strict)
         await self._db.open(shown)
+        await self._interrupt_lost()
 
     async def close(self) -> None:
         """Closes the database. Idempotent."""
         await self._db.close()
 
     def _prepare(self, db: Connection) -> None:
-        """Sets up a new connection. While there was none, heartbeats failed, so LEASE_S starts again here."""
-        self._connected, self._clock_ahead = time.monotonic(), db.now() - time.monotonic()
+        """Sets up a new connection, which has this server's lock."""
         tables.prepare(db)
+        db.hold(self._server)
 
     def _upkeep(self, db: Connection) -> list[Callable[[], object]]:
-        """Deletes what has expired, and ends the responses of servers that have stopped."""
+        """Deletes what has expired."""
         max_age_s = self._options.response_store_max_age_s
-        since = self._clock() - max_age_s if max_age_s else float("-inf")
-        rows = db.execute(_DUE, (since, self._server)).fetchall()
-        due = [partial(tables.drop, db, kind, name) for kind, name, _ in rows if kind != "run"]
-        heartbeats = {name: seen for kind, name, seen in rows if kind == "run"}
-        oldest = self._oldest_heartbeat(db) if heartbeats else 0.0
-        return due + [partial(_interrupt, db, name) for name, seen in heartbeats.items() if seen < oldest]
+        if not max_age_s:
+            return []
+        rows = db.execute(_EXPIRED, (self._clock() - max_age_s,)).fetchall()
+        return [partial(tables.drop, db, kind, name) for kind, name in rows]
 
-    def _oldest_heartbeat(self, db: Connection) -> float:
-        """The time of a heartbeat that is just not too old. When the clock was set, or the machine slept, every
-        heartbeat looks old, so LEASE_S starts again then.
-        """
-        now, monotonic = db.now(), time.monotonic()
-        if abs(now - monotonic - self._clock_ahead) > MAX_CLOCK_STEP_S:
-            self._connected, self._clock_ahead = monotonic, now - monotonic
-        return now - LEASE_S if monotonic >= self._connected + LEASE_S else float("-inf")
+    @_transaction()
+    def _interrupt_lost(self, db: Connection) -> None:
+        """Marks what servers were generating that have stopped as failed."""
+        for response_id, server in db.execute("SELECT response, server FROM run").fetchall():
+            if not db.holds(server):
+                body, turn = tables.get(db, RESPONSE, response_id)
+                _put_response(db, _interrupted(body), turn)
+                db.execute("DELETE FROM run WHERE response = ?", (response_id,))
 
     def _drop_excess(self, db: Connection, spare: str) -> None:
         max_bytes = self._options.response_store_max_mb << 20
@@ -160,24 +147,8 @@ class Store:
     def start(self, db: Connection, body: Json, context: Context, frames: Sequence[bytes]) -> None:
         """Stores a response that has just started and the first events of its stream, if it has one, in pieces."""
         _put_response(db, body, _add_turn(db, context), frames)
-        db.execute("INSERT INTO run VALUES (?, ?, ?, 0)", (body["id"], self._server, db.now()))
+        db.execute("INSERT INTO run VALUES (?, ?, 0, 0)", (body["id"], self._server))
         self._drop_excess(db, body["id"])
-
-    @_transaction()
-    def heartbeat(self, db: Connection) -> None:
-        """Renews the lease of the responses that this server generates."""
-        db.execute("UPDATE run SET seen = ? WHERE server = ?", (db.now(), self._server))
-
-    @_transaction(write=False)
-    def poll_stops(self, db: Connection, running: Iterable[str]) -> list[str]:
-        """Those of this server's running responses that must stop: cancelled, deleted or failed elsewhere."""
-        rows = db.execute("SELECT response FROM run WHERE server = ? AND stop = 0", (self._server,)).fetchall()
-        return [response_id for response_id in running if (response_id,) not in rows]
-
-    @_transaction()
-    def request_stop(self, db: Connection, response_id: str) -> None:
-        """Asks the server that generates a response to stop it."""
-        db.execute("UPDATE run SET stop = 1 WHERE response = ?", (response_id,))
 
     @_transaction()
     def finish(self, db: Connection, body: Json, context: Context) -> None:
@@ -216,12 +187,17 @@ class Store:
     def get(self, db: Connection, response_id: str) -> tuple[Json, bool]:
         """(the response object, whether a server still generates it). Raises NotFound."""
         body, _ = tables.get(db, RESPONSE, response_id)
-        running = _is_running(db, response_id)
-        return ({**body, "status": "in_progress"} if running else body), running
+        server = _server_of(db, response_id)
+        if server is None:
+            return body, False
+        running = db.holds(server)
+        return ({**body, "status": "in_progress"} if running else _interrupted(body)), running
 
     @_transaction(write=False)
     def frames(self, db: Connection, response_id: str) -> bytes | None:
-        """The whole stream of a response, its first events while it runs; None if it has no stream."""
+        """The whole stream of a response; None if it has no stream, or was not finished."""
+        if _server_of(db, response_id) is not None:
+            return None
         events = db.one("SELECT events FROM entry WHERE id = ?", (response_id,))
         return None if events is None else zlib.decompress(events)
 
@@ -307,8 +283,10 @@ def _set_turn(db: Connection, conversation_id: str, turn: int) -> None:
     db.execute("UPDATE entry SET turn = ? WHERE id = ?", (turn, conversation_id))
 
 
-def _is_running(db: Connection, response_id: str) -> bool:
-    return db.one("SELECT 1 FROM run WHERE response = ?", (response_id,)) is not None
+def _server_of(db: Connection, response_id: str) -> str | None:
+    """Returns the id of the server that generates a response; None for one that is finished."""
+    server: str | None = db.one("SELECT server FROM run WHERE response = ?", (response_id,))
+    return server
 
 
 def _put_response(db: Connection, body: Json, turn: int | None, frames: Sequence[bytes] = ()) -> None:
@@ -317,12 +295,9 @@ def _put_response(db: Connection, body: Json, turn: int | None, frames: Sequence
     tables.put(db, RESPONSE, body, used=float(body["created_at"]), turn=turn, events=events)
 
 
-def _interrupt(db: Connection, response_id: str) -> None:
-    """Marks a response, whose server has stopped, as failed."""
-    body, turn = tables.get(db, RESPONSE, response_id)
-    body |= {"status": "failed", "error": INTERRUPTED, "incomplete_details": None, "usage": None}
-    _put_response(db, body, turn)
-    db.execute("DELETE FROM run WHERE response = ?", (response_id,))
+def _interrupted(body: Json) -> Json:
+    """Returns a response, whose server has stopped, as a failed one."""
+    return body | {"status": "failed", "error": INTERRUPTED, "incomplete_details": None, "usage": None}
 
 
 def _add_turn(db: Connection, context: Context) -> int:
@@ -346,9 +321,10 @@ def _finished_turn(db: Connection, previous: str | None) -> int | None:
     except NotFound:
         text = f"Previous response with id {previous[:100]!r} not found."
         raise BadRequest(text, param="previous_response_id", code="previous_response_not_found") from None
-    if _is_running(db, previous):
+    server = _server_of(db, previous)
+    if server is not None and db.holds(server):
         raise BadRequest(f"Response {previous!r} is not finished yet.", param="previous_response_id")
-    if body["status"] == "failed":
+    if server is not None or body["status"] == "failed":
         raise BadRequest(f"Response {previous!r} failed and cannot be continued.", param="previous_response_id")
     return turn
 

@@ -45,8 +45,8 @@ CREATE TABLE run (
 CREATE VIEW idle AS SELECT id, kind, used FROM entry WHERE NOT EXISTS (SELECT 1 FROM run WHERE response = entry.id);
 CREATE TABLE kept (bytes BIGINT NOT NULL)
 """
-"""used: the time of a response's creation, of a conversation's last use. run: the responses that servers generate, the
-time of that server's last heartbeat, whether they must stop.
+"""used: the time of a response's creation, of a conversation's last use. run: the responses that servers generate; the
+last two columns are 0 here: servers of an older version, which may share the store while they are replaced, read them.
 """
 
 INPUT, OUTPUT, CUT = 0, 1, 2

@@ -1,4 +1,4 @@
-"""Two servers on one store: what one keeps the other reads, continues, cancels, deletes; one or the store may die."""
+"""Two servers on one store: what one keeps the other reads, continues, deletes; one or the store may die."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import re
 import signal
 import sqlite3
 import sys
-import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from lean_ovms.features.responses import database, postgres, service, sqlite, st
 from lean_ovms.features.responses.service import ResponseService
 from lean_ovms.types import Request
 from tests import databases
-from tests.api.conftest import MakeApp, get, parts, post, whole
+from tests.api.conftest import MakeApp, get, post, whole
 from tests.fakes import say
-from tests.features.responses.rules import Json, check_response, parse_sse
+from tests.features.responses.rules import Json, check_response
 from tests.features.responses.test_background import Slow
 
 PATH = "/v1/responses"
@@ -33,10 +32,8 @@ Open = Callable[..., Awaitable[Slow]]
 
 
 @pytest.fixture
-def opened(make_app: MakeApp, kept_in: str, monkeypatch: pytest.MonkeyPatch) -> Open:
-    """A server on the one store. Servers look often, so that tests are fast."""
-    monkeypatch.setattr(service, "POLL_INTERVAL_S", 0.01)
-    monkeypatch.setattr(service, "HEARTBEAT_INTERVAL_S", 0.02)
+def opened(make_app: MakeApp, kept_in: str) -> Open:
+    """A server on the one store."""
 
     async def make(script: Any = None, **options: Any) -> Slow:
         app, engine = await make_app([] if script is None else script, **{"response_store": kept_in, **options})
@@ -100,134 +97,90 @@ async def test_both_add_to_one_conversation(opened: Open) -> None:
     assert (await get(a.app, url)).status == 404
 
 
-async def test_a_background_response_is_seen_and_cancelled_from_the_other_server(opened: Open) -> None:
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_background_response_belongs_to_the_server_that_runs_it(opened: Open, streamed: bool) -> None:
+    """The other one reads it, and says who can do the rest; once it is over, there is no difference."""
     a, b = await opened(), await opened()
-    made = await a.start()
+    made = await a.start(stream=streamed)
     await a.say("Hel")
     seen = await b.get(made["id"])
     assert (seen["status"], seen["output"]) == ("in_progress", [])
-    cancelled = await b.cancel(made["id"])
-    check_response(cancelled)
-    assert (cancelled["status"], cancelled["output"][0]["content"][0]["text"]) == ("cancelled", "Hel")
-    assert await a.get(made["id"]) == cancelled
-    assert not a.engine.mail.busy
+    path = f"{PATH}/{made['id']}"
+    for response in (
+        await post(b.app, f"{path}/cancel", b""),
+        await b.app.handle(Request("GET", path, query="stream=true&starting_after=1")),
+    ):
+        error = (await whole(response))["error"]
+        assert (response.status, error["code"], made["id"] in error["message"]) == (409, "other_server", True)
+    following = await post(b.app, PATH, {"model": "m", "input": "x", "previous_response_id": made["id"]})
+    assert (following.status, "not finished yet" in str(await whole(following))) == (400, True)
+    await a.say("lo", "stop")
+    over = await a.until_over(made["id"])
+    await a.app.services.get(ResponseService).drain(30)
+    assert await b.get(made["id"]) == await b.cancel(made["id"]) == over
+    if streamed:
+        assert await b.stream(made["id"]) == await a.stream(made["id"])
 
 
-async def test_its_stream_comes_from_the_other_server_when_it_is_over(opened: Open) -> None:
-    a, b = await opened(), await opened(sse_ping_s=0.01)
-    made = await a.start(stream=True)
-    response = await b.app.handle(Request("GET", f"{PATH}/{made['id']}", query="stream=true&starting_after=1"))
-    found = parts(response)
-    assert await found.__anext__() == b": ping\n\n"
-    await a.say("Hello", "stop")
-    await a.until_over(made["id"])
-    said = b"".join([part async for part in found]).replace(b": ping\n\n", b"")
-    assert parse_sse(said) == (await a.stream(made["id"]))[2:]
-
-
-async def test_a_response_without_a_stream_has_none_on_the_other_server(opened: Open) -> None:
-    a, b = await opened(), await opened()
-    made = await a.start()
-    response = await b.app.handle(Request("GET", f"{PATH}/{made['id']}", query="stream=true"))
-    assert (response.status, "stream true" in str(await whole(response))) == (400, True)
-
-
-async def test_deleting_it_on_the_other_server_stops_it(opened: Open) -> None:
+async def test_one_that_is_deleted_on_the_other_server_stays_deleted(opened: Open) -> None:
     a, b = await opened(), await opened()
     made = await a.start(stream=True)
-    response = await b.app.handle(Request("GET", f"{PATH}/{made['id']}", query="stream=true&starting_after=3"))
-    waiting = asyncio.ensure_future(_all(response))
-    await a.say("Hel")
     assert (await b.app.handle(Request("DELETE", f"{PATH}/{made['id']}"))).status == 200
-    while a.engine.mail.busy:
-        await asyncio.sleep(0.01)
-    [error] = parse_sse(await waiting)
-    assert (error["type"], error["sequence_number"]) == ("error", 4)
+    await a.say("Hello", "stop")
+    await a.app.services.get(ResponseService).drain(30)
     for server in (a, b):
-        while (await get(server.app, f"{PATH}/{made['id']}")).status != 404:
-            await asyncio.sleep(0.01)
+        assert (await get(server.app, f"{PATH}/{made['id']}")).status == 404
 
 
-async def _all(response: Any) -> bytes:
-    return b"".join([part async for part in parts(response)])
-
-
-async def hours_later(made: store.Store, response: str) -> None:
-    """The response had its last heartbeat long ago, and the store was there all the while; all others had theirs."""
-    aged = "UPDATE run SET seen = seen - 9999 WHERE response = ?"
-    await made._db.run(lambda connection: connection.execute(aged, (response,)), write=True)
-    made._connected -= 9999
-
-
-@pytest.mark.slow
-async def test_what_a_dead_server_was_making_has_failed_for_the_others(
-    opened: Open,
-) -> None:
+async def test_what_a_dead_server_was_making_has_failed_for_the_others(opened: Open) -> None:
     a, b = await opened(), await opened()
-    dead, alive = await a.start(), await b.start()
+    dead, alive = await a.start(stream=True), await b.start()
     run = a.app.services.get(ResponseService)._background[dead["id"]]
-    a.app.services.get(ResponseService)._monitor_task.cancel()  # type: ignore[union-attr]
     run.task.cancel()  # as if the process were gone: nothing is written any more
     await a.app.services.get(ResponseService).store.close()
-    await hours_later(b.app.services.get(ResponseService).store, dead["id"])
-    cancelling = asyncio.ensure_future(post(b.app, f"{PATH}/{dead['id']}/cancel", b""))
-    body = await b.until_over(dead["id"])
-    check_response(body)
-    assert (body["status"], "stopped before" in body["error"]["message"]) == ("failed", True)
-    assert await whole(await cancelling) == body
-    c = await opened()
-    assert await c.get(dead["id"]) == body
-    assert (await c.get(alive["id"]))["status"] == "in_progress", "its server is there"
+    for server in (b, await opened()):  # one that sees it gone, and one that starts after that
+        body = await server.get(dead["id"])
+        check_response(body)
+        assert (body["status"], "stopped before" in body["error"]["message"]) == ("failed", True)
+        assert await server.cancel(dead["id"]) == body
+        response = await server.app.handle(Request("GET", f"{PATH}/{dead['id']}", query="stream=true"))
+        assert (response.status, "its stream was lost" in str(await whole(response))) == (400, True)
+        following = await post(server.app, PATH, {"model": "m", "input": "x", "previous_response_id": dead["id"]})
+        assert (following.status, "failed and cannot" in str(await whole(following))) == (400, True)
+        assert (await server.get(alive["id"]))["status"] in ("queued", "in_progress"), "its server is there"
     await b.say("Hello", "stop")
-    assert (await c.until_over(alive["id"]))["status"] == "completed"
+    assert (await b.until_over(alive["id"]))["status"] == "completed"
 
 
-async def test_a_response_that_was_given_up_stays_failed(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its server was only slow: what the others were told does not change any more."""
-    a, b = await opened(), await opened()
+async def test_what_a_later_server_has_given_up_stays_failed(opened: Open) -> None:
+    """Its server had lost its lock, and was there all the same: what others were told does not change any more."""
+    a = await opened()
     made = await a.start()
     kept = a.app.services.get(ResponseService).store
-    looked = asyncio.Event()
-    look = kept.poll_stops
-
-    async def looking(running: Iterable[str]) -> list[str]:
-        found = await look(running)
-        looked.set()
-        return found
-
-    monkeypatch.setattr(kept, "poll_stops", looking)
-    await looked.wait()
-    monkeypatch.setattr(service, "POLL_INTERVAL_S", 3600)
-    looked.clear()
-    await looked.wait()  # the server does not look any more
-    monkeypatch.setattr(store, "LEASE_S", 0.0)
-    failed = await b.until_over(made["id"])
+    await kept._db.run(lambda db: db.execute("UPDATE run SET server = '1'"))
+    b = await opened()
+    failed = await b.get(made["id"])
     assert failed["status"] == "failed"
     await a.say("Hello", "stop")
     await a.app.services.get(ResponseService).drain(30)
     assert await b.get(made["id"]) == failed
 
 
-async def test_a_clock_that_is_set_fails_no_response_of_another_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As after the sleep of a machine: for all servers the last heartbeat of every other is old."""
-    config = Config(response_store=str(tmp_path / "store"))
-    mine, other = store.Store(config), store.Store(config)
-    body = {"id": "resp_1", "status": "in_progress", "background": True, "output": [], "created_at": time.time()}
-    await mine.start(body, store.Context(), b"")
-    await other.open()
-    real = time.time
-    monkeypatch.setattr(sqlite.time, "time", lambda: real() + 3600)
-    other._connected -= 9999
-    assert (await other.get("resp_1"))[1], "still running"
-    other._connected -= 9999
-    await mine.heartbeat()
-    assert (await other.get("resp_1"))[1]
-    await hours_later(other, "resp_1")
-    assert (await other.get("resp_1"))[0]["status"] == "failed"
-    await mine.close()
-    await other.close()
+async def test_locks_of_servers_that_were_killed_are_cleared_away(tmp_path: Path) -> None:
+    path = str(tmp_path / "store")
+    made, others = sqlite.Sqlite(path), sqlite.Sqlite(path)
+    made.hold("1")
+    assert (others.holds("1"), others.holds("2")) == (True, False)
+    for number in (2, 3):
+        (tmp_path / f"store-server-{number}").touch()  # its process has ended, and with it the lock
+    assert not others.holds("2")
+    assert not (tmp_path / "store-server-2").exists()
+    others.hold("4")
+    assert not (tmp_path / "store-server-3").exists()
+    made.close()
+    assert not others.holds("1")
+    others.close()
+    assert {file.name for file in tmp_path.iterdir()} == {"store"}
 
 
 # --- a database that goes away ---
@@ -255,8 +208,7 @@ def own_postgres(stoppable: databases.Server) -> Iterator[databases.Server]:
 async def test_a_database_that_goes_away_is_a_503_until_it_is_back(
     make_app: MakeApp, own_postgres: databases.Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(service, "POLL_INTERVAL_S", 0.01)
-    monkeypatch.setattr(service, "HEARTBEAT_INTERVAL_S", 0.02)
+    monkeypatch.setattr(service, "RETRY_S", 0.02)
     url = own_postgres.url()
     app, engine = await make_app([], response_store=url)
     slow = Slow(app, engine)

@@ -24,7 +24,7 @@ STREAMING = FieldSet((
 ))  # fmt: skip
 
 
-@RouteDoc("A stored response", query=STREAMING, stream=True)
+@RouteDoc("A stored response", query=STREAMING, stream=True, errors=(409,))
 async def handle_get(request: Request, services: Services) -> Response:
     response_id, given = request.ids[0], read_query(STREAMING, request.query)
     if not given["stream"]:
@@ -41,7 +41,7 @@ async def handle_delete(request: Request, services: Services) -> Response:
     return json({"id": response_id, "object": "response", "deleted": True})
 
 
-@RouteDoc("Cancel a background response", errors=(400,))
+@RouteDoc("Cancel a background response", errors=(400, 409))
 async def handle_cancel(request: Request, services: Services) -> Response:
     return await any_size(services.offload, await services.get(ResponseService).cancel(request.ids[0]))
 
