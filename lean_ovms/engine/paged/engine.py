@@ -18,8 +18,10 @@ from .batch_state import BatchState
 from .block_manager import BlockManager
 from .block_tables import BlockTables
 from .capacity import rows_of, slots_for
+from .hooks import StepHook
 from .model_inputs import ModelInputs
 from .network import Network
+from .outputs import Outputs
 from .params import Params
 from .parts import MAX_ROWS, EngineParts, EngineSizes
 from .prefix_cache import PrefixCache
@@ -34,7 +36,7 @@ from .step_runner import StepRunner
 log = logging.getLogger(__name__)
 
 
-class Engine(StepRunner):
+class Engine:
     """Serves the requests of one model by continuous batching."""
 
     calm = True
@@ -54,10 +56,12 @@ class Engine(StepRunner):
         tables = BlockTables(min(most, rows_of(slots)) if slots else most, sizes.context, sizes.block_size)
         network.allocate(sizes.blocks + (sizes.tile > 1), slots)
         self.states = StateCache(slots)
-        inputs = ModelInputs(network, tables, tile=sizes.tile, spare=sizes.blocks, adapters=parts.adapters)
-        super().__init__(network, tables, inputs, parts.prepare, parts.clock)
-        self.out = self._outputs.out
         self.blocks = BlockManager(sizes.blocks, sizes.block_size, self.states.remove)
+        self.requests: dict[int, GenerationRequest] = {}
+        self.hooks: list[StepHook] = []
+        """What features do around the steps."""
+        self.outputs = Outputs(self.requests)
+        self.out = self.outputs.out
         checkpoints = StateCheckpoints(self.states, network, self.blocks, tables, sizes.interval)
         batch = BatchState(network, self.blocks, tables, checkpoints, parts.adapters)
         proposer = parts.new_proposer(self.blocks, tables) if parts.new_proposer is not None else None
@@ -70,7 +74,16 @@ class Engine(StepRunner):
             split=sizes.split,
             priority_across_clients=sizes.across,
             new_matcher=parts.new_matcher,
-            fail=self._fail,
+            report_failure=self.outputs.fail,
+        )
+        self.runner = StepRunner(
+            self.scheduler,
+            network,
+            ModelInputs(network, tables, tile=sizes.tile, spare=sizes.blocks, adapters=parts.adapters),
+            self.outputs,
+            self.hooks,
+            prepare=parts.prepare,
+            clock=parts.clock,
         )
         self.max_sequences = tables.total
         self.recoveries = 0
@@ -87,13 +100,13 @@ class Engine(StepRunner):
 
     @property
     def idle(self) -> bool:
-        return not (self._working or self._outputs.changed)
+        return not (self._working or self.outputs.changed)
 
     @property
     def _working(self) -> bool:
         """Whether there is something to compute, or a step whose results are not processed."""
         scheduler, batch = self.scheduler, self.scheduler.batch
-        computing = batch.decoding or batch.prefilling or scheduler.waiting or self._running is not None
+        computing = batch.decoding or batch.prefilling or scheduler.waiting or self.runner.running is not None
         return bool(computing) or any(hook.working for hook in self.hooks)
 
     def add(self, request: GenerationRequest) -> None:
@@ -133,16 +146,13 @@ class Engine(StepRunner):
             del self.requests[request_id]
             self.waiting.dequeued(request)
         gone = [s for s in request.sequences if not request.unfinished or (s.index in cancelled and not s.beams)]
-        if self._running is not None:
-            self._cancelled += gone  # the network computes for them
-        else:
-            self._remove(gone)
+        self.runner.cancel(gone)
 
     def admit(self, *, compiling: bool = False) -> None:
         """Implements Backend.admit. No sequence starts while a step runs, whose rows and blocks are in use."""
         for hook in self.hooks:
             self.out += hook.poll()
-        if self._running is None:
+        if self.runner.running is None:
             self.scheduler.admit()
 
     def step(self) -> None:
@@ -151,16 +161,16 @@ class Engine(StepRunner):
         The first call starts a step and makes the records of the step before; the second waits for it. Between the two,
         the caller sends these records and tokenizes new requests.
         """
-        starting = self._overlapping and self._running is None
+        starting = self._overlapping and self.runner.running is None
         try:
             if starting:
-                self.start()
+                self.runner.start()
             else:
-                self.compute()
+                self.runner.compute()
         except Exception as error:  # of openvino, whatever it raises: the other requests go on
             self._recover(error)
         if starting or not self._overlapping or not self._working:
-            self._outputs.emit()
+            self.outputs.emit()
         if self.hooks:
             self._tell_hooks()
 
@@ -169,7 +179,7 @@ class Engine(StepRunner):
         self._state_bytes = state_bytes
 
     def _tell_hooks(self) -> None:
-        resting = not self.scheduler.running and self._running is None
+        resting = not self.scheduler.running and self.runner.running is None
         for hook in self.hooks:
             hook.changed()
             if resting:
@@ -206,7 +216,7 @@ class Engine(StepRunner):
             preemptions=scheduler.preemptions,
             recoveries=self.recoveries,
             speculative=self._speculative,
-            **self.drafts.stats(),
+            **self.runner.drafts.stats(),
             of_features={name: value for hook in self.hooks for name, value in hook.stats().items()},
         )
 
@@ -217,7 +227,7 @@ class Engine(StepRunner):
         """
         self.recoveries += 1
         log.error("a step failed: %s", last_line(error))
-        self._remove_cancelled()
+        self.runner.remove_cancelled()
         at_fault = self.scheduler.recover()
         if at_fault is not None:
-            self._fail(at_fault.request, EngineFailure("The engine failed while it computed this request."))
+            self.scheduler.fail(at_fault.request, EngineFailure("The engine failed while it computed this request."))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ...errors import RequestError
 from ..generation.sequence import GenerationRequest
-from ..protocol import ABSENT, DetailedTokens, Drafted, Prefilled, Progress, PromptLogprobs, Record, Tokens
+from ..protocol import ABSENT, DetailedTokens, Drafted, Failed, Prefilled, Progress, PromptLogprobs, Record, Tokens
 from .sampling.beam_search import Hypothesis
 from .sampling.logprobs import TokenLogprobs
 from .sequence import Sequence
@@ -38,6 +39,13 @@ class Outputs:
             self.out.append(Progress(number, tokens, cached, taken_ms))
         if complete:
             self.out.append(Prefilled(number, cached, taken_ms))
+
+    def fail(self, request: GenerationRequest, error: RequestError) -> bool:
+        """Makes the record that a request has failed; False if the request has ended already."""
+        if self._requests.pop(request.id, None) is None:
+            return False
+        self.out.append(Failed(request.id, error.to_wire()))
+        return True
 
     def emit(self) -> None:
         """Makes the records of all sequences in `changed`."""

@@ -107,7 +107,7 @@ class PagedPipeline(Engine):
         for encoded in self._images.queue.poll() if self._images is not None else ():
             request = encoded.request
             if encoded.error is not None:
-                self._fail(request, encoded.error)
+                self.scheduler.fail(request, encoded.error)
                 continue
             super().add(request)
             assert request.group is not None
@@ -135,11 +135,11 @@ class PagedPipeline(Engine):
                 self.add(request)
             while self._working:
                 self.admit()
-                self.compute()
-            self._outputs.emit()
+                self.runner.compute()
+            self.outputs.emit()
             self.out.clear()
         self.blocks.clear_cache()
         self.scheduler.chunk_sizes.forget()
         self.scheduler.speculation.budget.forget()
         self.scheduler.steps = 0
-        self.drafts = SpecDecodeStats(drafted=0 if self._speculative else None)
+        self.runner.drafts = SpecDecodeStats(drafted=0 if self._speculative else None)

@@ -66,7 +66,7 @@ class Scheduler:
         split: bool,
         priority_across_clients: bool,
         new_matcher: MatcherFactory,
-        fail: Callable[[GenerationRequest, RequestError], None],
+        report_failure: Callable[[GenerationRequest, RequestError], bool],
     ) -> None:
         """Begins without any sequence.
 
@@ -79,7 +79,7 @@ class Scheduler:
             split: whether a prompt may be computed over several steps.
             priority_across_clients: whether the priority of a request counts against requests of other clients.
             new_matcher: makes what matches the grammar of a sequence.
-            fail: ends a request with an error.
+            report_failure: tells the front end that a request has failed; False if the request has ended already.
         """
         self.batch = batch
         self.prefixes = prefixes
@@ -101,7 +101,7 @@ class Scheduler:
         self._max_rows = most
         self._split = split
         self._new_matcher = new_matcher
-        self._fail = fail
+        self._report_failure = report_failure
         self._policy = AdmissionPolicy(self.waiting, self)
         self._grammar_load = GrammarLoad(lambda: self.waiting.clock())
 
@@ -335,7 +335,7 @@ class Scheduler:
             self.blocks.release(sequence.blocks)
             self.batch.adapters.release(sequence.params.adapter)
             sequence.blocks, sequence.chain, sequence.state = [], [], "over"
-            self._fail(sequence.request, error)
+            self.fail(sequence.request, error)
             return
         self.waiting.started(sequence)
         found = len(sequence.blocks) * self.blocks.block_size
@@ -386,6 +386,19 @@ class Scheduler:
         elif sequence.row >= 0 or sequence in self.batch.searching:
             self._stop(sequence)
 
+    def discard(self, sequences: list[Sequence]) -> None:
+        """Ends sequences whose results are not wanted any more."""
+        for sequence in sequences:
+            self.end(sequence)
+            sequence.new_ids, sequence.new_details = [], []
+
+    def fail(self, request: GenerationRequest, error: RequestError) -> None:
+        """Ends a request with all its sequences, with an error, unless it has ended already."""
+        if self._report_failure(request, error):
+            request.unfinished.clear()
+            self.waiting.dequeued(request)
+            self.discard(request.sequences)
+
     def leave(self, sequence: Sequence) -> None:
         """Removes a running sequence, alone of its beam search."""
         if sequence.row >= 0:
@@ -408,7 +421,7 @@ class Scheduler:
             )
             mine = set(victim.members)
             if mine.issuperset(running):
-                self._fail(sequence.request, EngineFailure("The engine ran out of KV cache for this request."))
+                self.fail(sequence.request, EngineFailure("The engine ran out of KV cache for this request."))
                 return False
             self.preempt(victim, first=True)
             if sequence in mine:

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 from ...errors import BadRequest, EngineFailure, RequestError
 from ..errors import last_line
 from ..generation.repetition import repeats
-from ..generation.sequence import GenerationRequest
 from ..generation.spec_decode_stats import SpecDecodeStats
-from ..protocol import REPETITION, Failed
-from .block_tables import BlockTables
+from ..protocol import REPETITION
 from .grammar.matcher import Matcher, Prepare
 from .hooks import StepHook
 from .model_inputs import Chunk, ModelInputs
@@ -37,38 +35,46 @@ NOT_FINITE_CODE = "not_finite"
 
 
 class StepRunner:
-    """Runs the steps of an engine."""
-
-    scheduler: Scheduler
-    """What decides which sequences a step computes."""
+    """Computes the steps that a scheduler decides on, and gives their tokens to the sequences."""
 
     def __init__(
-        self, network: Network, tables: BlockTables, inputs: ModelInputs, prepare: Prepare, clock: Callable[[], float]
+        self,
+        scheduler: Scheduler,
+        network: Network,
+        inputs: ModelInputs,
+        outputs: Outputs,
+        hooks: list[StepHook],
+        *,
+        prepare: Prepare,
+        clock: Callable[[], float],
     ) -> None:
-        """Begins without requests.
+        """Begins without a step.
 
         Args:
+            scheduler: decides which sequences a step computes.
             network: the network, with its caches.
-            tables: the block tables of running sequences.
             inputs: writes the inputs of a step.
+            outputs: makes the records of results.
+            hooks: what features do around the steps.
             prepare: computes the masks of a step's grammars, while the network computes.
             clock: returns the seconds by which steps are compared.
         """
-        self.requests: dict[int, GenerationRequest] = {}
-        """The requests that are not finished, by id."""
         self.drafts = SpecDecodeStats()
         """Counts of draft tokens since the start."""
-        self.hooks: list[StepHook] = []
-        """What features do around the steps."""
-        self._outputs = Outputs(self.requests)
+        self.running: Step | None = None
+        """The step that `start` has started."""
+        self.scheduled: Step | None = None
+        """The step that was chosen last; None: there was nothing to compute."""
+        self._scheduler = scheduler
         self._network = network
-        self._tables = tables
+        self._tables = scheduler.tables
         self._inputs = inputs
+        self._outputs = outputs
+        self._hooks = hooks
         self._prepare = prepare
         self._clock = clock
-        self._scheduled = self._began = 0.0
+        self._chosen_at = self._began = 0.0
         self._batch = SamplingBatch(())
-        self._running: Step | None = None
         self._cancelled: list[Sequence] = []  # while a step ran that computes for them
 
     def start(self) -> bool:
@@ -81,12 +87,12 @@ class StepRunner:
         except BaseException:
             self._step_failed()
             raise
-        self._running = step
+        self.running = step
         return True
 
     def compute(self) -> None:
         """Computes once for every sequence that can be scheduled. Raises what openvino raises."""
-        started, self._running = self._running, None
+        started, self.running = self.running, None
         step = started or self._schedule()
         if step is None:
             return
@@ -95,15 +101,15 @@ class StepRunner:
         except BaseException:
             self._step_failed()
             raise
-        scheduler = self.scheduler
+        scheduler = self._scheduler
         if step.chunks:
             scheduler.timed(step, self._clock() - self._began)
-            for hook in self.hooks:
+            for hook in self._hooks:
                 hook.end_step(len(step.decoding) + sum(chunk.length for chunk in step.chunks))
         scheduler.steps += 1
         if scheduler.speculation.proposer is not None:
             scheduler.speculation.proposer.computed(len(step.decoding), step.chunks)
-        self._remove_cancelled()
+        self.remove_cancelled()
         finite = reductions.finite(logits)
         unsure = set() if finite.all() else self._end_spoiled(step, logits, finite)
         scheduler.batch.decoded(step.rows)
@@ -117,14 +123,14 @@ class StepRunner:
         if drafting and scheduler.batch.speculating:
             drafted, accepted = (self.drafts.drafted or 0) - counted[0], self.drafts.accepted - counted[1]
             sequences = len(step.decoding) + len(step.chunks)
-            scheduler.speculation.budget.learn(sequences, drafted, accepted, self._clock() - self._scheduled)
+            scheduler.speculation.budget.learn(sequences, drafted, accepted, self._clock() - self._chosen_at)
 
     def _schedule(self) -> Step | None:
         """Returns the next step, with its inputs written; None if there is nothing to compute."""
-        self._scheduled = self._clock()
-        for hook in self.hooks:
+        self._chosen_at = self._clock()
+        for hook in self._hooks:
             hook.begin_step()
-        step = self.scheduler.schedule()
+        step = self.scheduled = self._scheduler.schedule()
         if step is None:
             return None
         try:
@@ -155,7 +161,7 @@ class StepRunner:
     def _step_failed(self) -> None:
         """Makes the next step write all inputs, which may be half written."""
         self._inputs.invalidate()
-        self.scheduler.batch.changed = True
+        self._scheduler.batch.changed = True
 
     def _matchers(self, step: Step) -> list[Matcher]:
         """Returns the matchers whose masks the step's logits need."""
@@ -165,23 +171,17 @@ class StepRunner:
 
     # --- ends
 
-    def _remove_cancelled(self) -> None:
+    def cancel(self, sequences: list[Sequence]) -> None:
+        """Ends sequences that are not wanted any more, after the step that computes for them, if one is running."""
+        if self.running is not None:
+            self._cancelled += sequences
+        else:
+            self._scheduler.discard(sequences)
+
+    def remove_cancelled(self) -> None:
+        """Ends the sequences that were cancelled while a step ran."""
         gone, self._cancelled = self._cancelled, []
-        self._remove(gone)
-
-    def _remove(self, sequences: list[Sequence]) -> None:
-        for sequence in sequences:
-            self.scheduler.end(sequence)
-            sequence.new_ids, sequence.new_details = [], []
-
-    def _fail(self, request: GenerationRequest, error: RequestError) -> None:
-        """Ends a request with all its sequences, with an error."""
-        if self.requests.pop(request.id, None) is None:
-            return
-        request.unfinished.clear()
-        self.scheduler.waiting.dequeued(request)
-        self._remove(request.sequences)
-        self._outputs.out.append(Failed(request.id, error.to_wire()))
+        self._scheduler.discard(gone)
 
     def _end_spoiled(self, step: Step, logits: Logits, finite: NDArray[np.bool_]) -> set[Sequence]:
         """Ends the requests whose logits are not finite, however they are sampled, before anything of them is cached.
@@ -201,8 +201,8 @@ class StepRunner:
             if sequence.row >= 0:
                 log.error("request %d: the model's logits are not finite", sequence.request.id)
                 for each in sequence.request.sequences:
-                    self.scheduler.prefixes.spoil(each)
-                self._fail(sequence.request, EngineFailure(NOT_FINITE, code=NOT_FINITE_CODE))
+                    self._scheduler.prefixes.spoil(each)
+                self._scheduler.fail(sequence.request, EngineFailure(NOT_FINITE, code=NOT_FINITE_CODE))
         return unsure
 
     # --- results of a step
@@ -223,9 +223,9 @@ class StepRunner:
             if sequence.row < 0:
                 continue  # cancelled meanwhile
             if sequence.state == "decode":
-                self.scheduler.prefixes.accept(sequence, len(sequence.ids))
+                self._scheduler.prefixes.accept(sequence, len(sequence.ids))
                 if sequence in unsure:
-                    self.scheduler.speculation.reject(sequence)
+                    self._scheduler.speculation.reject(sequence)
                 owners.append(sequence)
                 places.append(first)
             elif self._prompt_computed(chunk, logits[first:at]):
@@ -244,7 +244,7 @@ class StepRunner:
     def _prompt_computed(self, chunk: Chunk, logits: Logits) -> bool:
         """Records a computed part of a prompt; True if it was the last."""
         sequence, end = chunk.sequence, chunk.start + chunk.length
-        self.scheduler.prefixes.computed(chunk)
+        self._scheduler.prefixes.computed(chunk)
         if sequence.needs_prompt_logprobs:
             following = sequence.ids[chunk.start + 1 : min(end + 1, sequence.prompt)]
             scored = logits[: len(following)]
@@ -253,10 +253,10 @@ class StepRunner:
             )
         complete = end == len(sequence.ids)
         if not sequence.index and not sequence.output_since and sequence.request.unfinished:
-            taken_ms = 1000 * (self.scheduler.waiting.clock() - sequence.started_at)
+            taken_ms = 1000 * (self._scheduler.waiting.clock() - sequence.started_at)
             self._outputs.prompt(sequence, min(end, sequence.prompt), taken_ms, complete=complete)
         if complete:
-            self.scheduler.decode(sequence)
+            self._scheduler.decode(sequence)
         return complete
 
     def _sample(self, wanting: list[tuple[Sequence, int]], logits: Logits) -> None:
@@ -301,9 +301,9 @@ class StepRunner:
             self.drafts.accept(position)
             sequence.accepted[-1] += 1
         if expected:
-            self.scheduler.prefixes.accept(sequence, int(self._tables.computed[sequence.row]) + 1)
+            self._scheduler.prefixes.accept(sequence, int(self._tables.computed[sequence.row]) + 1)
             return place + 1
-        self.scheduler.speculation.reject(sequence)
+        self._scheduler.speculation.reject(sequence)
         return behind_alternative if accepted else None
 
     def _append_tokens(self, batch: SamplingBatch, found: Sampled) -> None:
@@ -311,7 +311,7 @@ class StepRunner:
         over: list[Sequence] = []
         sequences, newest, tokens = batch.sequences, self._tables.newest, found.tokens.tolist()
         for place, error in found.failed.items():  # first: what stands in for its token may be a stop token
-            self._fail(sequences[place].request, _as_request_error(error))
+            self._scheduler.fail(sequences[place].request, _as_request_error(error))
         for sequence, token in zip(sequences, tokens, strict=True):
             if sequence.row < 0:
                 continue
@@ -331,18 +331,18 @@ class StepRunner:
         over += [s for s in batch.repeating if s.row >= 0 and s.reason is None and _repeats(s)]
         over += [s for i in batch.edited if (s := sequences[i]).row >= 0 and _grammar_over(s, tokens[i])]
         for sequence in over:
-            self.scheduler.finish(sequence)
+            self._scheduler.finish(sequence)
 
     def _search(self, beams: list[Sequence], logits: Logits) -> None:
         """Processes the logits of one step of a beam search."""
         search, request = beams[0].search, beams[0].request
         assert isinstance(search, BeamSearch)
-        if any(beam.row < 0 for beam in beams) or not self.scheduler.make_room(beams[0], search.width):
+        if any(beam.row < 0 for beam in beams) or not self._scheduler.make_room(beams[0], search.width):
             return
         try:
             following = search.advance(beams, logits)
         except Exception as error:  # one request's fault must not end the step of all
-            self._fail(request, _as_request_error(error))
+            self._scheduler.fail(request, _as_request_error(error))
             return
         search.beams = self._continued(beams, following)
         full = [beam for beam in search.beams if len(beam.ids) >= beam.limit]
@@ -350,21 +350,21 @@ class StepRunner:
             [first] = request.sequences
             self._outputs.hypotheses[first] = search.close(full)
             self._outputs.changed.append(first)
-            self.scheduler.end(first)
+            self._scheduler.end(first)
 
     def _continued(self, beams: list[Sequence], following: list[Continuation]) -> list[Sequence]:
         """Returns the next beams: one continuation goes on in its parent's place, others fork."""
         parents = {id(one.parent) for one in following}
         for beam in beams:
             if id(beam) not in parents:
-                self.scheduler.leave(beam)
+                self._scheduler.leave(beam)
         number, pairs = max(beam.index for beam in beams), []
         for place, one in enumerate(following):
             beam = one.parent
             if any(later.parent is beam for later in following[place + 1 :]):
                 number += 1
                 beam = forked(one.parent, number)
-                self.scheduler.batch.fork(one.parent, beam)
+                self._scheduler.batch.fork(one.parent, beam)
             pairs.append((beam, one))
         for beam, one in pairs:  # after all forks: a parent that goes on is another by then
             beam.ids.append(one.token)

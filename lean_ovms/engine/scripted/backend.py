@@ -22,7 +22,7 @@ from ..generation.sequence import GenerationRequest
 from ..paged.engine import Engine
 from ..paged.params import read
 from ..paged.parts import EngineParts, EngineSizes
-from ..paged.scheduler import Step
+from ..paged.sequence import Sequence
 from ..protocol import Failed
 from .network import ScriptedNetwork
 from .script import Script, answer, from_config
@@ -100,6 +100,7 @@ class ScriptedEngine(Engine):
             clock=lambda: 0.0,
         )
         super().__init__(self.network, sizes, parts)
+        self.network.batch = self._sequences
         self._speculative = bool(script.speculative)
         self.vocabulary = words.vocabulary()
         self.grammars: Grammars | None = Grammars(AnyGrammar(), AnyGrammar())
@@ -168,11 +169,9 @@ class ScriptedEngine(Engine):
 
     # --- paged.engine.Engine
 
-    def _schedule(self) -> Step | None:
-        step = super()._schedule()
-        if step is not None:
-            self.network.batch = [*step.decoding, *(chunk.sequence for chunk in step.chunks)]
-        return step
+    def _sequences(self) -> list[Sequence]:
+        step = self.runner.scheduled
+        return [] if step is None else [*step.decoding, *(chunk.sequence for chunk in step.chunks)]
 
     def _recover(self, error: Exception) -> None:
         if self.script.recoverable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,8 +57,8 @@ class ScriptedNetwork(Network):
     def __init__(self, step_s: float) -> None:
         """Makes a network whose steps take so many seconds."""
         self.adapting = False
-        self.batch: list[Sequence] = []
-        """The sequences of the step, in the order of the inputs; the engine sets them."""
+        self.batch: Callable[[], list[Sequence]] = list
+        """Returns the sequences of the step, in the order of the inputs; the engine sets it."""
         self.answers: dict[int, dict[int, list[int]]] = {}
         """The ids of the answers, by the request's id and the number of the choice; the engine sets them."""
         self._step_s = step_s
@@ -96,11 +96,11 @@ class ScriptedNetwork(Network):
         if self._step_s:
             time.sleep(self._step_s)
         begins, past = self._input("subsequence_begins"), self._input("past_lens").tolist()
-        wanted = self._input(LOGITS_INPUT)
+        wanted, batch = self._input(LOGITS_INPUT), self.batch()
         owners = np.searchsorted(begins, wanted, "right") - 1
         offsets = (wanted - begins[owners]).tolist()
         following = [
-            self._token(self.batch[owner], past[owner] + offset + 1)
+            self._token(batch[owner], past[owner] + offset + 1)
             for owner, offset in zip(owners.tolist(), offsets, strict=True)
         ]
         return self.lines[following]

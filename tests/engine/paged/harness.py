@@ -64,7 +64,11 @@ class Asked:
     @property
     def computed(self):
         first = self.sequences[0]
-        return min(first.prompt, int(self._driver._tables.computed[first.row])) if first.row >= 0 else first.prompt
+        return (
+            min(first.prompt, int(self._driver.scheduler.tables.computed[first.row]))
+            if first.row >= 0
+            else first.prompt
+        )
 
     def can_read(self):
         return bool(self._outputs)
@@ -138,11 +142,16 @@ class Driver(Engine):
             parts["new_proposer"] = lambda *_: proposer
         elif getattr(network, "head", None) is not None:
             parts["new_proposer"] = partial(Head, network.head, network, context=options["context"], prepare=one_by_one)
+        self.network = network
         new_matcher = lambda sequence: self._by_request[sequence.request.id].fork()  # noqa: E731
         super().__init__(network, EngineSizes(**options), EngineParts(new_matcher=new_matcher, **parts))
         self.scheduler.suspects = NoSuspects()
         self._asked = {}
-        self.scheduled = 0
+
+    @property
+    def scheduled(self):
+        step = self.runner.scheduled
+        return len(step.decoding) + len(step.chunks) if step is not None else 0
 
     @property
     def steps(self):
@@ -183,13 +192,12 @@ class Driver(Engine):
 
     def start(self):
         """Begin the next step; whether there is one that `step` will end."""
-        if self._running is None:
+        if self.runner.running is None:
             self.admit()
-            super().start()
-        return self._running is not None
+            self.runner.start()
+        return self.runner.running is not None
 
     def step(self):
-        self.scheduled = 0
         self.admit()
         super().step()
         records, self.out[:] = list(self.out), []
@@ -203,8 +211,3 @@ class Driver(Engine):
         if not isinstance(error, RuntimeError):
             raise error  # a fault of the engine's, not of the network
         super()._recover(error)
-
-    def _schedule(self):
-        step = super()._schedule()
-        self.scheduled = len(step.decoding) + len(step.chunks) if step is not None else 0
-        return step

@@ -112,7 +112,7 @@ def test_guesses_without_adapters_are_checked_with_them(drafting):
             asked[made.add(ids, params)] = wanted(ids, params, number % 5)
         assert run(made, *asked) == list(asked.values())
         asked = {}
-        computed.append(made._network.computed)
+        computed.append(made.network.computed)
     assert computed[1] > computed[0]
 
 
@@ -140,7 +140,7 @@ def test_choices_and_beams_have_the_adapter_too():
 def test_without_adapters_nothing_changes():
     made, asked = engine(2), Params(max_tokens=10)
     assert run(made, made.add(prompt(9), asked)) == [alone(prompt(9), asked)]
-    assert made._network.steps == {False: 10, True: 0}
+    assert made.network.steps == {False: 10, True: 0}
     assert max(alone(prompt(9), asked)) < VOCAB
 
 

@@ -43,7 +43,7 @@ def run(made, *requests, most=5000):
                     ids += output.generated_ids
         if not made.busy():
             assert made.blocks.available == made.blocks.total
-            assert made._tables.available == made._tables.total
+            assert made.scheduler.tables.available == made.scheduler.tables.total
             assert made.states.available == made.states.total
             return texts
         made.step()
@@ -92,7 +92,7 @@ def disturbed_step(made, dice, live, texts, wanted):
 
     live: numbers and requests. texts, wanted: by number, what was read, and what whole answers must be.
     """
-    made._network.fail = int(dice.random() < 0.05)
+    made.network.fail = int(dice.random() < 0.05)
     if dice.random() < 0.5:
         made.start()  # and arrivals and cancellations while it computes
     if live and dice.random() < 0.03:
@@ -102,7 +102,7 @@ def disturbed_step(made, dice, live, texts, wanted):
     try:
         made.step()
     except RuntimeError:
-        made._network.fail = 0
+        made.network.fail = 0
     for number, request in live:
         if request.can_read() and (output := request.read().get(0)):
             texts[number] += output.generated_ids
@@ -134,7 +134,7 @@ def test_many_texts_together_are_what_each_is_alone(seed, blocks, step_tokens, c
         disturbed_step(made, dice, live, texts, wanted)
     assert {number: texts[number] for number in wanted} == wanted
     assert made.blocks.available == blocks
-    assert made._tables.available == made._tables.total
+    assert made.scheduler.tables.available == made.scheduler.tables.total
     if blocks < 50:
         assert made.scheduler.preemptions
 
@@ -156,7 +156,7 @@ def test_texts_with_states_are_what_each_is_alone(seed, blocks):
     while made.busy():
         disturbed_step(made, dice, live, texts, wanted)
     assert {number: texts[number] for number in wanted} == wanted
-    assert made._tables.available == made._tables.total
+    assert made.scheduler.tables.available == made.scheduler.tables.total
     assert bool(made.scheduler.preemptions) is (blocks < 100)
     assert made.states.available == made.states.total
 
@@ -180,7 +180,7 @@ def test_texts_wait_for_the_memory_of_states():
             while request.can_read():
                 ids += request.read()[0].generated_ids
     assert found == [alone(*each) for each in asked]
-    assert (most, made.max_sequences, len(made._network.states)) == (2, 2, 3)
+    assert (most, made.max_sequences, len(made.network.states)) == (2, 2, 3)
     assert not made.scheduler.preemptions
 
 
@@ -202,9 +202,9 @@ def test_a_prompt_is_padded_to_few_lengths_and_answered_as_without(length, compu
     made = engine(tile=SIZE)
     request = made.add(prompt(length), KINDS[0])
     made.step()
-    assert made._network.tensors["input_ids"].shape == [computed]
+    assert made.network.tensors["input_ids"].shape == [computed]
     assert run(made, request) == [alone(prompt(length), KINDS[0])]
-    assert made._network.tensors["input_ids"].shape == [1]
+    assert made.network.tensors["input_ids"].shape == [1]
 
 
 def test_prompts_are_computed_in_chunks_beside_those_who_decode():
@@ -212,10 +212,10 @@ def test_prompts_are_computed_in_chunks_beside_those_who_decode():
     first = made.add(prompt(4), Params(max_tokens=40))
     made.step()
     made.add(prompt(60, 1), Params(max_tokens=1))
-    before = made._network.computed
+    before = made.network.computed
     made.step()
     assert made.scheduled == 2
-    assert made._network.computed - before == 16
+    assert made.network.computed - before == 16
     assert first.can_read()
     run(made)
 
@@ -279,7 +279,7 @@ def test_two_with_one_prompt_that_come_together_compute_it_once():
     made = engine(step_tokens=32)
     both = [made.add(prompt(96), Params(max_tokens=2)) for _ in range(2)]
     run(made, *both)
-    assert made._network.computed < 96 + 40
+    assert made.network.computed < 96 + 40
     assert both[1].cached >= 64
 
 
@@ -311,10 +311,10 @@ def test_the_texts_of_a_request_compute_their_prompt_once(caching, length, step_
     texts = texts_of(made, made.add(prompt(length), asked))
     assert texts == [alone(prompt(length), replace(asked, seed=20 + index)) for index in range(3)]
     whole = (length - 1) // SIZE * SIZE
-    assert made._network.computed == length + 2 * (length - whole) + 3 * 4
-    before = made._network.computed
+    assert made.network.computed == length + 2 * (length - whole) + 3 * 4
+    before = made.network.computed
     run(made, made.add(prompt(length), replace(asked, n=1)))
-    assert made._network.computed - before == (length - whole if caching else length) + 4
+    assert made.network.computed - before == (length - whole if caching else length) + 4
 
 
 def test_requests_that_begin_alike_compute_that_once_though_they_come_together():
@@ -322,7 +322,7 @@ def test_requests_that_begin_alike_compute_that_once_though_they_come_together()
     asked = [made.add([*prompt(20), i], Params(max_tokens=2)) for i in range(3)]
     other = made.add(prompt(20, 1), Params(max_tokens=2))
     run(made, *asked, other)
-    assert made._network.computed == 2 * 21 - 1 + 2 * 1 + 4
+    assert made.network.computed == 2 * 21 - 1 + 2 * 1 + 4
     assert [request.cached for request in asked] == [0, 20, 20]
 
 
@@ -564,7 +564,7 @@ def test_a_failed_step_can_be_tried_again():
     requests = [made.add(prompt(20, i), replace(KINDS[i], seed=i)) for i in range(4)]
     texts = [[] for _ in requests]
     for turn in range(400):
-        made._network.fail = turn % 2
+        made.network.fail = turn % 2
         try:
             made.step()
         except RuntimeError:
@@ -681,7 +681,7 @@ def test_guesses_of_a_grammar_save_steps_until_they_are_wrong_too_often():
     matcher = Verse(60)
     matcher.forced = lambda: [63]
     run(made, made.add(prompt(10), Params(max_tokens=60), matcher=matcher))
-    assert made._network.computed <= 10 + 60 + JUMP_FORWARD_SCORE
+    assert made.network.computed <= 10 + 60 + JUMP_FORWARD_SCORE
 
 
 def test_nobody_is_preempted_or_lost_for_a_guess():

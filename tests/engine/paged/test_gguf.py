@@ -69,7 +69,7 @@ def test_a_draft_of_the_same_file_is_always_right(tmp_path):
     path = str(zoo_gguf.write(tmp_path / "x.gguf", "llama"))
     pipe = load(blocks=60, model_path=path, draft_model_path=path, **OPTIONS)
     assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED["llama"]["answers"]]
-    assert pipe.drafts.accepted == pipe.drafts.drafted > 0
+    assert pipe.runner.drafts.accepted == pipe.runner.drafts.drafted > 0
 
 
 def blocks(name, rows, kind):

@@ -230,7 +230,7 @@ def test_prompts_with_one_beginning_that_come_together_compute_it_once(agents):
     requests = [made.add(ids, Params(max_tokens=2)) for ids in prompts]
     assert run(made, *requests) == [alone(ids, Params(max_tokens=2)) for ids in prompts]
     assert [request.cached for request in requests] == [0] + [88] * (agents - 1)
-    assert made._network.computed == 99 + (agents - 1) * 11 + agents
+    assert made.network.computed == 99 + (agents - 1) * 11 + agents
     assert made.states.checkpoints <= 3 + 2 * agents
 
 
@@ -291,10 +291,10 @@ def test_a_preempted_sequence_goes_on_from_its_newest_checkpoint(decoded):
     for _ in range(2 if not decoded else decoded + 4):
         made.step()
     assert sequence.state == ("decode" if decoded else "prefill")
-    computed = int(made._tables.computed[sequence.row])
+    computed = int(made.scheduler.tables.computed[sequence.row])
     made.scheduler.preempt(sequence)
     made.admit()
-    assert int(made._tables.computed[sequence.row]) == computed // SIZE * SIZE
+    assert int(made.scheduler.tables.computed[sequence.row]) == computed // SIZE * SIZE
     assert run(made, request) == [alone(ids, wanted)]
     assert request.cached == 0
 
@@ -404,14 +404,14 @@ def test_many_texts_together_are_what_each_is_alone(seed, blocks, states, step_t
         cachable.append((live[-1][1], which, own, own + wanted[number]))
         for _ in range(dice.randrange(5)):
             disturbed_step(made, dice, live, texts, wanted)
-            if made._running is None:
+            if made.runner.running is None:
                 assert_counted(made)
     while made.busy():
         disturbed_step(made, dice, live, texts, wanted)
-        if made._running is None:
+        if made.runner.running is None:
             assert_counted(made)
     assert {number: texts[number] for number in wanted} == wanted
-    assert made._tables.available == made._tables.total
+    assert made.scheduler.tables.available == made.scheduler.tables.total
     assert made.blocks.available == blocks
     assert made.states.available == made.states.total
     assert not any(adapters._users.values())

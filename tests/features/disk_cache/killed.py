@@ -24,7 +24,7 @@ ASKED = Params(max_tokens=5)
 
 def tiered(path, kind):
     made = engine(60, kind=kind, interval=16, **({"states": 12} if kind is HybridNetwork else {}))
-    tier = DiskTier(BlockStore(path, bytes(32), 1 << 19), made._network, made.blocks, made.states)
+    tier = DiskTier(BlockStore(path, bytes(32), 1 << 19), made.network, made.blocks, made.states)
     tier.join(made.hooks)
     return made, tier
 

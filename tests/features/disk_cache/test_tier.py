@@ -41,7 +41,7 @@ def threads_end():
 def tiered(path, blocks=200, limit=1 << 24, **options):
     """An engine with a tier on disk."""
     made = engine(blocks, **{"interval": 16, "adapters": AdapterTable(None, (), 3), **options})
-    DiskTier(BlockStore(path, FINGERPRINT, limit), made._network, made.blocks, made.states).join(made.hooks)
+    DiskTier(BlockStore(path, FINGERPRINT, limit), made.network, made.blocks, made.states).join(made.hooks)
     MADE.append(made)
     return made
 
@@ -75,9 +75,9 @@ def test_a_prompt_is_found_again_after_a_restart(tmp_path, kind):
     made = tiered(tmp_path, kind=kind)
     assert answer(made, prompt(101)) == 0
     made = restarted(made, tmp_path, kind=kind)
-    computed = made._network.computed
+    computed = made.network.computed
     assert answer(made, prompt(101)) == 100
-    assert made._network.computed - computed == 6
+    assert made.network.computed - computed == 6
     stats = made.stats()
     assert stats.of_features[HITS] == 100
     assert stats.of_features[f"{METRIC}read_bytes_total"] > 0

@@ -188,9 +188,9 @@ def test_only_ngrams_of_a_sequence_alone_do_not_depend_on_times(count, monkeypat
     """So that a request that is alone has the same steps each time."""
     monkeypatch.setattr(DraftBudget, "most", lambda budget, sequences: 0)
     made = engine(400, 200)
-    made._network.after = copying
+    made.network.after = copying
     for _ in range(count):
         made.add(prompt(16) * 3, Params(max_tokens=40, lookahead=32, ngram=32))
     while made.busy():
         made.step()
-    assert bool(made.drafts.drafts) is (count == 1)
+    assert bool(made.runner.drafts.drafts) is (count == 1)

@@ -96,7 +96,7 @@ def test_a_draft_that_is_always_right_saves_all_steps_that_it_can(kind):
         made, _ = drafting(kind, wrong=wrong)
         run(made, made.add(prompt(10), replace(asked, **LOOK)))
         steps.append(made.steps)
-        counts = made.drafts
+        counts = made.runner.drafts
         assert made.steps + counts.accepted == 41
         assert counts.drafts <= counts.drafted
         assert sum(counts.by_position) == counts.accepted
@@ -249,7 +249,7 @@ def test_the_distribution_is_the_models_own():
     """Chi-square of tokens that do not depend on those before them, with a draft of another opinion."""
     made = engine(blocks=300, step_tokens=64, proposer=draft(blocks=300))
     line = logits_after([1, 2, 3])
-    made._network.after = lambda text: line
+    made.network.after = lambda text: line
     made.scheduler.speculation.proposer._network.after = lambda text: line + np.roll(line, 7) / 2
     asked = Params(max_tokens=50, temperature=1.3, **LOOK)
     texts = run(made, *(made.add(prompt(4, i), replace(asked, seed=i)) for i in range(12)))
@@ -278,7 +278,7 @@ def test_the_likeliest_other_token_is_verified_in_the_same_step(kind, fields):
     assert [ids] == [alone(prompt(10), asked)]
     again = prompt(10) + ids
     assert run(made, made.add(again, replace(asked, **LOOK))) == [alone(again, asked)]
-    assert made.drafts.accepted > 40 or fields
+    assert made.runner.drafts.accepted > 40 or fields
     assert made.blocks.available == made.blocks.total
 
 

@@ -113,7 +113,7 @@ def copying(text):
 def answers(requests, **options):
     """The answers of these requests, together, with their log probabilities; and the engine."""
     made, found = engine(**options), {}
-    made._network.after = copying
+    made.network.after = copying
     live = []
     for number, (ids, asked, matcher) in enumerate(requests):
         live.append((number, made.add(ids, asked, **({"matcher": matcher()} if matcher else {}))))
@@ -210,19 +210,19 @@ def test_where_many_decode_only_long_matches_are_proposed():
     drafted = []
     for others in (0, 4):
         made = engine(blocks=400, step_tokens=200)
-        made._network.after = copying
+        made.network.after = copying
         for i in range(others):
             made.add(prompt(20, i), Params(max_tokens=30))
         made.add([1, 2, 3, 9, 1, 2, 3, 8, 1, 2, 3], Params(max_tokens=12, lookahead=32, ngram=32))
         while made.busy():
             made.step()
-        drafted.append(made.drafts.drafts)
+        drafted.append(made.runner.drafts.drafts)
     assert drafted[0] > drafted[1]
 
 
 def test_a_rejected_draft_gives_its_blocks_back():
     made = engine(blocks=64)
-    made._network.after = lambda text: np.eye(VOCAB, dtype=np.float32)[len(text) % VOCAB]  # no draft token is accepted
+    made.network.after = lambda text: np.eye(VOCAB, dtype=np.float32)[len(text) % VOCAB]  # no draft token is accepted
     request = made.add([1, 2, 3, 4, 5, 1, 2, 3] * 4, Params(max_tokens=40, lookahead=32, ngram=32))
     while made.busy():
         made.step()

@@ -28,7 +28,7 @@ CHECKSUM = 8 + len(FINGERPRINT)
 def with_slots(path, blocks=200, fingerprint=FINGERPRINT, limit=1 << 24, **options):
     made = engine(blocks, **{"interval": 16, **options})
     made.hooks.append(
-        Slots(SlotFiles(path, fingerprint, limit, made._network, made.blocks, made.states), made.out.append)
+        Slots(SlotFiles(path, fingerprint, limit, made.network, made.blocks, made.states), made.out.append)
     )
     return made
 
