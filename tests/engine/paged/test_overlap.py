@@ -20,7 +20,8 @@ def paged():
 def test_outputs_are_sent_while_the_next_step_computes(paged, monkeypatch):
     rig, sent = Rig(pipeline=paged), []
     send = rig.transport.send
-    monkeypatch.setattr(rig.transport, "send", lambda records: (sent.append(paged.runner.running is not None), send(records)))
+    runner = paged.runner
+    monkeypatch.setattr(rig.transport, "send", lambda records: (sent.append(runner.running is not None), send(records)))
     numbers = [rig.submit(chat(question), **ASKED) for question in QUESTIONS[:3]]
     rig.run()
     assert [len(rig.answer(number).tokens[0]) for number in numbers] == [20] * 3

@@ -111,7 +111,7 @@ def test_blocks_of_a_running_sequence_are_not_erased(tmp_path):
     running = made.add(ids, replace(ASKED, max_tokens=20))
     for _ in range(4):
         made.admit()
-        made.compute()
+        made.runner.compute()
     assert act(made, "erase", 0, "") == (0, 0)
     assert run(made, running) == [alone(ids, replace(ASKED, max_tokens=20))]
 
