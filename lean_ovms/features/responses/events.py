@@ -31,6 +31,31 @@ if TYPE_CHECKING:
     from ...api.openai.audio_output import Base64Pieces
 
 
+def of_text(text: str, tokens: list[TokenLogprob]) -> tuple[list[TokenLogprob], list[TokenLogprob]]:
+    """Returns the tokens that a piece of text was made of, and those behind them, whose text is still to come.
+
+    Tokens before the text are left out: the end of the reasoning, and markup that no output shows. Where the text is
+    not what the tokens say, because a parser has changed it, all of them count.
+
+    Args:
+        text: what is new of a message.
+        tokens: the tokens since the last piece of text.
+    """
+    start = b"".join(token.bytes for token in tokens).find(text.encode())
+    if start < 0:
+        return tokens, []
+    end, place = start + len(text.encode()), 0
+    first = last = 0
+    for number, token in enumerate(tokens, 1):
+        if place >= end:
+            break
+        place += len(token.bytes)
+        if place <= start:
+            first = number
+        last = number
+    return tokens[first:last], tokens[last:]
+
+
 @dataclass(slots=True)
 class _Choice:
     """One choice: its open item, and the log probabilities that no item has yet. has_output: a message or a call has
@@ -125,8 +150,8 @@ class Events:
             self.body.ids.add(delta)
         for event in delta.events:
             self._add(choice, event)
-        if delta.events:
-            choice.logprobs = []  # those of text were sent with it; other items have no field for them
+        if delta.events and not isinstance(delta.events[-1], Text):
+            choice.logprobs = list(delta.logprobs)  # other items have no field for earlier ones
         if self._audio is not None:
             self._speak(self._audio, delta)
         if delta.finish is not None:
@@ -134,8 +159,8 @@ class Events:
 
     def _add(self, choice: _Choice, event: Event) -> None:
         if isinstance(event, Text):
-            self._message(choice).add(event.text, choice.logprobs)
-            choice.logprobs = []
+            shown, choice.logprobs = of_text(event.text, choice.logprobs)
+            self._message(choice).add(event.text, shown)
         elif isinstance(event, Reasoning):
             self._reasoning(choice).add(event.text)
         elif isinstance(event, ToolCallStart):
@@ -223,8 +248,6 @@ class Events:
         self.cut_off = self.cut_off or not complete
         if not choice.has_output and (complete or choice.open is None):
             self._message(choice)
-        if isinstance(choice.open, MessageItem):
-            choice.open.add_logprobs(choice.logprobs)
         self._close(choice, "completed" if complete else "incomplete")
 
     def finalize(self, usage: Usage, error: RequestError | None = None, *, cancelled: bool = False) -> Json:

@@ -5,6 +5,7 @@ To record the vectors again after a change that was meant: python -m tests.api.t
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -194,11 +195,31 @@ def test_log_probabilities_go_out_with_their_text_and_all_of_them_with_its_end()
     entries = [
         {"token": "a", "bytes": [97], "logprob": -0.5, "top_logprobs": []},
         {"token": "b", "bytes": [98], "logprob": -9999.0, "top_logprobs": []},
-        {"token": "", "bytes": [], "logprob": -0.1, "top_logprobs": []},
     ]
-    assert delta["logprobs"] == entries[:2]
+    assert delta["logprobs"] == entries
     assert final["output"][1]["content"][0]["logprobs"] == entries
     assert next(e for e in found if e["type"] == "response.output_text.done")["logprobs"] == entries
+
+
+@given(st.sets(st.integers(1, 8)), st.integers(0, 3))
+def test_log_probabilities_of_a_message_are_those_of_its_text(cuts: set[int], held: int) -> None:
+    """However the tokens come, and however long their text is held back: none of reasoning, markup or the end."""
+    words = ["<think>", "so", "</think>", "\n\n", "Hel", "lo", " wor", "ld", "<|im_end|>"]
+    tokens = [TokenLogprob(number, word, word.encode(), -1.0) for number, word in enumerate(words)]
+    shown = ["" if word not in ("Hel", "lo", " wor", "ld") else word for word in words]
+    events = Events(ResponseObject(model="m", echo=ECHO))
+    events.start()
+    events.deltas([Delta(0, [Reasoning("so")])])
+    late = [""] * held
+    for begin, end in itertools.pairwise([0, *sorted(cuts), len(words)]):
+        late.append("".join(shown[begin:end]))
+        text = late.pop(0)
+        events.deltas([Delta(0, [Text(text)] if text else [], [1], tokens[begin:end])])
+    events.deltas([Delta(0, [Text(text)] if (text := "".join(late)) else [], finish="stop")])
+    final = json.loads(chunked_json.dumps(events.finalize(USAGE)))
+    [part] = final["output"][1]["content"]
+    assert part["text"] == "Hello world"
+    assert "".join(entry["token"] for entry in part["logprobs"]) == "Hello world"
 
 
 @pytest.mark.slow
