@@ -1,7 +1,6 @@
 """The base of the tasks, each of which is one kind of work on one loaded model.
 
-A new kind (embeddings, speech) is a module engine/<task>/task.py with such a class, and a branch of `load` in
-worker/__main__.py. The worker's loop knows nothing else about it.
+A new kind is such a class in a feature, whose TaskRow names what loads it. The worker's loop knows nothing else about it.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ NOT_RUN = {
     ("open_webui.md", "docker run"): "needs an image from the network",
     ("langchain.md", "pip install"): "installs from the network",
     ("features/voice", "optimum-cli"): "needs the network and torch; tests/e2e/test_text_to_speech.py asks",
-    ("embeddings.md", "optimum-cli"): "needs the network and torch; tests/e2e/test_image_vectors.py asks",
+    ("features/pooling", "optimum-cli"): "needs the network and torch; tests/e2e/test_image_vectors.py asks",
     ("image_generation.md", "optimum-cli"): "needs the network and torch; tests/e2e/test_image_generation.py asks",
 }  # fmt: skip
 """Blocks that are not run, by file and beginning, and why."""

@@ -1,4 +1,4 @@
-"""The examples of docs/embeddings.md and of the README on the embedded models, as they are printed."""
+"""The examples of the page of embeddings and of the README on the embedded models, as they are printed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from tests.e2e.conftest import Process
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "embeddings.md").read_text("utf-8")
+TEXT = (ROOT / "lean_ovms" / "features" / "pooling" / "README.md").read_text("utf-8")
 
 pytestmark = pytest.mark.model
 
