@@ -1,6 +1,6 @@
 """The base of the tasks, each of which is one kind of work on one loaded model.
 
-A new kind is such a class in a feature, whose TaskRow names what loads it. The worker's loop knows nothing else about it.
+A new kind is such a class in a feature, whose TaskRow names what loads it. The worker's loop knows nothing else of it.
 """
 
 from __future__ import annotations

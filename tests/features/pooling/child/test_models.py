@@ -32,7 +32,7 @@ from tests.features.pooling.child.rig import Rig
 
 pytestmark = [pytest.mark.model]
 
-ZIP = Path(__file__).parents[2] / "data" / "pooling_models.zip"
+ZIP = Path(__file__).parents[3] / "data" / "pooling_models.zip"
 EXACT = '{"INFERENCE_PRECISION_HINT": "f32"}'
 
 Load = Callable[..., tuple[Rig, PoolingInfo, dict[str, Any]]]
