@@ -23,7 +23,6 @@ from bench.report import Report, options
 from bench.work import prompts
 from lean_ovms.api.app import App
 from lean_ovms.api.forms import read_form
-from lean_ovms.api.openai import chat
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.generation import fake_tokenizer
@@ -32,6 +31,7 @@ from lean_ovms.engine.scripted.backend import ScriptedEngine
 from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.features.anthropic.api.events import MessageObject, MessageRenderer
 from lean_ovms.features.anthropic.api.request import parse_message
+from lean_ovms.features.chat import api as chat
 from lean_ovms.features.pooling.api import embeddings
 from lean_ovms.features.pooling.model import PoolingModel
 from lean_ovms.features.pooling.types import PooledOutput

@@ -18,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lean_ovms.api.generation.tools import read_tools
-from lean_ovms.api.openai.chat import delta_json
+from lean_ovms.features.chat.api import delta_json
 from lean_ovms.text import parsers
 from lean_ovms.types import Event, Reasoning, Text, ToolCallDelta, ToolCallStart
 

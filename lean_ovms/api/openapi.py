@@ -49,7 +49,6 @@ server or properties of the model, are a 400 that names the field.
 
 
 REFERENCES = {
-    "openai": "https://platform.openai.com/docs/api-reference",
     "vllm": "https://docs.vllm.ai/en/stable/serving/online_serving/",
 }
 """The documentation of each API of the core, by the folder of its handlers."""

@@ -10,16 +10,12 @@ from dataclasses import replace
 from functools import cache
 
 from ..composition import Composition, compose
-from ..manifest import BASES, EVERYWHERE, Route
+from ..manifest import BASES, Route
 from ..types import Request
 from .key_file import ADMIN, INFERENCE
 
 # fmt: off
 ROUTES: tuple[Route, ...] = (
-    # openai
-    Route("POST", "/chat/completions", "openai.chat:handle", EVERYWHERE, model="TextModel"),
-    Route("POST", "/chat/completions/input_tokens", "openai.chat:handle_input_tokens", EVERYWHERE),
-    Route("POST", "/completions", "openai.completions:handle", BASES),
     # vllm
     Route("POST", "/load_lora_adapter", "vllm.lora_adapters:handle_load", BASES, changes=True),
     Route("POST", "/unload_lora_adapter", "vllm.lora_adapters:handle_unload", BASES, changes=True),

@@ -4,6 +4,8 @@ Of two tasks whose recognizers take the same model, that of the earlier feature 
 """
 
 NAMES = (
+    "chat",
+    "completions",
     "models",
     "voice",
     "speech",

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from ..api.fields import UINT32_MAX, FieldSet
 from ..api.generation.request import GenerationBody
 from ..api.generation.sampling import SAMPLING, Defaults, build_sampling
-from ..api.openai import completion_request, completions
+from ..api.openai import completion_request
 from ..api.openai.chat_request import ALL_FIELDS as CHAT_FIELDS
 from ..api.openai.chat_request import parse_chat
 from ..api.response import model_name
@@ -248,7 +248,7 @@ class AsyncLLM:
             given,
             fields,
         )
-        completion, [generation] = await completions.start(completion)
+        completion, [generation] = await completion_request.start(completion)
         return self._running(generation, completion.generation, generation, text)
 
     async def start_chat(

@@ -139,7 +139,7 @@ async def test_answers_are_objects_and_their_api_has_the_documentation(make_app:
     assert "text/event-stream" in chat["responses"]["200"]["content"]
     assert paths["/slots"]["get"]["responses"]["200"]["content"]["application/json"] == {"schema": {"type": ["array"]}}
     assert "content" not in paths["/v2/health/live"]["get"]["responses"]["200"]
-    for name, path in (("openai", "/v1/completions"), ("anthropic", "/v1/messages"), ("tei", "/embed")):
+    for name, path in (("completions", "/v1/completions"), ("anthropic", "/v1/messages"), ("tei", "/embed")):
         assert paths[path]["post"]["externalDocs"] == {"url": references(compose())[name]}
 
 

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.api.openai import chat
+from lean_ovms.features.chat import api as chat
 from tests.fakes import say
 from tests.streams import Gate
 

@@ -35,7 +35,7 @@ def test_every_handler_with_a_description_has_a_row() -> None:
 
 def test_a_module_may_be_needed_early() -> None:
     early = {(route.module, route.model, route.options) for route in routes.table() if route.model or route.options}
-    assert ("lean_ovms.api.openai.chat", "TextModel", ()) in early
+    assert ("lean_ovms.features.chat.api", "TextModel", ()) in early
     assert ("lean_ovms.features.batches.api.batches", "", ("files_path",)) in early
     for _, model, options in early:
         assert set(options) <= {row.name for row in listed()}
@@ -74,7 +74,7 @@ async def test_the_endpoints_of_the_models_are_imported_before_they_are_called(
     monkeypatch.setattr(router, "_handlers", {})
     app, _ = await make_app()
     await app.preload()
-    assert [name for _, name in router._handlers] == ["openai.chat:handle"]
+    assert [name for _, name in router._handlers] == ["api:handle"]
 
 
 class State:

@@ -7,16 +7,18 @@ https://platform.openai.com/docs/api-reference/completions
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...config import Config
 from ...errors import BadRequest
+from ...models.generation import Generation
 from ...types import Json, OutputParams, Request, TextPrompt, TokenPrompt
 from ...util.plurals import counted
 from ..fields import Field, Values
 from ..generation.common_fields import ANSWERING, NUM_LOGPROBS, PROMPT_LOGPROBS
+from ..generation.fim import filled_in
 from ..generation.llama_cpp_fields import SAMPLING_NAMES, sampling_names
 from ..generation.logprobs_request import LogprobsRequest
 from ..generation.request import BodyReader, GenerationBody, check_sequences
@@ -150,3 +152,17 @@ def _one_prompt(item: Any, index: int, special: bool) -> TextPrompt | TokenPromp
     if isinstance(item, list):
         return TokenPrompt(token_ids(item, param))
     raise BadRequest(f"{param} is not a string or an array of token ids", param=param)
+
+
+async def start(completion: CompletionRequest) -> tuple[CompletionRequest, list[Generation]]:
+    """Starts a generation for each prompt, or none. Returns them, and the request as it was started. Raises
+    RequestError."""
+    prompts: Iterable[TextPrompt | TokenPrompt] = completion.prompts
+    if completion.suffix:
+        generation, prompts = await filled_in(completion.generation, completion.prompts, completion.suffix)
+        completion = replace(completion, generation=generation)
+    if completion.generation.model.image_tokens is not None:
+        raise BadRequest(NOT_WITH_VISION, param="model")
+    scored = completion.generation.logprobs.prompt is not None
+    want = completion.echo or completion.options.token_ids or scored
+    return completion, await completion.generation.start_all(prompts, echo=want)

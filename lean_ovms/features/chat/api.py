@@ -12,16 +12,24 @@ from functools import partial
 
 import orjson
 
+from ...api import sse
+from ...api.generation import logprobs_request
+from ...api.openai.chat_request import (
+    ALL_FIELDS,
+    ChatRequest,
+    chat_logprobs,
+    choice,
+    envelope,
+    finish_reason,
+    parse_chat,
+)
+from ...api.openai.chunks import ChoiceState, Chunks
+from ...api.response import json, prompt_logprobs, warning_headers, written
+from ...api.route_doc import RouteDoc
+from ...api.services import Services
 from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation
 from ...types import Delta, Event, Json, Reasoning, Request, Response, Text, ToolCallStart, Usage
-from .. import sse
-from ..generation import logprobs_request
-from ..response import json, prompt_logprobs, warning_headers, written
-from ..route_doc import RouteDoc
-from ..services import Services
-from .chat_request import ALL_FIELDS, ChatRequest, chat_logprobs, choice, envelope, finish_reason, parse_chat
-from .chunks import ChoiceState, Chunks
 
 
 @RouteDoc("The next message of a conversation", body=ALL_FIELDS, stream=True)

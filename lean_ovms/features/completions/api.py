@@ -7,24 +7,21 @@ models that fill in (generation/fim.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import orjson
 
-from ...errors import BadRequest
+from ...api import sse
+from ...api.generation import logprobs_request
+from ...api.openai.chunks import ChoiceState, ChunkOptions, Chunks, Envelope
+from ...api.openai.completion_request import ALL_FIELDS, CompletionRequest, max_tokens_of, parse_completion, start
+from ...api.response import prompt_logprobs, warning_headers, written
+from ...api.route_doc import RouteDoc
+from ...api.services import Services
 from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation, GenerationGroup, joined
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
-from .. import sse
-from ..generation import logprobs_request
-from ..generation.fim import filled_in
-from ..response import prompt_logprobs, warning_headers, written
-from ..route_doc import RouteDoc
-from ..services import Services
-from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
-from .completion_request import ALL_FIELDS, NOT_WITH_VISION, CompletionRequest, max_tokens_of, parse_completion
 
 
 @RouteDoc("Continue a text", body=ALL_FIELDS, stream=True)
@@ -51,20 +48,6 @@ async def handle(request: Request, services: Services) -> Response:
         raise
     await group.aclose()
     return body
-
-
-async def start(completion: CompletionRequest) -> tuple[CompletionRequest, list[Generation]]:
-    """Starts a generation for each prompt, or none. Returns them, and the request as it was started. Raises
-    RequestError."""
-    prompts: Iterable[TextPrompt | TokenPrompt] = completion.prompts
-    if completion.suffix:
-        generation, prompts = await filled_in(completion.generation, completion.prompts, completion.suffix)
-        completion = replace(completion, generation=generation)
-    if completion.generation.model.image_tokens is not None:
-        raise BadRequest(NOT_WITH_VISION, param="model")
-    scored = completion.generation.logprobs.prompt is not None
-    want = completion.echo or completion.options.token_ids or scored
-    return completion, await completion.generation.start_all(prompts, echo=want)
 
 
 @dataclass(slots=True)
