@@ -30,6 +30,8 @@ from . import command_table, completion, dotted_flags, foreign_flags
 from .command_table import COMMANDS, CommandParser, hint
 
 PREFIX = "LEAN_OVMS_"
+OTHERS = ("VLLM_", "GIT_OPT_SET_")
+"""How variables of vLLM begin, and those of OVMS for libgit2, with which it pulls models."""
 SERVICE = re.compile(
     r"(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)=.*|PORT=\w+://.*|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=.*)"
 )
@@ -188,9 +190,9 @@ def _check_variables(environ: Mapping[str, str], rows: Collection[str]) -> None:
 
 
 def _read_vllm_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the options that vLLM's variables set; logs those without an effect. Raises StartError."""
+    """Returns the options that vLLM's variables set; prints those without an effect. Raises StartError."""
     found: dict[str, str] = {}
-    others = {name for name, value in environ.items() if name.startswith("VLLM_") and not _of_service(name, value)}
+    others = {name for name, value in environ.items() if name.startswith(OTHERS) and not _of_service(name, value)}
     for alias in foreign_flags.VARIABLES:
         [name] = alias.names
         others.discard(name)

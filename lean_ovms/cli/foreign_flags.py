@@ -267,6 +267,7 @@ TASKS = {
 
 ALIASES = (
     Alias("model_idle_timeout_s", OVMS, ("idle_unload_timeout_seconds",)),
+    Alias("max_model_len", OVMS, ("max_length",)),
     Alias("rest_bind_address", VLLM, ("host",)),
     Alias("rest_port", VLLM, ("port",)),
     Alias("unix_socket", VLLM, ("uds",)),

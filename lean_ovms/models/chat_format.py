@@ -6,6 +6,7 @@ running requests. Imported by TextModel.load alone: it needs a third of all impo
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,6 +29,8 @@ from ..types import ChatPrompt, OutputConstraint, OutputParams, SamplingParams
 from ..util.concurrency import INLINE_CHARACTERS, Offload
 from .output_decoder import OutputDecoder
 from .structured_output import StructuredOutput
+
+log = logging.getLogger("lean_ovms.models")
 
 UNPARSED = "skip_special_tokens is false, and so the answer is not parsed"
 NO_TOOL_PARSER = "tool_choice requires a call, but this server reads none of this model (--tool_parser none)"
@@ -59,6 +62,9 @@ class ChatFormat:
         self.template.write_calls = partial(
             _write_calls, parsers.output_form(self.tool_parser or parsers.GENERIC, None)
         )
+        kind = "openai" if "user" in self.template.capabilities.parts else "string"
+        found = "set" if config.chat_template_content_format != "auto" else "detected"
+        log.info("the content format of the chat template is %s (%s; --chat_template_content_format)", kind, found)
         self._config = config
         self._sentencepiece = info.sentencepiece
         self._template_opens_reasoning = self._opens_reasoning()

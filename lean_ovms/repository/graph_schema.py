@@ -19,6 +19,7 @@ RENAMED = {
     "device": "target_device",
     "draft_models_path": "draft_model_path",
     "normalize_embeddings": "normalize",
+    "max_length": "max_model_len",
 }
 """Graph options that are options here under another name; most have the same."""
 PATHS = ("model_path", "draft_model_path")

@@ -439,9 +439,10 @@ def test_vllms_variables_set_options_and_others_are_named_in_one_line(capsys: py
     )
     assert parse(["--api-key", "flag"], environ).api_key == "flag"
     services = {"VLLM_SERVICE_HOST": "10.0.0.1", "VLLM_PORT": "tcp://10.0.0.1:80", "VLLM_PORT_80_TCP_PROTO": "tcp"}
+    services["GIT_OPT_SET_SERVER_TIMEOUT"] = "5"
     assert parse([], {"VLLM_USE_V1": "1", "VLLM_API_KEY": "", "VLLM_LOGGING_LEVEL": "DEBUG", **services}) == Config()
     assert capsys.readouterr().err == (
-        "lean_ovms: without effect in the environment: VLLM_LOGGING_LEVEL, VLLM_USE_V1\n"
+        "lean_ovms: without effect in the environment: GIT_OPT_SET_SERVER_TIMEOUT, VLLM_LOGGING_LEVEL, VLLM_USE_V1\n"
     )
     with pytest.raises(StartError, match=r"VLLM_MAX_AUDIO_CLIP_FILESIZE_MB takes a whole number of MB, not '25\.5'"):
         parse([], {"VLLM_MAX_AUDIO_CLIP_FILESIZE_MB": "25.5"})

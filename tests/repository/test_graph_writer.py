@@ -60,6 +60,7 @@ def test_options_come_back_as_they_were(options: dict[str, Any], tmp_path: Path)
         ("embeddings", {}),
         ("embeddings", {"pooling": "MEAN", "normalize": "false", "truncate": True, "target_device": "GPU"}),
         ("embeddings", {"normalize": "true"}),
+        ("embeddings", {"max_model_len": 77}),
         ("rerank", {"max_allowed_chunks": 7, "max_position_embeddings": 512}),
         ("image_generation", {"max_resolution": "512x512", "default_num_inference_steps": 9, "target_device": "GPU"}),
         ("speech2text", {}),

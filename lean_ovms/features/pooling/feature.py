@@ -133,7 +133,7 @@ FEATURE = Feature(
                 message="EmbeddingsCalculatorOVOptions",
                 messages={
                     "EmbeddingsCalculatorOVOptions": "!string models_path, bool normalize_embeddings, "
-                    "string target_device, string plugin_config, Pooling pooling, bool truncate",
+                    "string target_device, string plugin_config, Pooling pooling, bool truncate, uint64 max_length",
                 },
                 node="Embeddings",
                 packets=("EMBEDDINGS_NODE_RESOURCES:embeddings_servable",),
