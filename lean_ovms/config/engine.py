@@ -84,12 +84,6 @@ class EngineOptions(Options):
     enable_prefix_caching: bool = _engine(
         True, "keep the KV cache of prompts, and reuse it for prompts that begin with the same tokens"
     )
-    cache_eviction_config: str = _engine(
-        "", "JSON object with settings of KV cache eviction (docs/engine.md); empty: off", json_object=True
-    )
-    sparse_attention_config: str = _engine(
-        "", "JSON object with settings of sparse attention (docs/engine.md); empty: off", json_object=True
-    )
     cache_interval_multiplier: int = _engine(
         0,
         "for hybrid models: KV blocks between saved states of a prompt; 0: 64 with PAGED, else openvino-genai's own",

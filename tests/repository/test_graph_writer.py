@@ -45,7 +45,7 @@ def test_options_come_back_as_they_were(options: dict[str, Any], tmp_path: Path)
     text = written(**options)
     read = graph.applied(Config(model_path="x"), text, tmp_path / "graph.pbtxt", Path())
     for name, value in options.items():
-        got = getattr(read, name)
+        got = read.value(name)
         assert (json.loads(got) if name.endswith("_config") else got) == (
             json.loads(value) if name.endswith("_config") else value
         )

@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 
 TEXT_MODEL = "openvino_model.xml"
 CACHE_OPTIONS = ("kv_cache_precision", "key_cache_precision", "value_cache_precision")
-_EVICTION = ("cacheevictionconfig", "cache_eviction", "rotation")
 _MEMORY = (
     *("bad_alloc", "out of memory", "cannot allocate", "can't allocate", "not enough memory"),
     "failed to map segment",  # of a library
@@ -87,8 +86,6 @@ def _option_of(config: EngineConfig, whole: str) -> str:
     """Returns the options that an error is about by what it says; "": none. whole: in lower case."""
     if drafts_of(config).eagle3 and "eagle3" in whole:
         return "--draft_eagle3_mode"
-    if config.cache_eviction_config and any(word in whole for word in _EVICTION):
-        return "--cache_eviction_config"
     caches = [f"--{option}" for option in CACHE_OPTIONS if getattr(config, option) and "kvcache type" in whole]
     return f"{', '.join(caches)}: this CPU has no such cache; each has u8, u4 and f32" if caches else ""
 

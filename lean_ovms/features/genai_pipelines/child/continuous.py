@@ -27,7 +27,7 @@ from ....repository.model_config import is_head
 from ....types import SamplingParams
 from .base import GenAiPipeline
 from .guard.pipeline import Handle, PipelineRequest, Status
-from .scheduler_config import draft_scheduler, scheduler
+from .scheduler_config import draft_scheduler, eviction_errors, scheduler
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class ContinuousPipeline(GenAiPipeline):
             log.warning(
                 "with a DFlash draft model requests are greedy, and computed one at a time, without prefix cache"
             )
-        with as_start_error(config):
+        with as_start_error(config), eviction_errors(config):
             self._pipe = _build(config, settings)
             self._tokenizer = self._pipe.get_tokenizer()
             defaults = self._pipe.get_config()

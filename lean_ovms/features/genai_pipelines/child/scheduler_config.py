@@ -15,6 +15,7 @@ from ....engine.errors import last_line
 from ....engine.loading.settings import PipelineSettings
 from ....errors import StartError
 from ....types import Json
+from ..options import GenAiOptions
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,8 @@ EVICTION = {
     "snapkv_window_size": int,
     "kv_crush_config": dict,
 }
+EVICTION_WORDS = ("cacheevictionconfig", "cache_eviction", "rotation")
+"""What errors of the binding about eviction have in them, in lower case."""
 KV_CRUSH = {"budget": int, "anchor_point_mode": genai.KVCrushAnchorPointMode, "rng_seed": int}
 SPARSE = {
     "mode": genai.SparseAttentionMode,
@@ -53,12 +56,13 @@ def scheduler(config: EngineConfig, settings: PipelineSettings) -> Any:
     result.enable_prefix_caching = settings.prefix_caching
     if config.cache_interval_multiplier:
         result.cache_interval_multiplier = config.cache_interval_multiplier
-    if config.cache_eviction_config:
+    options = config.of(GenAiOptions)
+    if options.cache_eviction_config:
         result.use_cache_eviction = True
-        result.cache_eviction_config = _eviction(config.cache_eviction_config)
-    if config.sparse_attention_config:
+        result.cache_eviction_config = _eviction(options.cache_eviction_config)
+    if options.sparse_attention_config:
         result.use_sparse_attention = True
-        result.sparse_attention_config = _sparse(config.sparse_attention_config)
+        result.sparse_attention_config = _sparse(options.sparse_attention_config)
     return result
 
 
@@ -121,6 +125,18 @@ def _value(name: str, value: Any, kind: Any) -> Any:
         words = {int: "a whole number", float: "a number", bool: "true or false", dict: "an object"}
         raise StartError(f"{name} must be {words[kind]}, not {value!r}")
     return value
+
+
+@contextmanager
+def eviction_errors(config: EngineConfig) -> Iterator[None]:
+    """Names --cache_eviction_config in a StartError where an error of the binding is about it."""
+    try:
+        yield
+    except (RuntimeError, TypeError, ValueError) as error:
+        whole = str(error).lower()
+        if config.of(GenAiOptions).cache_eviction_config and any(word in whole for word in EVICTION_WORDS):
+            raise StartError(f"--cache_eviction_config: {last_line(error)}") from error
+        raise
 
 
 @contextmanager

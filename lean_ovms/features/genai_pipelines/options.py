@@ -1,0 +1,25 @@
+"""The options that only openvino_genai's pipelines have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from ...config.options import Options, option
+
+_engine = partial(option, group="engine")
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class GenAiOptions(Options):
+    """What is left out of the KV cache, and of attention."""
+
+    in_engine: ClassVar[bool] = True
+
+    cache_eviction_config: str = _engine(
+        "", "JSON object with settings of KV cache eviction (docs/engine.md); empty: off", json_object=True
+    )
+    sparse_attention_config: str = _engine(
+        "", "JSON object with settings of sparse attention (docs/engine.md); empty: off", json_object=True
+    )
