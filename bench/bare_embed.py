@@ -14,8 +14,9 @@ import time
 
 from bench.processes import answering
 from lean_ovms.config import Config
-from lean_ovms.features.pooling.child import model
+from lean_ovms.features.pooling.child.model import OpenVinoPooler
 from lean_ovms.features.pooling.child.queue import QueuedPooling, QueuedText, TextQueue, padded
+from lean_ovms.features.pooling.options import PoolingOptions
 from lean_ovms.features.pooling.types import PoolingParams
 
 
@@ -24,7 +25,7 @@ class Bare:
 
     def __init__(self, path: str) -> None:
         self._config = Config(model_path=path, task="embeddings")
-        self._pooler = model.load(self._config)
+        self._pooler = OpenVinoPooler(self._config)
         gc.collect()
         gc.freeze()
 
@@ -46,7 +47,7 @@ class Bare:
         return {"seconds": sum(seconds), "slowest": max(seconds), "passes": seconds, "cpu": cpu}
 
     def _batches(self, encoded: list[list[int]]) -> list:
-        queue = TextQueue(self._config.pooling_batch_tokens)
+        queue = TextQueue(self._config.of(PoolingOptions).pooling_batch_tokens)
         request = QueuedPooling(1, PoolingParams(), len(encoded))
         queue.add(request, [QueuedText(request, at, ids) for at, ids in enumerate(encoded)])
         found = []

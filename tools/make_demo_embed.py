@@ -76,9 +76,9 @@ def network(table: Array) -> ov.Model:
 def write_info() -> None:
     """What the engine reports of the model in OUT, so that it need not run to be known."""
     from lean_ovms.config import Config
-    from lean_ovms.features.pooling.child import model
+    from lean_ovms.features.pooling.child.model import OpenVinoPooler
 
-    info = dataclasses.asdict(model.load(Config(model_path=str(OUT), task="embeddings")).info)
+    info = dataclasses.asdict(OpenVinoPooler(Config(model_path=str(OUT), task="embeddings")).info)
     (OUT / "engine_info.json").write_text(json.dumps({**info, "versions": {}}, indent=1) + "\n")
 
 
