@@ -74,14 +74,15 @@ class BeamSearchParams:
     """What each text has to be."""
 
     def as_fields(self) -> Json:
-        """Returns the sampling fields of a request. Beams of width 1 are a greedy choice."""
+        """Returns the sampling fields of a request. One beam is a greedy choice, without a penalty."""
         fields: Json = {
             "n": self.beam_width,
             "use_beam_search": True,
             "max_tokens": self.max_tokens,
-            "length_penalty": self.length_penalty,
             "logprobs": 1,
         }
+        if self.beam_width > 1:
+            fields["length_penalty"] = self.length_penalty
         if self.beam_width == 1 or self.temperature:
             fields["temperature"] = self.temperature
         if self.ignore_eos:

@@ -68,13 +68,13 @@ def test_structured_outputs_reach_the_engine(make_llm: MakeLLM) -> None:
     assert formats == [formats[0]] * 3
 
 
-@pytest.mark.parametrize(("width", "sampling"), [(1, (1, 1, 0.0)), (3, (3, 3, 1.0))])
-def test_a_beam_search_asks_for_beams(make_llm: MakeLLM, width: int, sampling: tuple[int, int, float]) -> None:
+@pytest.mark.parametrize(("width", "sampling"), [(1, (1, 1, 0.0, 1.0)), (3, (3, 3, 1.0, 2.0))])
+def test_a_beam_search_asks_for_beams(make_llm: MakeLLM, width: int, sampling: tuple[int, int, float, float]) -> None:
     llm = make_llm(partial(text_model, answers))
     [found] = llm.beam_search("a", BeamSearchParams(width, 5, length_penalty=2.0, ignore_eos=True))
     asked = llm.engine.submitted[0][1]  # type: ignore[attr-defined]
-    assert (asked.n, asked.beams, asked.temperature) == sampling
-    assert (asked.max_tokens, asked.length_penalty, asked.ignore_eos) == (5, 2.0, True)
+    assert (asked.n, asked.beams, asked.temperature, asked.length_penalty) == sampling
+    assert (asked.max_tokens, asked.ignore_eos) == (5, True)
     best = found.sequences[0]
     assert best.tokens[: len(encode("a"))] == encode("a")
     assert best.text.startswith("ayes")
