@@ -34,13 +34,13 @@ for owner, names in ((signal, ("SIGKILL", "SIGHUP", "SIGUSR1", "SIGCHLD")), (os,
             delattr(owner, name)
 
 import lean_ovms
-CHILDREN = ("lean_ovms.features.genai_pipelines.child", "lean_ovms.engine.paged", "lean_ovms.engine.loading",
-            "lean_ovms.features.pooling.child", "lean_ovms.features.speech.child", "lean_ovms.features.voice.child",
-            "lean_ovms.features.images.child", "lean_ovms.ray_serve",
-            "lean_ovms.features.responses.postgres", "lean_ovms.observability.traces", "lean_ovms.__main__")
+CHILDREN = ("lean_ovms.engine.paged", "lean_ovms.engine.loading", "lean_ovms.ray_serve",
+            "lean_ovms.features.responses.postgres", "lean_ovms.features.traces.observer",
+            "lean_ovms.__main__")
 PROCESSES = ("decoder_process", "grammar_process", "helper_process")
 for found in pkgutil.walk_packages(lean_ovms.__path__, "lean_ovms."):
-    if found.name.startswith(CHILDREN) or found.name.endswith(PROCESSES):
+    of_engine = found.name.startswith("lean_ovms.features.") and "child" in found.name.split(".")
+    if of_engine or found.name.startswith(CHILDREN) or found.name.endswith(PROCESSES):
         continue
     importlib.import_module(found.name)
 
