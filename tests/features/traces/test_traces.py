@@ -43,7 +43,7 @@ async def test_a_clients_trace_is_in_the_access_line_and_in_the_response(
 ) -> None:
     app, _ = await make_app(access_log=True)
     with caplog.at_level(logging.INFO, "lean_ovms.access"):
-        response = await get(app, "/health", traceparent=SAMPLED)
+        response = await get(app, "/v1/models", traceparent=SAMPLED)
         await response.aclose()
     assert ("traceparent", SAMPLED) in response.headers
     [line] = caplog.records
@@ -57,7 +57,7 @@ async def test_an_invalid_traceparent_is_ignored(
 ) -> None:
     app, _ = await make_app(access_log=True)
     with caplog.at_level(logging.INFO, "lean_ovms.access"):
-        response = await get(app, "/health", traceparent=header)
+        response = await get(app, "/v1/models", traceparent=header)
         await response.aclose()
     assert "traceparent" not in dict(response.headers)
     [line] = caplog.records
