@@ -6,7 +6,6 @@ A damaged file is set aside at the start. Beside the file a reserve of disk spac
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import glob
 import logging
 import os
@@ -87,6 +86,8 @@ class Sqlite(Connection):
         self._connection.execute(f"PRAGMA user_version = {version:d}")
 
     def hold(self, server: str) -> None:
+        import fcntl  # POSIX only
+
         if self._path:
             self._server, name = server, self._lock_file(server)
             while self._lock < 0 or not os.path.exists(name):  # another server may have taken it for one left over
@@ -99,6 +100,8 @@ class Sqlite(Connection):
                 self.holds(left.rpartition("-")[2])
 
     def holds(self, server: str) -> bool:
+        import fcntl  # POSIX only
+
         if not self._path:
             return True  # in memory there is one server
         try:
