@@ -26,8 +26,11 @@ SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER = "draft settings", "draft plan", "text proposer"
 """Seams of drafts: a function from an EngineConfig to `engine.loading.drafts.Drafts`; what makes an
 `engine.paged.parts.DraftPlan` of settings; and what makes a TextProposer of the most tokens that it compares."""
-SEAMS = (DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER)
-"""The seams of an engine. Each has one part at most."""
+ADAPTER_SET, ADAPTER_INPUTS, GENAI_ADAPTERS = "adapter set", "adapter inputs", "adapters of openvino_genai"
+"""Seams of adapters: what makes a `models.adapters.AdapterSet` of a model; a function from an EngineConfig to
+`engine.paged.parts.AdapterInputs`; and one to openvino_genai's AdapterConfig."""
+SEAMS = (DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER, ADAPTER_SET, ADAPTER_INPUTS, GENAI_ADAPTERS)
+"""The seams of models and engines. Each has one part at most."""
 CORE_API = "lean_ovms.api"
 """The package of the handlers that are part of the core."""
 
@@ -178,12 +181,14 @@ class EngineRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartRow:
-    """A part of an engine that a feature supplies, in the place of the core's own, which does nothing."""
+    """A part of a model or an engine that a feature supplies, in the place of the core's own, which does nothing."""
 
     seam: str
     """What the part is: one of `SEAMS`."""
     make: str
-    """A function or class of the engine process that makes the part, as "module:name"."""
+    """A function or class that makes the part, as "module:name"."""
+    options: tuple[str, ...] = ()
+    """Options of which any one that is set makes the part wanted; none: it is always."""
     package: str = ""
     """The package of the module; the composition sets it."""
 

@@ -16,9 +16,6 @@ from .key_file import ADMIN, INFERENCE
 
 # fmt: off
 ROUTES: tuple[Route, ...] = (
-    # vllm
-    Route("POST", "/load_lora_adapter", "vllm.lora_adapters:handle_load", BASES, changes=True),
-    Route("POST", "/unload_lora_adapter", "vllm.lora_adapters:handle_unload", BASES, changes=True),
     # admin
     Route("GET", "/health", "admin.health:handle_health", ("", "/v1"), auth="open", vital=True),
     Route("GET", "/ping", "admin.health:handle_ping", auth="open", vital=True),

@@ -11,7 +11,6 @@ from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
 from typing import Any, ClassVar, TypeVar
 
-from .. import lora_modules
 from ..composition import Composition, compose
 from ..errors import StartError
 from .engine import EngineOptions
@@ -110,6 +109,12 @@ class EngineConfig(ModelOptions, EngineOptions):
         place = self if owner is None else self._parts[owner]
         return getattr(place, name) if otherwise is MISSING else getattr(place, name, otherwise)
 
+    def part(self, seam: str) -> Any:
+        """Returns what makes the part at a seam, with its module imported; None: these options want none there."""
+        row = self.composition.parts.get(seam)
+        wanted = row is not None and (not row.options or any(map(self.value, row.options)))
+        return self.composition.part(seam) if wanted else None
+
     def given(self, name: str) -> Any:
         """Returns an option by its name; None if it is that of a feature that is left out."""
         known = name in self.composition.option_owners or hasattr(self, name)
@@ -159,7 +164,6 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
             raise StartError("--ssl_ca_certs needs --ssl_certfile and --ssl_keyfile")
         if self.reuse_port and self.unix_socket:
             raise StartError("--reuse_port is for a port, and --unix_socket has none")
-        lora_modules.parse(self.lora_modules)
         if self.metrics_list and not self.metrics_enable:
             raise StartError("--metrics_list needs --metrics_enable")
 

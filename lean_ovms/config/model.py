@@ -96,18 +96,6 @@ class ModelOptions(Options):
     default_chat_template_kwargs: str = _model(
         "", "JSON object with variables for the chat template; those of a request win", json_object=True
     )
-    lora_modules: str = _model(
-        "", "LoRA adapters, each served under a name of its own: NAME=DIRECTORY or NAME=DIRECTORY,ALPHA", several=True
-    )
-    max_loras: int = _model(
-        4, "most LoRA adapters that are loaded at once; a further one replaces the least recently used", low=1
-    )
-    lora_idle_timeout_s: float = _model(
-        300.0, "stop the engine of an adapter after this many seconds without a request; 0: never", low=0
-    )
-    allow_runtime_lora: bool = _model(
-        False, "let clients load and unload adapters by paths on the server's file system"
-    )
     max_model_len: int = _model(0, "context length of the model in tokens; 0: the model's own", low=0)
     max_speech_characters: int = _model(
         4096, "most characters of text in one speech request; more: 400", low=1, high=1 << 20, tasks=("text2speech",)

@@ -227,7 +227,7 @@ def _in_repository(config: Config) -> Config:
 
 def _refuse_of_one_model(config: Config, otherwise: str) -> None:
     for name in ("lora_modules", "model_aliases"):
-        if config.value(name):
+        if config.given(name):
             raise WrongOptions(f"--{name} is for one model: {otherwise.format(name)}")
 
 

@@ -33,5 +33,6 @@ NAMES = (
     "web_page",
     "docs_page",
     "drafting",
+    "lora",
 )
 """The names of the features, which are those of their folders."""

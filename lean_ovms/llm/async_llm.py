@@ -29,7 +29,6 @@ from ..cli.keywords import of_keywords
 from ..config import Config
 from ..embed import opened
 from ..errors import BadRequest, RequestError, StartError
-from ..lora_modules import LoraModule
 from ..models.generation import DeltaStream, Generation
 from ..models.text_model import TextModel
 from ..types import Json
@@ -211,7 +210,7 @@ class AsyncLLM:
                 model = registry.get(request.base_model_name) if request.base_model_name else self.default_model()
                 try:
                     with await model.hold():
-                        await model.adapters.add(LoraModule(request.lora_name, request.lora_path))
+                        await model.adapters.add(request.lora_name, request.lora_path)
                 except StartError as error:
                     raise BadRequest(
                         f"the adapter {request.lora_name} cannot be loaded: {in_python(str(error))}"

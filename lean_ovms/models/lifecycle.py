@@ -8,23 +8,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
-from dataclasses import replace
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from .. import lora_modules
 from ..config import Config, listed
 from ..config.options import DIRECTORY, PRIVATE_DIRECTORY
 from ..engine.client.engine import EngineClient
 from ..engine_types import EngineStats, ModelInfo, Vocabulary
 from ..errors import StartError, WrongOptions
 from ..observability.metrics import Metrics
-from ..repository import lora, weights
+from ..repository import weights
 from ..repository.model_dir import MISSING, ModelDir, weights_bytes
 from ..repository.model_dir import read as read_model_dir
 from ..util.concurrency import InFlight, Offload
+from .adapters import adapters_of
 from .model_cache import ModelCache
 
 if TYPE_CHECKING:
@@ -82,20 +81,21 @@ class ModelLifecycle:
         self.created = int(time.time())
         self.directory = ModelDir()
         self._base = cast("Self | None", base)  # AdapterSet makes one of its own kind
-        self._make_engine = engine if callable(engine) else lambda: engine or EngineClient(_of_base(config))
-        self.engine = self._make_engine()
         self.metrics = Metrics()
         self.offload = Offload(config.max_body_bytes)
+        self.adapters = adapters_of(self)
+        self._make_engine = engine if callable(engine) else lambda: engine or EngineClient(self.adapters.engine_config)
+        self.engine = self._make_engine()
         self.failure: StartError | None = None
         self.announced = False
         self.on_demand = False
         self.model_cache: ModelCache | None = None
         self.known_info: ModelInfo | None = None
-        self.adapters = AdapterSet(self)
         self.in_flight = InFlight()
         self.adapter = ""
         self.preparations: list[Preparation] = []
-        self._module: lora_modules.LoraModule | None = None
+        self.adapter_text: Callable[[int], str] | None = None
+        """Makes the adapter of a protocol.Submit, for one that may share an engine, from the number of its load."""
         self._info: ModelInfo | None = None
         self._vocabulary = NO_VOCABULARY
         self.loaded = False
@@ -137,9 +137,9 @@ class ModelLifecycle:
 
     async def load(self) -> None:
         """Read the directory and start an engine; again after `unload`. Raises StartError."""
-        if self._module is not None and self._base is not None and "adapters" in self._base.info.capabilities:
-            name = f"{self._module.name}#{next(_ADAPTER_LOADS)}"  # the next load reads its files anew
-            self.engine, self.adapter = self._base.engine, lora_modules.dumps(replace(self._module, name=name))
+        if self.adapter_text is not None and self._base is not None and "adapters" in self._base.info.capabilities:
+            # The next load reads its files anew.
+            self.engine, self.adapter = self._base.engine, self.adapter_text(next(_ADAPTER_LOADS))
         elif self._loads:
             self._restarts += self.engine.restarts
             self.engine = self._make_engine()
@@ -342,90 +342,3 @@ class ModelLifecycle:
     async def stats(self) -> EngineStats:
         """Returns the engine's statistics; zeros while the model is not loaded on demand, and for an adapter."""
         return NO_STATS if self.adapter or (self.on_demand and not self.loaded) else await self.engine.stats()
-
-
-def _of_base(config: Config) -> Config:
-    """Returns the config of the engine without an adapter: it must be of the same kind as those that have one."""
-    adapters = config.allow_runtime_lora or bool(config.lora_modules)
-    return config.replace(lora_modules="", allow_runtime_lora=adapters)
-
-
-class AdapterSet:
-    """The adapters of one model, each served as a model of its own. models: by name, in the order of the option.
-
-    The paged engine takes adapters with requests: those of one model share its engine. Others do not (openvino-genai's
-    continuous batching ignores them), and each adapter has an engine of its own. Either is loaded by the first request
-    and unloaded when idle.
-    """
-
-    def __init__(self, base: ModelLifecycle) -> None:
-        """Raises StartError for a name that the model itself has."""
-        self._base = base
-        self._config = base.config
-        self._model_cache = ModelCache(base.config.max_loras)
-        self._draining: set[asyncio.Task[None]] = set()
-        self.models = {module.name: self._build(module) for module in lora_modules.parse(base.config.lora_modules)}
-
-    async def check(self) -> None:
-        """Check the files of every adapter. Raises StartError."""
-        for module in lora_modules.parse(self._config.lora_modules):
-            await self._check(module)
-
-    async def load(self) -> None:
-        """Serve the adapters of the model, which has been loaded; no engine is started. Raises StartError."""
-        await self.check()
-        for model in self.models.values():
-            await model.open()
-
-    async def unload(self) -> None:
-        """Stop all engines; requests load them again, after the model."""
-        await self._model_cache.unload_all()
-
-    async def add(self, module: lora_modules.LoraModule) -> ModelLifecycle:
-        """Serve an adapter from now on, in place of one of that name. Raises StartError."""
-        await self._check(module)
-        model = self._build(module)
-        await model.open()
-        old = self.models.get(module.name)
-        self.models[module.name] = model
-        if old is not None:
-            old.leave_to(model)
-            self._drain(old.drain(model))
-        return model
-
-    def remove(self, name: str) -> None:
-        """Serve an adapter no longer; running requests may finish. Raises KeyError."""
-        self._drain(self.models.pop(name).drain())
-
-    def _drain(self, drain: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(drain)
-        self._draining.add(task)
-        task.add_done_callback(self._draining.discard)
-
-    async def drain(self, successors: dict[str, ModelLifecycle]) -> None:
-        """Leave new requests to the successors of the same names, let running ones finish, then stop."""
-        await asyncio.gather(*(model.drain(successors.get(name)) for name, model in self.models.items()))
-
-    async def stop(self) -> None:
-        """Stop all engines. Idempotent."""
-        for task in self._draining:
-            task.cancel()
-        await self._model_cache.stop()
-        await asyncio.gather(*(model.stop() for model in self.models.values()))
-
-    async def _check(self, module: lora_modules.LoraModule) -> None:
-        if not self._config.fake_engine:
-            await asyncio.to_thread(lora.check, module, self._config.model_dir)
-
-    def _build(self, module: lora_modules.LoraModule) -> ModelLifecycle:
-        if module.name in self._config.served_names:
-            raise StartError(f"--lora_modules: {module.name!r} is the name of the model itself")
-        share = max(1, self._config.cache_memory_percent // (2 * self._config.max_loras))
-        own = self._config.replace(model_name=module.name, model_aliases="", lora_modules="", allow_runtime_lora=False)
-        engine = own.replace(lora_modules=lora_modules.dumps(module), cache_memory_percent=share)
-        model = type(self._base)(own, lambda: EngineClient(engine), self._base)
-        model._module = module
-        model.metrics, model.offload = self._base.metrics, self._base.offload
-        model.model_cache = self._model_cache
-        self._model_cache.add(model, idle_timeout_s=self._config.lora_idle_timeout_s)
-        return model

@@ -106,7 +106,7 @@ def test_default_sampling_params_are_what_holds_without_them(make_llm: MakeLLM) 
 
 def test_an_adapter_is_loaded_once_and_named(make_llm: MakeLLM) -> None:
     llm = make_llm(partial(text_model, answers), enable_lora=True)
-    assert llm._llm.config.allow_runtime_lora
+    assert llm._llm.config.value("allow_runtime_lora")
     engine = llm.engine  # type: ignore[attr-defined]
     engine.info = replace(engine.info, capabilities=[*engine.info.capabilities, "adapters"])
     adapter = LoRARequest("sql", 1, "/adapters/sql")
@@ -114,9 +114,9 @@ def test_an_adapter_is_loaded_once_and_named(make_llm: MakeLLM) -> None:
     model = llm._llm.default_model()
     add = model.adapters.add
 
-    async def count(module: Any) -> Any:
-        loaded.append(module.path)
-        return await add(module)
+    async def count(name: str, path: str) -> Any:
+        loaded.append(path)
+        return await add(name, path)
 
     model.adapters.add = count  # type: ignore[method-assign]
     llm.generate(["a", "b"], lora_request=adapter)

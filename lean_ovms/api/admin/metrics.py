@@ -45,9 +45,9 @@ async def _state(services: Services, model: Model) -> EngineState:
 
 
 def _loras(services: Services, model: Model) -> tuple[str, str, str] | None:
-    adapters = model.adapters.models.values()
-    if not (adapters or model.config.allow_runtime_lora):
+    if not model.adapters.most:
         return None
+    adapters = model.adapters.models.values()
     running = [one.name for one in adapters if services.records.in_flight(one.name) > one.waiting]
     waiting = [one.name for one in adapters if one.waiting]
-    return str(model.config.max_loras), ",".join(running), ",".join(waiting)
+    return str(model.adapters.most), ",".join(running), ",".join(waiting)

@@ -35,6 +35,6 @@ class Drafts:
 
 def drafts_of(config: EngineConfig) -> Drafts:
     """Returns what drafts tokens by the options."""
-    settings = config.composition.part(DRAFT_SETTINGS)
+    settings = config.part(DRAFT_SETTINGS)
     found: Drafts = Drafts() if settings is None else settings(config)
     return found

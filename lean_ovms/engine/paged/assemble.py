@@ -15,20 +15,19 @@ import openvino_genai as genai
 
 from ...config import EngineConfig
 from ...errors import StartError
-from ...manifest import DRAFT_PLAN, TEXT_PROPOSER, named
+from ...manifest import ADAPTER_INPUTS, DRAFT_PLAN, TEXT_PROPOSER, named
 from ...repository.model_dir import LANGUAGE_MODEL
 from ...util.resources import allowed_cores
 from ..generation.pipeline import ASSISTANT_TOKENS
-from ..loading import lora, model_info, pipeline_choice
+from ..loading import model_info, pipeline_choice
 from ..loading.load_errors import as_start_error, check_files, network
 from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, network_bytes, resolve
 from .capacity import divide, slots_for
 from .grammar import libraries
 from .hooks import Parts
-from .lora.provider import LoraAdapters, LoraInputs
 from .model import PagedModel
 from .network import NotPageable
-from .parts import TILE, AdapterProvider, DraftPlan, EngineSizes, NoAdapters, NoDrafts, no_grammar
+from .parts import TILE, AdapterInputs, AdapterProvider, DraftPlan, EngineSizes, NoAdapters, NoDrafts, no_grammar
 from .pipeline import Drafting, PagedPipeline, PipelineParts
 from .tokenizer import ModelTokenizer, new_loader
 from .vision import families
@@ -67,7 +66,7 @@ def load(
     check_files(config, file.name)
     small = is_small(file)
     drafts = _draft_plan(config, settings, small=small)
-    inputs = LoraInputs() if config.allow_runtime_lora else None
+    inputs = _adapter_inputs(config)
     with as_start_error(config):
         found: list[ModelTokenizer] = []
         load_tokenizer = new_loader(config.model_dir, file)
@@ -110,12 +109,12 @@ def load(
         compiler = libraries.compiler(config, new_library, tokenizer.vocabulary, model.vocab_size, info.eos_token_ids)
         adapters: AdapterProvider = NoAdapters()
         if inputs is not None:
-            adapters = LoraAdapters(model, inputs.layers, config.max_loras)
+            adapters = inputs.provider(model)
         parts = PipelineParts(
             new_matcher=libraries.NewMatcher(compiler) if compiler is not None else no_grammar,
             prepare=prepare,
             new_proposer=drafts.proposer_factory(model, sizes, prepare),
-            new_text_proposer=config.composition.part(TEXT_PROPOSER),
+            new_text_proposer=config.part(TEXT_PROPOSER),
             adapters=adapters,
             tokenizer=tokenizer,
             compiler=compiler,
@@ -125,7 +124,7 @@ def load(
         )
         pipeline = PagedPipeline(model, sizes, parts)
         # Grammars are matched against text, not token text.
-        capabilities = [*CAPABILITIES, *(["adapters"] if config.allow_runtime_lora else [])]
+        capabilities = [*CAPABILITIES, *(["adapters"] if inputs is not None else [])]
         pipeline.info = replace(info, sentencepiece=False, capabilities=capabilities)
         if parts.images is not None:
             tokens, video = model_info.image_tokens(tokenizer.encode), parts.images.reads_videos
@@ -143,9 +142,16 @@ def load(
     return pipeline
 
 
+def _adapter_inputs(config: EngineConfig) -> AdapterInputs | None:
+    """Returns what makes adapters inputs of the network; None: it takes none."""
+    new = config.part(ADAPTER_INPUTS)
+    found: AdapterInputs | None = None if new is None else new(config)
+    return found
+
+
 def _draft_plan(config: EngineConfig, settings: PipelineSettings, *, small: bool) -> DraftPlan:
     """Returns how tokens are drafted. small: a step of the model's network is short."""
-    new = config.composition.part(DRAFT_PLAN)
+    new = config.part(DRAFT_PLAN)
     found: DraftPlan = NoDrafts() if new is None else new(settings, small=small)
     return found
 
@@ -184,7 +190,7 @@ def _install_features(
         hooks=pipeline.hooks,
         out=pipeline.out,
         versions=pipeline.info.versions,
-        adapter_name=lora.name,
+        adapter_name=pipeline.adapter_name,
     )
     for row in config.composition.engine_rows:
         if row.wanted(config.value):

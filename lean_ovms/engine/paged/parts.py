@@ -126,6 +126,9 @@ class AdapterProvider(Protocol):
     def release(self, adapter: AdapterWeights | None) -> None:
         """Counts one sequence less with this adapter."""
 
+    def name(self, text: str) -> str:
+        """Returns the name of the adapter of a protocol.Submit."""
+
     def columns(self, adapter: AdapterWeights) -> slice:
         """Returns which of the columns an adapter has as long as a sequence uses it."""
 
@@ -145,6 +148,10 @@ class NoAdapters:
 
     def release(self, adapter: AdapterWeights | None) -> None:
         """Does nothing."""
+
+    def name(self, text: str) -> str:
+        """Returns the text itself."""
+        return text
 
     def columns(self, adapter: AdapterWeights) -> slice:
         """Returns no columns."""
@@ -171,6 +178,9 @@ class AdapterInputs(Protocol):
         Raises:
             NotPageable: No layer of the network can take an adapter.
         """
+
+    def provider(self, network: PagedModel) -> AdapterProvider:
+        """Returns what puts adapters into the network that was made with these inputs."""
 
 
 class WeightsSource(Protocol):

@@ -62,6 +62,7 @@ class PagedPipeline(Engine):
         self._speculative = parts.drafting.possible
         self._tokenizer = parts.tokenizer
         self._adapters = parts.adapters
+        self.adapter_name = parts.adapters.name
         self._images = parts.images
         self.vocabulary = parts.tokenizer.vocabulary
         self.long_text_encoder: LongTextEncoder | None = parts.tokenizer.encode

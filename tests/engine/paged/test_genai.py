@@ -9,7 +9,6 @@ import numpy as np
 import openvino as ov
 import pytest
 
-from lean_ovms import lora_modules
 from lean_ovms.config import Config
 from lean_ovms.engine.loading import pipeline_choice, settings
 from lean_ovms.engine.paged import assemble
@@ -19,6 +18,7 @@ from lean_ovms.engine.paged.weights import open_weights
 from lean_ovms.errors import StartError
 from lean_ovms.features.genai_pipelines.child.continuous import ContinuousPipeline
 from lean_ovms.features.genai_pipelines.child.grammar_compiler import stand_in
+from lean_ovms.features.lora import modules as lora_modules
 from lean_ovms.types import SamplingParams
 from tests.engine.paged.harness import Driver, Params
 from tests.engine.real import EXACT, QUESTIONS, chat, generate, load

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from lean_ovms.engine.paged.lora.adapters import Adapter, AdapterTable
 from lean_ovms.engine.paged.state_cache import NO_STATE, StateCache
+from lean_ovms.features.lora.child.adapters import Adapter, AdapterTable
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import VOCAB, HybridNetwork
 from tests.engine.paged.test_engine import KINDS, SIZE, Verse, alone, best, disturbed_step, engine, prompt, run

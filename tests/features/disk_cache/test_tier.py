@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged.lora.adapters import Adapter, AdapterTable
 from lean_ovms.errors import NotSupported
 from lean_ovms.features.disk_cache.child.block_store import BlockStore
 from lean_ovms.features.disk_cache.child.keys import BlockKeys
@@ -16,6 +15,7 @@ from lean_ovms.features.disk_cache.child.tier import DiskTier
 from lean_ovms.features.disk_cache.child.writer import NOTHING
 from lean_ovms.features.disk_cache.feature import METRIC
 from lean_ovms.features.disk_cache.records import DiskCacheAction
+from lean_ovms.features.lora.child.adapters import Adapter, AdapterTable
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import FakeNetwork, HybridNetwork
 from tests.engine.paged.test_engine import SIZE, alone, disturbed_step, engine, prompt, run

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from ....engine.paged.hooks import Parts
+from ....engine.paged.network import ADAPTER_CHOICE
 from ....errors import StartError
 from ....repository import gguf_names
 from ....repository.gguf import is_gguf
@@ -50,7 +51,7 @@ def fingerprint_of(parts: Parts) -> bytes | None:
             settings.properties,
             precision=network.precision,
             block_size=settings.block_size,
-            adapted=config.allow_runtime_lora,
+            adapted=ADAPTER_CHOICE in parts.network.inputs,
             versions=parts.versions,
         )
     except OSError as error:

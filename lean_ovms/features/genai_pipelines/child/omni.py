@@ -73,7 +73,7 @@ class OmniPipeline(VlmStateful):
         self.image_token_counter.audio_tokens = self._audio_tokens
 
     def _open(self, config: EngineConfig, settings: PipelineSettings) -> Any:
-        if config.lora_modules:
+        if config.given("lora_modules"):
             raise StartError("adapters are not possible with a model that hears")
         path, device = str(config.model_dir), settings.device
         whole = scheduler(config, replace(settings, step_tokens=settings.context))

@@ -24,8 +24,8 @@ import openvino_genai as genai
 
 from ....config import EngineConfig
 from ....engine.errors import last_line
+from ....engine.loading.adapters import genai_adapters
 from ....engine.loading.load_errors import TEXT_MODEL, as_start_error, check_files
-from ....engine.loading.lora import adapters
 from ....engine.loading.settings import WARM_LENGTHS, PipelineSettings, resolve_stateful
 from ....errors import BadRequest, too_long
 from .base import GenAiPipeline
@@ -106,8 +106,8 @@ class StatefulPipeline(GenAiPipeline):
 
     def _open(self, config: EngineConfig, settings: PipelineSettings) -> Any:
         properties = {"ATTENTION_BACKEND": "SDPA", **settings.properties}
-        if config.lora_modules:
-            properties["adapters"] = adapters(config)
+        if (adapters := genai_adapters(config)) is not None:
+            properties["adapters"] = adapters
         return genai.LLMPipeline(str(config.model_dir), settings.device, **properties)
 
     # --- pipeline.Pipeline

@@ -38,7 +38,7 @@ class VlmStateful(StatefulPipeline):
         self.image_token_counter = GenAiImageTokens(config.model_dir, self.encode, self._measure_images, _prompt_tokens)
 
     def _open(self, config: EngineConfig, settings: PipelineSettings) -> Any:
-        if config.lora_modules:
+        if config.given("lora_modules"):
             raise StartError("adapters are for text models, and for models with vision in a batch (VLM_CB)")
         pipe = genai.VLMPipeline(
             str(config.model_dir), settings.device, ATTENTION_BACKEND="SDPA", **settings.properties

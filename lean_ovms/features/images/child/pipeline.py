@@ -30,8 +30,8 @@ import openvino_genai as genai
 from ....config import EngineConfig
 from ....config.options import read_object
 from ....engine.errors import last_line
+from ....engine.loading.adapters import genai_adapters
 from ....engine.loading.load_errors import as_start_error
-from ....engine.loading.lora import adapters
 from ....engine.loading.settings import base_properties
 from ....engine_types import ModelInfo
 from ....errors import BadRequest
@@ -55,8 +55,8 @@ class GenAiImagePipeline:
         properties = base_properties(config) | read_object("plugin_config", config.plugin_config)
         if config.num_streams:
             properties["NUM_STREAMS"] = config.num_streams
-        if config.lora_modules:
-            properties["adapters"] = adapters(config)
+        if (adapters := genai_adapters(config)) is not None:
+            properties["adapters"] = adapters
         self._load = partial(_load, config, properties)
         with as_start_error(config):
             self._pipelines = self._load()

@@ -1,6 +1,6 @@
 """LoRA adapters by name: --lora_modules to a list of modules and back.
 
-`config/` imports it, so it knows no files; what is in an adapter is in `repository/lora.py`.
+Options are checked with it, so it knows no files; what is in an adapter is in `files`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import StartError
+from ...errors import StartError
 
 MOST_NAME, MOST_PATH = 256, 4096
 """Characters of an adapter's name, and of its path."""

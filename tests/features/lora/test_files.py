@@ -7,11 +7,11 @@ import struct
 import numpy as np
 import pytest
 
-from lean_ovms import lora_modules
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.errors import StartError
-from lean_ovms.lora_modules import LoraModule
-from lean_ovms.repository import lora
+from lean_ovms.features.lora import files as lora
+from lean_ovms.features.lora import modules as lora_modules
+from lean_ovms.features.lora.modules import LoraModule
 from tests.makers.make_lora import make, write
 
 LAYER = "base_model.model.model.layers.0.self_attn.q_proj"
@@ -165,7 +165,7 @@ def put(kind, value, at=200):
 
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
 def test_every_weight_is_finite_and_of_half_precision_s_size(tmp_path, kind):
-    from lean_ovms.engine.loading.lora import read
+    from lean_ovms.features.lora.child.reading import read
 
     most = {"F32": 32767.9, "F16": 32752.0, "BF16": 32640.0}[kind]
     for value in (0.0, -0.5, most, -most):
@@ -262,8 +262,8 @@ def test_several_values_of_the_flag_are_kept_together():
     from lean_ovms.cli import arguments
 
     argv = ["--lora-modules", "a=x", "b=y,2", "--lora_modules", "c=z", "--max_loras", "2"]
-    assert arguments.parse(argv, {}).lora_modules == "a=x b=y,2 c=z"
-    assert arguments.parse([], {"LEAN_OVMS_LORA_MODULES": "a=x b=y"}).lora_modules == "a=x b=y"
+    assert arguments.parse(argv, {}).value("lora_modules") == "a=x b=y,2 c=z"
+    assert arguments.parse([], {"LEAN_OVMS_LORA_MODULES": "a=x b=y"}).value("lora_modules") == "a=x b=y"
 
 
 def test_an_adapter_of_an_image_model_has_other_names(tmp_path):

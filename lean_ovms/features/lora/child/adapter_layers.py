@@ -3,7 +3,7 @@
 A and B are inputs: the weights of all adapters in memory one after the other, along the axis of ranks. `choice`
 [tokens, ranks] has an adapter's scale in the columns of the adapter that the token's request names, and 0 in others.
 
-So an adapter cannot change another's tokens, whatever its weights: A and B are finite (`repository.lora`), and x A' is
+So an adapter cannot change another's tokens, whatever its weights: A and B are finite (`files`), and x A' is
 cut to finite numbers, because 0 times one that overflows would be no number for every token of the step.
 
 Layers that multiply the same x (q, k, v; gate, up) are a group: the A of all of them is one input, so x A' is one
@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from openvino import opset13 as ops
 
-from ...loading.network_inputs import network_input
-from ..network import ADAPTER_CHOICE
+from ....engine.loading.network_inputs import network_input
+from ....engine.paged.network import ADAPTER_CHOICE
 from .adapters import Sizes, down_name, up_name
 
 MODULE = "__module."

@@ -9,15 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from ...api.fields import Field, FieldSet, Values, read
+from ...api.generation.common_fields import MODEL
+from ...api.route_doc import RouteDoc
+from ...api.services import Services
 from ...errors import BadRequest, ModelNotFound, NotFound, StartError
-from ...lora_modules import LoraModule, wrong_name
 from ...models.model import Model
 from ...observability.logging import safe
 from ...types import Json, Request, Response
-from ..fields import Field, FieldSet, Values, read
-from ..generation.common_fields import MODEL
-from ..route_doc import RouteDoc
-from ..services import Services
+from .modules import LoraModule, wrong_name
+from .options import LoraOptions
 
 NOT_ALLOWED = "Adapters cannot be loaded by clients; start with --allow_runtime_lora"
 BOTH = "Both 'lora_name' and 'lora_path' must be provided."
@@ -49,7 +50,7 @@ async def handle_load(request: Request, services: Services) -> Response:
         raise BadRequest(f"The lora adapter {safe(module.name)!r} has already been loaded.", param="lora_name")
     try:
         with await model.hold():
-            await model.adapters.add(module)
+            await model.adapters.add(module.name, module.path, module.alpha)
     except StartError as error:
         raise BadRequest(f"The adapter cannot be loaded. {error}", param="lora_path") from error
     return _text_response(f"Success: LoRA adapter {module.name!r} added successfully.")
@@ -68,13 +69,13 @@ async def handle_unload(request: Request, services: Services) -> Response:
 def _base_model(services: Services, named: str | None) -> Model:
     """The base model of an adapter: the named one, else the first. Raises NotFound if clients may not load adapters."""
     model = services.registry.get(named) if named is not None else next(iter(services.registry.models.values()), None)
-    if model is None or not model.config.allow_runtime_lora:
+    if model is None or not model.config.of(LoraOptions).allow_runtime_lora:
         raise NotFound(NOT_ALLOWED)
     return model
 
 
 def _read(fields: FieldSet, body: Json, services: Services) -> Values:
-    if not any(model.config.allow_runtime_lora for model in services.registry.models.values()):
+    if not any(model.config.of(LoraOptions).allow_runtime_lora for model in services.registry.models.values()):
         raise NotFound(NOT_ALLOWED)
     return read(fields, body)
 

@@ -6,9 +6,9 @@ import pytest
 from openvino import opset13 as ops
 
 from lean_ovms.engine.loading.weights import rounded_to_bf16
-from lean_ovms.engine.paged.lora.adapter_layers import insert
-from lean_ovms.engine.paged.lora.adapters import down_name, up_name
 from lean_ovms.engine.paged.network import ADAPTER_CHOICE as CHOICE
+from lean_ovms.features.lora.child.adapter_layers import insert
+from lean_ovms.features.lora.child.adapters import down_name, up_name
 
 WIDTH, HEIGHTS, TOKENS, RANKS = 6, {"q": 4, "k": 3}, 5, 2
 EXACT = {"INFERENCE_PRECISION_HINT": "f32"}

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from lean_ovms import lora_modules
 from lean_ovms.config import Config
 from lean_ovms.engine_types import ModelInfo
 from lean_ovms.errors import RequestError, StartError
-from lean_ovms.models import lifecycle as module
+from lean_ovms.features.lora import model as module
+from lean_ovms.features.lora import modules as lora_modules
 from lean_ovms.models.collect import collect
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import OutputParams, SamplingParams, TextPrompt
@@ -93,7 +93,7 @@ async def test_each_adapter_generates_with_an_engine_of_its_own(engines: Engines
     assert await asyncio.gather(*map(ask, base.with_adapters)) == ["base", "a", "b"]
     assert engines.running == ["a", "b"]
     [loaded] = [engine for engine in engines.made if engine.config.served_name == "a"]
-    assert "/lora/a" in loaded.config.lora_modules
+    assert "/lora/a" in loaded.config.value("lora_modules")
     await base.stop()
     assert engines.running == []
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ....repository.lora import misfit
-from .. import parts
-from ..network import Network, Part
+from ....engine.paged import parts
+from ....engine.paged.network import Network, Part
+from ..files import misfit
 
 Weights = NDArray[np.float32]
 Sizes = Mapping[str, tuple[int, int]]

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..lora_modules import LoraModule, invalid
-from ..util import json_file
-from ..util.files import read_text
-from . import safetensors
-from .model_dir import LANGUAGE_MODEL
+from ...repository import safetensors
+from ...repository.model_dir import LANGUAGE_MODEL
+from ...util import json_file
+from ...util.files import read_text
+from .modules import LoraModule, invalid
 
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 PREFIX = "base_model.model."

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from ....config import EngineConfig
+from ....engine.paged.network import Network, NotPageable
 from ....errors import EngineFailure, StartError
-from ...loading import lora
-from ..network import Network, NotPageable
-from . import adapter_layers
+from ..options import LoraOptions
+from . import adapter_layers, reading
 from .adapters import Adapter, AdapterTable, fits
 
 log = logging.getLogger(__name__)
@@ -17,14 +18,25 @@ log = logging.getLogger(__name__)
 class LoraInputs:
     """A parts.AdapterInputs: the inputs of LoRA adapters."""
 
-    def __init__(self) -> None:
-        self.layers = adapter_layers.Layers((), frozenset())
+    def __init__(self, most: int) -> None:
+        """Keeps how many adapters may be in the network at once."""
+        self._most = most
+        self._layers = adapter_layers.Layers((), frozenset())
 
     def insert(self, model: Any, kind: Any) -> None:
         """Implements AdapterInputs.insert."""
-        self.layers = adapter_layers.insert(model, kind)
-        if not self.layers.groups:
+        self._layers = adapter_layers.insert(model, kind)
+        if not self._layers.groups:
             raise NotPageable("its linear layers have no names by which adapters could be matched")
+
+    def provider(self, network: Network) -> LoraAdapters:
+        """Implements AdapterInputs.provider."""
+        return LoraAdapters(network, self._layers, self._most)
+
+
+def new_inputs(config: EngineConfig) -> LoraInputs:
+    """Returns what gives a network the inputs of adapters."""
+    return LoraInputs(config.of(LoraOptions).max_loras)
 
 
 class LoraAdapters(AdapterTable):
@@ -50,7 +62,7 @@ class LoraAdapters(AdapterTable):
         adapter = self._read.pop(text, None)
         if adapter is None:
             try:
-                adapter = Adapter(text, *lora.read(text))
+                adapter = Adapter(text, *reading.read(text))
             except StartError as error:
                 log.error("an adapter cannot be loaded: %s", error)
                 raise EngineFailure("The adapter could not be loaded.") from error
@@ -61,3 +73,7 @@ class LoraAdapters(AdapterTable):
         while len(self._read) > self._most:
             del self._read[next(iter(self._read))]
         return adapter
+
+    def name(self, text: str) -> str:
+        """Implements AdapterProvider.name."""
+        return reading.name(text)

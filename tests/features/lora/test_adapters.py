@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged.lora.adapters import Adapter, AdapterTable, fits
 from lean_ovms.engine.paged.network import ADAPTER_CHOICE as CHOICE
+from lean_ovms.features.lora.child.adapters import Adapter, AdapterTable, fits
 from tests.engine.paged.harness import Driver, Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, logits_after
 from tests.engine.paged.test_engine import SIZE, alone, prompt, run

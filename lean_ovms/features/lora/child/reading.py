@@ -1,0 +1,54 @@
+"""LoRA adapters: those that a pipeline of openvino_genai is built with, and the weights of one as arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino_genai as genai
+
+from ....config import EngineConfig
+from ....engine.loading.weights import Floats, floats
+from ....errors import StartError
+from ....repository import safetensors
+from .. import files, modules
+from ..options import LoraOptions
+
+
+def genai_adapters(config: EngineConfig) -> Any:
+    """Returns the AdapterConfig of all adapters in lora_modules together. Raises StartError.
+
+    MODE_STATIC: in the others an adapter is asleep until the first generate(), which continuous batching never calls,
+    and pipelines for images that share their networks lose it.
+    """
+    all_modules = modules.parse(config.of(LoraOptions).lora_modules)
+    for module in all_modules:
+        files.check(module, config.model_dir)  # it may be another file than when the front end read it
+    pairs = [(genai.Adapter(str(files.weights(Path(m.path)))), files.scale(m)) for m in all_modules]
+    return genai.AdapterConfig(pairs, genai.AdapterConfig.Mode.MODE_STATIC)
+
+
+def name(text: str) -> str:
+    """Returns the name of a module as modules.dumps writes it."""
+    [module] = modules.parse(text)
+    return module.name
+
+
+def read(text: str) -> tuple[float, dict[str, tuple[Floats, Floats]]]:
+    """Reads a module as modules.dumps writes it: its scale, and A [rank, width] and B [height, rank] by name of
+    the layer. Raises StartError."""
+    [module] = modules.parse(text)
+    file = files.weights(Path(module.path))
+    adapted = files.pairs(file)
+    found: dict[str, dict[str, Floats]] = {name: {} for name in adapted}
+    try:
+        for name, tensor in safetensors.tensors(file, files.layer):
+            values = floats(tensor)
+            if not (np.abs(values) < files.MOST).all():
+                raise ValueError(files.NOT_FINITE)
+            found[files.layer(name)]["A" if ".lora_A." in name else "B"] = values
+        layers = {layer: (pair["A"], pair["B"]) for layer, pair in found.items()}
+    except (OSError, ValueError, KeyError) as error:
+        raise StartError(f"{file} is not an adapter that can be read: {error}") from error
+    return files.scale(module), layers

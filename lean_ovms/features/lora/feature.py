@@ -1,0 +1,23 @@
+"""The manifest of LoRA adapters."""
+
+from __future__ import annotations
+
+from ...manifest import ADAPTER_INPUTS, ADAPTER_SET, BASES, GENAI_ADAPTERS, Feature, PartRow, Route
+from .options import LoraOptions
+
+FEATURE = Feature(
+    name="lora",
+    summary="serves LoRA adapters under names of their own, beside the model that they adapt",
+    title="LoRA adapters",
+    reference="https://docs.vllm.ai/en/stable/features/lora.html",
+    options=LoraOptions,
+    routes=(
+        Route("POST", "/load_lora_adapter", "api:handle_load", BASES, changes=True),
+        Route("POST", "/unload_lora_adapter", "api:handle_unload", BASES, changes=True),
+    ),
+    parts=(
+        PartRow(seam=ADAPTER_SET, make="model:LoraSet", options=("lora_modules", "allow_runtime_lora")),
+        PartRow(seam=ADAPTER_INPUTS, make="child.provider:new_inputs", options=("allow_runtime_lora",)),
+        PartRow(seam=GENAI_ADAPTERS, make="child.reading:genai_adapters", options=("lora_modules",)),
+    ),
+)

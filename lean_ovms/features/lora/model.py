@@ -1,0 +1,107 @@
+"""The LoRA adapters of a model, each a model of its own. Knows no HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...config import Config
+from ...engine.client.engine import EngineClient
+from ...errors import StartError
+from ...models.lifecycle import ModelLifecycle
+from ...models.model_cache import ModelCache
+from . import files, modules
+from .options import LoraOptions
+
+
+class LoraSet:
+    """A models.adapters.AdapterSet of LoRA adapters."""
+
+    def __init__(self, base: ModelLifecycle) -> None:
+        """Raises StartError for a name that the model itself has."""
+        self._base = base
+        self._config = base.config
+        self._options = base.config.of(LoraOptions)
+        self._model_cache = ModelCache(self._options.max_loras)
+        self._draining: set[asyncio.Task[None]] = set()
+        self.models: dict[str, ModelLifecycle] = {}
+        for module in modules.parse(self._options.lora_modules):
+            self.models[module.name] = self._build(module)
+
+    @property
+    def engine_config(self) -> Config:
+        """The options of an engine without an adapter: it must be of the same kind as those that have one."""
+        adapters = self._options.allow_runtime_lora or bool(self._options.lora_modules)
+        return self._config.replace(lora_modules="", allow_runtime_lora=adapters)
+
+    @property
+    def most(self) -> int:
+        """How many adapters may be in memory at once; 0: the model has none, and cannot get any."""
+        return self._options.max_loras if self.models or self._options.allow_runtime_lora else 0
+
+    async def check(self) -> None:
+        """Checks the files of every adapter. Raises StartError."""
+        for module in modules.parse(self._options.lora_modules):
+            await self._check(module)
+
+    async def load(self) -> None:
+        """Serves the adapters of the model, which has been loaded; no engine is started. Raises StartError."""
+        await self.check()
+        for model in self.models.values():
+            await model.open()
+
+    async def unload(self) -> None:
+        """Stops all engines; requests load them again, after the model."""
+        await self._model_cache.unload_all()
+
+    async def add(self, name: str, path: str, alpha: float | None = None) -> ModelLifecycle:
+        """Implements AdapterSet.add."""
+        module = modules.LoraModule(name, path, alpha)
+        await self._check(module)
+        model = self._build(module)
+        await model.open()
+        old = self.models.get(module.name)
+        self.models[module.name] = model
+        if old is not None:
+            old.leave_to(model)
+            self._drain(old.drain(model))
+        return model
+
+    def remove(self, name: str) -> None:
+        """Serves an adapter no longer; running requests may finish. Raises KeyError."""
+        self._drain(self.models.pop(name).drain())
+
+    def _drain(self, drain: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(drain)
+        self._draining.add(task)
+        task.add_done_callback(self._draining.discard)
+
+    async def drain(self, successors: Mapping[str, ModelLifecycle]) -> None:
+        """Leaves new requests to the successors of the same names, lets running ones finish, then stops."""
+        await asyncio.gather(*(model.drain(successors.get(name)) for name, model in self.models.items()))
+
+    async def stop(self) -> None:
+        """Stops all engines. Idempotent."""
+        for task in self._draining:
+            task.cancel()
+        await self._model_cache.stop()
+        await asyncio.gather(*(model.stop() for model in self.models.values()))
+
+    async def _check(self, module: modules.LoraModule) -> None:
+        if not self._config.fake_engine:
+            await asyncio.to_thread(files.check, module, self._config.model_dir)
+
+    def _build(self, module: modules.LoraModule) -> ModelLifecycle:
+        if module.name in self._config.served_names:
+            raise StartError(f"--lora_modules: {module.name!r} is the name of the model itself")
+        share = max(1, self._config.cache_memory_percent // (2 * self._options.max_loras))
+        own = self._config.replace(model_name=module.name, model_aliases="", lora_modules="", allow_runtime_lora=False)
+        engine = own.replace(lora_modules=modules.dumps(module), cache_memory_percent=share)
+        model = type(self._base)(own, lambda: EngineClient(engine), self._base)
+        model.adapter_text = lambda number: modules.dumps(replace(module, name=f"{module.name}#{number}"))
+        model.metrics, model.offload = self._base.metrics, self._base.offload
+        model.model_cache = self._model_cache
+        self._model_cache.add(model, idle_timeout_s=self._options.lora_idle_timeout_s)
+        return model
