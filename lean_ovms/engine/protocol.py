@@ -73,8 +73,8 @@ class Submit(Record):
     audio: samples (audio_types) of each audio tag, sent as attachments; num_audio: how many.
     texts: a long prompt in UTF-8, in parts, sent as attachments; `prompt` is "" on the way. parts: their number.
     client: who sends it; group: the number of its HTTP request, 0 for one of its own: between them the engine's time
-    is shared (generation.fair_queue). priority: the lower one starts first. adapter: a LoRA adapter as
-    lora_modules.dumps writes it, with a name that no other has had; "": none.
+    is shared (generation.fair_queue). priority: the lower one starts first. adapter: as the set of the
+    adapters of a model writes it, with a name that no other has had; "": none.
     """
 
     role = COMMAND
