@@ -45,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.loading": BASE | {"engine.errors", "repository", "config", "util"},
     "engine.paged": BASE
     | {"repository", "util"}
-    | {"engine.loading", "engine.generation", "engine.protocol", "engine.errors", "config", "grammar"},
+    | {"engine.loading", "engine.generation", "engine.protocol", "engine.record", "engine.errors", "config", "grammar"},
     "engine.scripted": BASE | {"engine.generation", "engine.paged", "engine.protocol", "engine.errors", "config"},
     "engine.worker": OBSERVED
     | LOOP
