@@ -8,20 +8,24 @@ unloaded when idle.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from ..config import Config
 from ..manifest import ADAPTER_SET
 
-if TYPE_CHECKING:
-    from .lifecycle import ModelLifecycle
+
+class AdaptedModel(Protocol):
+    """A model that may have adapters: a models.lifecycle.ModelLifecycle, as are its adapters."""
+
+    config: Config
+    """The options of the model."""
 
 
 class AdapterSet(Protocol):
     """The adapters of one model, each served as a model of its own."""
 
     @property
-    def models(self) -> Mapping[str, ModelLifecycle]:
+    def models(self) -> Mapping[str, Any]:
         """The adapters by their names, in the order of the option."""
 
     @property
@@ -56,7 +60,7 @@ class AdapterSet(Protocol):
     def remove(self, name: str) -> None:
         """Serves an adapter no longer; running requests may finish. Raises KeyError."""
 
-    async def drain(self, successors: Mapping[str, ModelLifecycle]) -> None:
+    async def drain(self, successors: Mapping[str, Any]) -> None:
         """Leaves new requests to the successors of the same names, lets running ones finish, then stops."""
 
     async def stop(self) -> None:
@@ -68,9 +72,9 @@ class NoAdapterSet:
 
     most = 0
 
-    def __init__(self, base: ModelLifecycle) -> None:
+    def __init__(self, base: AdaptedModel) -> None:
         """Keeps the options of the model."""
-        self.models: dict[str, ModelLifecycle] = {}
+        self.models: dict[str, Any] = {}
         self.engine_config = base.config
 
     async def check(self) -> None:
@@ -90,14 +94,14 @@ class NoAdapterSet:
         """Raises KeyError: there is no adapter."""
         raise KeyError(name)
 
-    async def drain(self, successors: Mapping[str, ModelLifecycle]) -> None:
+    async def drain(self, successors: Mapping[str, Any]) -> None:
         """Drains nothing."""
 
     async def stop(self) -> None:
         """Stops nothing."""
 
 
-def adapters_of(base: ModelLifecycle) -> AdapterSet:
+def adapters_of(base: AdaptedModel) -> AdapterSet:
     """Returns the adapters of a model. Raises StartError for options that cannot be used."""
     new = base.config.part(ADAPTER_SET)
     found: AdapterSet = NoAdapterSet(base) if new is None else new(base)

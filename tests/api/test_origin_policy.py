@@ -13,6 +13,7 @@ from lean_ovms.api.app import App
 from lean_ovms.api.origin_policy import machine_names
 from lean_ovms.config import Config
 from lean_ovms.errors import Forbidden
+from lean_ovms.manifest import EVERYWHERE
 from lean_ovms.types import Request
 
 CHANGES = {
@@ -25,7 +26,7 @@ CHANGES = {
     "/models/unload",
     "/api/pull",
     "/api/delete",
-    *(base + "/prefix_cache/" + action for base in routes.EVERYWHERE for action in ("save", "restore", "reset")),
+    *(base + "/prefix_cache/" + action for base in EVERYWHERE for action in ("save", "restore", "reset")),
     *(base + path for base in ("/v1", "/v3", "/v3/v1") for path in ("/config/reload",)),
     *(base + path for base in ("/v1", "/v3", "/v3/v1") for path in ("/load_lora_adapter", "/unload_lora_adapter")),
 }

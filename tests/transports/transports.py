@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from starlette.requests import Request as StarletteRequest
 
+from lean_ovms.composition import compose
 from lean_ovms.config import Config
 from lean_ovms.ray_serve import LeanOvms
 from lean_ovms.transports.asgi import Asgi
@@ -138,7 +139,7 @@ class AsgiByHand:
     spec = "2.3"
 
     def __init__(self, handle: Handle) -> None:
-        self.app = Asgi(handle, LIMIT)
+        self.app = Asgi(handle, LIMIT, error_forms=compose().error_forms)
         self.status: int | None = None
         self.data = b""
         self.whole = False

@@ -22,12 +22,13 @@ from ..generation.pipeline import ASSISTANT_TOKENS
 from ..loading import model_info, pipeline_choice
 from ..loading.load_errors import as_start_error, check_files, network
 from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, network_bytes, resolve
+from .adapters import AdapterInputs, AdapterProvider, NoAdapters
 from .capacity import divide, slots_for
 from .grammar import libraries
 from .hooks import Parts
 from .model import PagedModel
 from .network import NotPageable
-from .parts import TILE, AdapterInputs, AdapterProvider, DraftPlan, EngineSizes, NoAdapters, NoDrafts, no_grammar
+from .parts import TILE, DraftPlan, EngineSizes, NoDrafts, no_grammar
 from .pipeline import Drafting, PagedPipeline, PipelineParts
 from .tokenizer import ModelTokenizer, new_loader
 from .vision import families

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..generation.sequence import ClientQueue
+from .adapters import AdapterProvider
 from .block_manager import BlockManager
 from .block_tables import BlockTables
 from .network import Network
-from .parts import AdapterProvider
 from .sequence import Sequence
 from .state_checkpoints import StateCheckpoints
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .params import Params
 
 if TYPE_CHECKING:
-    from .parts import AdapterWeights
+    from .adapters import AdapterWeights
 
 TEXT = Params()
 """The parameters of a sequence without an adapter and images."""

@@ -27,7 +27,7 @@ SEQUENCES = ("past_lens", "subsequence_begins", "block_indices", "block_indices_
 
 
 class GgufWeights:
-    """A parts.WeightsSource: the network of a GGUF file."""
+    """A weights_source.WeightsSource: the network of a GGUF file."""
 
     def __init__(self, file: Path) -> None:
         """Keeps the path of the file, of a split one that of its first part."""

@@ -22,14 +22,14 @@ from ..errors import last_line
 from ..loading.network_inputs import find_input
 from . import positions, wanted_logits
 from .network import EMBEDDINGS_INPUT, Miscounting, NotPageable
-from .parts import NetworkEdit
+from .weights_source import NetworkEdit
 
 SLIDING_WINDOW, ALIBI_SLOPES = 10, 11
 """Inputs of PagedAttentionExtension."""
 
 
 class IrWeights:
-    """A parts.WeightsSource: the network of a file in OpenVINO's form."""
+    """A weights_source.WeightsSource: the network of a file in OpenVINO's form."""
 
     def __init__(self, file: Path, edits: Sequence[NetworkEdit] = (), *, trees: bool = False) -> None:
         """Keeps what the network is made of.

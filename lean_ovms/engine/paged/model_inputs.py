@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .adapters import AdapterProvider
 from .block_tables import BlockTables
 from .network import (
     ADAPTER_CHOICE,
@@ -28,7 +29,6 @@ from .network import (
     TREE_MASK,
     Network,
 )
-from .parts import AdapterProvider
 from .sequence import Sequence
 from .vision.family import Rows
 from .vision.prompt_images import Places

@@ -11,7 +11,7 @@ from ..generation.sequence import GenerationRequest
 from ..generation.validation import GREEDY_BELOW
 
 if TYPE_CHECKING:
-    from .parts import AdapterWeights
+    from .adapters import AdapterWeights
     from .vision.prompt_images import PromptImages
 
 NO_LOGPROBS = -1

@@ -6,23 +6,21 @@ Each Protocol here is a seam: the engine knows what a part does, not which one i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...errors import BadRequest, RequestError
 from ..generation.backend import WaitingRequests
 from ..generation.pipeline import ImagePlaceholders, ImagePrompt
+from .adapters import AdapterProvider, NoAdapters
 from .grammar.matcher import Matcher, Prepare, one_by_one
+from .weights_source import NetworkEdit
 
 if TYPE_CHECKING:
-    from array import array
     from collections.abc import Iterable
     from pathlib import Path
-
-    import numpy as np
-    from numpy.typing import NDArray
 
     from ...types import Image
     from ..generation.sequence import GenerationRequest
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from .block_tables import BlockTables
     from .model import PagedModel
     from .model_inputs import Chunk
-    from .sequence import Sequence
+    from .sequence import Sequence, TextProposer
     from .vision.prompt_images import PromptImages
 
 MAX_ROWS = 1024
@@ -85,109 +83,6 @@ class MatcherFactory(Protocol):
 def no_grammar(sequence: Sequence) -> Matcher:
     """Refuses every grammar, as a MatcherFactory for a vocabulary that no grammar can be matched with."""
     raise BadRequest("structured output is not possible with this model")
-
-
-class AdapterWeights(Protocol):
-    """Weights that a request adds to those of the model."""
-
-    @property
-    def key(self) -> str:
-        """A text that no other adapter has, nor had."""
-
-    @property
-    def scale(self) -> float:
-        """The factor of the weights."""
-
-    @property
-    def rank(self) -> int:
-        """The greatest rank of its layers."""
-
-    @property
-    def layers(self) -> Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        """The two matrices of each layer, by the name of the layer."""
-
-
-class AdapterProvider(Protocol):
-    """Keeps adapters, and puts those that sequences use into the network."""
-
-    @property
-    def ranks(self) -> int:
-        """The columns of the input that chooses adapters: the ranks of all adapters that are in the network."""
-
-    def get(self, text: str) -> AdapterWeights | None:
-        """Returns the adapter of a protocol.Submit, which may be read from its file first; None for "".
-
-        Raises EngineFailure.
-        """
-
-    def acquire(self, adapter: AdapterWeights | None) -> bool:
-        """Counts one more sequence with this adapter; False if the network has no room for the adapter now."""
-
-    def release(self, adapter: AdapterWeights | None) -> None:
-        """Counts one sequence less with this adapter."""
-
-    def name(self, text: str) -> str:
-        """Returns the name of the adapter of a protocol.Submit."""
-
-    def columns(self, adapter: AdapterWeights) -> slice:
-        """Returns which of the columns an adapter has as long as a sequence uses it."""
-
-
-class NoAdapters:
-    """The AdapterProvider of a network without adapters."""
-
-    ranks = 1
-
-    def get(self, text: str) -> AdapterWeights | None:
-        """Returns None: requests with an adapter are refused before they get here."""
-        return None
-
-    def acquire(self, adapter: AdapterWeights | None) -> bool:
-        """Returns True, as no sequence has an adapter."""
-        return True
-
-    def release(self, adapter: AdapterWeights | None) -> None:
-        """Does nothing."""
-
-    def name(self, text: str) -> str:
-        """Returns the text itself."""
-        return text
-
-    def columns(self, adapter: AdapterWeights) -> slice:
-        """Returns no columns."""
-        return slice(0, 0)
-
-
-class NetworkEdit(Protocol):
-    """Changes a network before it is compiled."""
-
-    def __call__(self, core: Any, model: Any) -> None:
-        """Changes an openvino.Model whose attention is paged. Raises NotPageable."""
-
-
-class AdapterInputs(Protocol):
-    """Makes adapters inputs of a network."""
-
-    def insert(self, model: Any, kind: Any) -> None:
-        """Adds the inputs of adapters to an openvino.Model.
-
-        Args:
-            model: The network, whose attention is paged.
-            kind: The element type in which the network computes.
-
-        Raises:
-            NotPageable: No layer of the network can take an adapter.
-        """
-
-    def provider(self, network: PagedModel) -> AdapterProvider:
-        """Returns what puts adapters into the network that was made with these inputs."""
-
-
-class WeightsSource(Protocol):
-    """What a network is read from."""
-
-    def read(self, core: Any) -> Any:
-        """Returns a new openvino.Model with paged attention and logits for wanted tokens. Raises NotPageable."""
 
 
 class InputEmbeddings(ImagePlaceholders, Protocol):
@@ -255,22 +150,9 @@ class Proposer(Protocol):
         """Frees what is kept for a sequence, if anything: it is over or preempted."""
 
 
-class TextProposer(Protocol):
-    """Drafts tokens for one sequence, whose ids only grow, from the text alone."""
-
-    def propose(self, ids: array[int], most: int, few: bool) -> list[int]:
-        """Returns draft tokens to follow a text; all may be wrong.
-
-        Args:
-            ids: The tokens of the text.
-            most: The most draft tokens.
-            few: Whether few sequences decode, so that a wrong draft token costs little.
-        """
-
-
 ProposerFactory = Callable[["BlockManager", "BlockTables"], Proposer]
 """Makes what drafts tokens, for the KV blocks of an engine and the tables of its sequences."""
-TextProposerFactory = Callable[[int], TextProposer]
+TextProposerFactory = Callable[[int], "TextProposer"]
 """Makes what drafts tokens for a sequence, from the most tokens that it compares."""
 
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from ..generation import sequence as generation
 from .grammar.matcher import Matcher
 from .params import Params
-from .parts import TextProposer
 from .sampling.logprobs import TokenLogprobs
 from .sampling.thinking_budget import ThinkingState
 from .sampling.token_counts import TokenCounts
@@ -22,6 +21,19 @@ from .state_cache import NO_STATE
 JUMP_FORWARD_SCORE = 4
 """A sequence gets no draft tokens of its grammar any more after so many more rejected than accepted ones."""
 State = Literal["waiting", "prefill", "decode", "over"]
+
+
+class TextProposer(Protocol):
+    """Drafts tokens for one sequence, whose ids only grow, from the text alone."""
+
+    def propose(self, ids: array[int], most: int, few: bool) -> list[int]:
+        """Returns draft tokens to follow a text; all may be wrong.
+
+        Args:
+            ids: The tokens of the text.
+            most: The most draft tokens.
+            few: Whether few sequences decode, so that a wrong draft token costs little.
+        """
 
 
 class LogitArrays(NamedTuple):

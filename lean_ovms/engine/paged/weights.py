@@ -11,8 +11,8 @@ from ...repository.gguf import is_gguf
 from . import gguf_network
 from .ir_weights import IrWeights, takes_embeddings
 from .network import NotPageable
-from .parts import NetworkEdit, WeightsSource
 from .vision import input_embeddings
+from .weights_source import NetworkEdit, WeightsSource
 
 
 def open_weights(file: Path, edits: Sequence[NetworkEdit] = (), *, trees: bool = False) -> WeightsSource:

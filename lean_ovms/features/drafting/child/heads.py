@@ -26,7 +26,7 @@ OFFSETS = "d2t"
 
 
 class HeadTap:
-    """A parts.NetworkEdit: a model's network also has, of all tokens, the hidden states that its head goes on from."""
+    """A weights_source.NetworkEdit: the network also has every hidden state that its head goes on from."""
 
     def __init__(self, head: Path) -> None:
         """Keeps the file of the head."""
@@ -48,7 +48,7 @@ class HeadTap:
 
 
 class HeadWeights:
-    """A parts.WeightsSource: the network of a head."""
+    """A weights_source.WeightsSource: the network of a head."""
 
     def __init__(self, file: Path, target: Path) -> None:
         """Keeps the file of the head, and that of its model's network."""

@@ -28,7 +28,7 @@ again soon."""
 
 
 class NgramProposer:
-    """A parts.TextProposer: proposes draft tokens for one sequence, whose ids only grow."""
+    """A sequence.TextProposer: proposes draft tokens for one sequence, whose ids only grow."""
 
     def __init__(self, longest: int) -> None:
         """longest: tokens of a match that are compared at most; of two that are as long, the newer one is taken."""

@@ -14,8 +14,9 @@ from ....engine.paged.block_tables import BlockTables
 from ....engine.paged.grammar.matcher import Prepare
 from ....engine.paged.model import PagedModel
 from ....engine.paged.network import NotPageable
-from ....engine.paged.parts import TILE, EngineSizes, NetworkEdit, ProposerFactory
+from ....engine.paged.parts import TILE, EngineSizes, ProposerFactory
 from ....engine.paged.weights import open_weights
+from ....engine.paged.weights_source import NetworkEdit
 from . import heads
 from .draft_model import DraftModel
 from .head import Head

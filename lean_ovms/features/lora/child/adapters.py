@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ....engine.paged import parts
+from ....engine.paged import adapters as seam
 from ....engine.paged.network import Network, Part
 from ..files import misfit
 
@@ -66,12 +66,12 @@ class AdapterTable:
         self._network = network
         self._groups = tuple(groups)
         self._most = most
-        self._users: dict[parts.AdapterWeights, int] = {}  # the one that was used longest ago first
-        self._columns: dict[parts.AdapterWeights, slice] = {}
+        self._users: dict[seam.AdapterWeights, int] = {}  # the one that was used longest ago first
+        self._columns: dict[seam.AdapterWeights, slice] = {}
         self.ranks = 1
         self._write()
 
-    def acquire(self, adapter: parts.AdapterWeights | None) -> bool:
+    def acquire(self, adapter: seam.AdapterWeights | None) -> bool:
         """Counts one more sequence with this adapter; False if there is no room for the adapter now."""
         if adapter is None:
             return True
@@ -86,12 +86,12 @@ class AdapterTable:
         self._users[adapter] += 1
         return True
 
-    def release(self, adapter: parts.AdapterWeights | None) -> None:
+    def release(self, adapter: seam.AdapterWeights | None) -> None:
         """Counts one sequence less with this adapter."""
         if adapter is not None:
             self._users[adapter] = self._users.pop(adapter) - 1
 
-    def columns(self, adapter: parts.AdapterWeights) -> slice:
+    def columns(self, adapter: seam.AdapterWeights) -> slice:
         """Returns the columns of the input ADAPTER_CHOICE that an adapter has as long as a sequence uses it."""
         return self._columns[adapter]
 
