@@ -60,7 +60,7 @@ class Weights(Mapping[str, str]):
         missing = [name for name in ("gguf", "safetensors") if not importlib.util.find_spec(name)]
         if missing:
             raise Unavailable(f"its weights cannot be made: pip install {' '.join(missing)}")
-        from tools import make_gguf, make_hf
+        from tests.makers import make_gguf, make_hf
 
         folder = Path(self._folder.name)
         if form == "gguf":

@@ -206,7 +206,7 @@ PLAIN, OF_TOOLS = "{{ messages }}", "{{ tools }}"
 @pytest.mark.slow
 def test_the_templates_of_a_gguf_file(tmp_path, metadata, found):
     pytest.importorskip("gguf")
-    from tools import zoo_gguf
+    from tests.makers import zoo_gguf
 
     named = {f"tokenizer.chat_template{name}": value for name, value in metadata.items()}
     directory = read(zoo_gguf.write(tmp_path / "x.gguf", "llama", **named))

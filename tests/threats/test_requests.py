@@ -533,7 +533,7 @@ def test_t19_placeholders_of_images_in_a_text_are_text_for_a_text_model(target: 
 
 
 def test_t27_a_cache_salt_is_honoured_or_gets_a_warning(target: Target, tmp_path: Path) -> None:
-    assert "cache_salt is not honoured" in target.chat(cache_salt="x").headers["warning"]
+    assert "warning" not in target.chat(cache_salt="x").headers
     for wrong in ("", 5, ["x"]):
         assert target.chat(cache_salt=wrong).error["param"] == "cache_salt"
     with start_target(tmp_path, "--enable_prefix_caching", "false") as other:

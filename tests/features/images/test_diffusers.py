@@ -41,7 +41,7 @@ def pipeline(folder: Path) -> GenAiImagePipeline:
 @pytest.fixture(scope="module")
 def parts(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a pipeline of diffusers is made of."""
-    from tools import make_image_model
+    from tests.makers import make_image_model
 
     tokenizer = make_image_model.tokenizer(tmp_path_factory.mktemp("tokenizer"))
     if folder.name == "flux_tiny":

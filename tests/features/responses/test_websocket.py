@@ -249,7 +249,7 @@ async def test_a_large_answer_is_one_message_and_its_next_turn_goes_on(make_app:
             events = await create(websocket, stream_id=lane, **logprobs)
             final = check([{k: v for k, v in event.items() if k != "stream_id"} for event in events])
             [item] = final["output"]
-            assert len(item["content"][0]["logprobs"]) == 641
+            assert len(item["content"][0]["logprobs"]) == 640
             assert {event.get("stream_id") for event in events} == {lane}
             await create(websocket, input="more", previous_response_id=final["id"])
             assert engine.submitted[-1][0] == f"user:hi;assistant:{'ab' * 320};user:more;"
