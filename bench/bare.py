@@ -41,7 +41,7 @@ class Loop:
 
     def __init__(self, argv: list[str]) -> None:
         self._engine = self.load(parse(argv, {}))
-        self._tokenizer = self._engine._tokenizer
+        self._tokenizer = getattr(self._engine._tokenizer, "native", self._engine._tokenizer)
         self._stops = frozenset(self._engine.info.eos_token_ids)
         self._number = 1 << 40
         gc.collect()

@@ -49,7 +49,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "/v1/chat/completions/batch": {"messages": [[{"role": "user", "content": "x" * 9_000}]] * 128},
     "/v1/completions": {"prompt": [IDS[:20_000]] * 64},
     "/v3/completions": {"prompt": "x" * 900_000, "n": 20, "echo": True},
-    "/generative_scoring": {"query": IDS, "items": [[66]] * 128, "label_token_ids": [65]},
+    "/generative_scoring": {"query": IDS, "items": [[66]] * 130, "label_token_ids": [65]},
     "/v1/decisions": {"input": "x" * 300_000, "questions": QUESTIONS},
     "/completion": {"prompt": [IDS[:20_000]] * 64},
 }
