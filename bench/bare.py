@@ -41,7 +41,7 @@ class Loop:
 
     def __init__(self, argv: list[str]) -> None:
         self._engine = self.load(parse(argv, {}))
-        self._tokenizer = getattr(self._engine._tokenizer, "native", self._engine._tokenizer)
+        self._tokenizer = self.tokenizer(self._engine)
         self._stops = frozenset(self._engine.info.eos_token_ids)
         self._number = 1 << 40
         gc.collect()
@@ -51,6 +51,11 @@ class Loop:
     def load(config: Config) -> Any:
         """The pipeline, warm."""
         return ContinuousPipeline(config)
+
+    @staticmethod
+    def tokenizer(engine: Any) -> Any:
+        """Returns the openvino_genai.Tokenizer of a pipeline, or what has its methods."""
+        return engine._tokenizer
 
     def begin(self, ids: np.ndarray, max_tokens: int, ignore_eos: bool) -> Any:
         """Add a request to the next steps: its handle."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,11 @@ class Loop(bare.Loop):
     def load(config: Config) -> PagedPipeline:
         """The pipeline, warm."""
         return assemble.load(config.replace(pipeline_type="PAGED"))
+
+    @staticmethod
+    def tokenizer(engine: PagedPipeline) -> Any:
+        """Returns the openvino_genai.Tokenizer of a pipeline, or what has its methods."""
+        return engine._tokenizer.native
 
     def begin(self, ids: np.ndarray, max_tokens: int, ignore_eos: bool) -> Completion:
         """Add a request to the next steps."""

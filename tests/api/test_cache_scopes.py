@@ -75,6 +75,14 @@ async def test_without_named_keys_all_share(make_app: MakeApp, options: dict[str
     assert [sampling.cache_salt for _, sampling in engine.submitted] == ["", "s"]
 
 
+async def test_a_salt_that_the_engine_cannot_honour_gets_a_warning(make_app: MakeApp) -> None:
+    for capable, caching, warned in ((False, True, True), (True, True, False), (False, False, False)):
+        app, _ = await make_app(lambda *_: say("x"), capable=capable, enable_prefix_caching=caching)
+        response = await post(app, "/v1/chat/completions", {"model": "m", "messages": HELLO, "cache_salt": "s"})
+        await response.aclose()
+        assert ("cache_salt is not honoured" in dict(response.headers).get("Warning", "")) is warned
+
+
 async def test_what_is_computed_ahead_is_there_for_each_scope_that_may_use_the_model(
     make_app: MakeApp, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.config import Config
+from lean_ovms.errors import TOO_LONG
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.text.template.chat_template import RESERVED
 from lean_ovms.types import Request
@@ -49,7 +50,6 @@ PARTS: dict[str, dict[str, Any]] = {
     "/v1/chat/completions/batch": {"messages": [[{"role": "user", "content": "x" * 9_000}]] * 128},
     "/v1/completions": {"prompt": [IDS[:20_000]] * 64},
     "/v3/completions": {"prompt": "x" * 900_000, "n": 20, "echo": True},
-    "/generative_scoring": {"query": IDS, "items": [[66]] * 130, "label_token_ids": [65]},
     "/v1/decisions": {"input": "x" * 300_000, "questions": QUESTIONS},
     "/completion": {"prompt": [IDS[:20_000]] * 64},
 }
@@ -62,6 +62,16 @@ def test_t41_parts_that_multiply_are_refused_before_they_are_made(target: Target
     statuses = {target.post(path, {"model": "m", "max_tokens": 1, **PARTS[path]}).status for _ in range(3)}
     assert statuses == {400}
     assert target.resident_mb() < before_mb + 64
+
+
+def test_t41_a_query_is_not_repeated_for_items_that_are_too_many_tokens_with_it(tmp_path: Path) -> None:
+    """Within the default of --max_prompts, items and queries of the scripted engine's context are just few enough."""
+    body = {"model": "m", "query": IDS, "items": [[66]] * 256, "label_token_ids": [65]}
+    with start_target(tmp_path, "--max_prompts", "256") as target:
+        before_mb = target.resident_mb()
+        answers = [target.post("/generative_scoring", body) for _ in range(3)]
+        assert {(answer.status, answer.error["code"]) for answer in answers} == {(400, TOO_LONG)}
+        assert target.resident_mb() < before_mb + 64
 
 
 def test_t02_empty_prompts_are_refused_or_answered(target: Target) -> None:
@@ -532,7 +542,7 @@ def test_t19_placeholders_of_images_in_a_text_are_text_for_a_text_model(target: 
     assert target.chat(messages=[{"role": "user", "content": tag}]).status in (200, 400)
 
 
-def test_t27_a_cache_salt_is_honoured_or_gets_a_warning(target: Target, tmp_path: Path) -> None:
+def test_t27_a_cache_salt_is_honoured(target: Target, tmp_path: Path) -> None:
     assert "warning" not in target.chat(cache_salt="x").headers
     for wrong in ("", 5, ["x"]):
         assert target.chat(cache_salt=wrong).error["param"] == "cache_salt"
