@@ -101,3 +101,18 @@ def test_nothing_is_left_over_in_git() -> None:
         if b"\0" in (ROOT / file).read_bytes()[:8192]
         and not any(file.is_relative_to(place) and file.suffix in kinds for place, kinds in BINARY.items())
     ] == []
+
+
+def test_what_is_installed_has_every_file_that_is_not_python() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", "utf-8")
+    named: set[Path] = set()
+    for package, patterns in setup["options.package_data"].items():
+        folder = ROOT / package.replace(".", "/")
+        assert (folder / "__init__.py").is_file(), package
+        for pattern in re.split(r",\s*", patterns):
+            found = {path for path in folder.glob(pattern) if path.is_file()}
+            assert found, (package, pattern)
+            named |= found
+    files = {path for path in (ROOT / "lean_ovms").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert {path for path in files if path.suffix not in (".py", ".pyc") and path.name != "README.md"} <= named
