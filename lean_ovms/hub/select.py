@@ -6,11 +6,9 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-from ..composition import compose
 from ..observability.logging import safe
 from ..repository import gguf_names
-from ..repository.model_dir import TOKENIZERS, WEIGHTS, missing_files
-from ..repository.model_dir import networks as marks
+from ..repository.model_dir import TOKENIZERS, WEIGHTS, missing_files, needed_networks, networks
 from .client import Listing, PullError, RemoteFile
 
 OTHER_WEIGHTS = (
@@ -37,12 +35,11 @@ class NotOpenVino(PullError):
 def model_files(listing: Listing) -> list[RemoteFile]:
     """Returns the files of an OpenVINO model. Raises NotOpenVino, or PullError for a incomplete model."""
     names = {file.path for file in listing.files}
-    if not names & set(marks()):
+    if not names & set(networks()):
         raise _not_openvino(listing)
     missing = missing_files(names)
-    needed = (*WEIGHTS, *(name for row in compose().tasks for name in row.networks))
-    networks = [name for name in needed if name in names]
-    missing += [weights for name in networks if (weights := name[:-3] + "bin") not in names]
+    present = [name for name in needed_networks() if name in names]
+    missing += [weights for name in present if (weights := name[:-3] + "bin") not in names]
     if missing:
         raise PullError(
             f"{listing.repo} is not a complete OpenVINO model: {', '.join(missing)} missing"

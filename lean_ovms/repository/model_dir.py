@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..composition import Composition, compose
+from ..composition import compose
 from ..config.options import read_object
 from ..errors import StartError
 from ..manifest import TaskRow
@@ -200,7 +200,8 @@ def _check(path: Path, task: str) -> None:
 def missing_in(path: Path, task: str = "") -> list[str]:
     """Returns the files that a model directory lacks. Raises OSError."""
     names = {entry.name for entry in path.iterdir() if entry.is_file()}
-    names |= {f"{entry.name}/{file.name}" for entry in path.iterdir() if entry.is_dir() for file in entry.iterdir()}
+    # A folder that may not be read, such as a volume's lost+found, has nothing of the model: glob passes over it.
+    names |= {f"{file.parent.name}/{file.name}" for file in path.glob("*/*")}
     return missing_files(names, task or model_task.detect(path))
 
 
@@ -209,24 +210,23 @@ def is_checkpoint(path: Path) -> bool:
     return any(path.glob("*.safetensors")) or any(path.glob("pytorch_model*.bin"))
 
 
-def missing_files(names: Collection[str], task: str = "", composition: Composition | None = None) -> list[str]:
-    """Returns which files a model lacks.
-
-    Args:
-        names: the names of its files, some with their folder.
-        task: the model's task; "": it shows by the names.
-        composition: the features whose tasks are known; None: all.
-    """
-    for row in (composition or compose()).tasks:
+def missing_files(names: Collection[str], task: str = "") -> list[str]:
+    """Returns which files a model lacks. names: of its files, some with their folder. task: ""; it shows by them."""
+    for row in compose().tasks:
         if row.missing is not None and (row.name == task or _shows(names, row)):
             return row.missing(names)
     missing = [name for name in TOKENIZERS if name not in names]
     return missing if any(name in names for name in WEIGHTS) else [WEIGHTS[0], *missing]
 
 
-def networks(composition: Composition | None = None) -> tuple[str, ...]:
+def networks() -> tuple[str, ...]:
     """Returns names of files of which each shows that its directory is a model."""
-    return (*WEIGHTS, *(row.networks[0] for row in (composition or compose()).tasks if row.networks))
+    return (*WEIGHTS, *(row.networks[0] for row in compose().tasks if row.networks))
+
+
+def needed_networks() -> tuple[str, ...]:
+    """Returns names of the files of networks that no model of their task does without."""
+    return (*WEIGHTS, *(name for row in compose().tasks for name in row.networks))
 
 
 def _shows(names: Collection[str], row: TaskRow) -> bool:

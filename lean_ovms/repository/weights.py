@@ -12,9 +12,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..composition import compose
 from . import gguf_names
-from .model_dir import TOKENIZERS, weights_bytes
+from .model_dir import TOKENIZERS, needed_networks, weights_bytes
 from .model_dir import WEIGHTS as NETWORKS
 
 _CONSTANT = re.compile(rb'<data element_type="(\w+)"[^>]*? offset="(\d+)" size="(\d+)"')
@@ -86,7 +85,7 @@ def short_file(directory: Path, *, needed_only: bool = False) -> str:
 
     needed_only: of networks that no model does without, not of what else lies there.
     """
-    needed = {*NETWORKS, *TOKENIZERS, *(name for row in compose().tasks for name in row.networks)}
+    needed = {*needed_networks(), *TOKENIZERS}
     for network in sorted(directory.glob("*.xml")):
         if needed_only and network.name not in needed:
             continue

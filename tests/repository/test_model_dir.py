@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from lean_ovms.errors import StartError
-from lean_ovms.repository.model_dir import LLAMA_CPP_DEFAULTS, ModelDir, read
+from lean_ovms.repository.model_dir import LLAMA_CPP_DEFAULTS, ModelDir, check, read
 
 DATA = Path(__file__).parents[1] / "data"
 FILES = ("openvino_model.xml", "openvino_tokenizer.xml", "openvino_detokenizer.xml")
@@ -148,6 +149,24 @@ def test_each_missing_file_is_named(model, name):
         f"{model} is not a complete OpenVINO model: {name} missing; it holds {', '.join(others)}; "
         f"export a model with: optimum-cli export openvino --model NAME {model}"
     )
+
+
+def test_a_folder_that_may_not_be_read_has_nothing_of_the_model(model, monkeypatch):
+    """A mounted volume has a lost+found that is root's."""
+    (model / "lost+found").mkdir()
+    scandir, listdir = os.scandir, os.listdir
+
+    def of(real):
+        def listed(path="."):
+            if Path(path).name == "lost+found":
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path)
+
+        return listed
+
+    monkeypatch.setattr(os, "scandir", of(scandir))
+    monkeypatch.setattr(os, "listdir", of(listdir))
+    check(model)
 
 
 def test_the_usual_reasons_are_reported(tmp_path):
