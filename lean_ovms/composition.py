@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import features
 from .error_forms import ErrorForms
@@ -18,6 +18,7 @@ from .manifest import (
     BackendRow,
     DemoModel,
     EngineRow,
+    ErrorForm,
     Feature,
     GraphRow,
     Metric,
@@ -30,7 +31,11 @@ from .manifest import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from .model_files import ModelFiles
+
+R = TypeVar("R", Route, TaskRow, EngineRow, BackendRow, ModelRow, ErrorForm, DemoModel)
 
 CHATS = ("InternVLChatModel",)
 """Architectures that generate text, and whose names are not like those of others that do."""
@@ -114,16 +119,19 @@ class Composition:
                 owners[row.name] = kind
         return owners
 
+    def _rows(self, of: Callable[[Feature], Iterable[R | None]]) -> tuple[R, ...]:
+        """Returns what the features have in a table, each row with the package of its modules."""
+        return tuple(replace(row, package=one.package) for one in self.features for row in of(one) if row is not None)
+
     @cached_property
     def routes(self) -> tuple[Route, ...]:
         """The endpoints of the features."""
-        return tuple(replace(row, package=one.package) for one in self.features for row in one.routes)
+        return self._rows(lambda one: one.routes)
 
     @cached_property
     def tasks(self) -> tuple[TaskRow, ...]:
         """The tasks of the features, and text generation, in the order in which their recognizers are asked."""
-        rows = [replace(row, package=row.package or one.package) for one in self.features for row in one.tasks]
-        return (*rows, TEXT_GENERATION)
+        return (*self._rows(lambda one: one.tasks), TEXT_GENERATION)
 
     @cached_property
     def task_names(self) -> tuple[str, ...]:
@@ -138,7 +146,7 @@ class Composition:
     @cached_property
     def engine_rows(self) -> tuple[EngineRow, ...]:
         """What the features do inside the steps of the paged engine, in the order in which they are installed."""
-        return tuple(replace(one.engine, package=one.package) for one in self.features if one.engine is not None)
+        return self._rows(lambda one: (one.engine,))
 
     @cached_property
     def parts(self) -> dict[str, PartRow]:
@@ -159,7 +167,7 @@ class Composition:
     @cached_property
     def backends(self) -> tuple[BackendRow, ...]:
         """What the features have in the place of the paged engine."""
-        return tuple(replace(row, package=one.package) for one in self.features for row in one.backends)
+        return self._rows(lambda one: one.backends)
 
     def backend(self, pipeline: str) -> BackendRow:
         """Returns what serves a value of --pipeline_type. Raises StartError where no feature of the server does."""
@@ -171,7 +179,7 @@ class Composition:
     @cached_property
     def model_rows(self) -> tuple[ModelRow, ...]:
         """What the features do for a model before requests may use it."""
-        return tuple(replace(one.model, package=one.package) for one in self.features if one.model is not None)
+        return self._rows(lambda one: (one.model,))
 
     @cached_property
     def observers(self) -> tuple[ObserverRow, ...]:
@@ -187,12 +195,12 @@ class Composition:
     @cached_property
     def error_forms(self) -> ErrorForms:
         """The forms of errors of the features."""
-        return ErrorForms(replace(row, package=one.package) for one in self.features for row in one.error_forms)
+        return ErrorForms(self._rows(lambda one: one.error_forms))
 
     @cached_property
     def demos(self) -> tuple[DemoModel, ...]:
         """The small models of the features."""
-        return tuple(replace(row, package=one.package) for one in self.features for row in one.demos)
+        return self._rows(lambda one: one.demos)
 
     def method(self, name: str) -> Any:
         """Returns what does the work of a method of AsyncLLM, imported. Raises StartError where no feature does."""

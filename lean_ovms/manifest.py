@@ -154,7 +154,7 @@ class TaskRow:
     bodies: tuple[tuple[tuple[str, ...], str], ...] = ()
     """Where a body goes that is sent to no endpoint of its own: to the path of the first row whose members it has."""
     package: str = ""
-    """The package of these modules; empty: that of the feature, which the composition sets."""
+    """The package of these modules; the composition sets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,10 +173,6 @@ class EngineRow:
     """How many seconds it may take when the engine is stopped, besides what an engine needs."""
     package: str = ""
     """The package of these modules; the composition sets it."""
-
-    def wanted(self, value: Callable[[str], Any]) -> bool:
-        """Returns whether one of the options is set. value: returns an option by its name."""
-        return any(value(name) for name in self.options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,10 +216,6 @@ class ModelRow:
     package: str = ""
     """The package of the module; the composition sets it."""
 
-    def wanted(self, value: Callable[[str], Any]) -> bool:
-        """Returns whether one of the options is set. value: returns an option by its name."""
-        return any(value(name) for name in self.options)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObserverRow:
@@ -238,10 +230,6 @@ class ObserverRow:
     """The extra of the feature; the composition sets it."""
     package: str = ""
     """The package of the module; the composition sets it."""
-
-    def wanted(self, value: Callable[[str], Any]) -> bool:
-        """Returns whether one of the options is set. value: returns an option by its name."""
-        return any(value(name) for name in self.options)
 
 
 @dataclass(frozen=True, slots=True)

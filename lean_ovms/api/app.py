@@ -79,7 +79,7 @@ class App:
     async def open(self) -> None:
         """Import the endpoints that the options need, and await their `prepare`. Raises StartError."""
         for route in routes.table(self.config.composition):
-            if any(self.config.value(option) for option in route.options):
+            if self.config.any_set(route.options):
                 await (await asyncio.to_thread(module_of, route)).prepare(self.services)
 
     async def preload(self) -> None:

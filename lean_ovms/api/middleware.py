@@ -82,7 +82,7 @@ class RequestRecords:
         """Raises StartError."""
         self._access_log = config.access_log
         self._metrics = metrics
-        rows = [row for row in config.composition.observers if row.wanted(config.value)]
+        rows = [row for row in config.composition.observers if config.any_set(row.options)]
         self._observers = [_observer(row, config) for row in rows]
         self._enabled = config.access_log or metrics.enabled or bool(self._observers)
         self._open: set[RequestRecord] = set()

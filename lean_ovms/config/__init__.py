@@ -7,7 +7,8 @@ A value out of bounds stops the start with a message that names the option. --he
 from __future__ import annotations
 
 import re
-from dataclasses import MISSING, Field, dataclass, fields
+from collections.abc import Iterable
+from dataclasses import Field, dataclass, fields
 from functools import cache
 from typing import Any, ClassVar, TypeVar
 
@@ -15,10 +16,7 @@ from ..composition import Composition, compose
 from ..errors import StartError
 from .engine import EngineOptions
 from .limits import LimitOptions
-from .model import (
-    DEMO_MODEL,
-    ModelOptions,
-)
+from .model import DEMO_MODEL, ModelOptions
 from .options import Options
 from .server import ServerOptions
 
@@ -100,19 +98,19 @@ class EngineConfig(ModelOptions, EngineOptions):
         assert isinstance(found, kind)
         return found
 
-    def value(self, name: str, otherwise: Any = MISSING) -> Any:
-        """Returns an option by its name, whoever declares it. Raises AttributeError for an unknown name.
-
-        otherwise: what is returned for the option of a feature that is left out.
-        """
+    def value(self, name: str) -> Any:
+        """Returns an option by its name, whoever declares it. Raises AttributeError for an unknown name."""
         owner = self.composition.option_owners.get(name)
-        place = self if owner is None else self._parts[owner]
-        return getattr(place, name) if otherwise is MISSING else getattr(place, name, otherwise)
+        return getattr(self if owner is None else self._parts[owner], name)
+
+    def any_set(self, names: Iterable[str]) -> bool:
+        """Returns whether one of these options is set. Raises AttributeError for an unknown name."""
+        return any(map(self.value, names))
 
     def part(self, seam: str) -> Any:
         """Returns what makes the part at a seam, with its module imported; None: these options want none there."""
         row = self.composition.parts.get(seam)
-        wanted = row is not None and (not row.options or any(map(self.value, row.options)))
+        wanted = row is not None and (not row.options or self.any_set(row.options))
         return self.composition.part(seam) if wanted else None
 
     def given(self, name: str) -> Any:

@@ -83,7 +83,7 @@ def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
 def _prepared(app: App, model: Model) -> Model:
     """Returns the model with what features do for it before requests may use it."""
     for row in model.config.composition.model_rows:
-        if row.wanted(model.config.value) and (found := named(row.package, row.install)(app.services, model)):
+        if model.config.any_set(row.options) and (found := named(row.package, row.install)(app.services, model)):
             model.preparations.append(found)
     return model
 

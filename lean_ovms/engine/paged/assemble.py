@@ -194,7 +194,7 @@ def _install_features(
         adapter_name=pipeline.adapter_name,
     )
     for row in config.composition.engine_rows:
-        if row.wanted(config.value):
+        if config.any_set(row.options):
             named(row.package, row.install)(parts)
 
 

@@ -65,7 +65,7 @@ def _props(model: Model, services: Services) -> Json:
         "endpoint_slots": True,
         "endpoint_props": False,
         "endpoint_metrics": services.metrics.enabled,
-        "ui": services.config.value("web_page", False),
+        "ui": bool(services.config.given("web_page")),
         "chat_template": "" if template is None else template.source,
         "bos_token": tokens.get("bos_token") or info.bos_token,
         "eos_token": tokens.get("eos_token") or info.eos_token,
