@@ -10,9 +10,10 @@ import os
 from collections.abc import Callable
 
 from .cli.arguments import parse
+from .composition import compose
 from .config import Config
 from .embed import asgi, opened
-from .errors import StartError, Unavailable, error_response
+from .errors import StartError, Unavailable
 from .observability.logging import setup
 from .transports.asgi import Asgi
 from .transports.asgi_scope import Message, Receive, Scope, Send
@@ -27,7 +28,7 @@ class Hosted:
 
     def __init__(self, options: Callable[[], Config]) -> None:
         self._options = options
-        self._serve = Asgi(_not_started, MAX_BODY_BYTES)
+        self._serve = _refusing()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -50,7 +51,7 @@ class Hosted:
             await send({"type": "lifespan.startup.failed", "message": f"lean_ovms: {error}"})
             return
         finally:
-            self._serve = Asgi(_not_started, MAX_BODY_BYTES)
+            self._serve = _refusing()
         await send({"type": "lifespan.shutdown.complete"})
 
 
@@ -60,8 +61,13 @@ async def _wait_for_shutdown(receive: Receive) -> None:
         message = await receive()
 
 
+def _refusing() -> Asgi:
+    """Returns what answers while there is no app."""
+    return Asgi(_not_started, MAX_BODY_BYTES, error_forms=compose().error_forms)
+
+
 async def _not_started(request: Request) -> Response:
-    return error_response(Unavailable("the host has not started the server: it must support ASGI's lifespan"))
+    raise Unavailable("the host has not started the server: it must support ASGI's lifespan")
 
 
 def _from_environment() -> Config:

@@ -23,17 +23,25 @@ class RequestStart(Protocol):
     def headers(self) -> Mapping[str, str]: ...
 
 
+def below_root(path: str, root: str) -> str:
+    """Returns a path without --root_path, where it begins with it."""
+    return path.removeprefix(root) if root and path.startswith(root + "/") else path
+
+
 class ErrorForms:
     """The forms that a server has besides OpenAI's."""
 
-    def __init__(self, rows: Iterable[ErrorForm] = ()) -> None:
+    def __init__(self, rows: Iterable[ErrorForm] = (), root: str = "") -> None:
+        """Keeps the forms. root: the server's --root_path, with which paths of requests may begin."""
         self.rows = tuple(rows)
+        self._root = root
 
     def of(self, request: RequestStart) -> ErrorForm | None:
         """Returns the form that the client reads, by its path or a header that only such clients send; None:
         OpenAI's."""
+        path = below_root(request.path, self._root)
         for row in self.rows:
-            if request.path.startswith(row.paths) or (row.header and row.header in request.headers):
+            if path.startswith(row.paths) or (row.header and row.header in request.headers):
                 return row
         return None
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable
 
 from ..config import Config
+from ..error_forms import below_root
 from ..errors import MethodNotAllowed, NotFound, reported
 from ..manifest import Route
 from ..media.images.loader import ImageLoader
@@ -105,7 +106,7 @@ class App:
 
     def is_vital(self, method: str, path: str) -> bool:
         """Whether this request is served when there are too many connections, too: it reports on the server."""
-        route = self._find(method, path)
+        route = self._find(method, self._below_root(path))
         return route is not None and route.vital
 
     def check_head(self, request: Request) -> None:
@@ -182,8 +183,7 @@ class App:
         return await (await load(self._route(request)))(request, self.services)
 
     def _below_root(self, path: str) -> str:
-        root = self.config.root_path
-        return path.removeprefix(root) if root and path.startswith(root + "/") else path
+        return below_root(path, self.config.root_path)
 
     def _find(self, method: str, path: str) -> Route | None:
         return self._table.methods(path).get("GET" if method == "HEAD" else method)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
+from functools import partial
 
 from ..error_forms import OPENAI_ONLY, ErrorForms
 from ..errors import InternalError, PayloadTooLarge, RequestError
@@ -46,21 +47,23 @@ class Asgi:
         elif scope["type"] == "lifespan":
             await _lifespan(receive, send)
         elif scope["type"] == "websocket":
-            await asgi_websocket.serve(self._handle, scope, receive, send)
+            await asgi_websocket.serve(self._handle, self._error_forms, scope, receive, send)
         else:
             raise ValueError(f"unknown ASGI scope {scope['type']!r}")
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        cycle = _AsgiCycle(self._handle, send, wants_body=scope["method"] != "HEAD")
         headers = request_headers(scope["headers"])
+        head = request_of(scope, headers, b"")  # stays without a body: its client's errors depend on it to the end
+        in_form = partial(self._error_forms.response, request=head)
+        cycle = _AsgiCycle(self._handle, in_form, send, wants_body=head.method != "HEAD")
         try:
-            self._check_head(request_of(scope, headers, b""))
+            self._check_head(head)
             body = await _body(receive, headers, self._max_body_bytes)
             if body is None:
                 return
             request = body.into(request_of(scope, headers, b""))
         except RequestError as error:
-            await cycle.send(self._error_forms.response(error, request=request_of(scope, headers, b"")))
+            await cycle.send(in_form(error))
             return
         del body  # the app empties the request's
         task = cycle.start(asyncio.get_running_loop(), request)
@@ -84,8 +87,10 @@ class ClientLeft(Exception):
 class _AsgiCycle(RequestResponseCycle):
     """One request and its response through ASGI's send. Its task raises when a started body breaks off."""
 
-    def __init__(self, handle: Handle, send: Send, *, wants_body: bool) -> None:
-        super().__init__(handle)
+    def __init__(
+        self, handle: Handle, error_response: Callable[[RequestError], Response], send: Send, *, wants_body: bool
+    ) -> None:
+        super().__init__(handle, error_response)
         self._send = send
         self._wants_body = wants_body
         self._started = False

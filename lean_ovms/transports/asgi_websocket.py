@@ -7,9 +7,12 @@ keeps its status where the host has the extension websocket.http.response (uvico
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from ..errors import InternalError
+from ..error_forms import ErrorForms
+from ..errors import InternalError, RequestError
 from ..types import Handle, Response
 from ..websocket_types import PROTOCOLS_HEADER, TOO_BIG, Close, Serve, Upgrade, WebSocketMessage
 from .asgi_scope import Receive, Scope, Send, request_of, response_headers
@@ -19,8 +22,16 @@ from .websocket.channel import STOPPED, Channel
 DENIAL = "websocket.http.response"
 
 
-async def serve(handle: Handle, scope: Scope, receive: Receive, send: Send) -> None:
-    """Serve one `websocket` scope to its end."""
+async def serve(handle: Handle, error_forms: ErrorForms, scope: Scope, receive: Receive, send: Send) -> None:
+    """Serves one WebSocket to its end.
+
+    Args:
+        handle: answers the request that opens it.
+        error_forms: the forms of the errors that are found here.
+        scope: the host's `websocket` scope.
+        receive: returns the host's next message.
+        send: sends a message to the host.
+    """
     if (await receive())["type"] != "websocket.connect":
         return
     headers = request_headers(scope["headers"])
@@ -28,7 +39,8 @@ async def serve(handle: Handle, scope: Scope, receive: Receive, send: Send) -> N
         headers.setdefault(PROTOCOLS_HEADER, ", ".join(scope["subprotocols"]))
     request = request_of(scope, headers, b"")
     request.websocket = True
-    cycle = _WebSocketCycle(handle, scope, receive, send)
+    head = request_of(scope, headers, b"")
+    cycle = _WebSocketCycle(handle, partial(error_forms.response, request=head), scope, receive, send)
     task = cycle.start(asyncio.get_running_loop(), request)
     try:
         await asyncio.wait({task})
@@ -42,8 +54,15 @@ async def serve(handle: Handle, scope: Scope, receive: Receive, send: Send) -> N
 class _WebSocketCycle(RequestResponseCycle):
     """The request that opens a WebSocket, and the WebSocket."""
 
-    def __init__(self, handle: Handle, scope: Scope, receive: Receive, send: Send) -> None:
-        super().__init__(handle)
+    def __init__(
+        self,
+        handle: Handle,
+        error_response: Callable[[RequestError], Response],
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        super().__init__(handle, error_response)
         self._denies = DENIAL in (scope.get("extensions") or {})
         self._receive = receive
         self._send = send

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ..errors import InternalError, RequestError, error_response
 from ..types import Handle, Request, Response
@@ -36,8 +36,10 @@ class RequestResponseCycle:
     cancelled: the client has left, or the transport shuts down.
     """
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, error_response: Callable[[RequestError], Response] = error_response) -> None:
+        """Keeps what answers. error_response: returns the response for an error, in the form that the client reads."""
         self.cancelled = False
+        self.error_response = error_response
         self._handle = handle
         self._task: asyncio.Task[None] | None = None
         self._closing = False
@@ -49,10 +51,6 @@ class RequestResponseCycle:
     async def send_failure(self) -> None:
         """Make the failure visible: a 500, or, once the head is out, a body that visibly does not end."""
         raise NotImplementedError
-
-    def error_response(self, error: RequestError) -> Response:
-        """Returns the response for an error."""
-        return error_response(error)
 
     def start(self, loop: asyncio.AbstractEventLoop, request: Request) -> asyncio.Task[None]:
         """Answer the request in a task, which raises what `send_failure` raises, or CancelledError."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.errors import Forbidden, TooManyRequests
+from lean_ovms.errors import Forbidden, TooManyRequests, Unavailable
 from lean_ovms.transports import body as request_body
 from lean_ovms.transports.asgi import Asgi
 from lean_ovms.types import Request, Response
@@ -206,6 +206,25 @@ async def test_a_refused_body_gets_the_error_form_of_its_path(transport: str) ->
         assert client.status == 413
         answer = json.loads(client.data)
         assert (answer["type"], answer["error"]["type"]) == ("error", "request_too_large")
+
+
+@pytest.mark.parametrize("transport", NETWORK)
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [(Unavailable("later"), 529, "overloaded_error"), (OSError("no disk"), 500, "api_error")],
+)
+async def test_a_handler_that_fails_gets_the_error_form_of_its_path(
+    transport: str, error: Exception, status: int, kind: str
+) -> None:
+    async def handle(request: Request) -> Response:
+        raise error
+
+    client: TransportClient = ALL[transport](handle)
+    await client.ask("POST", "/v1/messages", b"{}")
+    await until(lambda: client.whole)
+    answer = json.loads(client.data)
+    assert (client.status, answer["type"], answer["error"]["type"]) == (status, "error", kind)
+    await client.stop()
 
 
 @pytest.mark.parametrize("transport", NETWORK)

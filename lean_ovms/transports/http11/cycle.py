@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...errors import InternalError, MissingExtra, RequestError
+from ...errors import InternalError, MissingExtra
 from ...push_types import Sink
 from ...types import ByteStream, Handle, Response
 from ...websocket_types import Upgrade
@@ -34,16 +34,13 @@ class Http11Cycle(RequestResponseCycle):
         open_websocket: Callable[[int], Http11WebSocket],
     ) -> None:
         """open_websocket: of the connection, given the most bytes of a message."""
-        super().__init__(handle)
+        super().__init__(handle, protocol.error_response)
         self.started = False
         self._protocol = protocol
         self._writer = writer
         self._open_websocket = open_websocket
         self._pending = b""  # of the response, not sent yet
         self._gone: asyncio.Future[None] | None = None
-
-    def error_response(self, error: RequestError) -> Response:
-        return self._protocol.error_response(error)
 
     async def send(self, response: Response) -> None:
         if isinstance(response, Upgrade):
