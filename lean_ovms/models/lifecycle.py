@@ -112,7 +112,6 @@ class ModelLifecycle:
         """Check what can be checked without an engine, before the server listens. Raises WrongOptions."""
         try:
             await self._read_directory()
-            await self.adapters.check()
             if not self.config.fake_engine:
                 await asyncio.to_thread(self._check_weights)
         except StartError as error:
@@ -125,7 +124,6 @@ class ModelLifecycle:
         info, vocabulary = (base.info, base.vocabulary) if base is not None else (self.known_info, NO_VOCABULARY)
         try:
             await self._read_once()
-            await self.adapters.check()
             if info is not None:
                 await asyncio.to_thread(self._import)
                 if not self.loaded:
@@ -185,7 +183,7 @@ class ModelLifecycle:
             raise StartError(short, reason=MISSING)
 
     async def _read_once(self) -> None:
-        """Read the directory, unless `check` has just done it."""
+        """Read the directory and check the adapters, unless `check` has just done it."""
         if not self._checked:
             await self._read_directory()
         self._checked = False
@@ -203,6 +201,7 @@ class ModelLifecycle:
         await asyncio.to_thread(self._check_options)
         for preparation in self.preparations:
             await asyncio.to_thread(preparation.check)
+        await self.adapters.check()
 
     def _check_options(self) -> None:
         """Checks what can be checked of the options without an engine; called in a thread. Raises WrongOptions."""

@@ -47,8 +47,8 @@ class LoraSet:
             await self._check(module)
 
     async def load(self) -> None:
-        """Serves the adapters of the model, which has been loaded; no engine is started. Raises StartError."""
-        await self.check()
+        """Serves the adapters of the model, which has been loaded and has checked them; no engine is started. Raises
+        StartError."""
         for model in self.models.values():
             await model.open()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.config import Config
+from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.engine_types import ModelInfo
 from lean_ovms.errors import RequestError, StartError
 from lean_ovms.features.lora import model as module
@@ -86,6 +86,22 @@ async def test_what_needs_no_network_starts_no_engine(engines: Engines) -> None:
     assert (await adapter.stats()).running == 0
     assert engines.running == []
     await base.stop()
+
+
+async def test_files_of_adapters_are_read_once_at_a_start_and_again_by_the_next_load(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(module.files, "check", lambda one, _: read.append(one.name))
+    config = Config(model_path=str(DEMO_MODEL), model_name="base", lora_modules="a=/lora/a")
+    model = TextModel(config, FakeEngine(say("base")))  # type: ignore[arg-type]
+    await model.check()
+    await model.load()
+    assert read == ["a"]
+    await model.unload()
+    await model.load()
+    assert read == ["a", "a"]
+    await model.stop()
 
 
 async def test_each_adapter_generates_with_an_engine_of_its_own(engines: Engines) -> None:
