@@ -17,7 +17,7 @@ from ...errors import BadRequest, ModelNotFound, NotFound, StartError
 from ...models.model import Model
 from ...observability.logging import safe
 from ...types import Json, Request, Response
-from .modules import LoraModule, wrong_name
+from .modules import wrong_name, wrong_path
 from .options import LoraOptions
 
 NOT_ALLOWED = "Adapters cannot be loaded by clients; start with --allow_runtime_lora"
@@ -38,22 +38,19 @@ UNLOAD_FIELDS = FieldSet((NAME,))
 async def handle_load(request: Request, services: Services) -> Response:
     values = await services.parse_body(request, partial(_read, FIELDS))
     name, path = _required(values, "lora_name"), _required(values, "lora_path")
-    if problem := wrong_name(name):
-        raise BadRequest(f"The adapter cannot be loaded: {problem}", param="lora_name")
-    try:
-        module = LoraModule(name, path, values["alpha"])
-    except StartError as error:
-        raise BadRequest(f"The adapter cannot be loaded. {error}", param="lora_path") from error
+    for param, problem in (("lora_name", wrong_name(name)), ("lora_path", wrong_path(path))):
+        if problem:
+            raise BadRequest(f"The adapter cannot be loaded: {problem}", param=param)
     model = _base_model(services, values["model"])
-    replaces = module.name in model.adapters.models and values["load_inplace"]
-    if not replaces and module.name in services.registry.names:
-        raise BadRequest(f"The lora adapter {safe(module.name)!r} has already been loaded.", param="lora_name")
+    replaces = name in model.adapters.models and values["load_inplace"]
+    if not replaces and name in services.registry.names:
+        raise BadRequest(f"The lora adapter {safe(name)!r} has already been loaded.", param="lora_name")
     try:
         with await model.hold():
-            await model.adapters.add(module.name, module.path, module.alpha)
+            await model.adapters.add(name, path, values["alpha"])
     except StartError as error:
         raise BadRequest(f"The adapter cannot be loaded. {error}", param="lora_path") from error
-    return _text_response(f"Success: LoRA adapter {module.name!r} added successfully.")
+    return _text_response(f"Success: LoRA adapter {name!r} added successfully.")
 
 
 @RouteDoc("Unload a LoRA adapter", body=UNLOAD_FIELDS, answer="text/plain")

@@ -28,10 +28,8 @@ class LoraModule:
     alpha: float | None = None
 
     def __post_init__(self) -> None:
-        if problem := wrong_name(self.name):
+        if problem := wrong_name(self.name) or wrong_path(self.path):
             raise invalid(problem)
-        if len(self.path) > MOST_PATH or not self.path.isprintable():
-            raise invalid(f"a path has at most {MOST_PATH} characters, none of which is a control character")
 
 
 def wrong_name(name: str) -> str:
@@ -42,6 +40,13 @@ def wrong_name(name: str) -> str:
         return f"the name of an adapter has no control characters and no blanks around it, as {name!r} has"
     if not {"", ".", ".."}.isdisjoint(name.split("/")):
         return f"the name of an adapter is no path: {name!r} has an empty part, a . or a .. between its slashes"
+    return ""
+
+
+def wrong_path(path: str) -> str:
+    """Returns why an adapter cannot have a path; "" if it can."""
+    if len(path) > MOST_PATH or not path.isprintable():
+        return f"a path has at most {MOST_PATH} characters, none of which is a control character"
     return ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from ...config.options import Options, option
 
@@ -15,7 +15,7 @@ _model = partial(option, group="model")
 class LoraOptions(Options):
     """Which adapters a model has, and how many are in memory."""
 
-    in_engine: ClassVar[bool] = True
+    in_engine = True
 
     lora_modules: str = _model(
         "", "LoRA adapters, each served under a name of its own: NAME=DIRECTORY or NAME=DIRECTORY,ALPHA", several=True
