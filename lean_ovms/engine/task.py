@@ -10,10 +10,16 @@ from dataclasses import asdict
 from typing import Any
 
 from ..engine_types import ModelInfo, Vocabulary
+from ..errors import TooManyRequests
 from .errors import for_client
 from .protocol import Ready, Record, Refused
 
 NO_VOCABULARY = Vocabulary(pieces=[], exact=False)
+
+
+def busy(why: str, retry_after_s: int = 1) -> TooManyRequests:
+    """Returns the error for a command that finds too many others. why: begins its text, as a part of a sentence."""
+    return TooManyRequests(f"{why}; please try again later", retry_after_s=retry_after_s)
 
 
 class Task(ABC):

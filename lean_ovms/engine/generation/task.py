@@ -14,7 +14,7 @@ from ...config import EngineConfig
 from ...errors import BadRequest, RequestError, TooManyRequests
 from ...util.plurals import counted, requests_waiting
 from .. import protocol
-from ..task import Task
+from ..task import Task, busy
 from . import validation
 from .backend import Backend, WaitingRequests
 from .grammar_queue import GrammarQueue
@@ -211,7 +211,7 @@ class GenerationTask(Task):
         # When an eighth of the queue will have started: earlier the retry finds it full again, later it is idle.
         seconds = self.backend.waiting.seconds_per_start() * queued / 8
         after_s = max(1, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))
-        return TooManyRequests(f"{why}; please try again later", retry_after_s=after_s)
+        return busy(why, after_s)
 
     def _encode(self, command: protocol.Encode) -> None:
         size = sum(map(len, command.texts))

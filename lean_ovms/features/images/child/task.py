@@ -15,9 +15,9 @@ from typing import Protocol
 
 from ....config import EngineConfig
 from ....engine.protocol import Cancel, Record
-from ....engine.task import Task
+from ....engine.task import Task, busy
 from ....engine_types import ModelInfo
-from ....errors import BadRequest, RequestError, StartError, TooManyRequests, install_command
+from ....errors import BadRequest, RequestError, StartError, install_command
 from ....types import Image
 from ....util.plurals import requests_waiting
 from ..params import ImageParams
@@ -101,11 +101,9 @@ class ImageTask(Task):
         waiting = [one.client for one in self._queue]
         if not command.begun:
             if len(waiting) >= self.max_queued:
-                text = f"{requests_waiting(self.max_queued)}; please try again later"
-                raise TooManyRequests(text, retry_after_s=1)
+                raise busy(requests_waiting(self.max_queued))
             if waiting.count(command.client) >= self.max_queued_per_client:
-                text = requests_waiting(self.max_queued_per_client, " of this client")
-                raise TooManyRequests(text, retry_after_s=1)
+                raise busy(requests_waiting(self.max_queued_per_client, " of this client"))
         # A client that comes with new work begins at the least of the others, so that nobody saves up turns.
         least = min((self._work[client] for client in waiting), default=0)
         self._work[command.client] = max(self._work.get(command.client, 0), least)

@@ -17,8 +17,8 @@ import numpy as np
 from ....config import EngineConfig
 from ....engine.errors import for_client
 from ....engine.protocol import Cancel, Decode, Decoded, Encode, Encoded, Record, Refused
-from ....engine.task import Task
-from ....errors import BadRequest, EngineFailure, RequestError, TooManyRequests
+from ....engine.task import Task, busy
+from ....errors import BadRequest, EngineFailure, RequestError
 from ....util.plurals import requests_waiting
 from ..feature import PADDED_TOKENS, TOKENS
 from ..options import PoolingOptions
@@ -137,8 +137,7 @@ class PoolingTask(Task):
         """Check what can be checked before tokenizing. Raises RequestError."""
         waiting = len(self._arriving) + len(self.queue.requests)
         if waiting >= self.max_queued:
-            text = f"{requests_waiting(self.max_queued)}; please try again later"
-            raise TooManyRequests(text, retry_after_s=1)
+            raise busy(requests_waiting(self.max_queued))
         params = PoolingParams(**command.params)
         inputs = with_images(command)
         texts = self.inputs.texts(inputs, command.queries, params)

@@ -14,8 +14,8 @@ import numpy as np
 from ....config import EngineConfig
 from ....engine import protocol
 from ....engine.errors import EngineLost, for_client
-from ....engine.task import Task
-from ....errors import RequestError, TooManyRequests
+from ....engine.task import Task, busy
+from ....errors import RequestError
 from ....util.plurals import counted
 from .. import records
 from .recognizer import Job, Recognizer, Samples
@@ -99,8 +99,7 @@ class SpeechTask(Task):
         """Raises TooManyRequests. The front end knows what the model can do, and has checked the rest."""
         if len(self._sessions) >= self._most:
             running = counted(self._most, "request is being transcribed", "requests are being transcribed")
-            text = f"{running} already; please try again later"
-            raise TooManyRequests(text, retry_after_s=1)
+            raise busy(f"{running} already")
         session = Transcription(command, self.recognizer.window, self._detector, self._clock)
         session.turn = self._turn
         self._sessions[command.id] = session

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from ....audio_types import SpeakParams
 from ....config import EngineConfig
 from ....engine.protocol import Cancel, Record
-from ....engine.task import Task
+from ....engine.task import Task, busy
 from ....engine_types import ModelInfo
-from ....errors import BadRequest, EngineFailure, TooManyRequests, install_command
+from ....errors import BadRequest, EngineFailure, install_command
 from ....util.plurals import requests_waiting
 from ..records import Speak, Spoken
 
@@ -81,8 +81,7 @@ class VoiceTask(Task):
         match command:
             case Speak():  # the front end knows what the model can do, and has checked the rest
                 if len(self._queue) >= self.max_queued and not command.begun:
-                    text = f"{requests_waiting(self.max_queued)}; please try again later"
-                    raise TooManyRequests(text, retry_after_s=1)
+                    raise busy(requests_waiting(self.max_queued))
                 if rate := SpeakParams(**command.params).sample_rate:
                     check_rate(self.voices.sample_rate, rate)
                 self._queue.append(command)
