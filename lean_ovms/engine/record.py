@@ -54,3 +54,17 @@ class DataRecord(Record):
 
     def attach(self, parts: Iterator[bytes]) -> None:
         self.data = next(parts)
+
+
+class PixelsRecord(Record):
+    """Base of records with images, `pixels`, each of which is an attachment, and with what is known of each of them,
+    `images`."""
+
+    images: list[list[int]]
+    pixels: list[bytes]
+
+    def attached(self) -> Iterable[bytes]:
+        return self.pixels
+
+    def attach(self, parts: Iterator[bytes]) -> None:
+        self.pixels = [next(parts) for _ in self.images]

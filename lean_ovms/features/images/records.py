@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...engine.record import ANSWER, COMMAND, PARTIAL, DataRecord, Record
+from ...engine.record import ANSWER, COMMAND, PARTIAL, DataRecord, PixelsRecord
 
 
 @dataclass(slots=True)
-class GenerateImage(Record):
+class GenerateImage(PixelsRecord):
     """Make one image. Answered by PartialImages, if it has some, and then one GeneratedImage, Refused or Failed."""
 
     role = COMMAND
@@ -26,12 +25,6 @@ class GenerateImage(Record):
     """Height and width of the image to edit, if there is one, and of its mask."""
     pixels: list[bytes] = field(default_factory=list, metadata={"attached": True})
     """The bytes of these images, sent as attachments."""
-
-    def attached(self) -> Iterable[bytes]:
-        return self.pixels
-
-    def attach(self, parts: Iterator[bytes]) -> None:
-        self.pixels = [next(parts) for _ in self.images]
 
 
 @dataclass(slots=True)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...engine.record import COMMAND, DataRecord, Record
+from ...engine.record import COMMAND, DataRecord, PixelsRecord
 
 
 @dataclass(slots=True)
-class Pool(Record):
+class Pool(PixelsRecord):
     """Compute vectors, scores or classes. Answered by Pooled records with every input, or by one Refused or Failed."""
 
     role = COMMAND
@@ -28,12 +27,6 @@ class Pool(Record):
     """The fields of the request that have the images."""
     pixels: list[bytes] = field(default_factory=list, metadata={"attached": True})
     """The bytes of these images, sent as attachments."""
-
-    def attached(self) -> Iterable[bytes]:
-        return self.pixels
-
-    def attach(self, parts: Iterator[bytes]) -> None:
-        self.pixels = [next(parts) for _ in self.images]
 
 
 @dataclass(slots=True)
