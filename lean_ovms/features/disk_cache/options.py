@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 from ...config.options import PRIVATE_DIRECTORY, Options, option
 
@@ -17,7 +16,7 @@ _engine = partial(option, group="engine")
 class DiskCacheOptions(Options):
     """Where the prefix cache is kept, and how much of it."""
 
-    in_engine: ClassVar[bool] = True
+    in_engine = True
 
     prefix_cache_path: str = _engine(
         "",

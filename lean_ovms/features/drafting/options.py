@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from ...config.options import MODEL, Options, option
 from ...errors import StartError
@@ -17,7 +17,7 @@ _repository = partial(option, group="repository")
 class DraftOptions(Options):
     """What drafts tokens, and with how much memory."""
 
-    in_engine: ClassVar[bool] = True
+    in_engine = True
 
     draft_model_path: str = _engine("", "directory of a draft model for speculative decoding", path=MODEL)
     draft_device: str = _engine("", "device of the draft model; empty: that of the model")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 from ...config.options import Options, option
 
@@ -15,7 +14,7 @@ _engine = partial(option, group="engine")
 class GenAiOptions(Options):
     """What is left out of the KV cache, and of attention."""
 
-    in_engine: ClassVar[bool] = True
+    in_engine = True
 
     cache_eviction_config: str = _engine(
         "", "JSON object with settings of KV cache eviction (docs/engine.md); empty: off", json_object=True

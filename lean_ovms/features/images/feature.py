@@ -15,6 +15,8 @@ FILES = ("vae_decoder/openvino_model.xml", "model_index.json", "scheduler/schedu
 """Files of every model that makes images; the first one shows it."""
 ARCHITECTURES = ("UNet2DConditionModel", "AutoencoderKL")
 """Architectures of parts that only its pipelines have; text encoders are models of their own, too."""
+QUEUE_SECONDS, SECONDS = "lean_ovms_image_queue_seconds", "lean_ovms_image_seconds"
+"""Metrics."""
 
 
 def _makes_images(files: ModelFiles) -> bool:
@@ -73,9 +75,7 @@ FEATURE = Feature(
         ),
     ),
     metrics=(
-        Metric("lean_ovms_image_queue_seconds", "histogram", "wait of an image that is made", buckets=SECONDS_BUCKETS),
-        Metric(
-            "lean_ovms_image_seconds", "histogram", "time to make an image; its count: images", buckets=SECONDS_BUCKETS
-        ),
+        Metric(QUEUE_SECONDS, "histogram", "wait of an image that is made", buckets=SECONDS_BUCKETS),
+        Metric(SECONDS, "histogram", "time to make an image; its count: images", buckets=SECONDS_BUCKETS),
     ),
 )

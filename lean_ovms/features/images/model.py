@@ -13,6 +13,7 @@ from ...models.model import Model, UsageRecorder, too_slow
 from ...observability.records import current_client
 from ...push_types import Sink
 from ...types import Image, Json
+from .feature import QUEUE_SECONDS, SECONDS
 from .params import ImageFile, ImageInfo, ImageParams
 from .records import GenerateImage, PartialImage
 
@@ -66,8 +67,8 @@ class ImageModel(Model):
                 now = time.monotonic()
                 usage.first = usage.first or now
                 labels = (model.name,)
-                model.metrics.observe("lean_ovms_image_queue_seconds", labels, now - begun - made.computed_s)
-                model.metrics.observe("lean_ovms_image_seconds", labels, made.computed_s)
+                model.metrics.observe(QUEUE_SECONDS, labels, now - begun - made.computed_s)
+                model.metrics.observe(SECONDS, labels, made.computed_s)
                 await sink.send(ImageFile(made.data, params))
 
 

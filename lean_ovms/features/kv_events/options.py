@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ...config.options import Options, option
 
@@ -12,7 +11,7 @@ from ...config.options import Options, option
 class KvEventOptions(Options):
     """How the events are published."""
 
-    in_engine: ClassVar[bool] = True
+    in_engine = True
 
     kv_events_config: str = option(
         "",

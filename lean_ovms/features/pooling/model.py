@@ -67,7 +67,7 @@ class PoolingModel(TokenModel):
         self.task, self.endpoints = TASKS.get(config.task, (self.task, self.endpoints))
         self.options = config.of(PoolingOptions)
         self._measured: tuple[Vocabulary, int] | None = None
-        self._described: tuple[ModelInfo, PoolingInfo] | None = None
+        self._own_pooling: tuple[ModelInfo, PoolingInfo] | None = None
         if config.model_dir == DEMO:  # what its engine reports; tools/make_demo_embed.py writes it
             self.known_info = ModelInfo.from_json(json_file.read_object(DEMO / "engine_info.json"))
 
@@ -105,9 +105,9 @@ class PoolingModel(TokenModel):
     def own_pooling(self) -> PoolingInfo:
         """What this model computes, which is known; a successor that has replaced it may compute something else."""
         info = self.info
-        if self._described is None or self._described[0] is not info:
-            self._described = info, PoolingInfo(**info.of_task)
-        return self._described[1]
+        if self._own_pooling is None or self._own_pooling[0] is not info:
+            self._own_pooling = info, PoolingInfo(**info.of_task)
+        return self._own_pooling[1]
 
     @property
     def joins_texts(self) -> bool:

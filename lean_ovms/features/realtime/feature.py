@@ -5,6 +5,9 @@ from __future__ import annotations
 from ...manifest import BASES, Feature, Metric, Route
 from .options import RealtimeOptions
 
+SESSIONS = "lean_ovms_realtime_sessions"
+"""The gauge of open sessions."""
+
 FEATURE = Feature(
     name="realtime",
     summary="transcribes what is said while it is said, over WebSockets",
@@ -13,5 +16,5 @@ FEATURE = Feature(
     needs=("speech",),
     options=RealtimeOptions,
     routes=(Route("GET", "/realtime", "api.endpoint:handle", BASES),),
-    metrics=(Metric("lean_ovms_realtime_sessions", "gauge", "open sessions of realtime transcription", ()),),
+    metrics=(Metric(SESSIONS, "gauge", "open sessions of realtime transcription", ()),),
 )

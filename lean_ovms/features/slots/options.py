@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ...config.options import PRIVATE_DIRECTORY, Options, option
 
@@ -12,7 +11,7 @@ from ...config.options import PRIVATE_DIRECTORY, Options, option
 class SlotOptions(Options):
     """Where slots are saved."""
 
-    in_engine: ClassVar[bool] = True
+    in_engine = True
 
     slot_save_path: str = option(
         "",

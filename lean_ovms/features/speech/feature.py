@@ -17,8 +17,12 @@ FUN_ASR = "fun_asr"
 NETWORKS = ("openvino_encoder_model.xml", "openvino_decoder_model.xml")
 """The networks of a model that transcribes speech, which needs both."""
 TOKENIZERS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
-REAL_TIME_FACTORS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 5, 10)
+REAL_TIME_FACTOR_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 5, 10)
 """Buckets for the time of a window by its length."""
+AUDIO_SECONDS, SKIPPED_SECONDS = "lean_ovms_audio_seconds_total", "lean_ovms_audio_skipped_seconds_total"
+QUEUE_SECONDS, WINDOW_SECONDS = "lean_ovms_audio_window_queue_seconds", "lean_ovms_audio_window_seconds"
+REAL_TIME_FACTOR = "lean_ovms_audio_real_time_factor"
+"""Metrics."""
 
 
 def _transcribes(files: ModelFiles) -> bool:
@@ -65,22 +69,20 @@ FEATURE = Feature(
         ),
     ),
     metrics=(
-        Metric("lean_ovms_audio_seconds_total", "counter", "seconds of audio transcribed, or skipped"),
-        Metric("lean_ovms_audio_skipped_seconds_total", "counter", "those of them without speech, which were skipped"),
+        Metric(AUDIO_SECONDS, "counter", "seconds of audio transcribed, or skipped"),
+        Metric(SKIPPED_SECONDS, "counter", "those of them without speech, which were skipped"),
+        Metric(QUEUE_SECONDS, "histogram", "wait of a window of audio", buckets=SECONDS_BUCKETS),
         Metric(
-            "lean_ovms_audio_window_queue_seconds", "histogram", "wait of a window of audio", buckets=SECONDS_BUCKETS
-        ),
-        Metric(
-            "lean_ovms_audio_window_seconds",
+            WINDOW_SECONDS,
             "histogram",
             "time to transcribe a window of audio",
             buckets=SECONDS_BUCKETS,
         ),
         Metric(
-            "lean_ovms_audio_real_time_factor",
+            REAL_TIME_FACTOR,
             "histogram",
             "that time by the window's length",
-            buckets=REAL_TIME_FACTORS,
+            buckets=REAL_TIME_FACTOR_BUCKETS,
         ),
     ),
 )

@@ -12,6 +12,7 @@ from ...models.model import UsageRecorder, too_slow
 from ...models.transcriber import Transcriber
 from ...observability.records import current_client
 from ...types import Json
+from .feature import AUDIO_SECONDS, QUEUE_SECONDS, REAL_TIME_FACTOR, SKIPPED_SECONDS, WINDOW_SECONDS
 from .params import SpeechEvent, SpeechInfo, TextDelta, TranscribeParams, WindowDone
 from .reply import SpeechReply
 
@@ -72,12 +73,12 @@ class SpeechModel(Transcriber):
         """Counts a window of speech, or a part without any."""
         labels = (self.name,)
         seconds = window.end - window.start
-        self.metrics.add("lean_ovms_audio_seconds_total", labels, seconds + window.skipped)
-        self.metrics.add("lean_ovms_audio_skipped_seconds_total", labels, window.skipped)
+        self.metrics.add(AUDIO_SECONDS, labels, seconds + window.skipped)
+        self.metrics.add(SKIPPED_SECONDS, labels, window.skipped)
         if seconds:
-            self.metrics.observe("lean_ovms_audio_window_queue_seconds", labels, reply.queued_s)
-            self.metrics.observe("lean_ovms_audio_window_seconds", labels, reply.computed_s)
-            self.metrics.observe("lean_ovms_audio_real_time_factor", labels, reply.computed_s / seconds)
+            self.metrics.observe(QUEUE_SECONDS, labels, reply.queued_s)
+            self.metrics.observe(WINDOW_SECONDS, labels, reply.computed_s)
+            self.metrics.observe(REAL_TIME_FACTOR, labels, reply.computed_s / seconds)
 
     def _limit(self, reply: SpeechReply, params: TranscribeParams) -> asyncio.TimerHandle | None:
         """Ends a request after request_timeout_s; a live one lasts as long as its speaker speaks."""

@@ -61,12 +61,11 @@ class DiskTier(StepHook):
         self._began = 0.0
         self._computing = Speed()
 
-    def join(self, hooks: list[StepHook]) -> DiskTier:
-        """Becomes part of an engine with these hooks; returns itself."""
+    def join(self, hooks: list[StepHook]) -> None:
+        """Becomes part of an engine with these hooks."""
         hooks.append(self)
         self._blocks.watchers.append(self)
         self._states.replaced = self.state_evicted
-        return self
 
     def stats(self) -> dict[str, float]:
         """Returns the values of the tier's metrics."""

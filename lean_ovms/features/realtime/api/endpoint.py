@@ -17,13 +17,12 @@ from ....errors import NotFound
 from ....types import Json, Request, Response
 from ....websocket_types import PROTOCOLS_HEADER, Close, WebSocket
 from ...speech.model import SpeechModel
+from ..feature import SESSIONS
 from ..options import RealtimeOptions
 from .openai import OpenAi
 from .session import Dialect, TranscriptionSession
 from .vllm import Vllm
 
-SESSIONS = "lean_ovms_realtime_sessions"
-"""The gauge of open sessions."""
 SUBPROTOCOL = "realtime"
 QUERY = FieldSet((
     Field("intent", "string", "transcription: OpenAI's dialect"),
