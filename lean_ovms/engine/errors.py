@@ -9,6 +9,8 @@ from ..errors import EngineFailure, RequestError
 log = logging.getLogger(__name__)
 
 NOT_UNICODE = "the text is not valid Unicode (lone surrogates)"
+RESTARTING = "The engine failed and is being restarted; please try again."
+"""The error of each request that is lost with its pipeline."""
 
 
 class EngineLost(Exception):

@@ -111,7 +111,7 @@ class GrammarQueue:
         for items in self._waiting.values():
             for submit, request in items:
                 if submit.id == request_id:
-                    request.unfinished -= set(request.unfinished) if index is None else {index}
+                    request.cancel(index)
                     request.sequences = [s for s in request.sequences if s.index in request.unfinished]
             items[:] = [item for item in items if item[1].unfinished]
 

@@ -80,6 +80,12 @@ class GenerationRequest:
     adapter: str = ""
     native: Any = None
 
+    def cancel(self, index: int | None) -> set[int]:
+        """Takes a choice from the unfinished ones, or all of them for None. Returns those that it took."""
+        cancelled = set(self.unfinished) if index is None else self.unfinished & {index}
+        self.unfinished -= cancelled
+        return cancelled
+
     def seed(self, index: int) -> int:
         seeds = self.sampling.seeds
         return seeds[index] if index < len(seeds) else 0

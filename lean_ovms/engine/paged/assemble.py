@@ -28,7 +28,7 @@ from .grammar import libraries
 from .hooks import Parts
 from .model import PagedModel
 from .network import NotPageable
-from .parts import TILE, DraftPlan, EngineSizes, NoDrafts, no_grammar
+from .parts import CAPABILITIES, TILE, DraftPlan, EngineSizes, NoDrafts, no_grammar
 from .pipeline import Drafting, PagedPipeline, PipelineParts
 from .tokenizer import ModelTokenizer, new_loader
 from .vision import families
@@ -38,7 +38,6 @@ from .weights import open_weights
 
 log = logging.getLogger(__name__)
 
-CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits", "progress")
 CACHE_INTERVAL = 64
 """KV blocks of a prompt between checkpoints of a hybrid model's state, unless --cache_interval_multiplier is given."""
 TWO_COPIES_MAX_BYTES = 1 << 30
@@ -131,9 +130,8 @@ def load(
             tokens, video = model_info.image_tokens(tokenizer.encode), parts.images.reads_videos
             pipeline.info = replace(pipeline.info, vision=True, video=video, image_tokens=tokens)
         pipeline.warm_up()
-    _install_features(pipeline, model, config, settings)
+    _install_features(pipeline, model, adapters, config, settings)
     if capacity.states:
-        pipeline.use_state_bytes(model.state_bytes)
         log.info(
             "memory for %d states, %.1f MB each: of %d sequences at most, and of cached prefixes",
             *(capacity.states, model.state_bytes / 1e6, pipeline.max_sequences),
@@ -179,9 +177,13 @@ def _vision(
 
 
 def _install_features(
-    pipeline: PagedPipeline, network: PagedModel, config: EngineConfig, settings: PipelineSettings
+    pipeline: PagedPipeline,
+    network: PagedModel,
+    adapters: AdapterProvider,
+    config: EngineConfig,
+    settings: PipelineSettings,
 ) -> None:
-    """Adds what the options ask of features. Raises StartError."""
+    """Adds what the options ask of features to a pipeline of this network and these adapters. Raises StartError."""
     parts = Parts(
         config=config,
         settings=settings,
@@ -191,7 +193,7 @@ def _install_features(
         hooks=pipeline.hooks,
         out=pipeline.out,
         versions=pipeline.info.versions,
-        adapter_name=pipeline.adapter_name,
+        adapter_name=adapters.name,
     )
     for row in config.composition.engine_rows:
         if config.any_set(row.options):

@@ -9,7 +9,7 @@ import logging
 from array import array
 
 from ...engine_types import EngineStats
-from ...errors import EngineFailure, NotSupported
+from ...errors import BadRequest, EngineFailure, NotSupported
 from ..errors import last_line
 from ..generation.fair_queue import FairQueue
 from ..generation.sequence import GenerationRequest
@@ -109,6 +109,11 @@ class Engine:
         computing = batch.decoding or batch.prefilling or scheduler.waiting or self.runner.running is not None
         return bool(computing) or any(hook.working for hook in self.hooks)
 
+    def check(self, request: GenerationRequest) -> None:
+        """Raises BadRequest for a search of more beams than can run at once."""
+        if request.sampling.beams > self.max_sequences:
+            raise BadRequest(f"more than {self.max_sequences} beams")
+
     def add(self, request: GenerationRequest) -> None:
         """Queues a request that was checked; its `native` is Params. Everything must be in range."""
         params: Params = request.native
@@ -140,8 +145,7 @@ class Engine:
         request = self.requests.get(request_id)
         if request is None:
             return
-        cancelled = set(request.unfinished) if index is None else request.unfinished & {index}
-        request.unfinished -= cancelled
+        cancelled = request.cancel(index)
         if not request.unfinished:
             del self.requests[request_id]
             self.waiting.dequeued(request)
@@ -173,10 +177,6 @@ class Engine:
             self.outputs.emit()
         if self.hooks:
             self._tell_hooks()
-
-    def use_state_bytes(self, state_bytes: int) -> None:
-        """Counts so many bytes for the state of each running sequence from now on."""
-        self._state_bytes = state_bytes
 
     def _tell_hooks(self) -> None:
         resting = not self.scheduler.running and self.runner.running is None

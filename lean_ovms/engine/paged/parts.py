@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from .sequence import Sequence, TextProposer
     from .vision.prompt_images import PromptImages
 
+CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits", "progress")
+"""What ModelInfo.capabilities says of every paged engine, whatever its model."""
 MAX_ROWS = 1024
 """Sequences at once, however many tokens a step may have (as many as the context, when prompts are not split)."""
 TILE = 16

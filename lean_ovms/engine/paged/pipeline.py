@@ -58,11 +58,11 @@ class PagedPipeline(Engine):
         """Makes the caches; `info` is set by who makes the pipeline."""
         super().__init__(network, sizes, parts)
         self._model = network
+        self._state_bytes = network.state_bytes
         self._drafting = parts.drafting
         self._speculative = parts.drafting.possible
         self._tokenizer = parts.tokenizer
         self._adapters = parts.adapters
-        self.adapter_name = parts.adapters.name
         self._images = parts.images
         self.vocabulary = parts.tokenizer.vocabulary
         self.long_text_encoder: LongTextEncoder | None = parts.tokenizer.encode
@@ -74,8 +74,7 @@ class PagedPipeline(Engine):
     # --- generation.backend.Backend
 
     def check(self, request: GenerationRequest) -> None:
-        if request.sampling.beams > self.max_sequences:
-            raise BadRequest(f"more than {self.max_sequences} beams")
+        super().check(request)
         adapter, images, prompt = self._adapters.get(request.adapter), None, request.image_prompt
         if self._images is not None and prompt is not None:
             images = self._images.images(request.prompt)

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from ...composition import compose
 from ...config import EngineConfig
-from ...engine_types import CAPABILITIES, SPEECH, ModelInfo
-from ...errors import BadRequest, EngineFailure
+from ...engine_types import ModelInfo
+from ...errors import EngineFailure
 from ...manifest import TEXT_PROPOSER
-from ..errors import EngineLost, last_line
+from ..errors import RESTARTING, EngineLost, last_line
 from ..generation import fake_tokenizer as words
 from ..generation import grammar_limits
 from ..generation.backend import WaitingRequests
@@ -21,7 +21,7 @@ from ..generation.pipeline import GrammarCost, Grammars, ImagePlaceholders, Long
 from ..generation.sequence import GenerationRequest
 from ..paged.engine import Engine
 from ..paged.params import read
-from ..paged.parts import EngineParts, EngineSizes
+from ..paged.parts import CAPABILITIES, EngineParts, EngineSizes
 from ..paged.sequence import Sequence
 from ..protocol import Failed
 from .network import ScriptedNetwork
@@ -119,7 +119,7 @@ class ScriptedEngine(Engine):
             speculative=script.speculative,
             prefix_caching=script.prefix_caching,
             versions={"scripted": "1"},
-            capabilities=sorted({*CAPABILITIES.values(), "cached_tokens"} - {SPEECH}),
+            capabilities=list(CAPABILITIES),
         )
 
     @classmethod
@@ -141,8 +141,7 @@ class ScriptedEngine(Engine):
         return words.decode(tokens, skip_special_tokens)
 
     def check(self, request: GenerationRequest) -> None:
-        if request.sampling.beams > self.max_sequences:
-            raise BadRequest(f"more than {self.max_sequences} beams")
+        super().check(request)
         params = read(request, speculative=self._speculative, adapter=None)
         request.native = replace(params, temperature=0.0)  # the script has chosen already
 
@@ -177,6 +176,6 @@ class ScriptedEngine(Engine):
         if self.script.recoverable:
             super()._recover(error)
             return
-        lost = EngineFailure("The engine failed and is being restarted; please try again.")
+        lost = EngineFailure(RESTARTING)
         self.out += [Failed(number, lost.to_wire()) for number in self.requests]
         raise EngineLost(last_line(error))

@@ -70,7 +70,7 @@ class ImageQueue:
         item = self._waiting.get(number)
         if item is None:
             return False
-        item.request.unfinished -= {index} if index is not None else set(item.request.unfinished)
+        item.request.cancel(index)
         if not item.request.unfinished:
             del self._waiting[number]
         return True

@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 
 from .....config import EngineConfig
-from .....engine.errors import EngineLost, last_line
+from .....engine.errors import RESTARTING, EngineLost, last_line
 from .....engine.generation.admission_policy import MAX_PASSED
 from .....engine.generation.backend import WaitingRequests
 from .....engine.generation.fair_queue import FairQueue
@@ -158,8 +158,7 @@ class GuardedPipeline:
         request = self.requests.get(request_id)
         if request is None:
             return
-        cancelled = set(request.unfinished) if index is None else request.unfinished & {index}
-        request.unfinished -= cancelled
+        cancelled = request.cancel(index)
         if not request.unfinished:
             del self.requests[request_id]
             self.waiting.dequeued(request)
@@ -462,7 +461,7 @@ class GuardedPipeline:
             self._remove(sequence)
         self._cleanup_due = False
         if not self.pipeline.recoverable or not self._drain():
-            lost = EngineFailure("The engine failed and is being restarted; please try again.")
+            lost = EngineFailure(RESTARTING)
             self.out += [Failed(request_id, lost.to_wire()) for request_id in self.requests]
             self.requests.clear()
             self.waiting.clear()
