@@ -21,7 +21,7 @@ def compress(folder):
 
 
 class BuildFromScratch(build_py):
-    """Endpoints are found by walking the package, so a module of an earlier build must not get into a wheel."""
+    """A module of an earlier build must not get into a wheel."""
 
     def run(self):
         if not self.editable_mode:

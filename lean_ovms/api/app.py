@@ -153,6 +153,7 @@ class App:
                 return self._preflight(request)
             route = self._admit(request, record, key)
             response = await (await load(route))(request, self.services)
+            record.quiet = record.quiet or (route.vital and response.status < 400)  # it is asked for all the time
             if form := request.headers.get(load_report.ASKED_IN, ""):
                 await load_report.add(response, form, self.registry.names.get(record.model))
             return response

@@ -153,6 +153,19 @@ async def test_hostile_names_stay_in_their_line(make_app: MakeApp, lines: list[l
         assert not set("\r\n\x1b\udcff") & set(text)
 
 
+@pytest.mark.parametrize("path", ["/health", "/ping", "/metrics", "/load", "/v2/health/live", "/v2/models/m/ready"])
+async def test_what_is_asked_for_all_the_time_is_written_where_it_fails(
+    make_app: MakeApp, lines: list[logging.LogRecord], path: str
+) -> None:
+    for enabled in (True, False):
+        app, _ = await make_app(say("x"), access_log=True, metrics_enable=enabled)
+        response = await get(app, path)
+        await response.aclose()
+        assert bool(lines) is (response.status != 200)
+        assert (response.status == 200) is (enabled or path != "/metrics")
+        lines.clear()
+
+
 async def test_nothing_is_written_with_the_access_log_off(make_app: MakeApp, lines: list[logging.LogRecord]) -> None:
     app, _ = await make_app(say("a"))
     await whole(await post(app, CHAT, HELLO))

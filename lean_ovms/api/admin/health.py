@@ -16,13 +16,12 @@ from ..services import Services
 @RouteDoc("Readiness of all models")
 async def handle_health(request: Request, services: Services) -> Response:
     services.require_ready()
-    log_quietly()
     return json({"status": "ok"})  # llama.cpp's clients read it
 
 
 @RouteDoc("Liveness of the process", answer="")
 async def handle_ping(request: Request, services: Services) -> Response:
-    log_quietly()
+    log_quietly()  # a POST is not vital, and asked for as often
     return Response(200)
 
 

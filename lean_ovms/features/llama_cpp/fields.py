@@ -28,7 +28,6 @@ SAME = (
 MAX_ID = 10**MAX_DIGITS - 1
 MAX_BIASED, MAX_WORD = 1024, 256
 """Most entries of logit_bias, and characters of a text in it."""
-RENAMED = {"n_predict": "max_tokens", "repeat_penalty": "repetition_penalty"}
 PRECEDENCE = (("n_predict", "max_tokens"),)
 """Two names of one setting; the first has precedence."""
 WITHOUT_EFFECT = (
@@ -163,7 +162,7 @@ def values_of(fields: FieldSet, body: Json) -> Values:
 def translated(values: Values) -> Json:
     """The body of the same request for completions."""
     body = {name: values[name] for name in (*SAME, "model", "stream", "ignore_eos", "keep_alive", "return_progress")}
-    body |= {ours: values[name] for name, ours in RENAMED.items()}
+    body["repetition_penalty"] = values["repeat_penalty"]
     if (temperature := values["temperature"]) is not None:
         body["temperature"] = max(temperature, 0)
     if (top_k := values["top_k"]) is not None and top_k <= 0:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from itertools import groupby
 
 from ...api.sse import DONE, PING
 from ...errors import RequestError, reported
@@ -18,7 +17,7 @@ from ...push_types import Sink
 from ...types import Json, Usage
 from ...util.chunked_json import PIECE_BYTES
 from .events import Events
-from .output_items import Frame, pieces_of
+from .output_items import Frame, joined, pieces_of
 
 logger = logging.getLogger("lean_ovms.api")
 
@@ -59,10 +58,8 @@ class BackgroundResponse:
         while True:
             frames, finished, news = self.frames[start:], self.finished, self._news
             start += len(frames)
-            for large, alike in groupby(frames, lambda frame: not isinstance(frame, bytes)):
-                pieces = pieces_of(alike)
-                for piece in pieces if large else [b"".join(pieces)]:
-                    yield piece
+            for piece in joined(frames):
+                yield piece
             if finished:
                 yield DONE
                 return

@@ -237,7 +237,7 @@ _CALLED = ("server_label", "name", "arguments")
 _READERS: dict[str, Callable[[Json, str], Json]] = {
     "function_call": _call,
     "function_call_output": _call_output,
-    "custom_tool_call": lambda given, param: _read_call(given, "input", "ctc", param),
+    "custom_tool_call": lambda given, param: _read_call({"input": "", **given}, "input", "ctc", param),
     "custom_tool_call_output": _call_output,
     "reasoning": _reasoning,
     mcp_tools.LISTING: _mcp_listing,

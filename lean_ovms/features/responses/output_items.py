@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 
 import orjson
 
@@ -66,6 +67,15 @@ class ResponseEventWriter:
 def pieces_of(frames: Iterable[Frame]) -> list[bytes]:
     """Returns the bytes of frames in pieces: the pieces of large ones, and whole small ones."""
     return [piece for frame in frames for piece in ([frame] if isinstance(frame, bytes) else frame)]
+
+
+def joined(frames: Iterable[Frame]) -> list[bytes]:
+    """Returns the bytes of frames: small ones that follow each other as one, and the pieces of large ones."""
+    found: list[bytes] = []
+    for small, alike in groupby(frames, lambda frame: isinstance(frame, bytes)):
+        pieces = pieces_of(alike)
+        found += [b"".join(pieces)] if small else pieces
+    return found
 
 
 def delta_head(kind: str) -> bytes:

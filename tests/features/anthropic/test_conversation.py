@@ -145,7 +145,10 @@ WRONG = [
     ([user(USE)], "messages.0.content.0.type: blocks of type 'tool_use'"),
     ([assistant(IMAGE)], "messages.0.content.0.type: blocks of type 'image'"),
     ([assistant({"type": "server_tool_use", "id": "x"})], "blocks of type 'server_tool_use' are not read"),
-    ([assistant({**USE, "input": "x"})], "messages.0.content.0.input must be an object"),
+    *(
+        ([assistant({**USE, "input": given})], "messages.0.content.0.input must be an object")
+        for given in ("x", "", 0, [])
+    ),
     ([assistant({**USE, "id": ""})], "messages.0.content.0.id: Field required"),
     ([user({"type": "tool_result"})], "messages.0.content.0.tool_use_id: Field required"),
     ([user(result(1))], "messages.0.content.0.content must be"),

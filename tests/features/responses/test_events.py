@@ -1,6 +1,6 @@
 """The events of a response stream as a pure function: scripts against golden lists, rules over every stream.
 
-To record the vectors again after a change that was meant: python -m tests.api.test_responses_events
+To record the vectors again after a change that was meant: python -m tests.features.responses.test_events
 """
 
 from __future__ import annotations

@@ -111,6 +111,9 @@ def test_no_content_and_no_arguments_come_back_from_clients() -> None:
     for call in ({**CALL, "arguments": None}, {name: value for name, value in CALL.items() if name != "arguments"}):
         [message] = to_messages(read_input([call]))
         assert message["tool_calls"][0]["function"]["arguments"] == ""
+    for given in ({"input": None}, {}):
+        [item] = read_input([{"type": "custom_tool_call", "call_id": "c1", "name": "f", **given}])
+        assert item["input"] == ""
 
 
 @pytest.mark.parametrize(

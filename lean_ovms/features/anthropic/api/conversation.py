@@ -164,7 +164,7 @@ def _tool_use(block: Json, param: str) -> Json:
     for name in ("id", "name"):
         if not isinstance(block.get(name), str) or not block[name]:
             raise BadRequest(f"{param}.{name}: Field required", param=f"{param}.{name}")
-    given = block.get("input") or {}
+    given = {} if block.get("input") is None else block["input"]
     if not isinstance(given, dict):
         raise BadRequest(f"{param}.input must be an object", param=f"{param}.input")
     function = {"name": block["name"], "arguments": orjson.dumps(given).decode()}

@@ -11,7 +11,6 @@ import re
 from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....errors import ModelNotFound, Unavailable
-from ....observability.records import log_quietly
 from ....types import Request, Response
 
 MODEL_PATH = re.compile(r"/v2/models/(?P<name>.+?)(/versions/(?P<version>[^/]+))?/ready", re.DOTALL)
@@ -19,14 +18,12 @@ MODEL_PATH = re.compile(r"/v2/models/(?P<name>.+?)(/versions/(?P<version>[^/]+))
 
 @RouteDoc("Liveness of the process", answer="")
 async def handle_live(request: Request, services: Services) -> Response:
-    log_quietly()
     return Response(200)
 
 
 @RouteDoc("Readiness of all models", answer="")
 async def handle_ready(request: Request, services: Services) -> Response:
     services.require_ready()
-    log_quietly()
     return Response(200)
 
 
@@ -38,5 +35,4 @@ async def handle_model_ready(request: Request, services: Services) -> Response:
         raise ModelNotFound("Model with requested version is not found")
     if not services.registry.get(found["name"]).require_ready().ready:
         raise Unavailable("The model could not be loaded.", code="model_not_loaded")
-    log_quietly()
     return Response(200)

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 from ....api.fields import Field, FieldSet
-from ....api.response import json
+from ....api.response import written
 from ....api.route_doc import RouteDoc
 from ....api.routes import follows_ovms
 from ....api.schemas import DOCUMENT, TEXT_OF_PAIR, all_of, any_of, array
-from ....api.services import INLINE_BYTES, Services
+from ....api.services import Services
 from ....errors import BadRequest
 from ....types import Json, Request, Response
 from .. import fields as shared
@@ -80,11 +80,8 @@ async def handle(request: Request, services: Services) -> Response:
     rerank = await services.parse_body(request, partial(_read, ovms=follows_ovms(request), cohere=cohere))
     scores = await score(rerank.score)
     size = ENTRY_BYTES * len(scores.values) + (sum(map(len, rerank.score.documents)) if rerank.shown else 0)
-
-    def work() -> Response:
-        return json(bare(rerank, scores) if rerank.bare else full(rerank, scores), rerank.score.call.headers)
-
-    return await services.offload.run(size, work, inline_below=INLINE_BYTES)
+    make = partial(bare if rerank.bare else full, rerank, scores)
+    return await written(services.offload, size, make, rerank.score.call.headers)
 
 
 def _read(body: Json, services: Services, *, ovms: bool, cohere: bool) -> RerankRequest:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import partial
 
 from ....api.fields import Field, FieldSet
-from ....api.response import json
+from ....api.response import written
 from ....api.route_doc import RouteDoc
 from ....api.routes import follows_ovms
 from ....api.schemas import TEXT_OF_PAIR, all_of, any_of, array
-from ....api.services import INLINE_BYTES, Services
+from ....api.services import Services
 from ....errors import BadRequest
 from ....types import Json, Request, Response
 from ..options import PoolingOptions
@@ -51,8 +51,8 @@ def _only(*names: str) -> Json:
 async def handle(request: Request, services: Services) -> Response:
     parsed = await services.parse_body(request, partial(parse_score, ovms=follows_ovms(request)))
     scores = await score(parsed)
-    work = lambda: json(full(parsed.call, scores), parsed.call.headers)  # noqa: E731
-    return await services.offload.run(ENTRY_BYTES * len(scores.values), work, inline_below=INLINE_BYTES)
+    size = ENTRY_BYTES * len(scores.values)
+    return await written(services.offload, size, lambda: full(parsed.call, scores), parsed.call.headers)
 
 
 def parse_score(body: Json, services: Services, *, ovms: bool = False) -> ScoreRequest:

@@ -23,7 +23,7 @@ from ....util import chunked_json
 from .. import fields
 from ..events import Events
 from ..options import ResponseOptions
-from ..output_items import Frame, pieces_of
+from ..output_items import Frame, joined, pieces_of
 from ..request import ResponsesRequest, parse_response, read_request
 from ..response import TokenIds
 from ..service import ResponseService
@@ -152,5 +152,5 @@ class ResponseRenderer:
 
 
 def _joined(frames: list[Frame]) -> Rendered:
-    small = [frame for frame in frames if isinstance(frame, bytes)]
-    return b"".join(small) if len(small) == len(frames) else pieces_of(frames)
+    pieces = joined(frames)
+    return pieces if len(pieces) > 1 else b"".join(pieces)
