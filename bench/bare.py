@@ -53,8 +53,8 @@ class Loop:
         return ContinuousPipeline(config)
 
     @staticmethod
-    def tokenizer(engine: Any) -> Any:
-        """Returns the openvino_genai.Tokenizer of a pipeline, or what has its methods."""
+    def tokenizer(engine: Any) -> genai.Tokenizer:
+        """Returns the tokenizer of a pipeline."""
         return engine._tokenizer
 
     def begin(self, ids: np.ndarray, max_tokens: int, ignore_eos: bool) -> Any:

@@ -34,7 +34,7 @@ class Loop(bare.Loop):
 
     @staticmethod
     def tokenizer(engine: PagedPipeline) -> Any:
-        """Returns the openvino_genai.Tokenizer of a pipeline, or what has its methods."""
+        """Returns the tokenizer of a pipeline: of openvino_genai, as the model is a directory."""
         return engine._tokenizer.native
 
     def begin(self, ids: np.ndarray, max_tokens: int, ignore_eos: bool) -> Completion:

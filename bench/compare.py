@@ -1,4 +1,4 @@
-"""All servers at the same work on the same weights: one table and one plot. The bare loops are the limit.
+"""All servers at the same work on the same weights: one table. The bare loops are the limit.
 
 In turns: GenAI's pipeline and the paged engine in bare loops (in each case the better one is the limit), lean_ovms,
 FastAPI with LLMPipeline, llama.cpp's llama-server (Q8_0), vLLM (bf16). A rival that is not installed is left out with

@@ -103,8 +103,6 @@ FOREIGN = {
         "features/drafting/child/heads.py",
         "features/lora/child/adapter_layers.py",
         "features/images/child/pipeline.py",
-        "features/disk_cache/child/",
-        "features/slots/child/",
     },
     "openvino_genai": {
         "features/genai_pipelines/child/",
@@ -115,8 +113,6 @@ FOREIGN = {
         "features/voice/child/pipeline.py",
         "features/images/child/pipeline.py",
         "features/lora/child/reading.py",
-        "features/disk_cache/child/",
-        "features/slots/child/",
     },
     "openvino_tokenizers": {"engine/loading/"},
     "tokenizers": {"engine/loading/gguf_tokenizer.py", "engine/loading/json_tokenizer.py"},

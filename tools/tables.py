@@ -28,8 +28,7 @@ from tools import import_rules
 ROOT = Path(__file__).parent.parent
 NAMES = ("options", "endpoints", "fields", "operations", "cli", "tour", "coming_from")
 FILES = tuple(ROOT / "docs" / f"{name}.md" for name in NAMES)
-API_NAMES = {"vllm": "vLLM"}
-API_NAMES |= {"admin": "The server itself"}
+API_NAMES = {"admin": "The server itself"}
 """The APIs by the folders of lean_ovms/api, where the folder's name is not enough."""
 
 

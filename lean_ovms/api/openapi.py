@@ -48,10 +48,6 @@ server or properties of the model, are a 400 that names the field.
 """
 
 
-REFERENCES = {
-    "vllm": "https://docs.vllm.ai/en/stable/serving/online_serving/",
-}
-"""The documentation of each API of the core, by the folder of its handlers."""
 _TEXT: Json = {"type": "string"}
 _EVENT = object_of({"data": _TEXT}, event=_TEXT)
 """A server-sent event: before OpenAPI 3.2 the schema of an event stream is that of each event."""
@@ -61,7 +57,7 @@ _ERROR = object_of({"error": object_of({"message": _TEXT, "type": _TEXT, "param"
 
 def references(composition: Composition) -> dict[str, str]:
     """Returns the address of the documentation of each API, by its name."""
-    return REFERENCES | {one.name: one.reference for one in composition.features if one.reference}
+    return {one.name: one.reference for one in composition.features if one.reference}
 
 
 def document(models: Iterable[str], *, key: bool, server: str = "/", composition: Composition | None = None) -> Json:

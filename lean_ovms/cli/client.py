@@ -72,7 +72,7 @@ class ServerClient:
             yield _events(answer)
 
     def asked_for(self, config: Config, name: str, words: list[str]) -> str:
-        """Returns the model of the server that a command is about: the one of `model` unless it is named.
+        """Returns the model of the server that a command is about: the first one that chats unless it is named.
 
         Args:
             config: The options, where a flag such as -hf names it.
@@ -82,19 +82,17 @@ class ServerClient:
         Raises:
             CommandFailed: The server cannot be reached, or has no such model.
         """
-        named = name or config.model_name or config.source_model
-        if not named and words and words[0] in self.names():
-            named = words.pop(0)
-        return self.model(named)
+        return self.model(name or config.model_name or config.source_model, words)
 
-    def names(self) -> list[str]:
-        """Returns the names of the server's models. Raises CommandFailed."""
-        return [row["id"] for row in self.get("/v1/models")["data"]]
+    def model(self, wanted: str = "", words: list[str] | None = None) -> str:
+        """Returns the wanted model of the server, or the first one that chats. Raises CommandFailed.
 
-    def model(self, wanted: str = "") -> str:
-        """Returns the wanted model of the server, or the first one that chats. Raises CommandFailed."""
+        words: of which the first may name the model where none is wanted; then it is taken away.
+        """
         rows = self.get("/v1/models")["data"]
         names = [row["id"] for row in rows]
+        if not wanted and words and words[0] in names:
+            wanted = words.pop(0)
         if wanted:
             if wanted not in names:
                 raise CommandFailed(f"{self.url} has no model {wanted}; there are {', '.join(names) or 'none'}")

@@ -193,7 +193,7 @@ def test_a_report_writes_json_lines_with_the_machine_first(tmp_path) -> None:
     from bench.report import Report
 
     file = tmp_path / "lines"
-    report = Report("x", argparse.Namespace(json=str(file), plots="", seed=4))
+    report = Report("x", argparse.Namespace(json=str(file), seed=4))
     report.row(case="a", value=1)
 
     header, row = map(json.loads, file.read_text().splitlines())
