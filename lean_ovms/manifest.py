@@ -73,6 +73,10 @@ class Route:
     options: tuple[str, ...] = ()
     """Options of which any one that is set makes the server import the handler's module at its start and await the
     module's `prepare(services)`."""
+    only_with: str = ""
+    """An option that must be set, or the server does not have the route at all; empty: it always has it."""
+    page: bool = False
+    """Whether it is a page for people, to which the server points."""
     package: str = CORE_API
     """The package of the handler's module; the composition sets it for the routes of features."""
 

@@ -71,7 +71,8 @@ class App:
         self._records = self.services.records
         self._error_forms = config.composition.error_forms
         ports = {option: config.value(option) for option in config.composition.ports}
-        self._table = Table(routes.every(config.composition), ports)
+        self._table = Table(routes.served(config), ports)
+        self._advice = f"; {routes.DOCS} says what is served" if routes.DOCS in routes.pages(config) else ""
         self._keys = self.services.keys
         self._cors = Cors(config)
         self._clients = Clients(config)
@@ -198,5 +199,5 @@ class App:
             allow = ", ".join(methods)
             raise MethodNotAllowed(f"{safe(request.path)} answers {allow}, not {safe(request.method)}", allow=allow)
         near = self._table.suggest(request.path)
-        advice = f"did you mean {near}?" if near else "/docs says what is served"
-        raise NotFound(f"Invalid request URL: {safe(request.path)}; {advice}")
+        advice = f"; did you mean {near}?" if near else self._advice
+        raise NotFound(f"Invalid request URL: {safe(request.path)}{advice}")

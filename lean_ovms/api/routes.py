@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cache
 
 from ..composition import Composition, compose
+from ..config import Config
 from ..manifest import BASES, Route
 from ..types import Request
 from .key_file import ADMIN, INFERENCE
@@ -30,6 +31,8 @@ ROUTES: tuple[Route, ...] = (
 
 
 """The routes of the core."""
+DOCS = "/docs"
+"""The page that says what is served, if the server has it."""
 
 
 def table(composition: Composition | None = None) -> tuple[Route, ...]:
@@ -41,6 +44,22 @@ def table(composition: Composition | None = None) -> tuple[Route, ...]:
 def every(composition: Composition | None = None) -> tuple[Route, ...]:
     """Returns each route under each of its bases, as a route with that whole path."""
     return tuple(replace(row, path=base + row.path, bases=("",)) for row in table(composition) for base in row.bases)
+
+
+@cache
+def paths(composition: Composition) -> frozenset[str]:
+    """Returns the path of each route under each of its bases, options aside."""
+    return frozenset(row.path for row in every(composition))
+
+
+def served(config: Config) -> tuple[Route, ...]:
+    """Returns the routes that a server with these options has, each under each of its bases."""
+    return tuple(row for row in every(config.composition) if not row.only_with or config.value(row.only_with))
+
+
+def pages(config: Config) -> tuple[str, ...]:
+    """Returns the paths of the pages for people."""
+    return tuple(row.path for row in served(config) if row.page)
 
 
 def role_of(route: Route) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from .. import __version__
+from ..api import routes
 from ..api.app import App
 from ..config import Config
 from ..deployment.desired import server_config
@@ -164,18 +165,21 @@ def _log_ready(app: App, addresses: Sequence[str]) -> None:
     if not ready and app.registry.models:
         logger.warning("no model could be loaded: requests get a 503; %s", RETRIED)
         return
-    logger.info("ready: %s; %s", ready or "no models", _entry_points(addresses, app.config.root_path))
+    logger.info("ready: %s; %s", ready or "no models", _entry_points(addresses, app.config))
 
 
 RETRIED = "models are loaded again when the configuration or their files change, or at POST /v1/config/reload"
 
 
-def _entry_points(addresses: Sequence[str], root_path: str) -> str:
+def _entry_points(addresses: Sequence[str], config: Config) -> str:
     """Returns where clients and people find the API, for the log. An address of all interfaces shows as localhost."""
     if addresses[0].startswith("unix:"):
-        return f"try curl --unix-socket {addresses[0].removeprefix('unix:')} http://localhost{root_path}/v1/models"
-    base = re.sub(r"//(0\.0\.0\.0|\[::\])", "//localhost", addresses[0]) + root_path
-    return f"clients use {base}/v1, people {base}/ and {base}/docs"
+        return (
+            f"try curl --unix-socket {addresses[0].removeprefix('unix:')} http://localhost{config.root_path}/v1/models"
+        )
+    base = re.sub(r"//(0\.0\.0\.0|\[::\])", "//localhost", addresses[0]) + config.root_path
+    people = " and ".join(base + path for path in routes.pages(config))
+    return f"clients use {base}/v1" + (f", people {people}" if people else "")
 
 
 class Signals:

@@ -84,6 +84,14 @@ async def test_a_path_that_is_like_none_has_no_hint(make_app: MakeApp, path: str
     assert message.endswith("; /docs says what is served")
 
 
+async def test_a_server_without_its_documentation_does_not_point_to_it(make_app: MakeApp) -> None:
+    app, _ = await make_app(without="docs_page")
+    assert (await whole(await get(app, "/nope")))["error"]["message"] == "Invalid request URL: /nope"
+    assert (await whole(await get(app, "/"))).keys() == {"name", "version"}
+    app, _ = await make_app()
+    assert (await whole(await get(app, "/")))["docs"] == "/docs"
+
+
 async def test_a_slash_at_the_end_is_no_other_path(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"))
     assert (await whole(await get(app, "/v1/models/")))["object"] == "list"

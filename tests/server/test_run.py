@@ -40,18 +40,24 @@ def test_a_wrong_model_path_is_found_before_the_server_listens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "root_path", "line"),
+    ("address", "options", "line"),
     [
         (
             "http://[::]:8",
-            "",
+            {},
             "clients use http://localhost:8/v1, people http://localhost:8/ and http://localhost:8/docs",
         ),
-        ("unix:/run/l.sock", "/llm", "try curl --unix-socket /run/l.sock http://localhost/llm/v1/models"),
+        ("http://[::]:8", {"without": "web_page"}, "clients use http://localhost:8/v1, people http://localhost:8/docs"),
+        ("http://[::]:8", {"web_page": False, "without": "docs_page"}, "clients use http://localhost:8/v1"),
+        (
+            "unix:/run/l.sock",
+            {"root_path": "/llm"},
+            "try curl --unix-socket /run/l.sock http://localhost/llm/v1/models",
+        ),
     ],
 )
-def test_the_log_says_how_clients_reach_the_server(address: str, root_path: str, line: str) -> None:
-    assert serve._entry_points([address], root_path) == line
+def test_the_log_says_how_clients_reach_the_server(address: str, options: dict[str, Any], line: str) -> None:
+    assert serve._entry_points([address], Config(**options)) == line
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,6 @@ FEATURE = Feature(
     title="The description of the API",
     routes=(
         Route("GET", "/openapi.json", "api:handle", auth="models"),
-        Route("GET", "/docs", "api:handle_page", auth="open"),
+        Route("GET", "/docs", "api:handle_page", auth="open", page=True),
     ),
 )

@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ...api.admin import root
 from ...api.route_doc import RouteDoc
 from ...api.services import Services
 from ...errors import NotFound
 from ...observability.records import log_quietly
 from ...types import Request, Response
-from .options import WebPageOptions
 
 FILES = Path(__file__).with_name("web")
 INDEX = "index.html"
@@ -54,15 +52,13 @@ class WebFile:
 
 @RouteDoc("A page for browsers; name and version of the server for other clients")
 async def handle_root(request: Request, services: Services) -> Response:
-    if not services.config.of(WebPageOptions).web_page:
-        return await root.handle(request, services)
     return _send(request, INDEX)
 
 
 @RouteDoc("A file of the page", errors=(404,), answer="text/plain")
 async def handle_file(request: Request, services: Services) -> Response:
     [name] = request.ids
-    if not services.config.of(WebPageOptions).web_page or name not in names():
+    if name not in names():
         raise NotFound("there is no such file")
     log_quietly()
     return _send(request, name)

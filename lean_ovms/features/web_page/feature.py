@@ -11,7 +11,16 @@ FEATURE = Feature(
     title="The page",
     options=WebPageOptions,
     routes=(
-        Route("GET", "/", "api:handle_root", auth="open", header="accept", header_part="text/html"),
-        Route("GET", "/web/{id}", "api:handle_file", auth="open"),
+        Route(
+            "GET",
+            "/",
+            "api:handle_root",
+            auth="open",
+            header="accept",
+            header_part="text/html",
+            only_with="web_page",
+            page=True,
+        ),
+        Route("GET", "/web/{id}", "api:handle_file", auth="open", only_with="web_page"),
     ),
 )

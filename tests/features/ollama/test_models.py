@@ -120,6 +120,12 @@ async def test_the_root_on_ollamas_port(make_app: MakeApp, host: str, accept: st
     assert response.body.lower().startswith(text.lower())
 
 
+async def test_without_the_page_a_browser_gets_ollamas_text_on_its_port(make_app: MakeApp) -> None:
+    app, _ = await make_app(ollama_port=11434, web_page=False)
+    assert (await get(app, "/", host="localhost:11434", accept="text/html")).body == b"Ollama is running"
+    assert (await whole(await get(app, "/", host="localhost:8000", accept="text/html")))["name"] == "lean_ovms"
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [("POST", "/api/copy"), ("POST", "/api/create"), ("POST", "/api/push"), ("POST", "/api/blobs/sha256:00"),
