@@ -50,6 +50,7 @@ FEATURE = Feature(
             records="records",
             networks=FILES[:1],
             missing=_missing,
+            bodies=(((), "/v1/images/generations"),),
             graph=GraphRow(
                 calculators=("ImageGenCalculator",),
                 message="ImageGenCalculatorOptions",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import orjson
 
+from ...api import routes
 from ...api.fields import Field, json_body
 from ...api.route_doc import RouteDoc
 from ...api.services import INLINE_BYTES, Services
@@ -18,7 +19,7 @@ from ...types import Json, Request, Response
 
 ADAPTER = "x-amzn-sagemaker-adapter-identifier"
 FORM = "multipart/form-data"
-TRANSCRIPTIONS, SPEECH = "/v1/audio/transcriptions", "/v1/audio/speech"
+TRANSCRIPTIONS = "/v1/audio/transcriptions"
 CHAT, BATCH = "/v1/chat/completions", "/v1/chat/completions/batch"
 GENERATING = (
     (("messages",), CHAT),
@@ -52,18 +53,23 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def endpoint(body: Json, services: Services, name: str = "") -> str:
-    """The path of the endpoint that a body is for. name: the model, before the body's own. Raises RequestError."""
+    """The path of the endpoint that a body is for, of those that the server has. Raises RequestError.
+
+    name: the model, before the body's own.
+    """
     named = name or body.get("model")
     only = services.registry.default_of(Model)
     model = services.registry.get(named if isinstance(named, str) and named else only) if named or only else None
+    composition = services.config.composition
     if model is None or isinstance(model, TextModel):
-        rows: tuple[tuple[tuple[str, ...], str], ...] = GENERATING
+        bodies: tuple[tuple[tuple[str, ...], str], ...] = GENERATING
     else:
-        rows = services.config.composition.task(model.config.task).bodies or (((), SPEECH),)
+        bodies = composition.task(model.config.task).bodies
+    rows = [(members, path) for members, path in bodies if path in routes.paths(composition)]
     for members, path in rows:
         if all(body.get(member) is not None for member in members):
             return BATCH if path == CHAT and _several(body["messages"]) else path
-    wanted = "; ".join(" and ".join(members) for members, _ in rows)
+    wanted = "; ".join(" and ".join(members) for members, _ in rows) or "no JSON object here"
     raise BadRequest(f"the body is for no endpoint of the model, which takes: {wanted}", code="no_endpoint")
 
 

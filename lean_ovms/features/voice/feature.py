@@ -49,6 +49,7 @@ FEATURE = Feature(
             networks=(SPEECHT5[-1], *SPEECHT5[:-1]),
             shown_by=rf"{re.escape(SPEECHT5[-1])}|voices/[^/]+\.bin",
             missing=_missing,
+            bodies=(((), "/v1/audio/speech"),),
             graph=GraphRow(
                 calculators=("T2sCalculator",),
                 message="T2sCalculatorOptions",

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from lean_ovms.api.app import App
+from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest
 from lean_ovms.features.sagemaker.api import endpoint
+from lean_ovms.models.factory import make
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, MakePooling, events, get, post, whole
 from tests.fakes import say
@@ -79,6 +81,31 @@ async def test_models_that_pool(make_pooling: MakePooling, task: str, body: dict
     assert endpoint(body, app.services) == path
     response = await post(app, "/invocations", body)
     assert response.status == 200, response.body
+
+
+async def test_vectors_of_texts_are_embeddings_where_the_server_lacks_coheres_api(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling(without="cohere")
+    assert endpoint({"texts": ["a"]}, app.services) == "/v1/embeddings"
+
+
+@pytest.mark.parametrize(
+    ("task", "body", "path"),
+    [
+        ("image_generation", {"prompt": "a cat"}, "/v1/images/generations"),
+        ("text2speech", {"input": "hello"}, "/v1/audio/speech"),
+    ],
+)
+async def test_models_that_make_images_or_speak(task: str, body: dict[str, Any], path: str) -> None:
+    app = App(Config(fake_engine=True), [make(Config(fake_engine=True, model_name="e", task=task))])
+    assert endpoint(body, app.services) == path
+    await app.close()
+
+
+async def test_a_model_that_transcribes_takes_a_form_only() -> None:
+    app = App(Config(fake_engine=True), [make(Config(fake_engine=True, model_name="e", task="speech2text"))])
+    with pytest.raises(BadRequest, match="no JSON object here"):
+        endpoint({"input": "hello"}, app.services)
+    await app.close()
 
 
 async def test_a_reranker_takes_no_single_input(make_pooling: MakePooling) -> None:
