@@ -14,7 +14,7 @@ class PrewarmOptions(Options):
     prewarm: str = option(
         "",
         "JSON file with the body of a chat or completions request, or a list of them (.jsonl: one in each line): "
-        "their prompts are computed, or read from prefix_cache_path, whenever the model is loaded, before it is ready",
+        "their prompts are computed, or read from the prefix cache, whenever the model is loaded, before it is ready",
         group="engine",
         path=GIVEN,
     )

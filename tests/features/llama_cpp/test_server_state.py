@@ -41,6 +41,11 @@ async def test_props(make_app: MakeApp) -> None:
     }
 
 
+async def test_props_without_slots(make_app: MakeApp) -> None:
+    app, _ = await make_app(without="slots")
+    assert (await whole(await get(app, "/props")))["endpoint_slots"] is False
+
+
 async def test_no_path_is_in_them(make_app: MakeApp, tmp_path: Path) -> None:
     app, _ = await make_app(model_path=str(tmp_path))
     for path in PATHS:
