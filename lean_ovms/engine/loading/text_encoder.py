@@ -41,8 +41,14 @@ class TextEncoder:
     def __init__(
         self, model_dir: Path, exported: Encode, pieces: Sequence[bytes], library: JsonTokenizer | None = None
     ) -> None:
-        """exported: GenAI's tokenizer, which holds the interpreter's lock. pieces: the bytes of its tokens, for
-        samples. library: the model's tokenizer by `tokenizers`, if it is not in tokenizer.json."""
+        """Compares the model's two tokenizers.
+
+        Args:
+            model_dir: The directory of the model, or its GGUF file.
+            exported: GenAI's tokenizer, which holds the interpreter's lock.
+            pieces: The bytes of its tokens, for samples.
+            library: The model's tokenizer by the library `tokenizers`; None: it has none.
+        """
         self._model_dir, self._exported = model_dir, exported
         framed, plain = exported("a", True), exported("a", False)
         place = next((n for n in range(len(framed)) if framed[n : n + len(plain)] == plain), 0)
@@ -51,9 +57,8 @@ class TextEncoder:
         self._divider = re.compile("(?!)")
         self._known: dict[str, list[int]] = {}
         self._characters = 0
-        found = library or json_tokenizer.read(model_dir)
-        same = found is not None and json_tokenizer.agrees(found, self._exported_ids, _samples(pieces, []))
-        self._json = found if same else None
+        same = library is not None and json_tokenizer.agrees(library, self._exported_ids, _samples(pieces, []))
+        self._json = library if same else None
         if self._json is not None:
             self._divide_at(self._json.literals, pieces)
 

@@ -14,7 +14,7 @@ import openvino_genai as genai
 
 from ...engine_types import Vocabulary
 from ...repository.gguf import is_gguf
-from ..loading import model_info, vocabulary
+from ..loading import json_tokenizer, model_info, vocabulary
 from ..loading.gguf_tokenizer import GgufTokenizer
 from ..loading.graph_tokenizer import TOKENIZER_PROPERTIES
 from ..loading.text_encoder import TextEncoder
@@ -61,6 +61,7 @@ def _of_gguf(file: Path, native: GgufTokenizer) -> ModelTokenizer:
 
 def _of_directory(model_dir: Path) -> ModelTokenizer:
     native = genai.Tokenizer(str(model_dir), **TOKENIZER_PROPERTIES)
-    known = vocabulary.build(model_dir, native)
-    encode = TextEncoder(model_dir, partial(model_info.encode, native), known.pieces)
+    library = json_tokenizer.read(model_dir)
+    known = vocabulary.build(model_dir, native, library)
+    encode = TextEncoder(model_dir, partial(model_info.encode, native), known.pieces, library)
     return ModelTokenizer(native, known, encode, frozenset())

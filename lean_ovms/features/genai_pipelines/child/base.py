@@ -11,7 +11,7 @@ from ....config import EngineConfig
 from ....engine.errors import last_line
 from ....engine.generation.pipeline import LongTextEncoder
 from ....engine.generation.validation import GREEDY_BELOW, MAX_SEED
-from ....engine.loading import model_info, vocabulary
+from ....engine.loading import json_tokenizer, model_info, vocabulary
 from ....engine.loading.settings import PipelineSettings
 from ....engine.loading.text_encoder import TextEncoder
 from ....errors import BadRequest
@@ -38,9 +38,10 @@ class GenAiPipeline:
         """Sets what is known of a loaded model. blocks: of its cache. defaults: the pipeline's GenerationConfig."""
         self.step_tokens = settings.step_tokens
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
-        self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
+        library = json_tokenizer.read(config.model_dir)
+        self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer, library)
         ask = partial(model_info.encode_cut if is_gguf(config.model_dir) else model_info.encode, self._tokenizer)
-        self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces)
+        self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces, library)
         self.long_text_encoder: LongTextEncoder | None = self._encode
         self.grammars = grammars(config, self._tokenizer)
 
