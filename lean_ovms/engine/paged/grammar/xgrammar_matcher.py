@@ -114,9 +114,9 @@ class XGrammar:
         with self._lock:
             if self._vocabulary is None:
                 self._vocabulary = self._core.vocabulary(self._tokens.tokens, self._eos)
-        grammar = self._core.compiled(text, self._vocabulary)
-        with self._lock:
-            self._compiled.setdefault(tag, _Compiled(grammar, self._tokens.special.needed(json.loads(tag))))
+        compiled = _Compiled(self._core.compiled(text, self._vocabulary), self._tokens.special.needed(json.loads(tag)))
+        with self._lock:  # the step loop waits for it
+            self._compiled.setdefault(tag, compiled)
         return GrammarCost(answer["seconds"], len(text), 0.0, answer["mask_s"], tuple(answer["notices"]))
 
     def stop(self) -> None:
