@@ -111,9 +111,7 @@ class EngineClient:
                     self.state = "failed"
                     raise
                 log.error("%s; it is tried again", error)
-                await asyncio.sleep(self._backoff_s())
-                self._unready += 1
-                self.restarts += 1
+                await self._back_off()
             else:
                 return self.info
 
@@ -188,9 +186,7 @@ class EngineClient:
     async def _restart(self, old: Child) -> None:
         await old.stop()  # its memory is free before the next one loads
         while True:
-            await asyncio.sleep(self._backoff_s())
-            self._unready += 1
-            self.restarts += 1
+            await self._back_off()
             try:
                 await self._launch()
             except StartError as error:
@@ -204,6 +200,12 @@ class EngineClient:
                 self._watchdog.start()
                 self._replies.resume()
             return
+
+    async def _back_off(self) -> None:
+        """Waits for the time of the next restart, and counts it."""
+        await asyncio.sleep(self._backoff_s())
+        self._unready += 1
+        self.restarts += 1
 
     def _backoff_s(self) -> float:
         return BACKOFF_S[min(self._unready, len(BACKOFF_S) - 1)]
