@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..composition import TEXT_GENERATION
 from ..config import Config
-from ..engine.protocol import TEXT_GENERATION
 from ..errors import StartError
 from ..hub.select import quantized
 from ..hub.staging import human_size
@@ -55,13 +55,13 @@ def facts(config: Config) -> Rows:
         override=config.override_generation_config,
         task=config.task,
     )
-    kind = config.task or task.detect(path) or TEXT_GENERATION
+    kind = config.task or task.detect(path) or TEXT_GENERATION.name
     described = model_config.read(path)
     rows: Rows = [("model", str(path)), ("task", kind), ("architecture", _architecture(described))]
     problem = "" if path.is_file() else weights.short_file(path, needed_only=True)
     precision = "GGUF" if path.is_file() else weights.precision(path)
     rows.append(("weights", ", ".join(filter(None, (precision, human_size(model_dir.weights_bytes(path)), problem)))))
-    if kind != TEXT_GENERATION:
+    if kind != TEXT_GENERATION.name:
         context = model_config.context_length(described)
         return [*rows, ("context", f"{context} tokens")] if context else rows
     rows += _engine(config)

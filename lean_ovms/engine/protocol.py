@@ -33,7 +33,6 @@ from .text_records import joined
 
 Alternative = Sequence[float]
 """A token's id and its log probability: a tuple, or a list once it was sent."""
-TEXT_GENERATION = "text_generation"
 REPETITION = "repetition"
 """The reason of a final: the text repeats itself as SamplingParams.repetition says."""
 ABSENT = "absent"
@@ -55,8 +54,8 @@ class Load(Record):
 
     config: dict[str, Any]
     """The options of a config.EngineConfig by their names."""
-    task: str = TEXT_GENERATION
-    """The name of the model's task."""
+    task: str = ""
+    """The name of the model's task; "": text generation."""
 
 
 @dataclass(slots=True)

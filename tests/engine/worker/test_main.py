@@ -19,7 +19,6 @@ from lean_ovms.config import Config
 from lean_ovms.engine.generation.fake_tokenizer import EOS
 from lean_ovms.engine.loading import vocabulary
 from lean_ovms.engine.protocol import (
-    TEXT_GENERATION,
     Accepted,
     Decoder,
     Load,
@@ -90,7 +89,7 @@ class Child:
 
 
 @contextlib.contextmanager
-def child(task=TEXT_GENERATION, **options):
+def child(task="", **options):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         command = [sys.executable, "-m", "lean_ovms.engine.worker", str(theirs.fileno())]
