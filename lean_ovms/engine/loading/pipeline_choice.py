@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ...config import EngineConfig
 from ...engine_types import CAPABILITIES, SPEECH
 from ...errors import StartError
+from ...manifest import GENAI_ADAPTERS
 from ...repository import gguf, model_config
 from ...repository.model_dir import TALKER, TEXT_EMBEDDINGS
 from . import devices
@@ -133,7 +134,7 @@ def only_genai(config: EngineConfig) -> str:
         "a DFlash draft model": drafts.model and model_config.is_head(drafts.model, "dflash"),
         f"--draft_device {drafts.device}": drafts.model and drafts.device not in ("", "CPU"),
         **{f"--{name}": config.value(name) for row in config.composition.backends for name in row.options},
-        "a LoRA adapter for all requests": config.given("lora_modules"),
+        "a LoRA adapter for all requests": config.part(GENAI_ADAPTERS) is not None,
         XGRAMMAR_MISSING: config.structured_output_backend == "xgrammar" and not has_xgrammar(),
         f"--target_device {config.target_device}": config.target_device != "CPU",
     }

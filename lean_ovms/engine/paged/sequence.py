@@ -100,7 +100,7 @@ class Sequence(generation.QueuedSequence):
     cached: int = -1
     """The prompt's tokens that were found in the prefix cache; -1: it was not looked for yet."""
     looked_up: bool = False
-    """Whether its blocks were looked for on disk."""
+    """Whether a hook has looked for its blocks outside the KV cache, and is not asked again."""
     matcher: Matcher | None = None
     """What follows its grammar; None: it has none, or has not begun."""
     arrays: LogitArrays | None = None
