@@ -68,9 +68,9 @@ class StepHook:
         """Keeps what is to outlive the process, and ends threads."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Parts:
-    """The parts of a loaded engine, to which a feature's `install` adds its own."""
+    """The parts of a loaded engine, to which a feature's `install` adds its own; equal to no other engine's."""
 
     config: EngineConfig
     """The options of the model."""

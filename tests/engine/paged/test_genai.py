@@ -284,6 +284,22 @@ def test_slots_do_not_need_a_usable_directory_of_the_prefix_cache(tmp_path, capl
     assert slots.files.save(0, "a.bin")[0] == 0
 
 
+def test_the_network_is_read_once_for_the_prefix_cache_on_disk_and_slots(tmp_path, caplog, monkeypatch):
+    asked = []
+
+    def broken(networks, *_, **__):
+        asked.append(networks)
+        raise OSError("broken")
+
+    monkeypatch.setattr("lean_ovms.features.disk_cache.child.install.fingerprint", broken)
+    paths = {"prefix_cache_path": str(tmp_path / "cache"), "slot_save_path": str(tmp_path / "slots")}
+    config = Config(**EXACT, pipeline_type="PAGED", cache_size=1, **paths)
+    for loads in (1, 2):
+        assert assemble.load(config, settings.resolve(config, 1 << 30)).hooks == []
+        assert len(asked) == loads
+        assert caplog.text.count("what is cached of prompts is not kept on disk: broken") == loads
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import lru_cache
 from pathlib import Path
 
 from ....engine.paged.hooks import Parts
@@ -37,8 +38,12 @@ def limit_bytes(parts: Parts) -> int:
     return int(parts.config.of(DiskCacheOptions).prefix_cache_disk_gb * (1 << 30))
 
 
+@lru_cache(maxsize=1)
 def fingerprint_of(parts: Parts) -> bytes | None:
-    """Returns what blocks on disk are valid for; None without a prefix cache, or where the network cannot be read."""
+    """Returns what blocks on disk are valid for; None without a prefix cache, or where the network cannot be read.
+
+    The files of one engine's network are read once for both the prefix cache on disk and slots.
+    """
     config, settings, network = parts.config, parts.settings, parts.network
     if not settings.prefix_caching:
         return None
@@ -55,5 +60,5 @@ def fingerprint_of(parts: Parts) -> bytes | None:
             versions=parts.versions,
         )
     except OSError as error:
-        log.error("no prefix cache on disk: %s", error)
+        log.error("what is cached of prompts is not kept on disk: %s", error)
         return None
