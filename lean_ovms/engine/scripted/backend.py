@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from ...composition import compose
 from ...config import EngineConfig
-from ...engine_types import ModelInfo
 from ...errors import EngineFailure
 from ...manifest import TEXT_PROPOSER
 from ..errors import RESTARTING, EngineLost, last_line
@@ -25,7 +24,7 @@ from ..paged.parts import CAPABILITIES, EngineParts, EngineSizes
 from ..paged.sequence import Sequence
 from ..protocol import Failed
 from .network import ScriptedNetwork
-from .script import Script, answer, from_config
+from .script import Script, answer, from_config, model_info
 
 BEAMS = 20
 """Sequences of a request at most, unless --best_of_limit says otherwise."""
@@ -107,20 +106,7 @@ class ScriptedEngine(Engine):
         self.image_placeholders: ImagePlaceholders | None = None
         self.image_queue: WaitingRequests | None = None
         self.long_text_encoder: LongTextEncoder | None = None
-        self.info = ModelInfo(
-            vocab_size=words.VOCAB_SIZE,
-            context_length=script.context,
-            kv_blocks=script.blocks,
-            block_size=script.block_size,
-            eos_token_ids=[words.EOS],
-            bos_token=words.SPECIAL[1],
-            eos_token=words.SPECIAL[0],
-            chat_template=words.TEMPLATE,
-            speculative=script.speculative,
-            prefix_caching=script.prefix_caching,
-            versions={"scripted": "1"},
-            capabilities=list(CAPABILITIES),
-        )
+        self.info = replace(model_info(script), capabilities=list(CAPABILITIES))
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> ScriptedEngine:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from ...config import EngineConfig
+from ...engine_types import ModelInfo
 from ...errors import StartError
 from ...types import SamplingParams
 from ..generation import fake_tokenizer as words
@@ -58,6 +59,23 @@ def from_config(config: EngineConfig) -> Script:
         return replace(script, **given)
     except (ValueError, TypeError, AttributeError) as error:
         raise StartError(f"--plugin_config does not fit the fake engine: {error}") from None
+
+
+def model_info(script: Script) -> ModelInfo:
+    """Returns the ModelInfo of a model that behaves as a script says."""
+    return ModelInfo(
+        vocab_size=words.VOCAB_SIZE,
+        context_length=script.context,
+        kv_blocks=script.blocks,
+        block_size=script.block_size,
+        eos_token_ids=[words.EOS],
+        bos_token=words.SPECIAL[1],
+        eos_token=words.SPECIAL[0],
+        chat_template=words.TEMPLATE,
+        speculative=script.speculative,
+        prefix_caching=script.prefix_caching,
+        versions={"scripted": "1"},
+    )
 
 
 def answer(

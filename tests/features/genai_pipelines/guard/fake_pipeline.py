@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from lean_ovms.engine.generation import fake_tokenizer as words
 from lean_ovms.engine.generation.pipeline import Grammars, ImagePrompt, LongTextEncoder
+from lean_ovms.engine.scripted import script as scripted
 from lean_ovms.engine.scripted.backend import AnyGrammar
-from lean_ovms.engine.scripted.script import answer
-from lean_ovms.engine_types import ModelInfo
+from lean_ovms.engine.scripted.script import answer, model_info
 from lean_ovms.errors import BadRequest
 from lean_ovms.features.genai_pipelines.child.guard.pipeline import (
     GuardedOutput,
@@ -33,17 +33,10 @@ LOSE, STALL = 250, 251
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
-    """How the pipeline behaves. tokens_per_step: more than 1 as in a speculative pipeline."""
+class Script(scripted.Script):
+    """How the pipeline behaves, whose steps take no time. tokens_per_step: more than 1 as in a speculative pipeline."""
 
-    context: int = 8192
-    blocks: int = 4096
-    block_size: int = 32
-    step_tokens: int = 256
     tokens_per_step: int = 1
-    speculative: str = ""
-    prefix_caching: bool = False
-    recoverable: bool = True
     vision: bool = False
 
 
@@ -111,20 +104,7 @@ class FakePipeline:
         self.poisoned = False
         self._scheduled = 0
         self.vocabulary = words.vocabulary()
-        self.info = ModelInfo(
-            vocab_size=words.VOCAB_SIZE,
-            context_length=script.context,
-            kv_blocks=script.blocks,
-            block_size=script.block_size,
-            eos_token_ids=[words.EOS],
-            bos_token=words.SPECIAL[1],
-            eos_token=words.SPECIAL[0],
-            chat_template=words.TEMPLATE,
-            speculative=script.speculative,
-            prefix_caching=script.prefix_caching,
-            versions={"scripted": "1"},
-            vision=script.vision,
-        )
+        self.info = replace(model_info(script), vision=script.vision)
 
     # --- pipeline.Pipeline
 
@@ -241,7 +221,7 @@ class FakePipeline:
         """Returns what follows from prompt and seed alone, without what was generated before a preemption."""
         done = request.done
         ids = answer(
-            "",
+            self.script.answer,
             request.tokens[: len(request.tokens) - done],
             request.sampling,
             seed=request.seed,
