@@ -168,3 +168,11 @@ async def test_a_websocket_is_described_by_its_opening(make_app: MakeApp) -> Non
     assert "200" not in found["responses"]
     assert {"400", "403", "404", "426", "429", "501"} <= found["responses"].keys()
     assert [parameter["name"] for parameter in found["parameters"]] == ["intent", "model"]
+
+
+async def test_a_feature_that_is_left_out_is_not_in_the_document(make_app: MakeApp) -> None:
+    app, _ = await make_app(without="anthropic")
+    document = await whole(await get(app, "/openapi.json"))
+    assert "/v1/chat/completions" in document["paths"]
+    assert not any(path.endswith("/messages") for path in document["paths"])
+    assert "AnthropicError" not in document["components"]["schemas"]

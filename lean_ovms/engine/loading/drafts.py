@@ -30,7 +30,7 @@ class Drafts:
     lookup: bool = False
     """Whether what followed the same tokens in the text is proposed to requests that ask for it."""
     ngrams: bool = False
-    """Whether the same is proposed to all requests, where the network gains by it."""
+    """Whether what followed the same tokens is proposed to requests that do not ask, too, where a step gains by it."""
 
 
 def drafts_of(config: EngineConfig) -> Drafts:

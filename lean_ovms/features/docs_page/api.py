@@ -19,6 +19,7 @@ from ...api.openapi import document
 from ...api.response import json_bytes
 from ...api.route_doc import RouteDoc
 from ...api.services import Services
+from ...composition import Composition
 from ...types import Request, Response
 
 PAGE = Path(__file__).with_name("docs.html")
@@ -34,7 +35,8 @@ SAFETY = (
 @RouteDoc("The OpenAPI document of this server")
 async def handle(request: Request, services: Services) -> Response:
     models = tuple(name for name, model in services.registry.visible.items() if model.ready)
-    work = partial(_rendered, models, key=services.config.has_api_key, server=services.config.root_path or "/")
+    config = services.config
+    work = partial(_rendered, models, config.composition, key=config.has_api_key, server=config.root_path or "/")
     return json_bytes(await services.offload.run(0, work))
 
 
@@ -46,9 +48,9 @@ async def handle_page(request: Request, services: Services) -> Response:
 
 
 @lru_cache(MOST_RENDERED)
-def _rendered(models: tuple[str, ...], *, key: bool, server: str) -> bytes:
+def _rendered(models: tuple[str, ...], composition: Composition, *, key: bool, server: str) -> bytes:
     """The document, for which every endpoint is imported; rendering it takes 5 ms."""
-    return orjson.dumps(document(models, key=key, server=server))
+    return orjson.dumps(document(models, key=key, server=server, composition=composition))
 
 
 @cache
