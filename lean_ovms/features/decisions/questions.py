@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import string
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import orjson
@@ -185,11 +186,9 @@ def _said(item: Json) -> list[Json]:
 def _joined(parts: list[Json]) -> list[Json]:
     """The parts with neighbouring texts as one."""
     found: list[Json] = []
-    for part in parts:
-        if found and part["type"] == found[-1]["type"] == "text":
-            found[-1] = _text(found[-1]["text"] + part["text"])
-        else:
-            found.append(part)
+    for are_texts, run in groupby(parts, key=lambda part: part["type"] == "text"):
+        neighbours = list(run)
+        found += [_text("".join(part["text"] for part in neighbours))] if are_texts else neighbours
     return found
 
 

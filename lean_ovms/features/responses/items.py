@@ -277,7 +277,7 @@ def to_messages(items: list[Json]) -> list[Json]:
     builder = _MessageBuilder()
     for item in compaction.current(items):
         builder.add(item)
-    return builder.messages
+    return builder.finished()
 
 
 class _MessageBuilder:
@@ -286,6 +286,14 @@ class _MessageBuilder:
     def __init__(self) -> None:
         self.messages: list[Json] = []
         self._requests: dict[str, Json] = {}  # for approval
+
+    def finished(self) -> list[Json]:
+        """The messages, their reasoning as one text; until then it is a list, as a client may send thousands of items
+        of it."""
+        for message in self.messages:
+            if "reasoning_content" in message:
+                message["reasoning_content"] = "\n".join(message["reasoning_content"])
+        return self.messages
 
     def add(self, item: Json) -> None:
         kind = item["type"]
@@ -341,16 +349,16 @@ class _MessageBuilder:
         self.messages.append({"role": "tool", "tool_call_id": item["id"], "content": text})
 
     def _add_reasoning(self, text: str) -> None:
-        turn = self._turn("content", "tool_calls")
-        before = turn.get("reasoning_content")
-        turn["reasoning_content"] = f"{before}\n{text}" if before else text
+        self._turn("content", "tool_calls").setdefault("reasoning_content", []).append(text)
 
     def _join_users(self) -> None:
         """The user's messages at the end as one: many templates take no two in a row."""
-        parts: list[Json] = []
+        turn: list[str | list[Json]] = []
         while self.messages and self.messages[-1]["role"] == "user":
-            content = self.messages.pop()["content"]
-            parts = [{"type": "text", "text": content}, *parts] if isinstance(content, str) else [*content, *parts]
+            turn.append(self.messages.pop()["content"])
+        parts: list[Json] = []
+        for content in reversed(turn):
+            parts += [{"type": "text", "text": content}] if isinstance(content, str) else content
         if parts:
             texts = [part.get("text") for part in parts]
             whole = "\n\n".join(filter(None, texts)) if None not in texts else parts

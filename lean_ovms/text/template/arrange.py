@@ -9,14 +9,14 @@ are there. Orders are remembered, and long ones are shortened by the turns that 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import groupby, takewhile
+from itertools import chain, groupby
 from typing import Any
 
 from ...types import Json
 from ...util.concurrency import TooSlowInline
-from .messages import Capabilities, prepare, with_blanks
+from .messages import Capabilities, joined_contents, prepare, with_blanks
 
 Render = Callable[[list[Json], bool, bool], str]
 """(messages, with a tool, add_generation_prompt) to text; may raise anything."""
@@ -160,12 +160,12 @@ def _different(pieces: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 def _kinds(messages: list[Json]) -> list[str]:
     """Returns the kind of each message: its role, "calls", or "stray" for a result behind calls of other ids."""
     kinds = []
-    ids: list[Any] = []
+    ids: set[str] = set()
     for message in messages:
         kind = _kind(message)
         if kind != "tool":
-            ids = [call.get("id") for call in message.get("tool_calls") or () if isinstance(call, dict)]
-        elif ids and message.get("tool_call_id") not in ids:
+            ids = {str(call.get("id")) for call in message.get("tool_calls") or () if isinstance(call, dict)}
+        elif ids and str(message.get("tool_call_id")) not in ids:
             kind = "stray"
         kinds.append(kind)
     return kinds
@@ -256,30 +256,34 @@ def _texts_behind_calls(messages: list[Json]) -> list[Json]:
     templates take one text in a turn."""
     found: list[Json] = []
     held: list[Json] = []
-    for place, message in enumerate(messages):
-        turn = [message]
-        if _kind(message) == "assistant":
-            later = [one for one in _until_user(messages[place + 1 :]) if _kind(one) == "assistant"]
-            if later and messages[place + 1].get("tool_calls"):
-                held.append(message)
-                continue
-            turn, held = [_joined([*held, message])], []
-        found += turn
+    following = chain(messages[1:], [{}])
+    for message, after, speaks in zip(messages, following, _speaks_later(messages), strict=False):
+        if _kind(message) != "assistant":
+            found.append(message)
+        elif speaks and after.get("tool_calls"):
+            held.append(message)
+        else:
+            found.append(_joined([*held, message]))
+            held = []
     return found
 
 
-def _until_user(messages: list[Json]) -> Iterator[Json]:
-    return takewhile(lambda message: message["role"] != "user", messages)
+def _speaks_later(messages: list[Json]) -> list[bool]:
+    """Returns of each message whether the assistant has a text without calls behind it in the same turn."""
+    found = []
+    speaks = False
+    for message in reversed(messages):
+        found.append(speaks)
+        speaks = message["role"] != "user" and (speaks or _kind(message) == "assistant")
+    return found[::-1]
 
 
 def _turns_joined(messages: list[Json]) -> list[Json]:
     """Returns messages of a user, or of the assistant, that follow each other as one."""
     found: list[Json] = []
-    for message in messages:
-        if found and message["role"] in ("user", "assistant") and found[-1]["role"] == message["role"]:
-            found[-1] = _joined([found[-1], message])
-        else:
-            found.append(message)
+    for role, run in groupby(messages, key=lambda message: message["role"]):
+        turn = list(run)
+        found += [_joined(turn)] if len(turn) > 1 and role in ("user", "assistant") else turn
     return found
 
 
@@ -372,22 +376,15 @@ def _like(message: Json, role: str) -> Json:
 
 
 def _joined(messages: list[Json]) -> Json:
-    """Returns messages of one role as one: texts with an empty line between them, and all calls."""
+    """Returns messages of one role as one, with all calls. Texts that follow each other have an empty line between."""
     contents = [message.get("content") for message in messages]
     whole: Json = {}
     for message in messages:
         whole |= message
-    if all(isinstance(content, str | None) for content in contents):
-        whole["content"] = "\n\n".join(filter(None, contents))
-    else:
-        whole["content"] = [part for content in contents for part in _parts(content)]
+    whole["content"] = joined_contents(contents, "\n\n")
     for name in ("reasoning_content", "thinking"):
         if texts := [message[name] for message in messages if message.get(name)]:
             whole[name] = "\n\n".join(texts)
     if calls := [call for message in messages for call in message.get("tool_calls") or ()]:
         whole["tool_calls"] = calls
     return whole
-
-
-def _parts(content: Any) -> list[Any]:
-    return content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []

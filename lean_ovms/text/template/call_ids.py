@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,22 +27,48 @@ def with_ids(messages: list[Json]) -> list[Json]:
     """
     found: list[Json] = []
     number = 0
-    calls: list[tuple[str, Any]] = []
-    waiting: list[tuple[str, Any]] = []
+    calls = _Calls([], set())
     for place, message in enumerate(messages):
         given = message.get("tool_calls")
         if isinstance(given, list) and given:
             message = {**message, "tool_calls": [_with_id(call, number + i) for i, call in enumerate(given, 1)]}
             number += len(given)
             named = {_text(result.get("tool_call_id")) for result in _results(messages, place + 1)}
-            calls = [call for call in map(_called, message["tool_calls"]) if call[0]]
-            waiting = [call for call in calls if call[0] not in named]
+            calls = _Calls([call for call in map(_called, message["tool_calls"]) if call[0]], named)
         elif message.get("role") == "tool":
-            message = _answering(message, calls, waiting)
+            message = _answering(message, calls)
         else:
-            calls, waiting = [], []
+            calls = _Calls([], set())
         found.append(message)
     return found
+
+
+class _Calls:
+    """The calls of one message, each an id and a name. named: the ids that the results behind it name."""
+
+    def __init__(self, calls: list[tuple[str, Any]], named: set[str]) -> None:
+        self._ids = {call_id for call_id, _ in calls}
+        self._last = calls[-1][0] if calls else ""
+        self._waiting: deque[str] = deque()
+        self._of_name: defaultdict[str, deque[str]] = defaultdict(deque)
+        self._answered = named
+        for call_id, name in calls:
+            self._waiting.append(call_id)
+            self._of_name[_text(name)].append(call_id)
+
+    def answered_by(self, given: str, name: Any) -> str:
+        """Returns the id of the call that a result answers, which no longer waits then; its own id if there is none."""
+        if not self._ids or given in self._ids:
+            return given
+        found = (name and self._first(self._of_name[_text(name)])) or self._first(self._waiting) or given or self._last
+        self._answered.add(found)
+        return found
+
+    def _first(self, waiting: deque[str]) -> str:
+        """Returns the first id that no result names, and drops those before it."""
+        while waiting and waiting[0] in self._answered:
+            waiting.popleft()
+        return waiting[0] if waiting else ""
 
 
 def _with_id(call: Any, number: int) -> Any:
@@ -55,13 +82,9 @@ def _with_id(call: Any, number: int) -> Any:
     }
 
 
-def _answering(result: Json, calls: list[tuple[str, Any]], waiting: list[tuple[str, Any]]) -> Json:
-    """Returns a result with the id of the call that it answers, which no longer waits then."""
-    given, name = _text(result.get("tool_call_id")), result.get("name")
-    if calls and not any(call[0] == given for call in calls):
-        fitting = [call for call in waiting if not name or call[1] == name] or waiting or ([] if given else calls[-1:])
-        given = fitting[0][0] if fitting else given
-        waiting[:] = [call for call in waiting if call[0] != given]
+def _answering(result: Json, calls: _Calls) -> Json:
+    """Returns a result with the id of the call that it answers."""
+    given = calls.answered_by(_text(result.get("tool_call_id")), result.get("name"))
     return {**result, "tool_call_id": given} if given and given != result.get("tool_call_id") else result
 
 

@@ -7,9 +7,10 @@ where they change, never written to. Knows no jinja2.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import dropwhile
+from itertools import chain, dropwhile, groupby
 from typing import Any
 
 from ...types import Json
@@ -73,6 +74,18 @@ def prepare(messages: list[Json], capabilities: Capabilities) -> list[Json]:
     if not capabilities.text_with_calls:
         prepared = [part for message in prepared for part in _text_apart(message)]
     return prepared if capabilities.several_calls else _one_call_each(prepared)
+
+
+def joined_contents(contents: Iterable[Any], between: str) -> Any:
+    """Returns contents as one: a text, or parts if one of them has parts; texts in a row are one part then."""
+    said = [content for content in contents if content]
+    if all(isinstance(content, str) for content in said):
+        return between.join(said)
+    found: list[Any] = []
+    for are_texts, run in groupby(said, key=lambda content: isinstance(content, str)):
+        pieces = list(run)
+        found += [{"type": "text", "text": between.join(pieces)}] if are_texts else chain.from_iterable(pieces)
+    return found
 
 
 def with_blanks(messages: list[Json], capabilities: Capabilities) -> list[Json]:
@@ -205,16 +218,17 @@ def _one_call_each(messages: list[Json]) -> list[Json]:
         if len(calls) < 2:
             found.append(message)
             continue
-        results = []
+        results: dict[int, Json] = {}
+        own: defaultdict[str, list[int]] = defaultdict(list)
         while place < len(messages) and messages[place].get("role") == "tool":
-            results.append(messages[place])
+            results[place] = messages[place]
+            own[str(messages[place].get("tool_call_id"))].append(place)
             place += 1
         for number, call in enumerate(calls):
             head = message if number == 0 else {"role": message["role"], "content": ""}
-            own = [one for one in results if one.get("tool_call_id") == (call or {}).get("id")]
-            results = [one for one in results if one not in own]
-            found += [head | {"tool_calls": [call]}, *own]
-        found += results
+            answers = [results.pop(one) for one in own.pop(str((call or {}).get("id")), ())]
+            found += [head | {"tool_calls": [call]}, *answers]
+        found += results.values()
     return found
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import groupby
 from typing import Any
 
 from ...types import Json
-from .messages import Capabilities
+from .messages import Capabilities, joined_contents
 
 CallsWriter = Callable[[list[tuple[str, Any]]], str]
 """The text of the calls of one message, each with its name and arguments, as the model's parser reads them."""
@@ -65,7 +66,8 @@ def _with_system(messages: list[Json], text: str, capabilities: Capabilities) ->
     """Returns the messages with a text behind the first system message, or as one."""
     content = _content(text, capabilities)
     if messages and messages[0].get("role") in ("system", "developer"):
-        return [{**messages[0], "content": _joined(messages[0].get("content"), content)}, *messages[1:]]
+        joined = joined_contents([messages[0].get("content"), content], "\n\n")
+        return [{**messages[0], "content": joined}, *messages[1:]]
     return [{"role": "system", "content": content}, *messages]
 
 
@@ -78,27 +80,31 @@ def _calls_as_text(messages: list[Json], capabilities: Capabilities, write_calls
         return messages
     found: list[Json] = []
     names: dict[Any, str] = {}
-    answered = False
-    for message in messages:
-        role = message.get("role")
-        if calls := message.get("tool_calls"):
-            read = [_read(call, names) for call in calls]
-            content = _joined(message.get("content"), write_calls(read), "\n")
-            message = {key: value for key, value in message.items() if key != "tool_calls"} | {"content": content}
-        elif role == "tool":
-            name = names.get(message.get("tool_call_id")) or message.get("name")
-            start = f'<tool_response name="{name}">\n' if name else "<tool_response>\n"
-            content = _joined(_joined(start, message.get("content"), ""), "\n</tool_response>", "")
-            message = {"role": "user", "content": content}
-        if role == "tool" and answered:
-            content = _joined(found[-1]["content"], message.get("content"), "\n")
-            found[-1] = {**found[-1], "content": content}
-        else:
+    for are_results, run in groupby(messages, key=_is_result):
+        if are_results:
+            texts = [_result_as_text(message, names) for message in run]
+            found.append({"role": "user", "content": joined_contents(texts, "\n")})
+            continue
+        for message in run:
+            if calls := message.get("tool_calls"):
+                written = write_calls([_read(call, names) for call in calls])
+                content = joined_contents([message.get("content"), written], "\n")
+                message = {key: value for key, value in message.items() if key != "tool_calls"} | {"content": content}
             found.append(message)
-        answered = role == "tool"
     if not capabilities.strings:
         return [{**m, "content": _content(m["content"], capabilities)} if "content" in m else m for m in found]
     return found
+
+
+def _is_result(message: Json) -> bool:
+    return message.get("role") == "tool" and not message.get("tool_calls")
+
+
+def _result_as_text(message: Json, names: dict[Any, str]) -> Any:
+    """Returns the content of a result between its tags, with the name of its call."""
+    name = names.get(message.get("tool_call_id")) or message.get("name")
+    start = f'<tool_response name="{name}">\n' if name else "<tool_response>\n"
+    return joined_contents([start, message.get("content"), "\n</tool_response>"], "")
 
 
 def _read(call: Any, names: dict[Any, str]) -> tuple[str, Any]:
@@ -117,13 +123,3 @@ def _read(call: Any, names: dict[Any, str]) -> tuple[str, Any]:
 def _content(content: Any, capabilities: Capabilities) -> Any:
     """Returns a content as the template reads it."""
     return [{"type": "text", "text": content}] if isinstance(content, str) and not capabilities.strings else content
-
-
-def _joined(first: Any, second: Any, between: str = "\n\n") -> Any:
-    """Returns two contents as one: a text, or parts if one of them has parts."""
-    if not first or not second:
-        return first or second or ""
-    if isinstance(first, str) and isinstance(second, str):
-        return first + between + second
-    parts = [[{"type": "text", "text": one}] if isinstance(one, str) else list(one) for one in (first, second)]
-    return parts[0] + parts[1]
