@@ -318,11 +318,11 @@ async def test_an_image_reaches_its_model(make_app: MakeApp, png: str) -> None:
     app, engine = await make_app(lambda *_: say("x"))
     model = app.registry.models["m"]
     engine.info = model._info = replace(engine.info, vision=True)
-    for url in (png, f"data:image/png;base64,{png}"):
+    for url in (png, f"data:image/png;base64,{png}", f"DATA:image/png;base64,{png}"):
         body = await whole(await post(app, PATH, ask(messages=[HI | {"images": [url]}], stream=False)))
         assert body.get("done"), body
-    assert [prompt for prompt, _ in engine.submitted] == ["user:<ov_genai_image_0>\nhi;"] * 2
-    assert [(image.width, image.height) for [image] in engine.images] == [(4, 2)] * 2
+    assert [prompt for prompt, _ in engine.submitted] == ["user:<ov_genai_image_0>\nhi;"] * 3
+    assert [(image.width, image.height) for [image] in engine.images] == [(4, 2)] * 3
 
 
 async def test_old_messages_are_left_out_of_a_conversation_that_is_too_long(make_app: MakeApp) -> None:

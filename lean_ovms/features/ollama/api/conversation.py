@@ -73,6 +73,6 @@ def _content(text: str, images: list[str]) -> str | list[Json]:
     """Returns the text, or parts with the images before it, as Ollama places them."""
     if not images:
         return text
-    urls = [image if image.startswith("data:") else DATA_URL + image for image in images]
+    urls = [image if image[:5].lower() == "data:" else DATA_URL + image for image in images]
     parts: list[Json] = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
     return [*parts, {"type": "text", "text": text}] if text else parts
