@@ -9,10 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..types import Json
-from .schema import Schema
-
-_MAPS = ("properties", "patternProperties", "$defs", "definitions")
-_VALUES = ("enum", "const", "default", "examples")
+from .schema import LITERALS, MAPS, Schema
 
 
 class PatternNames(NamedTuple):
@@ -37,7 +34,7 @@ def _merged(schema: Any, match: Match) -> Any:
         return [_merged(part, match) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    done = {key: part if key in _VALUES else _part(key, part, match) for key, part in schema.items()}
+    done = {key: part if key in LITERALS else _part(key, part, match) for key, part in schema.items()}
     patterns, properties = done.get("patternProperties"), done.get("properties")
     if isinstance(patterns, dict) and isinstance(properties, dict) and done.get("additionalProperties") is False:
         _write_in(done, match, patterns, dict(properties))
@@ -45,7 +42,7 @@ def _merged(schema: Any, match: Match) -> Any:
 
 
 def _part(key: str, part: Any, match: Match) -> Any:
-    if key in _MAPS and isinstance(part, dict):
+    if key in MAPS and isinstance(part, dict):
         return {name: _merged(one, match) for name, one in part.items()}
     return _merged(part, match)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import GrammarInvalid, GrammarTooComplex, SchemaInvalid
 from ..types import Json
-from .schema import MAX_NODES, TYPES, resolved
+from .schema import MAPS, MAX_NODES, TYPES, resolved
 
 MAX_ROUNDS = 50
 """Rounds in which schemas with a value are found. After these the others are taken to have one."""
@@ -18,7 +18,7 @@ _SCHEMAS = (
     *("additionalProperties", "unevaluatedProperties", "unevaluatedItems", "propertyNames", "contains", "not"),
     *("if", "then", "else"),
 )
-_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_MAPS = (*MAPS, "dependentSchemas")
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
 _COUNTS = (
     *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..types import Json
 from . import formats
+from .schema import LITERALS, MAPS
 
 MAX_BLANKS = 25
 """Between two tokens of JSON. The version inside openvino-genai has no such limit."""
@@ -23,8 +24,6 @@ _BESIDE = ("$ref", "anyOf", "oneOf", "allOf", "enum", "const")
 _BOUNDS = frozenset(("minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"))
 _BOUNDS |= frozenset(("multipleOf", "pattern", "format", "properties", "required", "items", "minItems", "maxItems"))
 _SHAPES = frozenset(("properties", "required", "items"))
-_MAPS = ("properties", "patternProperties", "$defs", "definitions")
-_LITERALS = ("enum", "const", "default", "examples")
 _FRACTIONS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _FORMATS = frozenset(("email", "date", "time", "date-time", "duration", "ipv4", "ipv6", "hostname", "uuid", "uri"))
 _FORMATS |= frozenset(("uri-reference", "uri-template", "json-pointer", "relative-json-pointer"))
@@ -150,7 +149,7 @@ class Lowered:
             return [self._rewritten(part) for part in schema]
         if not isinstance(schema, dict):
             return schema
-        done: Json = {key: part if key in _LITERALS else self._part(key, part) for key, part in schema.items()}
+        done: Json = {key: part if key in LITERALS else self._part(key, part) for key, part in schema.items()}
         if "|" in str(done.get("pattern", "")):
             done["pattern"] = f"({done['pattern']})"
         if "type" in done and isinstance(listed := done.get("enum"), list):
@@ -160,7 +159,7 @@ class Lowered:
         return self._for_genai(done) if self._within_genai else done
 
     def _part(self, key: str, part: Any) -> Any:
-        if key in _MAPS and isinstance(part, dict):
+        if key in MAPS and isinstance(part, dict):
             return {name: self._rewritten(one) for name, one in part.items()}
         if key == "propertyNames" and isinstance(part, dict) and not set(_BESIDE) & set(part):
             return {"type": "string", **part}
@@ -214,9 +213,9 @@ def schemas(schema: Any) -> Iterator[Json]:
         elif isinstance(one, dict):
             yield one
             for key, part in one.items():
-                if key in _MAPS and isinstance(part, dict):
+                if key in MAPS and isinstance(part, dict):
                     todo += part.values()
                 elif key == "propertyNames" and isinstance(part, dict):
                     todo.append({"type": "string", **part})
-                elif key not in _LITERALS:
+                elif key not in LITERALS:
                     todo.append(part)

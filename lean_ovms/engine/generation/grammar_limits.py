@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from ...errors import GrammarInvalid, GrammarTooComplex
+from ...grammar.schema import MAPS
 from .expression_size import expression_size
 
 
@@ -88,7 +89,7 @@ _COUNTS = frozenset(("minLength", "maxLength", "minItems", "maxItems", "minPrope
 
 
 def _check_member(key: str, value: Any, bounds: GrammarBounds) -> None:
-    if key in ("properties", "patternProperties", "$defs", "definitions") and isinstance(value, dict):
+    if key in MAPS and isinstance(value, dict):
         if len(value) > bounds.properties:
             raise too_complex(f"{len(value)} {key}, the limit is {bounds.properties}")
     elif key == "enum" and isinstance(value, list):

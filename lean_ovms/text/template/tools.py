@@ -6,15 +6,13 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...grammar.schema import LITERALS, MAPS
 from ...types import Json
 
 NO_PARAMETERS: Json = {"type": "object", "properties": {}}
 _NULLABLE = ("default", "const")
 """Keywords of JSON Schema whose value may be null."""
-_VALUES = (*_NULLABLE, "enum", "examples")
-"""Keywords whose values are no schemas."""
-_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-"""Keywords with a schema for each name."""
+_MAPS = (*MAPS, "dependentSchemas")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +54,7 @@ def _schema(schema: Any, needs: ToolNeeds) -> Any:
     for name, value in schema.items():
         if value is None and name not in _NULLABLE:
             continue
-        if name in _VALUES:
+        if name in LITERALS:
             found[name] = _text(value) if needs.default_texts and name == "default" else value
         elif name in _MAPS and isinstance(value, dict):
             found[name] = {key: _schema(inner, needs) for key, inner in value.items()}
