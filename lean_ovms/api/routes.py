@@ -12,6 +12,7 @@ from functools import cache
 from ..composition import Composition, compose
 from ..config import Config
 from ..manifest import BASES, Route
+from ..observability.records import RequestRecord
 from ..types import Request
 from .key_file import ADMIN, INFERENCE
 
@@ -27,10 +28,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/server_info", "admin.server_info:handle", auth="admin"),
     Route("GET", "/usage", "admin.usage:handle", BASES, auth="admin"),
 )
-# fmt: on
-
-
 """The routes of the core."""
+# fmt: on
 DOCS = "/docs"
 """The page that says what is served, if the server has it."""
 
@@ -80,7 +79,7 @@ def modules(composition: Composition | None = None) -> list[str]:
     return list(dict.fromkeys(route.module for route in table(composition)))
 
 
-def follows_ovms(request: Request) -> bool:
+def follows_ovms(request: Request | RequestRecord) -> bool:
     """Whether the path is one of OVMS's."""
     return request.path.startswith("/v3/")
 

@@ -25,10 +25,6 @@ class ClientSlots:
         self._held: Counter[Hashable] = Counter()
         self._waiting: Turns[tuple[str, asyncio.Future[None]]] = Turns()
 
-    def held_by(self, client: str) -> int:
-        """Returns how many slots a client has."""
-        return self._held[client]
-
     def at_share(self, client: Hashable) -> bool:
         """Returns whether a client has as many slots as it may."""
         return self._held[client] >= self._share

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -93,17 +94,24 @@ def test_no_amount_of_a_budget_is_lost(steps: Steps) -> None:
 @settings(max_examples=20, deadline=None)
 def test_no_slot_is_lost(steps: Steps, share: int) -> None:
     async def run() -> None:
-        slots = ClientSlots(MOST, share)
+        slots, held = ClientSlots(MOST, share), Counter[str]()
 
         async def acquire(_: int, client: str) -> Callable[[], None]:
             await slots.acquire(client)
-            assert slots.held_by(client) <= share
+            held[client] += 1
+            assert held[client] <= share
             assert slots.free >= 0
-            return lambda: slots.release(client)
+            return lambda: release(client)
+
+        def release(client: str) -> None:
+            held[client] -= 1
+            slots.release(client)
 
         shared = Shared(acquire)
         await shared.play(steps)
-        assert (slots.free, slots.held_by("alice")) == (MOST, 0)
+        assert (slots.free, held["alice"]) == (MOST, 0)
+        await asyncio.gather(*(slots.acquire("alice") for _ in range(share)))  # as many as at first: none is counted
+        assert (slots.free, slots.at_share("alice")) == (MOST - share, True)
         del shared.order[""]
         assert all(numbers == sorted(numbers) for numbers in shared.order.values())
 

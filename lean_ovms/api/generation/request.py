@@ -17,6 +17,7 @@ from ...types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams, Tok
 from ...util.plurals import counted
 from ..fields import Values, read
 from ..response import warning_headers
+from ..routes import follows_ovms
 from ..services import Services
 from . import unsupported
 from .audio_input import read_audio
@@ -197,7 +198,7 @@ class BodyReader:
         constraint, notices = read_constraint(given, config)
         rule = add_tool_rule(constraint, offer, config, sampling, combines="beam_control" in capabilities)
         record = current_record.get()
-        if rule is not None and (record is None or not record.path.startswith("/v3/")):
+        if rule is not None and (record is None or not follows_ovms(record)):
             rule = replace(rule, checked=True)
         known = "alternatives" in capabilities
         vocab = model.info.vocab_size if model.known else 0

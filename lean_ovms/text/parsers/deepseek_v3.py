@@ -65,6 +65,5 @@ FAMILIES = {
     "deepseek_v31": ModelFamily(
         tools=DeepSeekCalls,
         form=CallForm(one=arguments_after(f"{CALL}NAME{SEPARATOR}", END), before=CALLS, after=CALLS_END, trigger=CALLS),
-        # After deepseek_v3, whose templates show the fence around its arguments.
     ),
 }

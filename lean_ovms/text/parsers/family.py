@@ -16,6 +16,14 @@ class Detection:
     The rules of rank 10 to 100, 120 and 1000 are OVMS's, in its order: plain substrings, the first match wins. The
     families beyond OVMS are placed where it would choose a parser that cannot read the format, or none.
 
+    Families that share tags are tried in the order of what else is in their templates:
+    - seed_oss before qwen3coder: the same elements between other tags
+    - xlam before llama3 and hermes3, on whose templates these models' are built
+    - hy_v3 before glm4_moe, hermes3 and hunyuan_a13b: some of the same tags
+    - glm4_moe before hermes3: the same tags with another format inside
+    - ernie45 before hermes3: the same tags around calls
+    - deepseek_v3, whose templates show the fence around its arguments, before deepseek_v31
+    - hunyuan_a13b before jamba: the same tags
     """
 
     rank: int

@@ -44,6 +44,5 @@ FAMILIES = {
         form=CallForm(
             one=in_json(), before="<tool_calls>[", between=", ", after="]</tool_calls>", trigger="<tool_calls>"
         ),
-        # Before jamba: the same tags.
     )
 }

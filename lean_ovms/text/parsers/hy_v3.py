@@ -129,7 +129,6 @@ FAMILIES = {
         tools=HyCalls,
         thinking=HyThinking,
         form=call_form(3, ""),
-        # Before hunyuan_a13b, glm4_moe and hermes3: some of the same tags.
         adapted=adapted,
     ),
     "hy_v4": ModelFamily(

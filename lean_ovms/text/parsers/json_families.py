@@ -23,7 +23,6 @@ FAMILIES = {
             keep_special_tokens=True,
         ),
         form=_HERMES_FORM,
-        # Before hermes3: the same tags around calls.
     ),
     # Granite 3: a list after the tag, or as the whole answer. The reasoning is Granite 3.2's.
     "granite": ModelFamily(

@@ -34,6 +34,5 @@ FAMILIES = {
     "xlam": ModelFamily(
         tools=XlamCalls,
         form=CallForm(one=in_json(), before="[", between=", ", after="]"),
-        # Before llama3 and hermes3, on whose templates these models' are built.
     )
 }

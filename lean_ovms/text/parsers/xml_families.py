@@ -96,7 +96,6 @@ FAMILIES = {
             between="\n",
             trigger="<tool_call>",
         ),
-        # Beyond OVMS, and before hermes3: the same tags with another format inside.
     ),
     # MiniCPM 5. A value may be a CDATA section. KEY may stand in single quotes.
     "minicpm5": ModelFamily(
@@ -159,7 +158,6 @@ FAMILIES = {
             between="\n",
             trigger="<seed:tool_call>",
         ),
-        # Before qwen3coder: the same elements between other tags.
     ),
     # Step 3, between <｜tool_calls_begin｜> and <｜tool_calls_end｜>.
     "step3": ModelFamily(

@@ -23,7 +23,7 @@ _NEEDLES = (_NEEDLE, "second9needle")
 _PARTS = [{"type": "text", "text": needle} for needle in _NEEDLES]
 _TOOL: Json = {
     "type": "function",
-    "function": {"name": "test_tool", "description": "", "parameters": {"type": "object", "properties": {}}},
+    "function": {"name": "test_tool", "description": "", "parameters": NO_PARAMETERS},
 }
 _DUMPED = re.compile(r"""['"]type['"]""")
 _MARKED: Json = {
