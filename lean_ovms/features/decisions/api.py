@@ -19,7 +19,6 @@ from ...api.generation.sampling import SAMPLING
 from ...api.generation.unsupported import warnings
 from ...api.response import json, warning_headers
 from ...api.route_doc import RouteDoc
-from ...api.schemas import JUDGED
 from ...api.services import Services
 from ...errors import BadRequest
 from ...models.collect import CompletedChoice, collect_each
@@ -28,6 +27,7 @@ from ...models.start_all import check_common, start_all
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, OutputParams, Request, Response, SamplingParams
 from ..responses.response import counts
+from ..responses.schemas import JUDGED
 from .questions import LETTERS, QUESTION, Question, read_input, read_questions
 
 TAIL = 400

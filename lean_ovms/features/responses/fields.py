@@ -9,7 +9,6 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from ...api import schemas
 from ...api.fields import Field, one_of
 from ...api.generation.common_fields import (
     KEEP_ALIVE,
@@ -30,8 +29,10 @@ from ...api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ...api.openai import audio_fields
 from ...api.openai.metadata import METADATA
 from ...api.response import MAX_REQUEST_ID
+from ...api.schemas import some_of
 from ...errors import BadRequest
 from ...types import Json
+from .schemas import CONVERSATION, INPUT
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 CONTEXTS = ("auto", "current_turn", "all_turns")
@@ -108,11 +109,11 @@ def _text(value: Json) -> Json:
 
 FIELDS = (
     Field("input", "any", "a text, or items: messages, reasoning, calls and their outputs, references",
-        schema=schemas.INPUT),
+        schema=INPUT),
     Field("instructions", "string", "a system message in front of everything; not kept for later turns"),
     Field("previous_response_id", "string", "id of the stored response that this one continues"),
     Field("conversation", "any", "the stored conversation that this response continues and is added to",
-        read=_conversation, schema=schemas.CONVERSATION),
+        read=_conversation, schema=CONVERSATION),
     Field("store", "bool", "keep the response, so that it can be read and continued", default=True),
     Field("background", "bool", "answer at once, and go on generating; needs store", default=False),
     STREAM,
@@ -171,4 +172,4 @@ ALL_FIELDS = GenerationFields((
     *(row for row in SAMPLING if row.name != "max_tokens"),
 ))  # fmt: skip
 """All that is read. max_tokens and max_completion_tokens are not fields of this API, as in OVMS."""
-SOME_INPUT = schemas.some_of("input", "previous_response_id", "conversation")
+SOME_INPUT = some_of("input", "previous_response_id", "conversation")

@@ -17,7 +17,7 @@ from ....api.fields import Field, FieldSet, Values
 from ....api.generation.messages import read_messages
 from ....api.response import json_bytes
 from ....api.route_doc import RouteDoc
-from ....api.schemas import TEXT_AND_IMAGES, one_of
+from ....api.schemas import IMAGE_PART, TEXT_PART, any_of, array, object_of, one_of
 from ....api.services import Services
 from ....errors import BadRequest
 from ....types import ChatPrompt, Json, Request, Response
@@ -26,6 +26,7 @@ from ...pooling.api.encoding import Encoding
 from ...pooling.api.inputs import check_count, content_text
 from ...pooling.api.request import Inputs, PoolingRequest, dimensions, items_of, parse
 from ...pooling.options import PoolingOptions
+from ...pooling.schemas import TEXT_OF_PAIR
 from ...pooling.types import EMBED, PooledOutput, PoolingInfo, PoolingParams, TextWithImages
 
 TYPES = ("float", "int8", "uint8", "binary", "ubinary", "base64")
@@ -41,12 +42,13 @@ def _types(value: list[Any]) -> list[str]:
     return list(dict.fromkeys(value))
 
 
+_TEXT_AND_IMAGES = any_of(TEXT_OF_PAIR, object_of({"content": array(any_of(TEXT_PART, IMAGE_PART), 1)}))
 FIELDS = FieldSet((
     *shared.COMMON,
     Field("texts", "array", "strings", schema={"items": {"type": "string"}}),
     Field("images", "array", "URLs of images, for models that read images", schema={"items": {"type": "string"}}),
     Field("inputs", "array", 'objects with content: parts of type text, each with a "text", or image_url',
-        schema={"items": TEXT_AND_IMAGES}),
+        schema={"items": _TEXT_AND_IMAGES}),
     Field("input_type", "string", "name of the model's prompt to put before each text"),
     Field("output_dimension", "int", shared.DIMENSIONS.help, low=1, high=shared.MAX_DIMENSIONS),
     Field("embedding_types", "array", f"of {', '.join(TYPES)}; default: float", read=_types,

@@ -15,11 +15,12 @@ from ....api.fields import Field, FieldSet
 from ....api.response import written
 from ....api.route_doc import RouteDoc
 from ....api.routes import follows_ovms
-from ....api.schemas import DOCUMENT, TEXT_OF_PAIR, all_of, any_of, array
+from ....api.schemas import all_of, any_of, array
 from ....api.services import Services
 from ....errors import BadRequest
 from ....types import Json, Request, Response
 from .. import fields as shared
+from ..schemas import DOCUMENT, TEXT_OF_PAIR
 from .chunks import ChunkLimits
 from .encoding import ENTRY_BYTES, shortest
 from .inputs import content_text

@@ -11,11 +11,12 @@ from ....api.fields import Field, FieldSet
 from ....api.response import written
 from ....api.route_doc import RouteDoc
 from ....api.routes import follows_ovms
-from ....api.schemas import TEXT_OF_PAIR, all_of, any_of, array
+from ....api.schemas import all_of, any_of, array
 from ....api.services import Services
 from ....errors import BadRequest
 from ....types import Json, Request, Response
 from ..options import PoolingOptions
+from ..schemas import TEXT_OF_PAIR
 from .encoding import ENTRY_BYTES, shortest, usage
 from .pair_fields import PAIR_FIELDS, limits, side
 from .request import PoolingRequest, parse

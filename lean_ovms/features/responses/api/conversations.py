@@ -14,11 +14,11 @@ from ....api.openai.metadata import METADATA
 from ....api.openai.pages import PAGE, page_response
 from ....api.response import json, json_bytes, now
 from ....api.route_doc import RouteDoc
-from ....api.schemas import INPUT_ITEM
 from ....api.services import Services
 from ....errors import BadRequest
 from ....types import Json, Request, Response
 from ..items import read_items
+from ..schemas import INPUT_ITEM
 from ..service import ResponseService
 from ..store import Store
 from ..tables import CONVERSATION
