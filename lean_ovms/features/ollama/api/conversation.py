@@ -5,6 +5,7 @@ https://docs.ollama.com/api/chat. The values of a message are checked where thos
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from typing import Any
 
 from ....errors import BadRequest
@@ -30,20 +31,31 @@ class CallIds:
 
     def __init__(self) -> None:
         self._made = 0
-        self._open: list[tuple[str, str]] = []
+        self._open: deque[tuple[int, str]] = deque()
+        self._of_name: defaultdict[str, deque[tuple[int, str]]] = defaultdict(deque)
+        self._answered: set[int] = set()
 
     def of_call(self, call: Json) -> Json:
         """Returns a call with an id."""
         function = call.get("function")
         self._made += 1
         number = call.get("id") or f"call_{self._made}"
-        self._open.append((number, function.get("name", "") if isinstance(function, dict) else ""))
+        name = function.get("name", "") if isinstance(function, dict) else ""
+        for calls in (self._open, self._of_name[str(name)]):
+            calls.append((self._made, number))
         return {"id": number, "type": "function", **{name: value for name, value in call.items() if value is not None}}
 
     def of_result(self, name: str) -> str:
         """Returns the id of the call that a result without one answers."""
-        place = next((i for i, (_, called) in enumerate(self._open) if name in ("", called)), 0)
-        return self._open.pop(place)[0] if self._open else ""
+        found = (name and self._first(self._of_name[str(name)])) or self._first(self._open) or (0, "")
+        self._answered.add(found[0])
+        return found[1]
+
+    def _first(self, calls: deque[tuple[int, str]]) -> tuple[int, str] | None:
+        """Returns the first of these calls that is not answered, and drops those before it."""
+        while calls and calls[0][0] in self._answered:
+            calls.popleft()
+        return calls[0] if calls else None
 
 
 def _message(value: Any, param: str, ids: CallIds) -> Json:
