@@ -3,8 +3,8 @@
     python -m tools.chat_path            prints the numbers
     python -m tools.chat_path --write    writes them, and the table of files, into docs/tour.md as well
 
-A server with the demo model runs under a profile hook, which notes when a function of each file was last called. Files
-that were entered between the request and the end of its answer are those that the chat enters; those that a process has
+A server with the demo model runs under a profile hook, which notes when functions of each file were called. Files that
+were entered between the request and the end of its answer are those that the chat enters; those that a process has
 imported by then are those that it loads.
 """
 
@@ -36,13 +36,15 @@ HOOK = """
 import atexit, json, os, sys, threading, time
 
 folder, out = os.environ["CHAT_PATH_PACKAGE"], os.environ["CHAT_PATH_OUT"]
-entered, first = {}, {}
+entered = {}
 
 def note(frame, event, _):
     if event == "call":
         name = frame.f_code.co_filename
         if name.startswith(folder):
-            entered[name] = time.monotonic()
+            times, now = entered.setdefault(name, []), time.monotonic()
+            if not times or now - times[-1] > 0.0005:
+                times.append(now)
 
 def dump():
     sys.setprofile(None)
@@ -82,7 +84,7 @@ def measure() -> dict[str, Process]:
         found = {}
         for name in ("front end", "engine"):
             noted = json.loads(Path(folder, f"{name}.json").read_text())
-            entered = [path for path, last in noted["entered"].items() if began <= last <= ended]
+            entered = [path for path, times in noted["entered"].items() if any(began <= at <= ended for at in times)]
             found[name] = Process(*(sorted(filter(_counts, map(Path, paths))) for paths in (noted["loaded"], entered)))
         return found
 
