@@ -123,7 +123,9 @@ async def running(config: Config | None = None, **options: Any) -> AsyncIterator
 def asgi(app: App) -> Asgi:
     """The app as an ASGI callable, to mount in Starlette or FastAPI, or for a host such as uvicorn."""
     config = app.config
-    return Asgi(app.handle, config.max_body_bytes, app.check_head, config.error_forms)
+    return Asgi(
+        app.handle, config.max_body_bytes, app.check_head, config.composition.error_forms.below(config.root_path)
+    )
 
 
 class ClientError(Exception):

@@ -36,6 +36,10 @@ class ErrorForms:
         self.rows = tuple(rows)
         self._root = root
 
+    def below(self, root: str) -> ErrorForms:
+        """Returns the same forms for a server with this --root_path."""
+        return ErrorForms(self.rows, root)
+
     def of(self, request: RequestStart) -> ErrorForm | None:
         """Returns the form that the client reads, by its path or a header that only such clients send; None:
         OpenAI's."""

@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "repository": OBSERVED | {"config", "util", "model_files"},
     "media": OBSERVED | {"config", "util"},
     "text.decode": BASE,
-    "grammar": BASE,
+    "grammar": BASE | {"util"},
     "text.parsers": BASE | {"grammar"},
     "text.template": BASE | {"repository", "util"},
     "text": set(),

@@ -13,7 +13,6 @@ from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 from ..composition import Composition, compose
-from ..error_forms import ErrorForms
 from ..errors import StartError
 from .engine import EngineOptions
 from .limits import LimitOptions
@@ -182,12 +181,6 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         """Returns the options of one model that are not at their defaults."""
         rows = (row for row in listed(self.without) if row.metadata["group"] in PER_MODEL)
         return {row.name: value for row in rows if (value := self.value(row.name)) != row.default}
-
-    @property
-    def error_forms(self) -> ErrorForms:
-        """The forms of errors, for requests whose paths may begin with root_path."""
-        forms = self.composition.error_forms
-        return ErrorForms(forms.rows, self.root_path) if self.root_path else forms
 
     @property
     def has_api_key(self) -> bool:

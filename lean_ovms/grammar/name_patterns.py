@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..types import Json
-from .schema import LITERALS, MAPS, Schema
+from ..util.schema_keywords import LITERALS, MAPS
+from .schema import Schema
 
 
 class PatternNames(NamedTuple):

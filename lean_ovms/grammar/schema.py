@@ -19,10 +19,6 @@ from ..types import Json
 Schema = Json | bool
 
 TYPES = ("string", "number", "integer", "boolean", "null", "array", "object")
-MAPS = ("properties", "patternProperties", "$defs", "definitions")
-"""Keywords whose value has a schema for each name."""
-LITERALS = ("enum", "const", "default", "examples")
-"""Keywords whose value is no schema, whatever it looks like."""
 MAX_NODES = 20_000
 """Schemas within a schema, those of references that are written out counted each time."""
 MAX_PARTS = 500

@@ -10,7 +10,8 @@ from typing import Any
 
 from ..errors import GrammarInvalid, GrammarTooComplex, SchemaInvalid
 from ..types import Json
-from .schema import MAPS, MAX_NODES, TYPES, resolved
+from ..util.schema_keywords import MAPS
+from .schema import MAX_NODES, TYPES, resolved
 
 MAX_ROUNDS = 50
 """Rounds in which schemas with a value are found. After these the others are taken to have one."""

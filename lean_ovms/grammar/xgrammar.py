@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..types import Json
+from ..util.schema_keywords import LITERALS, MAPS
 from . import formats
-from .schema import LITERALS, MAPS
 
 MAX_BLANKS = 25
 """Between two tokens of JSON. The version inside openvino-genai has no such limit."""

@@ -134,12 +134,13 @@ async def test_paths_are_served_with_and_without_the_root_path(make_app: MakeApp
     for path, status in [("/v1/models", 200), ("/llm/v1/models", 200), ("/llmv1/models", 404), ("/x/v1/models", 404)]:
         assert (await app.handle(Request("GET", path))).status == status
     assert (await whole(await app.handle(Request("GET", "/llm/v1/models/m"))))["id"] == "m"
+    forms = app.config.composition.error_forms.below(app.config.root_path)
     for root in ("", "/llm"):
         assert app.is_vital("GET", f"{root}/health")
-        form = app.config.error_forms.of(Request("POST", f"{root}/v1/messages"))
+        form = forms.of(Request("POST", f"{root}/v1/messages"))
         assert form is not None
         assert form.name == "AnthropicError"
-    assert app.config.error_forms.of(Request("POST", "/x/v1/messages")) is None
+    assert forms.of(Request("POST", "/x/v1/messages")) is None
     for wrong in ("llm", "/llm/"):
         with pytest.raises(StartError, match="--root_path must begin with a slash"):
             Config(root_path=wrong)

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from ...errors import GrammarInvalid, GrammarTooComplex
-from ...grammar.schema import MAPS
+from ...util.schema_keywords import MAPS
 from .expression_size import expression_size
 
 

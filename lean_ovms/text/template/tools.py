@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...grammar.schema import LITERALS, MAPS
 from ...types import Json
+from ...util.schema_keywords import LITERALS, MAPS
 
 NO_PARAMETERS: Json = {"type": "object", "properties": {}}
 _NULLABLE = ("default", "const")

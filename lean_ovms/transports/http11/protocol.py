@@ -48,7 +48,7 @@ class ServerProtocol:
         self.client_closes = False
         self._parser = HttpRequestParser(config.max_header_bytes, config.max_body_bytes, peer)
         self._cors_headers = config.cors_headers()
-        self._error_forms = config.error_forms
+        self._error_forms = config.composition.error_forms.below(config.root_path)
         self._access_log = config.access_log
         self._peer = peer
         self._outgoing = b""

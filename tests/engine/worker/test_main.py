@@ -325,7 +325,7 @@ def unpageable(model, **options):
     raise RuntimeError("no attention is known here")
 
 
-def inexact(model_dir, tokenizer):
+def inexact(model_dir, tokenizer, library=None):
     return replace(vocabulary.read(model_dir), exact=False)
 
 
