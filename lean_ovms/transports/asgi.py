@@ -18,8 +18,7 @@ from ..push_types import StreamIterator
 from ..types import Handle, Request, Response
 from . import asgi_websocket
 from .asgi_scope import Message, Receive, Scope, Send, header, request_of, response_headers
-from .body import RequestBody
-from .cycle import RequestResponseCycle, request_headers
+from .cycle import RequestBody, RequestResponseCycle, request_headers
 
 
 class Asgi:

@@ -8,18 +8,109 @@ Chunks are framed here, without h11 (0.25 us against 3.9 us a chunk, measured 20
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 import logging
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from http import HTTPStatus
 
 from ...config import Config
 from ...errors import RequestError
 from ...observability.logging import Access
 from ...observability.records import RequestRecord
 from ...types import Request, Response
-from .handshake import accept_key, asks_for_websocket
-from .request_parser import HttpRequestParser, RequestHead
-from .response_head import asks_to_close, response_head, switching_head
+from ..cycle import FRAMING_HEADERS
+from .request_parser import HttpRequestParser, RequestHead, tokens
+
+VERSION = "13"
+"""The version of WebSocket."""
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_KEY_BYTES = 16
+"""Bytes of a Sec-WebSocket-Key."""
+
+
+def asks_for_websocket(method: str, headers: Mapping[str, str]) -> bool:
+    """Returns whether these are the head of a complete opening handshake (RFC 6455, section 4.2).
+
+    headers: with lower-case names.
+    """
+    return (
+        method == "GET"
+        and "websocket" in tokens(headers.get("upgrade", ""))
+        and "upgrade" in tokens(headers.get("connection", ""))
+        and headers.get("sec-websocket-version", "") == VERSION
+        and is_key(headers.get("sec-websocket-key", ""))
+    )
+
+
+def is_key(key: str) -> bool:
+    """Returns whether it is the base64 of 16 bytes."""
+    try:
+        return len(base64.b64decode(key.encode("latin-1"), validate=True)) == _KEY_BYTES
+    except (binascii.Error, ValueError):
+        return False
+
+
+def accept_key(key: str) -> str:
+    """Returns Sec-WebSocket-Accept for a Sec-WebSocket-Key: SHA-1 is the protocol's choice and protects nothing."""
+    digest = hashlib.sha1(key.encode("latin-1") + _GUID, usedforsecurity=False).digest()
+    return base64.b64encode(digest).decode()
+
+
+_STATUS_LINES = {int(s): f"HTTP/1.1 {int(s)} {s.phrase}\r\n" for s in HTTPStatus if s >= 200}
+
+_HEADER_LINES = re.compile(r"(?:[-!#$%&'*+.^_`|~0-9A-Za-z]+: [^\x00-\x08\n-\x1f\x7f]*\r\n)*")
+"""RFC 9110 5.1 and 5.5: a token, then anything but control characters (tab is allowed)."""
+_FRAMING = re.compile(rf"^(?:{'|'.join(sorted(FRAMING_HEADERS))}): ", re.IGNORECASE | re.MULTILINE)
+
+
+def response_head(status: int, headers: Iterable[tuple[str, str]], framing: str) -> bytes:
+    """Returns the status line and the headers, up to and with the blank line.
+
+    Written without h11: 2 us against 41 us for a response with five headers (measured 2026-11, Python 3.11), and it
+    delays every first token. What h11 checks is checked here: a value with a line break would be another header.
+
+    Args:
+        status: The status of a final response.
+        headers: The headers of the response. Those that delimit its body are dropped.
+        framing: Complete lines that say how the body is delimited.
+
+    Raises:
+        ValueError: The status is not final, or a header cannot be sent.
+    """
+    line = _STATUS_LINES.get(status)
+    if line is None:
+        if not 200 <= status <= 599:
+            raise ValueError(f"status {status}")
+        line = f"HTTP/1.1 {status} \r\n"
+    kept = [f"{name}: {value}\r\n" for name, value in headers]
+    lines = "".join(kept)
+    if _FRAMING.search(lines):  # rare
+        kept = [line for line in kept if not _FRAMING.match(line)]
+        lines = "".join(kept)
+    # The count distinguishes two headers from one whose value contains a line break and another header.
+    if not _HEADER_LINES.fullmatch(lines) or lines.count("\n") != len(kept):
+        raise ValueError("illegal header name or value")
+    # A character beyond latin-1 cannot be sent in a header; "?" is better than no response.
+    return f"{line}{lines}{framing}\r\n".encode("latin-1", "replace")
+
+
+def switching_head(headers: Iterable[tuple[str, str]], framing: str) -> bytes:
+    """Returns the head of a 101, as response_head does of other statuses."""
+    _, _, rest = response_head(200, headers, framing).partition(b"\r\n")
+    return b"HTTP/1.1 101 Switching Protocols\r\n" + rest
+
+
+def asks_to_close(headers: Iterable[tuple[str, str]]) -> bool:
+    """Returns whether a Connection header among these contains close."""
+    for name, value in headers:  # noqa: SIM110 - a generator costs as much again
+        if name.lower() == "connection" and "close" in tokens(value):
+            return True
+    return False
+
 
 access = logging.getLogger("lean_ovms.access")
 

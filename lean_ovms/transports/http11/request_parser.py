@@ -21,9 +21,7 @@ import h11
 
 from ...errors import BadRequest, HeadersTooLarge, PayloadTooLarge, RequestError
 from ...types import Request
-from ..body import RequestBody
-from ..cycle import request_headers
-from .response_head import tokens
+from ..cycle import RequestBody, request_headers
 
 MAX_HEADER_LINES = 256
 """More is a 431 (Apache allows 100). h11 takes 1.4 us a line: 64 KiB of the shortest would hold the loop 23 ms."""
@@ -43,6 +41,11 @@ _SIMPLE_HEAD = re.compile(
 """A head that cannot be read in two ways. Each character class ends where the next one begins: no backtracking."""
 _SIMPLE_LENGTH = re.compile(r"[0-9]{1,15}")
 _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
+
+
+def tokens(value: str) -> set[str]:
+    """Returns the members of a comma-separated header, in lower case."""
+    return {part.strip() for part in value.lower().split(",")}
 
 
 @dataclass(slots=True)

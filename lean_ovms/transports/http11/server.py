@@ -12,10 +12,9 @@ from pathlib import Path
 from ...config import Config
 from ...errors import StartError
 from .connection import HttpConnection
-from .response_head import response_head
+from .protocol import response_head
 from .server_state import ServerState
 from .sockets import bind, bind_unix, close_all, remove_unix, url
-from .tls import Certificate
 
 BACKLOG = 1024
 """Connections queued by the kernel, which caps this at net.core.somaxconn (4096 on current Linux)."""
@@ -58,7 +57,11 @@ class Server(ServerState):
     async def start(self) -> None:
         """Listen. Raises StartError when an address, a certificate or the Unix socket cannot be used."""
         _check_cors(self.config)
-        certificate = Certificate(self.config) if self.config.ssl_certfile else None
+        certificate = None
+        if self.config.ssl_certfile:
+            from .tls import Certificate
+
+            certificate = Certificate(self.config)
         context = certificate.context if certificate else None
         if not self._bound:
             await self.bind()

@@ -16,7 +16,7 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import SERVER, Protocol, State
 
 from ...websocket_types import MAX_REASON_BYTES, Close, WebSocketMessage
-from ..body import RequestBody
+from ..cycle import RequestBody
 
 PIECE_BYTES = 1 << 15
 """Bytes of a frame that the parser gets at once; a multiple of the mask's four bytes, and less than 64 KiB."""

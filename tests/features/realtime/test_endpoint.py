@@ -12,7 +12,7 @@ from lean_ovms.config import Config
 from lean_ovms.embed import Client as EmbeddedClient
 from lean_ovms.embed import ClientError
 from lean_ovms.models.text_model import TextModel
-from lean_ovms.transports.http11.handshake import accept_key, asks_for_websocket
+from lean_ovms.transports.http11.protocol import accept_key, asks_for_websocket
 from lean_ovms.types import Request, Response
 from lean_ovms.websocket_types import Upgrade
 from tests.api.conftest import MakeApp

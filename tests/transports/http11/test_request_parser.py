@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.errors import RequestError
-from lean_ovms.transports import body as request_body
+from lean_ovms.transports import cycle as request_body
 from lean_ovms.transports.http11 import request_parser
 from lean_ovms.transports.http11.request_parser import (
     HttpRequestParser,

@@ -22,10 +22,10 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
 from lean_ovms.transports.http11 import connection as connection_module
-from lean_ovms.transports.http11 import connection_limits, sockets, tls
+from lean_ovms.transports.http11 import server_state, sockets, tls
 from lean_ovms.transports.http11.connection import HttpConnection
-from lean_ovms.transports.http11.connection_limits import MAX_SURPLUS
 from lean_ovms.transports.http11.server import Server
+from lean_ovms.transports.http11.server_state import MAX_SURPLUS
 from lean_ovms.types import Handle, Request, Response
 from tests.transports.http11.fakes import Body, FakeTransport, answering
 from tests.waiting import until
@@ -438,7 +438,7 @@ async def test_connections_beyond_the_limit_get_503_and_health_checks_are_served
 
 
 async def test_a_new_connection_replaces_the_longest_idle_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_limits, "IDLE_GRACE_S", 0.0)
+    monkeypatch.setattr(server_state, "IDLE_GRACE_S", 0.0)
     async with serving(ok, max_connections=3) as server, contextlib.AsyncExitStack() as stack:
         clients = []
         for _ in range(3):
@@ -456,7 +456,7 @@ async def test_a_new_connection_replaces_the_longest_idle_one(monkeypatch: pytes
 
 
 async def test_idle_connections_of_one_client_do_not_shut_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_limits, "IDLE_GRACE_S", 60.0)  # so none of them is closed
+    monkeypatch.setattr(server_state, "IDLE_GRACE_S", 60.0)  # so none of them is closed
     async with serving(ok, max_connections=8) as server, contextlib.AsyncExitStack() as stack:
         for _ in range(20):
             await stack.enter_async_context(client(server, local_addr=("127.0.0.9", 0)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lean_ovms.transports.http11.timer import Deadline
+from lean_ovms.transports.http11.connection import Deadline
 from lean_ovms.types import Response
 from tests.transports.http11.fakes import JumpLoop, Wire, answering
 
