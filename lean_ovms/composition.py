@@ -16,6 +16,7 @@ from .errors import StartError
 from .manifest import (
     SEAMS,
     BackendRow,
+    CommandRow,
     DemoModel,
     EngineRow,
     ErrorForm,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from .model_files import ModelFiles
 
-R = TypeVar("R", Route, TaskRow, EngineRow, BackendRow, ModelRow, ErrorForm, DemoModel)
+R = TypeVar("R", Route, TaskRow, EngineRow, CommandRow, BackendRow, ModelRow, ErrorForm, DemoModel)
 
 CHATS = ("InternVLChatModel",)
 """Architectures that generate text, and whose names are not like those of others that do."""
@@ -163,6 +164,11 @@ class Composition:
         """Returns what makes the part at a seam, with its module imported; None: no feature supplies it."""
         row = self.parts.get(seam)
         return None if row is None else named(row.package, row.make)
+
+    @cached_property
+    def commands(self) -> tuple[CommandRow, ...]:
+        """The commands of the features that are made of options."""
+        return self._rows(lambda one: one.commands)
 
     @cached_property
     def backends(self) -> tuple[BackendRow, ...]:

@@ -29,8 +29,20 @@ DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER = "draft settings", "draft plan", "tex
 ADAPTER_SET, ADAPTER_INPUTS, GENAI_ADAPTERS = "adapter set", "adapter inputs", "adapters of openvino_genai"
 """Seams of adapters: what makes a `models.adapters.AdapterSet` of a model; a function from an EngineConfig to
 `engine.paged.parts.AdapterInputs`; and one to openvino_genai's AdapterConfig."""
-SEAMS = (DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER, ADAPTER_SET, ADAPTER_INPUTS, GENAI_ADAPTERS)
-"""The seams of models and engines. Each has one part at most."""
+MODEL_SOURCE, RUNTIME_PULLS = "model source", "runtime pulls"
+"""Seams of models that are fetched: what makes a `cli.commands.ModelSource`; and what makes, of the path of a directory
+of models, the `deployment.manager.RepositoryPulls` of clients."""
+SEAMS = (
+    DRAFT_SETTINGS,
+    DRAFT_PLAN,
+    TEXT_PROPOSER,
+    ADAPTER_SET,
+    ADAPTER_INPUTS,
+    GENAI_ADAPTERS,
+    MODEL_SOURCE,
+    RUNTIME_PULLS,
+)
+"""The seams of models, engines and servers. Each has one part at most."""
 CORE_API = "lean_ovms.api"
 """The package of the handlers that are part of the core."""
 
@@ -181,14 +193,35 @@ class EngineRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartRow:
-    """A part of a model or an engine that a feature supplies, in the place of the core's own, which does nothing."""
+    """A part of a model, an engine or a server that a feature supplies, in the place of the core's own, which does
+    nothing."""
 
     seam: str
     """What the part is: one of `SEAMS`."""
     make: str
     """A function or class that makes the part, as "module:name"."""
     options: tuple[str, ...] = ()
-    """Options of which any one that is set makes the part wanted; none: it is always."""
+    """Options of which any one that is set makes the part wanted; none: it is always. Those of a feature that is left
+    out are not set."""
+    package: str = ""
+    """The package of the module; the composition sets it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRow:
+    """A command that is made of options, and that works on the directory of models."""
+
+    option: str
+    """The option that asks for the command. It does not go together with another command."""
+    run: str
+    """A function as "module:function": it runs the command of a Config, whose directory of models is set. What it
+    raises as a StartError is printed."""
+    word: str
+    """The command as a word before the name of a model, in place of the option."""
+    usage: str
+    """What follows the word, for --help."""
+    help: str
+    """What the command does, as a part of a sentence."""
     package: str = ""
     """The package of the module; the composition sets it."""
 
@@ -330,6 +363,8 @@ class Feature:
     """What it does inside the steps of the paged engine."""
     parts: tuple[PartRow, ...] = ()
     """The parts of an engine that it supplies."""
+    commands: tuple[CommandRow, ...] = ()
+    """The commands that are made of options."""
     backends: tuple[BackendRow, ...] = ()
     """What it has in the place of the paged engine."""
     model: ModelRow | None = None

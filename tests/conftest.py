@@ -87,7 +87,7 @@ SLOW_FOLDERS = {
         "e2e",
         "features/disk_cache",
         "engine/paged/vision",
-        "hub",
+        "features/hub",
         "real",
         "threats",
     )

@@ -38,8 +38,8 @@ SERVICE = re.compile(
 """Variables that Kubernetes sets for a service, such as one named lean-ovms, in every container of its namespace.
 https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 """
-WORDS = {"serve": {}, "pull": {"pull": "true"}, "list": {"list_models": "true"}}
-"""Commands that are made of options, and the options that they set."""
+WORDS = {"serve": {}, "list": {"list_models": "true"}}
+"""Commands of the core that are made of options, and the options that they set."""
 POINTERS = ("config_path", "model_path", "model_repository_path", "source_model")
 """Options that select the models."""
 TRUTH = dict.fromkeys(("true", "1", "on", "yes"), True) | dict.fromkeys(("false", "0", "off", "no"), False)
@@ -65,7 +65,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     without = without_of(argv, environ)
     given = vars(parser(without).parse_intermixed_args(_normalized(argv, without)))
     _check_foreign_flags(given)
-    _read_words(given)
+    _read_words(given, words_of(without))
     _read_port(given)
     _check_pointers(given)
     rows = {row.name: row for row in listed(without)}
@@ -102,11 +102,18 @@ def without_of(argv: Sequence[str], environ: Mapping[str, str]) -> str:
     return found
 
 
-def _read_words(given: dict[str, Any]) -> None:
-    """Reads the words without a flag: serve, pull or list, and a model. Raises StartError."""
+@cache
+def words_of(without: str = "") -> dict[str, dict[str, str]]:
+    """Returns the commands of a server without these features that are made of options, and the options that they
+    set."""
+    return WORDS | {row.word: {row.option: "true"} for row in compose(without).commands}
+
+
+def _read_words(given: dict[str, Any], commands: Mapping[str, Mapping[str, str]]) -> None:
+    """Reads the words without a flag: one of these commands, and a model. Raises StartError."""
     words = [*given["words"], *([] if given["model"] is None else [given["model"]])]
-    command = words.pop(0) if words and words[0] in WORDS else "serve"
-    given.update(WORDS[command])
+    command = words.pop(0) if words and words[0] in commands else "serve"
+    given.update(commands[command])
     if not words and (path := _model_among_names(given)):
         words = [path]
     if not words:
@@ -143,15 +150,16 @@ def _model_of(text: str, command: str) -> dict[str, str]:
     if not text:
         raise StartError("the model is empty: give a directory, or the name of a hub's model")
     path = os.path.expanduser(text)
-    if command != "pull" and (os.path.exists(path) or path.startswith(("/", "."))):
+    by_name = command not in WORDS
+    if not by_name and (os.path.exists(path) or path.startswith(("/", "."))):
         return {"model_path": path}
     if text in (demos := _demos()):
-        if command == "pull":
-            raise StartError(f"{text} is part of the package: there is nothing to pull")
+        if by_name:
+            raise StartError(f"{text} is part of the package: there is nothing to {command}")
         return {"model_path": str(demos[text]), "model_name": text}
     if text in COMMANDS:
         raise StartError(f"{text} is a command, and a command comes first: lean_ovms {text} --help")
-    if command != "pull" and text.lower().endswith(".gguf"):
+    if not by_name and text.lower().endswith(".gguf"):
         raise StartError(f"there is no file {text}")
     if foreign_flags.HUB_MODEL.fullmatch(text):
         return foreign_flags.hub_model(text)
@@ -405,7 +413,7 @@ def _normalized(argv: Sequence[str], without: str = "") -> list[str]:
     switches = {f"--{row.name}" for row in shown(without) if isinstance(row.default, bool)}
     ignored = {foreign_flags.flag(name) for name in foreign_flags.IGNORED.keys() - foreign_flags.WITH_PATHS}
     for argument in map(underscored, dotted_flags.joined(argv)):
-        if ("/" in argument or argument in WORDS) and not argument.startswith("-") and found:
+        if ("/" in argument or argument in words_of()) and not argument.startswith("-") and found:
             if found[-1] in switches:
                 found[-1] += "=true"
             elif found[-1] in ignored:

@@ -1,7 +1,7 @@
 """The commands of the command line: one row here, and one module of this folder with `main(argv, environ) -> int`.
 
-A command without a module is made of options: arguments.py reads it, commands.py runs it. A module is imported when its
-command is run.
+A command without a module, as those of features are, is made of options: arguments.py reads it, commands.py runs it. A
+module is imported when its command is run.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from ..composition import compose
 from ..errors import StartError
 
 
@@ -29,7 +30,7 @@ COMMANDS = {
     "serve": Command("[MODEL]", "serve a model; without a command, too"),
     "run": Command("MODEL [PROMPT]", "start a model and chat with it in the terminal, or answer one prompt", "run"),
     "chat": Command("[URL] [MODEL] [PROMPT]", "the same with a server that runs already", "chat"),
-    "pull": Command("ORG/NAME", "download a model of a hub"),
+    **{row.word: Command(row.usage, row.help) for row in compose().commands},
     "list": Command("", "show the models that were pulled", "list"),
     "show": Command("MODEL", "say how a model would be served, and whether it can be", "show"),
     "rm": Command("NAME ...", "delete models that were pulled", "rm"),

@@ -1,29 +1,26 @@
-"""Running a command line: a command (pull, list, edit), or the server, after pulling its model if necessary.
+"""Running a command line: a command (list, edit, or one of a feature), or the server, once its model is there.
 
 Results go to stdout, as OVMS prints them; progress and errors to stderr. Heavy modules are imported on first use.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import shlex
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from .. import __version__
 from ..composition import TEXT_GENERATION
 from ..config import Config, listed
 from ..engine.client import prestart
 from ..errors import StartError, WrongOptions
+from ..manifest import MODEL_SOURCE, named
 from ..observability import logging as log
 from ..repository import config_file, model_dir
 from ..repository.gguf import is_gguf
@@ -34,10 +31,28 @@ from ..util.files import read_text
 
 logger = logging.getLogger("lean_ovms")
 
-CONVERSION = ("weight_format", "extra_quantization_params")
-"""Options of a conversion."""
 FEWEST_FILES = 32
 """Open files of a server. With 24 the demo model is served; with 20 an import, the event loop or the engine fails."""
+
+
+class ModelSource(Protocol):
+    """Where models come from that are not in the directory of models, or not in OpenVINO's format."""
+
+    def check(self, config: Config, command: str) -> None:
+        """Checks the options of what it fetches. Raises WrongOptions.
+
+        command: the option that asks for a command; empty: the models are served.
+        """
+
+    def fetch(self, config: Config) -> Config:
+        """Puts source_model into the directory of models, unless it is there. Returns the options that serve it.
+
+        Raises StartError.
+        """
+
+    def prepare(self, config: Config) -> Config:
+        """Makes of the files at model_path a model that can be served, where they are none. Returns the options that
+        serve it. Raises StartError, or OSError, after which loading says what is wrong."""
 
 
 class Interrupted(BaseException):
@@ -50,14 +65,15 @@ class Interrupted(BaseException):
 
 def run(config: Config) -> int:
     """Runs the command that the options name, or serves. Returns the exit status."""
-    commands = [name for name in COMMANDS if config.value(name)]
+    commands = [row.option for row in config.composition.commands if config.value(row.option)]
+    commands += [name for name in COMMANDS if config.value(name)]
     set_up_log(config, plain=bool(commands))
     try:
         _check(config, commands)
         config = with_repository(config)
         with _interruptible():
             if commands:
-                COMMANDS[commands[0]](config)
+                _runner(config, commands[0])(config)
                 return _flush_stdout()
             config = available(config)
     except BrokenPipeError:  # the reader of stdout (head) has closed it
@@ -75,6 +91,12 @@ def run(config: Config) -> int:
     return _serve(config)
 
 
+def _runner(config: Config, command: str) -> Callable[[Config], None]:
+    """Returns the function of a command, that of a feature with its module imported."""
+    found = {row.option: row for row in config.composition.commands}.get(command)
+    return COMMANDS[command] if found is None else named(found.package, found.run)
+
+
 def set_up_log(config: Config, *, plain: bool) -> None:
     """Sets up the log. plain: a person who waits for the end of a command reads it on a terminal, without times."""
     text = log.PLAIN if plain and config.log_format == "text" and sys.stderr.isatty() else ""
@@ -87,8 +109,15 @@ def available(config: Config) -> Config:
     if config.source_model:
         config = with_repository(config)
         checks.checked(config)
-        return pull(config)
+        return fetched(config)
     return _prepared(config) if config.model_path and not config.fake_engine else config
+
+
+def fetched(config: Config) -> Config:
+    """Returns the options that serve source_model, which is fetched if there is a source of models. Raises
+    StartError."""
+    make = config.part(MODEL_SOURCE)
+    return config if make is None else make().fetch(config)
 
 
 def _serve(config: Config) -> int:
@@ -106,8 +135,10 @@ def _serve(config: Config) -> int:
 
 
 def with_repository(config: Config) -> Config:
-    """Returns the options with the user's cache as the repository for models of a hub, unless another one is given."""
-    if config.model_repository_path or not (config.source_model or config.pull or config.list_models):
+    """Returns the options with the user's cache as the directory of models, unless another one is given, where a model
+    is meant by its name."""
+    commands = (row.option for row in config.composition.commands)
+    if config.model_repository_path or not (config.source_model or config.list_models or config.any_set(commands)):
         return config
     repository = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lean_ovms" / "models"
     try:
@@ -118,22 +149,15 @@ def with_repository(config: Config) -> Config:
 
 
 def _prepared(config: Config) -> Config:
-    """Returns the options for a directory that can be served: a checkpoint is converted, and missing tokenizers are
-    made. Raises StartError."""
+    """Returns the options for a directory that can be served, with what is missing made of what is there. Raises
+    StartError."""
     path = config.model_dir
     try:
-        if not path.is_dir() or not model_dir.missing_in(path, config.task):
-            given = [name for name in CONVERSION if config.value(name)]
-            _require(not given, f"--{''.join(given[:1])} is for models that have to be converted")
-            return config
-        from ..hub.pull import prepare  # late: few models need it
-
-        prestart.discard()
-        found = prepare(path, config.task, config.weight_format, config.extra_quantization_params)
+        missing = path.is_dir() and bool(model_dir.missing_in(path, config.task))
+        make = config.composition.part(MODEL_SOURCE) if missing else config.part(MODEL_SOURCE)
+        return config if make is None else make().prepare(config)
     except OSError:
         return config  # loading says what is wrong
-    name = config.model_name or path.resolve().name
-    return _served(config, {"model_path": str(found), "model_name": name}) if found != path else config
 
 
 @contextmanager
@@ -173,30 +197,22 @@ def _check(config: Config, commands: list[str]) -> None:
     if len(commands) > 1:
         raise WrongOptions(f"--{commands[0]} and --{commands[1]} exclude each other")
     command = commands[0] if commands else ""
-    if config.source_model and (config.model_path or (config.config_path and command != "pull")):
+    fetches = command not in ("", *COMMANDS)
+    if config.source_model and (config.model_path or (config.config_path and not fetches)):
         other = "model_path" if config.model_path else "config_path"
         raise WrongOptions(f"--source_model and --{other} exclude each other")
-    if config.source_model and command and command != "pull":
+    if config.source_model and command in COMMANDS:
         raise WrongOptions(f"--source_model and --{command} exclude each other")
-    if command == "pull" or config.source_model:
-        _require(config.source_model or config.model_name, "--pull needs --source_model ORGANISATION/NAME")
-        from ..deployment.desired import check_task  # late: other commands do not need it
-
-        check_task(config)
-    elif command == "configure":
+    if command == "configure":
         _require(config.model_path, "--configure needs --model_path")
         _require(not config.model_name, "--configure and --model_name exclude each other: a graph holds no name")
-    elif command and command != "list_models":
+    elif command in COMMANDS and command != "list_models":
         _require(config.model_name, f"--{command} needs --model_name")
         _require(_config_file(config) is not None, f"--{command} needs --config_path")
-    for name in ("gguf_filename", "weight_format", "extra_quantization_params", "draft_source_model", "vocoder"):
-        converted = name in CONVERSION and config.model_path and not command
-        allowed = (
-            config.source_model
-            or converted
-            or command in (("pull", "configure") if name == "gguf_filename" else ("pull",))
-        )
-        _require(not config.given(name) or allowed, f"--{name} needs --source_model")
+    if (make := config.part(MODEL_SOURCE)) is not None:
+        make().check(config, command)
+    named_file = config.source_model or fetches or command == "configure"
+    _require(not config.gguf_filename or named_file, "--gguf_filename needs --source_model")
 
 
 def _require(condition: object, message: str) -> None:
@@ -204,52 +220,7 @@ def _require(condition: object, message: str) -> None:
         raise WrongOptions(message)
 
 
-# --- pulling
-
-
-def pull(config: Config) -> Config:
-    """Pulls source_model to the repository. Returns the options that serve it from there. Raises StartError."""
-    from ..hub import pull as hub_pull
-    from ..hub.client import HubClient
-
-    prestart.discard()  # a download takes minutes
-    source = hub_pull.check_name(config.source_model or config.model_name)
-    repository = Path(config.model_repository_path)
-    target = repository / source
-    open_hub = partial(HubClient.from_environ, f"lean_ovms/{__version__}")
-    config = config.replace(gguf_filename=hub_pull.gguf_name(source, target, config.gguf_filename, open_hub))
-    request = hub_pull.PullRequest(
-        source=source,
-        repository=repository,
-        target=target,
-        gguf=config.gguf_filename,
-        overwrite=config.overwrite_models,
-        weight_format=config.weight_format,
-        extra=_conversion(config),
-        task=config.task,
-        bar=True,
-    )
-    hub_pull.pull(request, open_hub)
-    draft = ""
-    if source_of_draft := config.given("draft_source_model"):
-        name = hub_pull.check_name(source_of_draft)
-        draft = name.replace("/", "-")
-        draft_request = replace(
-            request, source=name, target=target / draft, gguf="", weight_format="", extra="", task=""
-        )
-        hub_pull.pull(draft_request, open_hub)
-    return _write_graph(config, target, draft, name=config.model_name or source)
-
-
-def _conversion(config: Config) -> str:
-    """Returns the arguments of optimum-cli: those given, and the vocoder's."""
-    given = config.extra_quantization_params
-    if not config.vocoder:
-        return given
-    return f"{given} --model-kwargs {shlex.quote(json.dumps({'vocoder': config.vocoder}))}".strip()
-
-
-def _write_graph(config: Config, directory: Path, draft: str, name: str) -> Config:
+def write_graph(config: Config, directory: Path, draft: str, name: str) -> Config:
     """Writes the graph of these options into directory. Returns the options that serve it by that graph."""
     from ..repository import graph_writer
     from ..repository.task import detect
@@ -260,7 +231,7 @@ def _write_graph(config: Config, directory: Path, draft: str, name: str) -> Conf
     config = config.replace(task="" if found == TEXT_GENERATION.name else found)
     if graph_writer.graph_of(config) is None:
         logger.info("%s gets no %s: OVMS has no graph for the task %s", directory, GRAPH_FILE, config.task)
-        return _served(config, {"model_path": str(directory), "model_name": name})
+        return served(config, {"model_path": str(directory), "model_name": name})
     if path_of_draft := config.given("draft_model_path"):
         draft = str(Path(path_of_draft).absolute())
     text = graph_writer.text(config, f"./{gguf}", draft, __version__)
@@ -272,27 +243,17 @@ def _write_graph(config: Config, directory: Path, draft: str, name: str) -> Conf
         atomic_file.write(path, text)
     except (OSError, UnicodeDecodeError) as error:
         raise StartError(f"{path} cannot be written: {error}") from None
-    served = {"model_path": str(directory), "model_name": name, "task": ""}
-    return _served(config, {**graph_writer.written_options(config), **served})
+    place = {"model_path": str(directory), "model_name": name, "task": ""}
+    return served(config, {**graph_writer.written_options(config), **place})
 
 
-def _served(config: Config, changes: dict[str, Any]) -> Config:
+def served(config: Config, changes: dict[str, Any]) -> Config:
     """Returns the options with these changes, and without those that say where a model comes from."""
     rest = {row.name: row.default for row in listed(config.without) if row.metadata["group"] == "repository"}
     return config.replace(**{**rest, **changes})
 
 
 # --- commands
-
-
-def _pull(config: Config) -> None:
-    served = pull(config)
-    name = config.source_model or config.model_name
-    if sys.stdout.isatty():
-        print(f"{name} is in {served.model_path}; lean_ovms run {name} starts a chat with it")
-        return
-    print(f"Model: {name} downloaded to: {served.model_path}")
-    print(f"Graph: {GRAPH_FILE} created in: {served.model_path}")
 
 
 def _list(config: Config) -> None:
@@ -315,7 +276,7 @@ def _configure(config: Config) -> None:
             raise StartError(f"there is no {path / config.gguf_filename}")
     else:
         model_dir.check(path, config.task)
-    _write_graph(config, path, "", "")
+    write_graph(config, path, "", "")
     print(f"Graph: {GRAPH_FILE} created in: {path}")
 
 
@@ -347,13 +308,12 @@ def _remove(config: Config) -> None:
 
 
 COMMANDS: dict[str, Callable[[Config], None]] = {
-    "pull": _pull,
     "list_models": _list,
     "configure": _configure,
     "add_to_config": _add,
     "remove_from_config": _remove,
 }
-"""Options that are commands."""
+"""Options of the core that are commands."""
 
 
 def _config_file(config: Config) -> Path | None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import StartError
-from ..hub.staging import human_size
 from ..repository import task, weights
 from ..repository.listing import servable
 from ..server import exit_status
+from ..util.sizes import human_size
 from .arguments import own, parse
 from .command_table import add_json, parser, print_json, table
 from .commands import with_repository

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import StartError
-from ..hub.staging import human_size
 from ..repository.listing import abbreviate, servable
 from ..server import exit_status
+from ..util.sizes import human_size
 from .arguments import own, parse
 from .command_table import hint, parser
 from .commands import with_repository

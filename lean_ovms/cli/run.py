@@ -20,7 +20,7 @@ from ..util import child_process
 from . import chat
 from .arguments import names_model, own, parse
 from .client import READY, CommandFailed, ServerClient, is_url
-from .commands import pull, set_up_log, with_repository
+from .commands import fetched, set_up_log, with_repository
 
 NOTES = """MODEL is a directory, a GGUF file, demo, or a model of a hub, which is pulled if it is missing; without
 MODEL, it is demo. An option such as -hf may name it instead. PROMPT, or text at stdin, is answered once. All other
@@ -42,7 +42,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if config.source_model:
         set_up_log(config, plain=True)
         try:
-            pull(config)
+            fetched(config)
         except StartError as error:
             raise CommandFailed(str(error)) from None
     with _server([*model, *options], "".join(model) or "the demo model", config.api_key) as client:

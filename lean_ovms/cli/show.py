@@ -10,13 +10,12 @@ from pathlib import Path
 from ..composition import TEXT_GENERATION
 from ..config import Config
 from ..errors import StartError
-from ..hub.select import quantized
-from ..hub.staging import human_size
 from ..models.chat_format import parser_names
 from ..repository import gguf_names, model_config, model_dir, task, weights
 from ..repository.model_dir import ModelDir
 from ..server import exit_status
 from ..text.template.chat_template import ChatTemplate
+from ..util.sizes import human_size
 from .arguments import own, parse
 from .command_table import add_json, parser, print_json, table
 from .commands import with_repository
@@ -73,7 +72,7 @@ def _file(config: Config) -> Path:
     path, wanted = config.model_dir, config.gguf_filename
     files = {str(file.relative_to(path)): file for file in gguf_names.models_in(path)}
     if wanted:
-        name = wanted if wanted in files else quantized(files, wanted)
+        name = wanted if wanted in files else gguf_names.quantized(files, wanted)
         if not name:
             raise StartError(f"{path} has no {wanted}; it has {', '.join(files) or 'no GGUF files'}")
         return files[name]

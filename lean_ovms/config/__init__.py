@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 from ..composition import Composition, compose
 from ..errors import StartError
+from ..manifest import RUNTIME_PULLS
 from .engine import EngineOptions
 from .limits import LimitOptions
 from .model import DEMO_MODEL, ModelOptions
@@ -109,9 +110,12 @@ class EngineConfig(ModelOptions, EngineOptions):
 
     def part(self, seam: str) -> Any:
         """Returns what makes the part at a seam, with its module imported; None: these options want none there."""
+        return self.composition.part(seam) if self.wants(seam) else None
+
+    def wants(self, seam: str) -> bool:
+        """Returns whether these options want a part at the seam, and there is one."""
         row = self.composition.parts.get(seam)
-        wanted = row is not None and (not row.options or self.any_set(row.options))
-        return self.composition.part(seam) if wanted else None
+        return row is not None and (not row.options or any(map(self.given, row.options)))
 
     def given(self, name: str) -> Any:
         """Returns an option by its name; None if it is that of a feature that is left out."""
@@ -190,9 +194,8 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
     @property
     def pulls_at_run_time(self) -> bool:
         """Whether clients may pull models and delete them: where all models of a repository are served."""
-        return (
-            self.allow_runtime_pull and bool(self.model_repository_path) and not (self.config_path or self.model_path)
-        )
+        pointed = self.config_path or self.model_path
+        return self.wants(RUNTIME_PULLS) and bool(self.model_repository_path) and not pointed
 
     @property
     def origins(self) -> list[str]:

@@ -39,32 +39,19 @@ class ServerOptions(Options):
     )
 
     # --- repository
-    source_model: str = _repository("", "model of a hub to serve, as organisation/name; it is pulled if it is missing")
+    source_model: str = _repository(
+        "", "model to serve by its name, organisation/name; a hub's is pulled if it is missing"
+    )
     model_repository_path: str = _repository(
         "",
         "directory of models: all of them are served, or with model_name that one. source_model is pulled into it, "
         "and without this option into the user's cache",
         env="OVMS_MODEL_REPOSITORY_PATH",
     )
-    pull: bool = _repository(False, "command: pull source_model and exit")
-    overwrite_models: bool = _repository(False, "pull a model again even if it is there")
     gguf_filename: str = _repository(
         "",
-        "GGUF file of source_model to pull: its name, of a split file that of the first part, or its quantization, "
+        "GGUF file of source_model: its name, of a split file that of the first part, or its quantization, "
         "such as Q4_K_M",
-    )
-    weight_format: str = _repository(
-        "", "weight format of a model that optimum-cli converts, such as int4; empty: int8"
-    )
-    extra_quantization_params: str = _repository("", "further arguments of optimum-cli")
-    vocoder: str = _repository(
-        "",
-        "vocoder of a SpeechT5 that optimum-cli converts, such as microsoft/speecht5_hifigan",
-        tasks=("text2speech",),
-    )
-    allow_runtime_pull: bool = _repository(
-        False,
-        "let clients pull models of the hub into model_repository_path, and delete them there (/api/pull, /api/delete)",
     )
     list_models: bool = _repository(False, "command: print the models in model_repository_path and exit")
     configure: bool = _repository(False, "command: write the graph.pbtxt of model_path from the options and exit")

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..composition import TEXT_GENERATION
 from ..config import Config
 from ..errors import StartError, Unavailable, WrongOptions
+from ..manifest import RUNTIME_PULLS
 from ..models.factory import make as make_model
 from ..models.model import Model
 from ..models.model_cache import RETRY_S, ModelCache
@@ -26,9 +27,6 @@ from ..util.files import FileStat, file_stat
 from ..util.resources import free_memory_bytes
 from .desired import DesiredState, ModelSpec, desired_state
 
-if TYPE_CHECKING:
-    from .pulls import Report, RepositoryPulls
-
 log = logging.getLogger("lean_ovms.models")
 
 
@@ -37,6 +35,33 @@ ALL_CACHES_PERCENT = 50
 
 LOADED_TOGETHER = 4
 """Models that share this memory where requests load them and only the memory limits their number."""
+
+
+Reload = Callable[[], Awaitable[object]]
+Report = Callable[[str, str, int, int], None]
+"""Takes the path of a file, its SHA-256 ("" for small files), its size, and how much of it is there."""
+
+
+class RepositoryPulls(Protocol):
+    """What clients change in the directory of models, where they may."""
+
+    async def pull(self, name: str, report: Report, serve: Reload) -> None:
+        """Fetches a model. Raises RequestError.
+
+        Args:
+            name: The name of the model.
+            report: Is called on the event loop with how far each file is.
+            serve: Is called when all files are there.
+        """
+
+    async def delete(self, name: str, unserve: Reload) -> None:
+        """Deletes a model. Raises RequestError.
+
+        unserve: is called between taking the model out of the directory and deleting its files.
+        """
+
+    def stop(self) -> None:
+        """Ends what is fetched. Idempotent."""
 
 
 class DeploymentManager:
@@ -116,7 +141,7 @@ class DeploymentManager:
         return await self._reload()
 
     async def pull(self, name: str, report: Report) -> None:
-        """Pulls a model of the hub into the repository and serves it. Raises RequestError."""
+        """Fetches a model into the repository and serves it. Raises RequestError."""
         await self._repository_pulls().pull(name, report, self.reload)
 
     async def delete(self, name: str) -> None:
@@ -124,13 +149,12 @@ class DeploymentManager:
         await self._repository_pulls().delete(name, self.reload)
 
     def _repository_pulls(self) -> RepositoryPulls:
-        """Imports what pulls when a client first asks for that. Raises Unavailable."""
+        """Imports what fetches models when a client first asks for that. Raises Unavailable."""
         if self._stopped:
             raise Unavailable("the server is shutting down", code="shutting_down")
         if self._pulls is None:
-            from .pulls import RepositoryPulls
-
-            self._pulls = RepositoryPulls(Path(self._config.model_repository_path))
+            self._pulls = self._config.composition.part(RUNTIME_PULLS)(Path(self._config.model_repository_path))
+        assert self._pulls is not None
         return self._pulls
 
     async def watch(self, period_s: float) -> None:

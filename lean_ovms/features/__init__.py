@@ -12,6 +12,7 @@ NAMES = (
     "realtime",
     "images",
     "pooling",
+    "hub",
     "responses",
     "batches",
     "anthropic",

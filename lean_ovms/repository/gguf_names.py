@@ -36,3 +36,11 @@ def models_in(folder: Path) -> list[Path]:
 def whole_or_first(names: Iterable[str]) -> list[str]:
     """Returns the names of whole files and of first parts, sorted."""
     return [name for name in sorted(names) if (part := PART.fullmatch(name)) is None or int(part["part"]) == 1]
+
+
+def quantized(names: Iterable[str], quantization: str) -> str:
+    """Returns the shortest name of a whole GGUF file or first part with this quantization, such as Q4_K_M; "" if there
+    is none."""
+    word = re.compile(rf"(.*[-_./])?{re.escape(quantization)}(-\d{{5}}-of-\d{{5}}|/[^/]*)?\.gguf", re.IGNORECASE)
+    found = [name for name in whole_or_first(names) if word.fullmatch(name) and "mmproj" not in name]
+    return min(found, key=lambda name: (len(name), name), default="")

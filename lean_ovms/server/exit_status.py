@@ -1,4 +1,4 @@
-"""Exit statuses of the process, for supervisors; docs/pulling.md and docs/deploy have them too."""
+"""Exit statuses of the process, for supervisors; docs/cli.md and docs/deploy have them too."""
 
 from __future__ import annotations
 

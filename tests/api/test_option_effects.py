@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.cli import commands
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.engine.client.engine import EngineClient
 from lean_ovms.engine.generation.grammar_queue import GrammarQueue
@@ -244,34 +243,6 @@ def test_limits_of_grammars_reach_the_queue_and_the_checker(monkeypatch: pytest.
     found = GrammarQueue(grammars, lambda: None, config)
     assert found.compiled_bytes == 3 << 20
     assert found.bounds.nesting == 5
-
-
-# --- pulling
-
-
-def test_options_of_a_pull_reach_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pull = pytest.importorskip("lean_ovms.hub.pull")
-    orders: list[Any] = []
-
-    class Enough(Exception):
-        pass
-
-    def instead(order: Any, hub: Any) -> None:
-        orders.append(order)
-        raise Enough
-
-    monkeypatch.setattr(pull, "pull", instead)
-    monkeypatch.setattr(pull, "gguf_name", lambda source, target, name, open_hub: name)
-    config = Config(
-        source_model="org/m",
-        model_repository_path=str(tmp_path),
-        overwrite_models=True,
-        weight_format="int4",
-        extra_quantization_params="--sym",
-    )
-    with pytest.raises(Enough):
-        commands.pull(config)
-    assert (orders[0].overwrite, orders[0].weight_format, orders[0].extra) == (True, "int4", "--sym")
 
 
 # --- the process

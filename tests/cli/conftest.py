@@ -1,11 +1,40 @@
-"""Commands that pull need the hub of tests/hub; commands that ask a server, one that answers what a test says."""
+"""Command lines in an empty directory; commands that ask a server have one that answers what a test says."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from lean_ovms.cli import commands
+from lean_ovms.cli.arguments import parse
+from lean_ovms.config import Config
 from tests.cli.scripted import ScriptedServer, scripted_server
-from tests.hub.conftest import *  # noqa: F403
+
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The exit status of a command line in tmp_path; `served` gets the options that would be served."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OVMS_MODEL_REPOSITORY_PATH", raising=False)
+    monkeypatch.setattr(commands.log, "setup", lambda *_, **__: None)  # loggers are the process's
+    return lambda *argv: commands.run(parse(argv, os.environ))
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
+    found: list[Config] = []
+
+    def serve(config: Config) -> int:
+        found.append(config)
+        return 0
+
+    monkeypatch.setattr("lean_ovms.server.run.run", serve)
+    return found
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from lean_ovms.config import DEMO_MODEL
 from tests.e2e.conftest import Process, start_process
-from tests.hub.hub_server import HubServer, Repo
+from tests.features.hub.hub_server import HubServer, Repo
 
 ollama = pytest.importorskip("ollama")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...config.options import MODEL, Options, option
 from ...errors import StartError
+from ...manifest import MODEL_SOURCE
 
 _engine = partial(option, group="engine")
 _repository = partial(option, group="repository")
@@ -54,6 +55,8 @@ class DraftOptions(Options):
         draft = self.draft_model_path or self.draft_source_model
         if self.draft_model_path and self.draft_source_model:
             raise StartError("--draft_model_path and --draft_source_model exclude each other")
+        if self.draft_source_model and MODEL_SOURCE not in config.composition.parts:
+            raise StartError("--draft_source_model: this server pulls no models, name one with --draft_model_path")
         if draft and self.prompt_lookup:
             raise StartError("a draft model and --prompt_lookup exclude each other")
         for row in fields(self):

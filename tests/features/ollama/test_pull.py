@@ -13,17 +13,17 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.deployment import pulls
 from lean_ovms.deployment.manager import DeploymentManager
-from lean_ovms.hub.pull import PullRequest, pull
+from lean_ovms.features.hub import runtime
+from lean_ovms.features.hub.pull import PullRequest, pull
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.server.run import close
 from lean_ovms.types import Request, Response
 from tests.api.conftest import get, parts, post, whole
 from tests.fakes import FakeEngine, say
+from tests.features.hub.conftest import fast_library, model_files, server, tree
+from tests.features.hub.hub_server import Fault, HubServer
 from tests.features.ollama.test_chat import error, lines
-from tests.hub.conftest import fast_library, model_files, server, tree
-from tests.hub.hub_server import Fault, HubServer
 
 __all__ = ["fast_library", "server"]
 pytestmark = pytest.mark.slow
@@ -113,7 +113,7 @@ def go_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
         return pull(replace(request, progress=progress), open_hub)
 
-    monkeypatch.setattr(pulls, "pull", gated)
+    monkeypatch.setattr(runtime, "pull", gated)
     yield event
     event.set()
 

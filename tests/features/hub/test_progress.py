@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lean_ovms.hub.progress import CLEAR, WINDOW_S, DownloadProgress, describe
+from lean_ovms.features.hub.progress import CLEAR, WINDOW_S, DownloadProgress, describe
 
 
 class Terminal(io.StringIO):

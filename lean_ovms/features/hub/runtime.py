@@ -9,23 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .. import __version__
-from ..errors import RequestError, StartError
-from ..hub.client import HubClient, PullError
-from ..hub.pull import PullRequest, check_name, pull
-from ..repository import listing
+from ...deployment.manager import Reload, Report
+from ...errors import RequestError, StartError
+from ...repository import listing
+from .client import PullError, open_hub
+from .pull import PullRequest, check_name, pull
 
 AT_ONCE = 2
 """Pulls that run at once; others wait."""
 REMOVED = ".removed"
 """The directory in the repository that a deleted model is moved to, before its files are deleted."""
-Reload = Callable[[], Awaitable[object]]
-Report = Callable[[str, str, int, int], None]
-"""Path, SHA-256 ("" for small files), size of a file and how much of it is there."""
 
 
 class NotChanged(RequestError):
@@ -36,8 +32,8 @@ class NotChanged(RequestError):
     code = "not_changed"
 
 
-class RepositoryPulls:
-    """Pulls and deletions in one repository."""
+class HubPulls:
+    """Pulls and deletions in one directory of models, a `deployment.manager.RepositoryPulls`."""
 
     def __init__(self, repository: Path) -> None:
         self._repository = repository
@@ -61,7 +57,7 @@ class RepositoryPulls:
                 converts=False,
                 progress=progress,
             )
-            pull(request, lambda: HubClient.from_environ(f"lean_ovms/{__version__}"))
+            pull(request, open_hub)
 
         if self._threads is None:
             self._threads = ThreadPoolExecutor(AT_ONCE, "pull")

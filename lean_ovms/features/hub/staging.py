@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ...util.sizes import human_size
 from .client import PullError, RemoteFile
 
 log = logging.getLogger("lean_ovms.hub")
@@ -162,16 +163,6 @@ def matches(path: Path, file: RemoteFile) -> bool:
         while chunk := content.read(CHUNK):
             digest.update(chunk)
     return digest.hexdigest() == file.digest
-
-
-def human_size(count: int) -> str:
-    """Returns a number of bytes with its unit, to read."""
-    value, unit = float(count), "B"
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000 or unit == "GB":
-            break
-        value /= 1000
-    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
 
 
 def _size(path: Path) -> int:

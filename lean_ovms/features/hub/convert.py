@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..repository.model_dir import TOKENIZERS
+from ...repository.model_dir import TOKENIZERS
 from .client import PullError
 
 log = logging.getLogger("lean_ovms.hub")

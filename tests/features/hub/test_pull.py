@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-from lean_ovms.hub import staging
-from lean_ovms.hub.client import HubClient, PullError, RetryPolicy
-from lean_ovms.hub.pull import PullRequest, gguf_name, prepare, pull
-from lean_ovms.hub.select import quantized
-from tests.hub.conftest import WEIGHTS, model_files, tree
-from tests.hub.hub_server import Fault, HubServer, Repo
+from lean_ovms.features.hub import staging
+from lean_ovms.features.hub.client import HubClient, PullError, RetryPolicy
+from lean_ovms.features.hub.pull import PullRequest, gguf_name, prepare, pull
+from lean_ovms.repository.gguf_names import quantized
+from tests.features.hub.conftest import WEIGHTS, model_files, tree
+from tests.features.hub.hub_server import Fault, HubServer, Repo
 
 MakeRequest = Callable[..., PullRequest]
 OpenHub = Callable[[], HubClient]
@@ -223,7 +223,7 @@ def test_offline_is_said(
 
 @pytest.mark.parametrize("name", ["", "..", "../x", "a/../b", "a/b/c", "/etc", "org/", "org/na me", "org/x..y"])
 def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
-    from lean_ovms.hub.pull import check_name
+    from lean_ovms.features.hub.pull import check_name
 
     with pytest.raises(PullError, match="not a model name"):
         check_name(name)
@@ -375,7 +375,7 @@ def test_what_is_no_openvino_model_says_what_to_do(
     server: HubServer, order: MakeRequest, open_hub: OpenHub, files: dict[str, bytes | None], message: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("lean_ovms.hub.convert.find_program", lambda name: None)
+    monkeypatch.setattr("lean_ovms.features.hub.convert.find_program", lambda name: None)
     server.repos["org/other"] = Repo({k: v for k, v in files.items() if v is not None})
     with pytest.raises(PullError, match=message):
         pull(order("org/other"), open_hub)
@@ -428,7 +428,7 @@ def optimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pa
         program, log = tmp_path / "optimum-cli", tmp_path / "asked"
         program.write_text(FAKE_OPTIMUM.format(log=log, fails=fails))
         program.chmod(0o755)
-        monkeypatch.setattr("lean_ovms.hub.convert.find_program", {"optimum-cli": str(program)}.get)
+        monkeypatch.setattr("lean_ovms.features.hub.convert.find_program", {"optimum-cli": str(program)}.get)
         return log
 
     return install
@@ -516,7 +516,7 @@ def test_a_checkpoint_whose_conversion_fails_is_said(optimum: Callable[..., Path
 
 
 def test_without_optimum_the_lines_that_convert_are_said(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lean_ovms.hub.convert.find_program", lambda _: None)
+    monkeypatch.setattr("lean_ovms.features.hub.convert.find_program", lambda _: None)
     with pytest.raises(PullError) as error:
         prepare(checkpoint, "", "", "")
     assert str(error.value).splitlines()[1:] == [
@@ -548,8 +548,8 @@ def test_missing_tokenizers_are_made_from_tokenizer_json(tmp_path: Path) -> None
 PULL = """
 import sys, pathlib
 from lean_ovms.observability import logging
-from lean_ovms.hub.client import HubClient
-from lean_ovms.hub.pull import PullRequest, pull
+from lean_ovms.features.hub.client import HubClient
+from lean_ovms.features.hub.pull import PullRequest, pull
 logging.setup("INFO")
 repository = pathlib.Path(sys.argv[2])
 order = PullRequest(source="org/model", repository=repository, target=repository / "org/model")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.hub.client import HubClient, RetryPolicy
-from lean_ovms.hub.pull import PullRequest
-from tests.hub.hub_server import HubServer, Repo
+from lean_ovms.features.hub.client import HubClient, RetryPolicy
+from lean_ovms.features.hub.pull import PullRequest
+from tests.features.hub.hub_server import HubServer, Repo
 
 WEIGHTS = bytes(range(256)) * 2000
 """Half a megabyte that is not the same when cut anywhere."""

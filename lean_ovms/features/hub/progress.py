@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TextIO
 
-from .staging import human_size
+from ...util.sizes import human_size
 
 log = logging.getLogger("lean_ovms.hub")
 

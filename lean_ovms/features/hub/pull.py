@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ..errors import StartError
-from ..observability.logging import safe
-from ..repository import model_dir
+from ...errors import StartError
+from ...observability.logging import safe
+from ...repository import gguf_names, model_dir
+from ...util.sizes import human_size
 from . import convert, select
 from .client import HubClient, Listing, PullError, RemoteFile
 from .progress import DownloadProgress
-from .staging import Staging, check_free_space, human_size, locked, matches
+from .staging import Staging, check_free_space, locked, matches
 
 log = logging.getLogger("lean_ovms.hub")
 
@@ -27,25 +28,31 @@ NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequest:
-    """What to pull. target: the model's directory. repository: where staging is, on the same file system.
-
-    gguf: the file to pull instead of a whole model. overwrite: pull even if the model is present.
-    weight_format, extra: for a conversion, if one is needed. task: of the model; "": by its files. converts: a
-    checkpoint is converted. progress: called with path, SHA-256 ("" for a small one), size of a file and how much of it
-    is there; what it raises ends the pull. bar: a terminal shows a bar instead of lines of the log.
-    """
+    """What to pull."""
 
     source: str
+    """The model's name at the hub."""
     repository: Path
+    """The directory under which unfinished pulls are, on the same file system as the target."""
     target: Path
+    """The model's directory."""
     gguf: str = ""
+    """A GGUF file to pull; empty: the whole model."""
     overwrite: bool = False
+    """Whether a model that is there is pulled anew."""
     weight_format: str = ""
+    """The weight format of a conversion; empty: the usual one."""
     extra: str = ""
+    """Further arguments of a conversion, as a shell would read them."""
     task: str = ""
+    """The model's task; empty: by its files."""
     converts: bool = True
+    """Whether a checkpoint is converted."""
     bar: bool = False
+    """Whether a terminal shows a bar instead of lines of the log."""
     progress: Callable[[str, str, int, int], None] = lambda path, digest, size, there: None
+    """Is called with the path of a file, its SHA-256 (empty for a small one), its size and how much of it is there.
+    What it raises ends the pull."""
 
 
 def check_name(source: str) -> str:
@@ -65,10 +72,10 @@ def gguf_name(source: str, target: Path, wanted: str, open_hub: Callable[[], Hub
     if not wanted:
         return select.usual_of(open_hub().listing(source))
     here = (str(path.relative_to(target)) for path in target.rglob("*.gguf"))
-    if name := select.quantized(here, wanted):
+    if name := gguf_names.quantized(here, wanted):
         return name
     listing = open_hub().listing(source)
-    if name := select.quantized((file.path for file in listing.files), wanted):
+    if name := gguf_names.quantized((file.path for file in listing.files), wanted):
         return name
     raise select.no_gguf(listing, wanted)
 

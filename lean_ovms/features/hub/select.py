@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-from ..observability.logging import safe
-from ..repository import gguf_names
-from ..repository.model_dir import TOKENIZERS, WEIGHTS, missing_files, needed_networks, networks
+from ...observability.logging import safe
+from ...repository import gguf_names
+from ...repository.model_dir import TOKENIZERS, WEIGHTS, missing_files, needed_networks, networks
 from .client import Listing, PullError, RemoteFile
 
 OTHER_WEIGHTS = (
@@ -66,19 +66,11 @@ def gguf_files(listing: Listing, name: str) -> list[RemoteFile]:
     return _with_safe_names(there[part] for part in wanted)
 
 
-def quantized(names: Iterable[str], quantization: str) -> str:
-    """Returns the shortest name of a whole GGUF file or first part with this quantization, such as Q4_K_M; "" if there
-    is none."""
-    word = re.compile(rf"(.*[-_./])?{re.escape(quantization)}(-\d{{5}}-of-\d{{5}}|/[^/]*)?\.gguf", re.IGNORECASE)
-    found = [name for name in gguf_names.whole_or_first(names) if word.fullmatch(name) and "mmproj" not in name]
-    return min(found, key=lambda name: (len(name), name), default="")
-
-
 def usual(names: Iterable[str]) -> str:
     """Returns the name of the GGUF file that llama.cpp takes if none is named: Q4_K_M, or the first one; "" if there is
     none."""
     found = [name for name in gguf_names.whole_or_first(names) if "mmproj" not in name]
-    return quantized(found, "Q4_K_M") or next(iter(found), "")
+    return gguf_names.quantized(found, "Q4_K_M") or next(iter(found), "")
 
 
 def usual_of(listing: Listing) -> str:

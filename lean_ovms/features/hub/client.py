@@ -1,7 +1,8 @@
 """A client of a Hugging Face hub over huggingface_hub, with its errors as PullError. Imports it on first use.
 
-The library lists repositories, finds token and proxy, and transfers bytes. Its downloads of whole files are not used:
-in version 2.4 they start again after an interruption (a name of its own for each part), and check sizes, not contents.
+The library lists repositories, finds token and proxy, and transfers bytes. Its snapshot_download is not used: in
+version 2.4 what it received before an interruption is lost, as each download writes to a new name, and it checks sizes,
+not contents.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import StartError
-from ..observability.logging import safe
+from ... import __version__
+from ...errors import StartError
+from ...observability.logging import safe
 
 log = logging.getLogger("lean_ovms.hub")
 
 PUBLIC_ENDPOINT = "https://huggingface.co"
+AGENT = f"lean_ovms/{__version__}"
+"""What the hub is told of the program."""
 LISTING_TIMEOUT_S = 20.0
 RETRY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 """Statuses for which the request is sent again."""
@@ -33,20 +37,25 @@ LOCAL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPE
 
 
 class PullError(StartError):
-    """A pull that failed. reason: the message itself, where that has no path."""
+    """Raised when a pull failed."""
 
     def __init__(self, message: str, *, reason: str = "", temporary: bool = False) -> None:
+        """Keeps the message. reason: what clients may see of it; empty: all. temporary: whether it may pass."""
         super().__init__(message, reason=reason or message, temporary=temporary)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteFile:
-    """A file of a repository. sha256: of a large file, else ""; blob: git's name of a small one, else ""."""
+    """A file of a repository."""
 
     path: str
+    """The path in the repository."""
     size: int
+    """The size in bytes."""
     sha256: str = ""
+    """The hash of a large file; empty for a small one."""
     blob: str = ""
+    """Git's name of a small file, which is a hash of its content; empty for a large one."""
 
     @property
     def digest(self) -> str:
@@ -59,27 +68,32 @@ class Listing:
     """The files of a repository at one commit."""
 
     repo: str
+    """The name of the repository."""
     commit: str
+    """The commit's name."""
     files: tuple[RemoteFile, ...]
+    """All of its files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Attempts without progress before giving up, and the seconds between two."""
+    """When a request is sent again."""
 
     attempts: int = 5
+    """Attempts without progress before giving up."""
     interval_s: float = 2.0
+    """Seconds between two attempts."""
     sleep: Callable[[float], None] = time.sleep
+    """What waits."""
 
 
 class HubClient:
-    """A client of one hub. endpoint: the hub's address, "" for the public one. Token and proxies are found as
-    huggingface_hub does."""
+    """A client of one hub. Token and proxies are found as huggingface_hub does."""
 
-    def __init__(self, endpoint: str = "", patience: RetryPolicy | None = None, *, agent: str = "lean_ovms") -> None:
+    def __init__(self, endpoint: str = "", retries: RetryPolicy | None = None) -> None:
+        """Imports the library. endpoint: the hub's address; empty: the public one."""
         self.endpoint = endpoint.rstrip("/") or PUBLIC_ENDPOINT
-        self._retries = patience or RetryPolicy()
-        self._agent = agent
+        self._retries = retries or RetryPolicy()
         self._library = importlib.import_module("huggingface_hub")
         self._errors = importlib.import_module("huggingface_hub.errors")
         importlib.import_module("huggingface_hub.utils").disable_progress_bars()  # progress.py has one for all files
@@ -87,22 +101,9 @@ class HubClient:
         foreign = [c for c in self._errors.HfHubHTTPError.__mro__ if c.__module__.split(".")[0] not in _HUB_MODULES]
         self._raised: tuple[type[BaseException], ...] = (*foreign, OSError, ValueError)
 
-    @classmethod
-    def from_environ(cls, agent: str) -> HubClient:
-        """Returns the hub that the environment names, with the retries of OVMS's variables. Raises StartError."""
-        patience = RetryPolicy()
-        try:
-            patience = RetryPolicy(
-                attempts=int(os.environ.get("GIT_LFS_RESUME_ATTEMPTS") or patience.attempts),
-                interval_s=float(os.environ.get("GIT_LFS_RESUME_INTERVAL_SECONDS") or patience.interval_s),
-            )
-        except ValueError:
-            raise StartError("GIT_LFS_RESUME_ATTEMPTS and GIT_LFS_RESUME_INTERVAL_SECONDS must be numbers") from None
-        return cls(os.environ.get("HF_ENDPOINT", ""), patience, agent=agent)
-
     def listing(self, repo: str) -> Listing:
         """Returns the files of repo now. Raises PullError."""
-        api = self._library.HfApi(endpoint=self.endpoint, library_name=self._agent)
+        api = self._library.HfApi(endpoint=self.endpoint, library_name=AGENT)
         info = self._retry(lambda: api.model_info(repo, files_metadata=True, timeout=LISTING_TIMEOUT_S), repo)
         files = tuple(_remote_file(entry) for entry in info.siblings or ())
         if not info.sha:
@@ -112,13 +113,21 @@ class HubClient:
     def fetch(
         self, listing: Listing, file: RemoteFile, part: Path, received: Callable[[int], None] = lambda _: None
     ) -> None:
-        """Download file into part, resuming where part ends. Raises PullError; what was received stays.
+        """Downloads a file, and goes on where one of an earlier attempt ends. The content is not checked here.
 
-        received: called with the size of part when it grows; what it raises ends the download. The content is not
-        checked here. Each attempt follows redirects again, since signed addresses expire.
+        Each attempt follows redirects again, since signed addresses expire.
+
+        Args:
+            listing: The files of the repository.
+            file: The one to download.
+            part: Where it is written to.
+            received: Is called with the size of `part` when it grows. What it raises ends the download.
+
+        Raises:
+            PullError: The hub or the disk does not work; what was received stays.
         """
         transfer = importlib.import_module("huggingface_hub.file_download").http_get
-        headers = importlib.import_module("huggingface_hub.utils").build_hf_headers(library_name=self._agent)
+        headers = importlib.import_module("huggingface_hub.utils").build_hf_headers(library_name=AGENT)
         url = self._library.hf_hub_url(listing.repo, file.path, revision=listing.commit, endpoint=self.endpoint)
 
         def once() -> None:
@@ -134,7 +143,16 @@ class HubClient:
         self._retry(once, listing.repo, progress=lambda: part.stat().st_size if part.exists() else 0)
 
     def _retry(self, act: Callable[[], Any], repo: str, progress: Callable[[], int] = lambda: 0) -> Any:
-        """Call act, again after a transient failure; attempts that made progress do not count."""
+        """Calls a function, again after a failure that may pass.
+
+        Args:
+            act: The function.
+            repo: The repository, for messages.
+            progress: Returns what has been received: attempts that add to it do not count.
+
+        Raises:
+            PullError: The failure does not pass.
+        """
         left = self._retries.attempts
         while True:
             before = progress()
@@ -154,7 +172,7 @@ class HubClient:
 
     @contextmanager
     def _translate_errors(self, repo: str) -> Iterator[None]:
-        """huggingface_hub's errors become a PullError, or _Transient if another attempt may succeed."""
+        """Turns the library's errors into a PullError, or _Transient if another attempt may succeed."""
         try:
             yield
         except self._errors.GatedRepoError:
@@ -192,6 +210,19 @@ class HubClient:
         return PullError(f"{self.endpoint} answers {status} for {repo}")
 
 
+def open_hub() -> HubClient:
+    """Returns the hub that the environment names, with the retries of OVMS's variables. Raises StartError."""
+    retries = RetryPolicy()
+    try:
+        retries = RetryPolicy(
+            attempts=int(os.environ.get("GIT_LFS_RESUME_ATTEMPTS") or retries.attempts),
+            interval_s=float(os.environ.get("GIT_LFS_RESUME_INTERVAL_SECONDS") or retries.interval_s),
+        )
+    except ValueError:
+        raise StartError("GIT_LFS_RESUME_ATTEMPTS and GIT_LFS_RESUME_INTERVAL_SECONDS must be numbers") from None
+    return HubClient(os.environ.get("HF_ENDPOINT", ""), retries)
+
+
 class _Watched:
     """A file that reports its size after each write."""
 
@@ -209,9 +240,10 @@ class _Watched:
 
 
 class _Transient(Exception):
-    """A failure that may pass. wait_s: seconds that the hub asks to wait."""
+    """A failure that may pass."""
 
     def __init__(self, message: str, wait_s: float = 0.0) -> None:
+        """Keeps the message, and the seconds that the hub asks to wait."""
         super().__init__(message)
         self.wait_s = wait_s
 

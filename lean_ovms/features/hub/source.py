@@ -1,0 +1,101 @@
+"""The command line's source of models: source_model is pulled, and a checkpoint at model_path is converted."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from ...cli.commands import served, write_graph
+from ...config import Config
+from ...deployment.desired import check_task
+from ...engine.client import prestart
+from ...errors import WrongOptions
+from ...repository import model_dir
+from ...repository.graph_schema import FILE as GRAPH_FILE
+from . import pull as pulls
+from .client import open_hub
+from .options import HubOptions
+
+CONVERSION = ("weight_format", "extra_quantization_params")
+"""Options of a conversion."""
+
+
+class HubSource:
+    """A `cli.commands.ModelSource` of the hub that the environment names."""
+
+    def check(self, config: Config, command: str) -> None:
+        """Implements ModelSource."""
+        pulled = config.source_model or command == "pull"
+        if pulled:
+            _require(config.source_model or config.model_name, "--pull needs --source_model ORGANISATION/NAME")
+            check_task(config)
+        for name in (*CONVERSION, "draft_source_model", "vocoder"):
+            converted = name in CONVERSION and config.model_path and not command
+            _require(pulled or converted or not config.given(name), f"--{name} needs --source_model")
+
+    def fetch(self, config: Config) -> Config:
+        """Implements ModelSource."""
+        prestart.discard()  # a download takes minutes
+        options = config.of(HubOptions)
+        source = pulls.check_name(config.source_model or config.model_name)
+        repository = Path(config.model_repository_path)
+        target = repository / source
+        config = config.replace(gguf_filename=pulls.gguf_name(source, target, config.gguf_filename, open_hub))
+        request = pulls.PullRequest(
+            source=source,
+            repository=repository,
+            target=target,
+            gguf=config.gguf_filename,
+            overwrite=options.overwrite_models,
+            weight_format=options.weight_format,
+            extra=_arguments(options),
+            task=config.task,
+            bar=True,
+        )
+        pulls.pull(request, open_hub)
+        draft = ""
+        if source_of_draft := config.given("draft_source_model"):
+            name = pulls.check_name(source_of_draft)
+            draft = name.replace("/", "-")
+            small = replace(request, source=name, target=target / draft, gguf="", weight_format="", extra="", task="")
+            pulls.pull(small, open_hub)
+        return write_graph(config, target, draft, name=config.model_name or source)
+
+    def prepare(self, config: Config) -> Config:
+        """Implements ModelSource."""
+        path, options = config.model_dir, config.of(HubOptions)
+        if not path.is_dir() or not model_dir.missing_in(path, config.task):
+            given = [name for name in CONVERSION if config.value(name)]
+            _require(not given, f"--{''.join(given[:1])} is for models that have to be converted")
+            return config
+        prestart.discard()
+        found = pulls.prepare(path, config.task, options.weight_format, options.extra_quantization_params)
+        name = config.model_name or path.resolve().name
+        return served(config, {"model_path": str(found), "model_name": name}) if found != path else config
+
+
+def run_pull(config: Config) -> None:
+    """Runs the command that pulls a model, and prints where it is. Raises StartError."""
+    found = HubSource().fetch(config)
+    name = config.source_model or config.model_name
+    if sys.stdout.isatty():
+        print(f"{name} is in {found.model_path}; lean_ovms run {name} starts a chat with it")
+        return
+    print(f"Model: {name} downloaded to: {found.model_path}")
+    print(f"Graph: {GRAPH_FILE} created in: {found.model_path}")
+
+
+def _arguments(options: HubOptions) -> str:
+    """Returns the arguments of optimum-cli: those given, and the vocoder's."""
+    given = options.extra_quantization_params
+    if not options.vocoder:
+        return given
+    return f"{given} --model-kwargs {shlex.quote(json.dumps({'vocoder': options.vocoder}))}".strip()
+
+
+def _require(condition: object, message: str) -> None:
+    if not condition:
+        raise WrongOptions(message)
