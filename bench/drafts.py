@@ -42,10 +42,10 @@ from lean_ovms.cli.arguments import parse
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.engine.loading import settings
 from lean_ovms.engine.paged import assemble, running
+from lean_ovms.engine.paged.ir_weights import last_projection
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.engine.paged.sampling.logprobs import Logits
 from lean_ovms.engine.paged.sampling.sampler import SamplingBatch
-from lean_ovms.engine.paged.wanted_logits import last_projection
 from lean_ovms.features.drafting.child.drafter import Draft, Drafter
 from lean_ovms.features.drafting.child.ngrams import NgramProposer
 from lean_ovms.repository.model_dir import LANGUAGE_MODEL, MTP_HEAD

@@ -15,7 +15,7 @@ from typing import Any
 
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.replies import ReplyRouter, ReplyStream
-from lean_ovms.engine.generation import validation
+from lean_ovms.engine.generation import request_validator
 from lean_ovms.engine_types import ModelInfo, Vocabulary
 from lean_ovms.errors import RequestError
 from lean_ovms.features.disk_cache.records import BlocksOnDisk, DiskCacheAction
@@ -116,9 +116,9 @@ class FakeEngine(FakeEngineClient):
         if constraint and self.bad_grammar is not None:
             raise self.bad_grammar
         assert_complete(sampling)
-        validation.sampling(asdict(sampling), INFO.vocab_size)
+        request_validator.read_sampling(asdict(sampling), INFO.vocab_size)
         if not isinstance(prompt, str):
-            validation.token_ids(prompt, INFO.vocab_size, "prompt")
+            request_validator.check_token_ids(prompt, INFO.vocab_size, "prompt")
         self.submitted.append((prompt, sampling))
         self.origins.append((client, group, priority))
         self.adapters.append(adapter)
@@ -171,6 +171,6 @@ class FakeEngine(FakeEngineClient):
         return [([EOS] if add_special_tokens else []) + list(t.encode()) for t in texts]
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        validation.token_ids(tokens, INFO.vocab_size, "tokens")
+        request_validator.check_token_ids(tokens, INFO.vocab_size, "tokens")
         hidden = self.vocabulary.special if skip_special_tokens else frozenset()
         return b"".join(self.vocabulary.pieces[t] for t in tokens if t not in hidden).decode("utf-8", "replace")

@@ -5,7 +5,6 @@ from __future__ import annotations
 BASE = {"types", "engine_types", "push_types", "audio_types", "timing_types", "errors"}
 BASE |= {"manifest", "composition", "error_forms"}
 OBSERVED = BASE | {"observability"}
-LOOP = {"engine.worker.loop", "engine.worker.transport"}
 TEXT = {"text.decode", "text.parsers", "text.template"}
 ALLOWED: dict[str, set[str]] = {
     "__init__": {"llm"},
@@ -48,17 +47,10 @@ ALLOWED: dict[str, set[str]] = {
     | {"engine.loading", "engine.generation", "engine.protocol", "engine.record", "engine.errors", "config", "grammar"},
     "engine.scripted": BASE | {"engine.generation", "engine.paged", "engine.protocol", "engine.errors", "config"},
     "engine.worker": OBSERVED
-    | LOOP
-    | {"engine.task", "engine.protocol", "engine.record", "engine.errors", "engine.generation"}
+    | {"engine.worker.loop", "engine.task", "engine.protocol", "engine.record", "engine.errors", "engine.generation"}
     | {"engine.loading", "engine.paged", "engine.scripted", "repository"}
     | {"config", "util"},
-    "engine.worker.loop": {
-        "engine.protocol",
-        "engine.task",
-        "engine.worker.transport",
-    }
-    | {"util"},
-    "engine.worker.transport": {"engine.protocol"},
+    "engine.worker.loop": {"engine.protocol", "engine.task", "util"},
     "models": OBSERVED | TEXT | {"engine.client", "engine.protocol", "grammar", "repository", "config", "util"},
     "deployment": OBSERVED | {"models", "repository", "config", "util"},
     "api": OBSERVED | {"models", "media", "config", "util", "websocket_types", "__version__"},
@@ -83,12 +75,10 @@ FOREIGN = {
     "jinja2": {"text/template/"},
     "openvino": {
         "engine/paged/gguf_network.py",
-        "engine/paged/wanted_logits.py",
         "features/genai_pipelines/child/",
         "engine/loading/",
         "engine/paged/ir_weights.py",
         "engine/paged/model.py",
-        "engine/paged/positions.py",
         "features/pooling/child/gguf_network.py",
         "features/pooling/child/model.py",
         "features/pooling/child/tokenizer.py",

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.paged import draft_budget
+from lean_ovms.engine.paged import speculation
 from tests.engine import rig
 from tests.engine.real import EXACT, load
 from tests.features.genai_pipelines.guard.fake_pipeline import FakePipeline, Script
@@ -15,7 +15,7 @@ from tests.features.genai_pipelines.guard.fake_pipeline import FakePipeline, Scr
 def steady_drafts(request, monkeypatch):
     """How many tokens are drafted does not depend on what steps cost, but in the tests of that."""
     if "draft_budget" not in request.module.__name__:
-        monkeypatch.setattr(draft_budget, "LEAST_S", math.inf)
+        monkeypatch.setattr(speculation, "LEAST_S", math.inf)
 
 
 @pytest.fixture(scope="session")

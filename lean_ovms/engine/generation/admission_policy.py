@@ -1,11 +1,18 @@
-"""Which waiting sequences start before the next step, and who gives way to them; the same for every scheduler."""
+"""Which waiting sequences start before the next step, and who gives way to them; the same for every scheduler.
+
+AdmissionPolicy makes these decisions before each step. Two occasions make a sequence leave the engine and continue
+later: the KV cache would overflow with the next step (`over_budget`), or a client, or a request, with less than its
+share waits while another has more (`for_another`). The second takes only what has run for a while since it was last
+started, so that everything that is resumed gets on. FaultIsolation finds the request at fault after a step that raised,
+and GrammarLoad spreads what grammars cost.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from . import preemption
 from .fair_queue import FairQueue
 from .sequence import ClientQueue, QueuedSequence, SequenceGroup
 
@@ -101,7 +108,7 @@ class AdmissionPolicy(Generic[S]):
         if giver is None:
             return None
         least = group.priority if self._queue.across else None
-        return preemption.for_another(self._scheduler.running, giver, self._scheduler.steps, least_priority=least)
+        return for_another(self._scheduler.running, giver, self._scheduler.steps, least_priority=least)
 
     def _makes_room(self, sequence: S, lacking: ClientQueue | None, leaving: S | None) -> bool:
         """Returns whether a sequence may start, where needed after others of clients beyond their share were preempted.
@@ -120,7 +127,7 @@ class AdmissionPolicy(Generic[S]):
             most = max(queue.clients.values(), key=scheduler.blocks_of)
             if scheduler.blocks_of(most) <= share:
                 return False
-            victim = preemption.for_another(scheduler.running, most, scheduler.steps)
+            victim = for_another(scheduler.running, most, scheduler.steps)
             if victim is None:
                 return False
             scheduler.preempt(victim)
@@ -131,3 +138,130 @@ class AdmissionPolicy(Generic[S]):
         scheduler = self._scheduler
         blocks = scheduler.blocks_of(sequence.client) + scheduler.blocks_needed(sequence)
         return blocks <= self._queue.share(scheduler.total_blocks)
+
+
+MASKS_S = 0.1
+"""CPU time of the masks of a step, of sequences whose masks cost about the same; one alone may take longer."""
+ALIKE = 4
+"""Costs that differ by less than this factor are about the same."""
+FREE_S = 0.001
+"""A mask this cheap, and a first step of five times that, is not counted."""
+START_SHARE = 4
+"""After a costly first step none follows for this many times its time, as long as others run."""
+
+
+class GrammarLoad:
+    """Limits how many grammars are matched in one step: a step computes the masks of all, and everybody waits for them.
+
+    Sequences whose masks cost about the same share MASKS_S a step, and wait for each other; cheaper ones do not wait
+    for costly ones. First steps, in which GenAI converts a grammar again for every request, are spread over time.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._next_start = 0.0
+
+    def must_wait(self, sequence: QueuedSequence, running: Seq[QueuedSequence]) -> bool:
+        """Returns whether a sequence with a grammar may not start now."""
+        cost = sequence.request.cost
+        if cost is None or not running:
+            return False
+        if cost.start_s > 5 * FREE_S and self._clock() < self._next_start:
+            return True
+        if cost.mask_s <= FREE_S:
+            return False
+        masks: list[float] = [s.request.cost.mask_s for s in running if s.request.cost is not None]
+        alike = sum(mask_s for mask_s in masks if cost.mask_s / ALIKE < mask_s < cost.mask_s * ALIKE)
+        return alike > 0 and alike + cost.mask_s > MASKS_S
+
+    def started(self, sequence: QueuedSequence) -> None:
+        cost = sequence.request.cost
+        if cost is not None and cost.start_s > 5 * FREE_S:
+            self._next_start = self._clock() + (1 + START_SHARE) * cost.start_s
+
+
+MAX_RETRIES = 3
+"""Failed steps that one sequence may live through; one that is present every time is probably at fault."""
+
+
+class FaultIsolation(set[S]):
+    """The sequences that may have made a step fail, which are tried one at a time to find the one at fault.
+
+    One that has output, or is not wanted any more, is discarded.
+    """
+
+    def pick(self, interrupted: Seq[S]) -> S | None:
+        """Returns the one that is to be ended after a failed step; None if each of the suspects is to be tried again.
+
+        interrupted: the unfinished sequences of the step. Of several without output since they were last started each
+        is tried with no other suspect in the step. A single one is tried again as well if others ran: one of those may
+        have come to the point where it fails.
+        """
+        without_output = [s for s in interrupted if not s.has_output]
+        suspects = without_output or interrupted
+        at_fault: S | None = None
+        if len(without_output) == 1 and (without_output[0].retries or len(interrupted) == 1):
+            at_fault = without_output[0]
+        elif tried := [s for s in suspects if s.retries >= MAX_RETRIES]:
+            at_fault = tried[-1]
+        else:
+            self.update(suspects)
+        for sequence in interrupted:
+            sequence.retries += 1
+        return at_fault
+
+    def may_start(self, sequence: S, running: Seq[S]) -> bool:
+        """Suspects are tried one at a time, among sequences with output. Others that were interrupted may resume; new
+        ones wait.
+        """
+        if not self:
+            return True
+        if any(s in self for s in running):
+            return False
+        if sequence in self:
+            return all(s.has_output for s in running)
+        return sequence.retries > 0
+
+    def order(self, interrupted: Seq[S]) -> list[S]:
+        """Returns the interrupted sequences in the order in which they resume: suspects last."""
+        return sorted(interrupted, key=lambda sequence: sequence in self)
+
+
+MIN_RUN_STEPS = 16
+"""Steps with output that a sequence has before its slot may be given to another client; computing it again costs less,
+because most of it is in the prefix cache."""
+
+
+def over_budget(
+    running: Seq[S], clients: Iterable[ClientQueue], blocks_of: Callable[[ClientQueue], int], rank: Callable[[S], Any]
+) -> S:
+    """Returns the one to preempt as the KV cache is exceeded: of the client with most blocks, that of the least rank.
+
+    running: oldest first; of equal ranks the newest goes. The oldest stays, whose ever it is, so that something always
+    gets on.
+    """
+    movable = list(reversed(running))
+    clients = list(clients)
+    if len(clients) > 1:
+        most = max(clients, key=blocks_of)
+        movable = [s for s in movable if s.client is most and s is not running[0]] or movable
+    return min(movable, key=rank)
+
+
+def for_another(
+    running: Seq[S], giver: ClientQueue | SequenceGroup, steps: int, *, least_priority: int | None = None
+) -> S | None:
+    """Returns the one of a client or a request that gives its place to another; None if none can at the moment.
+
+    least_priority: only those of this priority or a less urgent one.
+    """
+    candidates = [
+        s
+        for s in reversed(running)
+        if giver in (s.group, s.client)
+        and (s.has_output and steps - s.output_since >= MIN_RUN_STEPS and not s.beams)
+        and (least_priority is None or s.request.priority >= least_priority)
+    ]
+    if not candidates:
+        return None
+    return min(candidates, key=lambda s: (-s.request.priority, s.restart_cost, -s.group.running))

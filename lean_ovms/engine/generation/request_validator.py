@@ -6,18 +6,24 @@ Here a request gets its limits: how many tokens it may generate, what ends it, h
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...engine_types import CAPABILITIES, ModelInfo
 from ...errors import NO_VIDEO, BadRequest, prompt_too_long, too_long, too_many_characters
 from ...types import SamplingParams
 from ..protocol import Submit
-from . import image_prompts, validation
+from . import image_prompts
 from .backend import Backend
 from .pipeline import ASSISTANT_TOKENS, HEAD_TOKENS, NGRAM_SIZE, Thinking
 from .sequence import GenerationRequest
+
+GREEDY_BELOW = 1e-5
+"""Temperatures that divide every logit to infinity mean greedy decoding (vLLM's limit too)."""
+MAX_SEED = (1 << 64) - 1
+TOKENS = ("stop_token_ids", "logprob_token_ids", "allowed_token_ids")
+
 
 LONG_TEXT = 8
 """Characters per token of the context, above which only a part of a text is tokenized first; prose has 3 to 5."""
@@ -47,7 +53,7 @@ class RequestValidator:
     ) -> GenerationRequest:
         """Returns the request, not yet queued. tokens, bad_words: if they are known. Raises BadRequest."""
         backend, info = self._backend, self._backend.info
-        sampling = validation.sampling(submit.sampling, info.vocab_size)
+        sampling = read_sampling(submit.sampling, info.vocab_size)
         sampling = _assistant_params(sampling, info)
         _check_capabilities(sampling, submit, info)
         if submit.constraint and sampling.ignore_eos:  # anything at all could follow the end of the grammar
@@ -88,7 +94,7 @@ class RequestValidator:
             tokens = self.encode(given, submit, self._backend.encode)
         else:
             tokens = given
-            validation.token_ids(tokens, self._backend.info.vocab_size, "prompt")
+            check_token_ids(tokens, self._backend.info.vocab_size, "prompt")
         if submit.truncate is not None:
             tokens = kept(tokens, submit.truncate, submit.truncation_side)
         if not tokens:
@@ -196,3 +202,31 @@ def _assistant_params(sampling: SamplingParams, info: ModelInfo) -> SamplingPara
         assistant_confidence_threshold=0.0,
         max_ngram_size=sampling.max_ngram_size or NGRAM_SIZE,
     )
+
+
+def read_sampling(fields: dict[str, Any], vocab_size: int) -> SamplingParams:
+    """Returns the fields of a Submit as SamplingParams. Raises BadRequest for an id outside the vocabulary.
+
+    Types and ranges are checked where the request is read (api/fields.py and what uses it): every SamplingParams that
+    reaches the engine is complete and in range. An id outside the vocabulary is legal for openvino_genai's binding, and
+    kills or poisons the pipeline: a stop id far outside writes out of bounds, one of the prompt throws with a
+    repetition penalty inside the step of all requests.
+    """
+    lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+    params = SamplingParams(**{**fields, **lists})
+    params.logit_bias = tuple((token, bias) for token, bias in params.logit_bias)
+    for name in TOKENS:
+        if ids := getattr(params, name):
+            check_token_ids(ids, vocab_size, name)
+    if params.logit_bias:
+        check_token_ids([token for token, _ in params.logit_bias], vocab_size, "logit_bias")
+    return params
+
+
+def check_token_ids(tokens: Sequence[int], vocab_size: int, param: str) -> None:
+    """Raises BadRequest with the first id that is not in [0, vocab_size)."""
+    if not tokens or (min(tokens) >= 0 and max(tokens) < vocab_size):  # in C: 4,000 ids in 60 us
+        return
+    # Named by itself: a position would be that in one of several prompts, or none of a mapping.
+    token = next(token for token in tokens if not 0 <= token < vocab_size)
+    raise BadRequest(f"{param}: {token} is not a token id in [0, {vocab_size})", param=param)

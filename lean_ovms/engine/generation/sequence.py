@@ -7,6 +7,7 @@ for a whole beam search. Backends have sequences of their own with what they nee
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,3 +139,12 @@ class QueuedSequence:
     def restart_cost(self) -> int:
         """How much is lost if it gives its place to another one; the least is preempted first."""
         return 0
+
+
+def repeats(tokens: Sequence[int], end: int, shortest: int, longest: int, times: int, begin: int = 0) -> bool:
+    """Returns whether tokens[begin:end] ends with `shortest` to `longest` tokens that occur `times` times in a row."""
+    for size in range(shortest, min(longest, (end - begin) // times) + 1):
+        first = end - size * times
+        if tokens[end - 1] == tokens[end - 1 - size] and tokens[first : end - size] == tokens[first + size : end]:
+            return True
+    return False

@@ -15,7 +15,7 @@ from ...errors import BadRequest, RequestError, TooManyRequests
 from ...util.plurals import counted, requests_waiting
 from .. import protocol
 from ..task import Task, busy
-from . import validation
+from . import request_validator
 from .backend import Backend, WaitingRequests
 from .grammar_queue import GrammarQueue
 from .request_validator import BadWords, RequestValidator
@@ -101,7 +101,7 @@ class GenerationTask(Task):
             case protocol.Encode():
                 self._encode(command)
             case protocol.Decode():
-                validation.token_ids(command.tokens, self.backend.info.vocab_size, "tokens")
+                request_validator.check_token_ids(command.tokens, self.backend.info.vocab_size, "tokens")
                 text = self.backend.decode(command.tokens, command.skip_special_tokens)
                 self.out.append(protocol.Decoded(command.id, text))
             case _:

@@ -23,7 +23,7 @@ from ..loading import model_info, pipeline_choice
 from ..loading.load_errors import as_start_error, check_files, network
 from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, network_bytes, resolve
 from .adapters import AdapterInputs, AdapterProvider, NoAdapters
-from .capacity import divide, slots_for
+from .engine import divide, slots_for
 from .grammar import libraries
 from .hooks import Parts
 from .model import PagedModel

@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from ..generation.sequence import ClientQueue
 from .adapters import AdapterProvider
-from .block_manager import BlockManager
-from .block_tables import BlockTables
+from .block_manager import BlockManager, BlockTables
 from .network import Network
 from .sequence import Sequence
 from .state_checkpoints import StateCheckpoints

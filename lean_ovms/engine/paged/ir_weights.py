@@ -10,19 +10,18 @@ from __future__ import annotations
 from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import openvino as ov
+from openvino import opset13 as ops
 from openvino._offline_transformations import paged_attention_transformation
 
 from ..errors import last_line
-from ..loading.network_inputs import find_input
-from . import positions, wanted_logits
-from .network import EMBEDDINGS_INPUT, Miscounting, NotPageable
-from .weights_source import NetworkEdit
+from ..loading.network_inputs import find_input, network_input
+from .network import EMBEDDINGS_INPUT, LOGITS_INPUT, Miscounting, NetworkEdit, NotPageable
 
 SLIDING_WINDOW, ALIBI_SLOPES = 10, 11
 """Inputs of PagedAttentionExtension."""
@@ -48,7 +47,7 @@ class IrWeights:
         model = paged(core, self._file, trees=self._trees)
         for edit in self._edits:
             edit(core, model)
-        wanted_logits.limit(model)
+        limit_logits(model)
         return model
 
 
@@ -72,9 +71,9 @@ def paged(core: Any, xml: Path, *, trees: bool = False) -> Any:
         NotPageable: This engine cannot compute it.
     """
     model = _transformed(core, xml, connected=False, trees=trees)
-    if positions.counted(model):
+    if counts_positions(model):
         model = _transformed(core, xml, connected=True, trees=trees)
-    if positions.counted(model):
+    if counts_positions(model):
         raise Miscounting("it counts the positions of its tokens itself, in a way that is not known")
     return model
 
@@ -86,7 +85,7 @@ def _transformed(core: Any, xml: Path, *, connected: bool, trees: bool = False) 
     """
     model = core.read_model(xml)
     if connected:
-        positions.connect(model)
+        connect_positions(model)
     try:
         paged_attention_transformation(model, allow_qq_bias=trees)
     except RuntimeError as error:
@@ -110,6 +109,118 @@ def miscounts(xml: Path) -> bool:
     False where that has another fault, with a reason of its own.
     """
     try:
-        return positions.counted(_transformed(ov.Core(), xml, connected=False))
+        return counts_positions(_transformed(ov.Core(), xml, connected=False))
     except (NotPageable, RuntimeError):
         return False
+
+
+INPUT, LONGEST = "position_ids", "max_context_len"
+ATTENTION = "PagedAttentionExtension"
+ALL = ("Add", "Concat", "MatMul", "Multiply")
+FIRST = ("Broadcast", "Convert", "Gather", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze")
+SCATTER = ("ScatterNDUpdate",)
+"""Operations from positions to angles: by which of their inputs values come in."""
+
+
+def counts_positions(model: Any) -> bool:
+    """Returns whether something besides (paged) attention depends on the longest sequence of a step."""
+    longest = find_input(model, LONGEST)
+    users = longest.output(0).get_target_inputs() if longest is not None else ()
+    return any(user.get_node().get_type_name() != ATTENTION for user in users)
+
+
+def connect_positions(model: Any) -> None:
+    """Puts the input in the place of counted positions, [batch, tokens]. For models before attention is paged."""
+    given = find_input(model, INPUT)
+    if given is None:
+        given = network_input(INPUT, [-1, -1], np.int64)
+        model.add_parameters([given])
+    for node in list(_counting(model)):
+        values = ops.convert(given, node.get_output_element_type(0).to_string())
+        if node.get_output_partial_shape(0).rank.get_length() == 2:
+            node.output(0).replace(values.output(0))
+            continue
+        for rows in [user.get_node() for user in node.output(0).get_target_inputs()]:
+            shape = rows.get_output_partial_shape(0)
+            if rows.get_type_name() == "Broadcast" and shape.rank == 3 and shape[0].is_static:
+                one = ops.unsqueeze(values, np.int64(0))
+                rows.output(0).replace(ops.concat([one] * shape[0].get_length(), 0).output(0))
+    model.validate_nodes_and_infer_types()
+
+
+def _counting(model: Any) -> Iterator[Any]:
+    """Yields the operations that make rows, [1, tokens] or [1, 1, tokens], of the numbers that become angles."""
+    nodes = [node for node in model.get_ops() if node.get_type_name() in ("Cos", "Sin")]
+    seen = set[str]()
+    while nodes:
+        node = nodes.pop()
+        for value in _values(node):
+            source = value.get_node()
+            if source.get_friendly_name() in seen:
+                continue
+            seen.add(source.get_friendly_name())
+            if _is_row(source):
+                yield source
+            else:
+                nodes.append(source)
+
+
+def _values(node: Any) -> list[Any]:
+    inputs, kind = node.input_values(), node.get_type_name()
+    if kind in ALL:
+        return list(inputs)
+    return [inputs[0], inputs[2]] if kind in SCATTER else inputs[:1] if kind in (*FIRST, "Cos", "Sin") else []
+
+
+def _is_row(node: Any) -> bool:
+    """Returns whether a node puts axes before a list of whole numbers."""
+    shape = node.get_output_partial_shape(0)
+    made = node.get_type_name() in ("Reshape", "Unsqueeze") and node.input_value(0).get_partial_shape().rank == 1
+    ones = shape.rank.is_static and shape.rank.get_length() in (2, 3) and all(size == 1 for size in list(shape)[:-1])
+    return made and ones and shape[-1].is_dynamic and bool(node.get_output_element_type(0).is_integral())
+
+
+ELEMENTWISE = ("Add", "Multiply", "Divide", "Tanh", "Convert")
+"""What models do to each logit by itself behind the last projection: bias, scale, soft cap."""
+
+
+def limit_logits(model: Any) -> None:
+    """Makes a network compute logits for wanted tokens alone. Raises NotPageable."""
+    projection, axis = last_projection(model)
+    gather(model, projection.input_value(0), [projection.input(0)], axis)
+
+
+def last_projection(model: Any) -> tuple[Any, int]:
+    """Returns the MatMul that makes the logits, and the axis of tokens in its input. Raises NotPageable."""
+    node, axis = model.outputs[0].get_node().input_value(0).get_node(), 0
+    while node.get_type_name() != "MatMul":
+        kind = node.get_type_name()
+        if kind == "Transpose":
+            axis = int(node.input_value(1).get_node().data[axis])
+        elif kind not in ELEMENTWISE:
+            raise NotPageable(f"the logits come out of {kind}: the network has no last projection that is known")
+        constant = node.input_value(0).get_node().get_type_name() == "Constant"
+        node = node.input_value(1 if constant else 0).get_node()
+    return node, axis
+
+
+def gather(model: Any, hidden: Any, readers: list[Any], axis: int) -> Any:
+    """Gives readers the hidden states of the tokens whose places in the batch are in the input LOGITS_INPUT.
+
+    Args:
+        model: The network, which gets the input.
+        hidden: The hidden states of all tokens.
+        readers: The inputs of operations that read them.
+        axis: The axis of tokens in the hidden states.
+
+    Returns:
+        The output that the readers have now.
+    """
+    wanted = ops.parameter([-1], np.int64, LOGITS_INPUT)
+    wanted.output(0).get_tensor().set_names({LOGITS_INPUT})
+    gathered = ops.gather(hidden, wanted, np.array([axis], np.int64)).output(0)
+    for reader in readers:
+        reader.replace_source_output(gathered)
+    model.add_parameters([wanted])
+    model.validate_nodes_and_infer_types()
+    return gathered

@@ -20,8 +20,7 @@ from openvino import opset13 as ops
 from ..loading.in_thread import in_thread
 from ..loading.weights import rounded_to_bf16
 from .adapters import AdapterInputs
-from .network import IMAGE_DEEPER, IMAGE_ROWS, STATES, NotPageable, Part
-from .weights_source import WeightsSource
+from .network import IMAGE_DEEPER, IMAGE_ROWS, STATES, NotPageable, Part, WeightsSource
 
 CACHES = ("key_cache.", "value_cache.")
 

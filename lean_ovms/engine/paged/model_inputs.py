@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .adapters import AdapterProvider
-from .block_tables import BlockTables
+from .block_manager import BlockTables
 from .network import (
     ADAPTER_CHOICE,
     HIDDEN_INPUT,

@@ -113,3 +113,17 @@ class Network(Protocol):
 
     def clear_state(self, slot: int) -> None:
         """Makes a slot's state that of a sequence without tokens."""
+
+
+class NetworkEdit(Protocol):
+    """Changes a network before it is compiled."""
+
+    def __call__(self, core: Any, model: Any) -> None:
+        """Changes an openvino.Model whose attention is paged. Raises NotPageable."""
+
+
+class WeightsSource(Protocol):
+    """What a network is read from."""
+
+    def read(self, core: Any) -> Any:
+        """Returns a new openvino.Model with paged attention and logits for wanted tokens. Raises NotPageable."""

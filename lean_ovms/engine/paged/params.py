@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..generation.pipeline import Thinking
+from ..generation.request_validator import GREEDY_BELOW
 from ..generation.sequence import GenerationRequest
-from ..generation.validation import GREEDY_BELOW
 
 if TYPE_CHECKING:
     from .adapters import AdapterWeights

@@ -16,7 +16,7 @@ from ..generation.backend import WaitingRequests
 from ..generation.pipeline import ImagePlaceholders, ImagePrompt
 from .adapters import AdapterProvider, NoAdapters
 from .grammar.matcher import Matcher, Prepare, one_by_one
-from .weights_source import NetworkEdit
+from .network import NetworkEdit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from ...types import Image
     from ..generation.sequence import GenerationRequest
-    from .block_manager import BlockManager
-    from .block_tables import BlockTables
+    from .block_manager import BlockManager, BlockTables
     from .model import PagedModel
     from .model_inputs import Chunk
     from .sequence import Sequence, TextProposer

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from ...engine_types import ModelInfo
 from ...errors import BadRequest
 from ...types import SamplingParams
-from ..generation.backend import WaitingRequests
+from ..generation.backend import SpecDecodeStats, WaitingRequests
 from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, ImagePlaceholders, LongTextEncoder
 from ..generation.sequence import GenerationRequest
-from ..generation.spec_decode_stats import SpecDecodeStats
 from ..loading.settings import warm_up_prompts
 from .engine import Engine
 from .grammar.matcher import Library

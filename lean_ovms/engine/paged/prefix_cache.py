@@ -10,8 +10,7 @@ from array import array
 
 import numpy as np
 
-from .block_manager import BlockManager, Parent
-from .block_tables import BlockTables
+from .block_manager import BlockManager, BlockTables, Parent
 from .hooks import StepHook
 from .model_inputs import Chunk
 from .sequence import Sequence

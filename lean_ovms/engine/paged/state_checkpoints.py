@@ -30,8 +30,7 @@ from array import array
 
 import numpy as np
 
-from .block_manager import BlockManager
-from .block_tables import BlockTables
+from .block_manager import BlockManager, BlockTables
 from .model_inputs import ONE_STATE, Chunk
 from .network import Network
 from .sequence import Sequence

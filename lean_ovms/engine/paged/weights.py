@@ -10,9 +10,8 @@ from typing import Any
 from ...repository.gguf import is_gguf
 from . import gguf_network
 from .ir_weights import IrWeights, takes_embeddings
-from .network import NotPageable
+from .network import NetworkEdit, NotPageable, WeightsSource
 from .vision import input_embeddings
-from .weights_source import NetworkEdit, WeightsSource
 
 
 def open_weights(file: Path, edits: Sequence[NetworkEdit] = (), *, trees: bool = False) -> WeightsSource:

@@ -26,8 +26,7 @@ from ..protocol import Load, LoadFailed
 from ..record import LOG_FD, PREIMPORT
 from ..task import Task
 from . import huge_pages
-from .loop import Worker
-from .transport import Transport
+from .loop import Transport, Worker
 
 log = logging.getLogger("lean_ovms.engine.worker")  # __name__ is "__main__" here, whose INFO lines nobody writes
 

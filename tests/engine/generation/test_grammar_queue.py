@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lean_ovms.engine.generation import grammar_limits, grammar_queue
-from lean_ovms.engine.generation.grammar_load import GrammarLoad
+from lean_ovms.engine.generation.admission_policy import GrammarLoad
 from lean_ovms.engine.generation.pipeline import GrammarCost, Grammars
 from lean_ovms.engine.generation.sequence import GenerationRequest, QueuedSequence
 from lean_ovms.engine.generation.task import GenerationTask

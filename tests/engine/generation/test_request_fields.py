@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from lean_ovms.engine.generation.repetition import repeats
+from lean_ovms.engine.generation.sequence import repeats
 from lean_ovms.engine.paged.sampling.thinking_budget import Thinking, ThinkingState
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.scripted.network import ScriptedNetwork

@@ -4,7 +4,7 @@ from dataclasses import asdict, fields
 
 import pytest
 
-from lean_ovms.engine.generation import validation
+from lean_ovms.engine.generation import request_validator
 from lean_ovms.errors import BadRequest
 from lean_ovms.types import SamplingParams
 from tests import in_range
@@ -13,7 +13,7 @@ VOCAB = 1000
 
 
 def look(**changes):
-    return validation.sampling({**asdict(SamplingParams()), **changes}, VOCAB)
+    return request_validator.read_sampling({**asdict(SamplingParams()), **changes}, VOCAB)
 
 
 def test_the_defaults_pass_unchanged_and_are_complete():
@@ -28,7 +28,7 @@ def test_lists_from_json_become_tuples():
 
 
 def test_missing_fields_have_their_defaults():
-    assert validation.sampling({"max_tokens": 4}, VOCAB) == SamplingParams(max_tokens=4)
+    assert request_validator.read_sampling({"max_tokens": 4}, VOCAB) == SamplingParams(max_tokens=4)
 
 
 @pytest.mark.parametrize("field", fields(SamplingParams), ids=lambda field: field.name)
@@ -37,7 +37,7 @@ def test_no_field_is_complete_with_a_value_of_another_type(field):
         in_range.assert_complete(look(**{field.name: object()}))
 
 
-@pytest.mark.parametrize("name", [*validation.TOKENS, "logit_bias"])
+@pytest.mark.parametrize("name", [*request_validator.TOKENS, "logit_bias"])
 @pytest.mark.parametrize("ids", [[-1], [VOCAB], [10**30], [1, 2, VOCAB]])
 def test_ids_lie_in_the_vocabulary(name, ids):
     with pytest.raises(BadRequest, match=rf"{name}: {ids[-1]} is not a token id in \[0, {VOCAB}\)") as caught:
@@ -47,11 +47,11 @@ def test_ids_lie_in_the_vocabulary(name, ids):
 
 @pytest.mark.parametrize("tokens", [[0], [VOCAB - 1], [], list(range(VOCAB))])
 def test_ids_in_the_vocabulary_pass(tokens):
-    validation.token_ids(tokens, VOCAB, "prompt")
+    request_validator.check_token_ids(tokens, VOCAB, "prompt")
 
 
 @pytest.mark.parametrize(("tokens", "wrong"), [([VOCAB], VOCAB), ([1, -1], -1), ([1, 2, 10**30, -1], 10**30)])
 def test_the_first_bad_id_of_a_prompt_is_in_the_error(tokens, wrong):
     with pytest.raises(BadRequest) as caught:
-        validation.token_ids(tokens, VOCAB, "prompt")
+        request_validator.check_token_ids(tokens, VOCAB, "prompt")
     assert caught.value.message == f"prompt: {wrong} is not a token id in [0, {VOCAB})"

@@ -6,7 +6,14 @@ from pathlib import Path
 import openvino as ov
 import pytest
 
-from lean_ovms.engine.loading.cache_precision import BOTH, GROUPS, HINT, KEYS, VALUES, completed
+from lean_ovms.engine.loading.settings import (
+    BOTH,
+    GROUPS,
+    HINT,
+    KEYS,
+    VALUES,
+    completed,
+)
 from lean_ovms.engine.paged.model import PagedModel
 from lean_ovms.engine.paged.weights import open_weights
 from lean_ovms.errors import StartError

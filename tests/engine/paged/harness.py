@@ -116,7 +116,7 @@ class Asked:
 class NoSuspects:
     """Every step that fails is tried again; there is chance in these tests, and no fault."""
 
-    def blame(self, interrupted):
+    def pick(self, interrupted):
         return None
 
     def order(self, interrupted):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lean_ovms.engine.paged.capacity import divide, rows_of, slots_for
+from lean_ovms.engine.paged.engine import divide, rows_of, slots_for
 
 
 @pytest.mark.parametrize(

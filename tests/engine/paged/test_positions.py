@@ -6,7 +6,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
-from lean_ovms.engine.paged import positions
+from lean_ovms.engine.paged import ir_weights
 
 
 def angles(rows, *, given):
@@ -32,7 +32,7 @@ def angles(rows, *, given):
 @pytest.mark.parametrize(("rows", "given"), [(0, False), (0, True), (3, True)])
 def test_counted_positions_become_the_input(rows, given):
     model = angles(rows, given=given)
-    positions.connect(model)
+    ir_weights.connect_positions(model)
     numbers = np.array([[7, 5], [0, 3]])
     request = ov.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
     names = {name for port in model.inputs for name in port.get_names()}
@@ -51,4 +51,4 @@ def test_a_network_that_goes_on_counting_is_recognized(counts):
     longest.output(0).get_tensor().set_names({"max_context_len"})
     ids = ops.parameter([-1], np.int32, name="input_ids")
     output = ops.subtract(ids, longest) if counts else ops.abs(ids)
-    assert positions.counted(ov.Model([output], [longest, ids])) is counts
+    assert ir_weights.counts_positions(ov.Model([output], [longest, ids])) is counts

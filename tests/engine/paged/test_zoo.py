@@ -13,7 +13,7 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.engine.loading.pipeline_choice import PROVEN
-from lean_ovms.engine.paged import positions
+from lean_ovms.engine.paged import ir_weights
 from lean_ovms.engine.paged.model import PagedModel
 from lean_ovms.engine.paged.network import TREE_MASK, Miscounting, NotPageable
 from lean_ovms.engine.paged.weights import open_weights
@@ -85,7 +85,7 @@ def test_a_hybrid_is_no_draft_model(tmp_path):
 @pytest.mark.parametrize("name", ["granitemoehybrid-rope", "qwen3_5_text"])
 def test_positions_that_cannot_become_an_input_are_refused(name, tmp_path, monkeypatch):
     """With them all tokens of a step would have one position."""
-    monkeypatch.setattr(positions, "connect", lambda model: None)
+    monkeypatch.setattr(ir_weights, "connect_positions", lambda model: None)
     path = Path(unpacked(name, tmp_path))
     with pytest.raises(Miscounting, match="positions"):
         PagedModel(open_weights(path / "openvino_model.xml"), "CPU", {})

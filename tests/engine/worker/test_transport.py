@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from lean_ovms.engine.protocol import Decoder, Ping, Pong, encode
-from lean_ovms.engine.worker.transport import Transport
+from lean_ovms.engine.worker.loop import Transport
 
 
 @pytest.fixture

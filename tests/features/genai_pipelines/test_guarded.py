@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lean_ovms.engine.generation import validation
+from lean_ovms.engine.generation import request_validator
 from tests.engine.real import QUESTIONS, assert_empty, chat, load, outcome, quiet
 from tests.engine.rig import Rig, queue_limits
 
@@ -24,7 +24,7 @@ def test_a_poisoned_step_harms_only_its_own_request(engine, monkeypatch, togethe
     sampling = {"max_tokens": 40, "ignore_eos": True}
     alone = quiet(engine, prompts, **sampling)
     rig = Rig(pipeline=engine)
-    monkeypatch.setattr(validation, "token_ids", lambda *a: None)
+    monkeypatch.setattr(request_validator, "token_ids", lambda *a: None)
     requests = [rig.submit(p, **sampling) for p in prompts[:4]]
     if not together:
         rig.turn(5)
@@ -45,7 +45,7 @@ def test_the_request_that_poisons_is_refused_when_nobody_lets_it_through(engine)
 
 def test_sampled_neighbours_of_a_poisoned_step_go_on(engine, monkeypatch):
     rig = Rig(pipeline=engine)
-    monkeypatch.setattr(validation, "token_ids", lambda *a: None)
+    monkeypatch.setattr(request_validator, "token_ids", lambda *a: None)
     others = [rig.submit(chat(q), temperature=0.8, seeds=(3,), max_tokens=30) for q in QUESTIONS[:4]]
     rig.turn(4)
     rig.submit([10**6], repetition_penalty=1.5)
@@ -189,7 +189,7 @@ def test_a_step_that_fails_half_way_through_a_prompt_does_not_spoil_the_prefix_c
     asked = {"max_tokens": 3, "ignore_eos": True, "logprobs": True}
     alone = Rig(pipeline=engine).ask(prompt, **asked)
     rig = Rig(pipeline=caching)
-    monkeypatch.setattr(validation, "token_ids", lambda *a: None)
+    monkeypatch.setattr(request_validator, "token_ids", lambda *a: None)
     for question in QUESTIONS[:3]:
         rig.submit(chat(question), max_tokens=40, ignore_eos=True)
     rig.turn(3)
@@ -239,12 +239,12 @@ def test_a_crowd_of_which_a_third_leaves_is_served_exactly_and_leaves_nothing(en
 
 LOST = """
 import os
-from lean_ovms.engine.generation import validation
+from lean_ovms.engine.generation import request_validator
 from lean_ovms.engine.errors import EngineLost
 from tests.engine.real import chat, draft_model, load
 from tests.engine.rig import Rig
 rig = Rig(pipeline=load(draft_model_path=draft_model()))
-validation.token_ids = lambda *a: None
+request_validator.check_token_ids = lambda *a: None
 ids = [rig.submit(chat("Hello!")), rig.submit([10**6], repetition_penalty=1.5)]
 try:
     rig.worker.run()

@@ -6,7 +6,7 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.engine.errors import EngineLost
-from lean_ovms.engine.generation import validation
+from lean_ovms.engine.generation import request_validator
 from lean_ovms.errors import BadRequest
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, QUESTIONS, assert_empty, chat
@@ -147,7 +147,7 @@ def test_a_pipeline_that_stays_broken_is_given_up(monkeypatch):
     from lean_ovms.features.genai_pipelines.child.stateful import StatefulPipeline
 
     rig = Rig(pipeline=StatefulPipeline(Config(**EXACT)))
-    monkeypatch.setattr(validation, "token_ids", lambda *a: None)
+    monkeypatch.setattr(request_validator, "token_ids", lambda *a: None)
     broken = rig.submit([5, 10**6], repetition_penalty=1.5, max_tokens=9)
     waiting = rig.submit(chat("Hello!"))
     with pytest.raises(EngineLost):

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....engine.paged.block_manager import BlockManager
-from ....engine.paged.block_tables import BlockTables
+from ....engine.paged.block_manager import BlockManager, BlockTables
 from ....engine.paged.grammar.matcher import Prepare, one_by_one
 from ....engine.paged.model_inputs import Chunk, ModelInputs
 from ....engine.paged.network import Network

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ....engine.paged.block_manager import BlockManager
-from ....engine.paged.block_tables import BlockTables
+from ....engine.paged.block_manager import BlockManager, BlockTables
 from ....engine.paged.grammar.matcher import Prepare
 from ....engine.paged.model_inputs import Chunk, ModelInputs
 from ....engine.paged.network import Network

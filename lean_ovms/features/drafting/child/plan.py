@@ -9,14 +9,12 @@ from pathlib import Path
 
 from ....engine.loading.load_errors import network as network_file
 from ....engine.loading.settings import PipelineSettings, is_small
-from ....engine.paged.block_manager import BlockManager
-from ....engine.paged.block_tables import BlockTables
+from ....engine.paged.block_manager import BlockManager, BlockTables
 from ....engine.paged.grammar.matcher import Prepare
 from ....engine.paged.model import PagedModel
-from ....engine.paged.network import NotPageable
+from ....engine.paged.network import NetworkEdit, NotPageable
 from ....engine.paged.parts import TILE, EngineSizes, ProposerFactory
 from ....engine.paged.weights import open_weights
-from ....engine.paged.weights_source import NetworkEdit
 from . import heads
 from .draft_model import DraftModel
 from .head import Head

@@ -10,7 +10,7 @@ import openvino_genai as genai
 from ....config import EngineConfig
 from ....engine.errors import last_line
 from ....engine.generation.pipeline import LongTextEncoder
-from ....engine.generation.validation import GREEDY_BELOW, MAX_SEED
+from ....engine.generation.request_validator import GREEDY_BELOW, MAX_SEED
 from ....engine.loading import json_tokenizer, model_info, vocabulary
 from ....engine.loading.settings import PipelineSettings
 from ....engine.loading.text_encoder import TextEncoder

@@ -22,14 +22,12 @@ import logging
 
 from .....config import EngineConfig
 from .....engine.errors import RESTARTING, EngineLost, last_line
-from .....engine.generation.admission_policy import MAX_PASSED
-from .....engine.generation.backend import WaitingRequests
+from .....engine.generation.admission_policy import MAX_PASSED, FaultIsolation
+from .....engine.generation.backend import SpecDecodeStats, WaitingRequests
 from .....engine.generation.fair_queue import FairQueue
 from .....engine.generation.pipeline import ASSISTANT_TOKENS, ImagePlaceholders, LongTextEncoder
 from .....engine.generation.request_validator import BEAM_SPARE_BLOCKS
 from .....engine.generation.sequence import GenerationRequest
-from .....engine.generation.spec_decode_stats import SpecDecodeStats
-from .....engine.generation.suspects import Suspects
 from .....engine.loading.drafts import drafts_of
 from .....engine.protocol import Counted, Failed, Prefilled, Record, ResetPrefixCache, Tokens
 from .....engine_types import EngineStats
@@ -72,7 +70,7 @@ class GuardedPipeline:
         self.requests: dict[int, GenerationRequest] = {}
         self.running: list[GuardedSequence] = []
         """The sequences in the pipeline, the oldest first."""
-        self.suspects: Suspects[GuardedSequence] = Suspects()
+        self.suspects: FaultIsolation[GuardedSequence] = FaultIsolation()
         self.total_blocks = self.info.kv_blocks
         self._steps = self._preemptions = self._recoveries = 0
         self._compiling = self._cleanup_due = self._images_added = False
@@ -467,7 +465,7 @@ class GuardedPipeline:
             self.waiting.clear()
             raise EngineLost(last_line(error))
         interrupted = [s for s in interrupted if s.request.id in self.requests]
-        at_fault = self.suspects.blame(interrupted)
+        at_fault = self.suspects.pick(interrupted)
         for sequence in reversed(self.suspects.order(interrupted)):
             if at_fault is None or sequence.request is not at_fault.request:
                 self._requeue(sequence)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .....engine.generation.repetition import repeats
+from .....engine.generation.sequence import repeats
 from .....engine.protocol import ABSENT, REPETITION, PromptLogprobs, Record, SpokenTokens, Tokens
 from .pipeline import GuardedOutput
 from .sequence import GuardedSequence
