@@ -32,6 +32,11 @@ ADAPTER_SET, ADAPTER_INPUTS, GENAI_ADAPTERS = "adapter set", "adapter inputs", "
 MODEL_SOURCE, RUNTIME_PULLS = "model source", "runtime pulls"
 """Seams of models that are fetched: what makes a `cli.commands.ModelSource`; and what makes, of the path of a directory
 of models, the `deployment.manager.RepositoryPulls` of clients."""
+INPUT_EMBEDDINGS, IMAGES_IN_TEXTS = "input embeddings", "images in texts"
+"""Seams of what prompts have beside text, for models whose network takes embeddings of it: what makes an
+`engine.paged.parts.InputEmbeddings` of an EngineConfig, its PipelineSettings, the model's tokenizer and what ends the
+wait of the loop; and what reads the images of one text at a time, for an EngineConfig, what decodes ids, and how many
+layers beside the first get embeddings, of which length."""
 SEAMS = (
     DRAFT_SETTINGS,
     DRAFT_PLAN,
@@ -41,6 +46,8 @@ SEAMS = (
     GENAI_ADAPTERS,
     MODEL_SOURCE,
     RUNTIME_PULLS,
+    INPUT_EMBEDDINGS,
+    IMAGES_IN_TEXTS,
 )
 """The seams of models, engines and servers. Each has one part at most."""
 CORE_API = "lean_ovms.api"

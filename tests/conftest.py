@@ -86,8 +86,8 @@ SLOW_FOLDERS = {
         "demo_model",
         "e2e",
         "features/disk_cache",
-        "engine/paged/vision",
         "features/hub",
+        "features/vision/child",
         "real",
         "threats",
     )

@@ -125,11 +125,6 @@ class EngineOptions(Options):
     grammar_cache_mb: int = _limits(256, "MB of memory for compiled grammars; when it is full, all are dropped", low=1)
     grammar_max_bytes: int = _limits(65536, "most bytes of a grammar or schema; more: 400", low=64)
     grammar_max_nesting: int = _limits(64, "deepest nesting of a grammar or schema; more: 400", low=4, high=256)
-    image_cache_mb: int = _limits(
-        256,
-        "MB of memory for encoded images, by their content (PAGED); beyond it, those not used for longest are dropped",
-        low=1,
-    )
 
     # --- behaviour
     structured_output_backend: str = _behaviour(

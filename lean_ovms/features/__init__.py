@@ -25,6 +25,7 @@ NAMES = (
     "ovms_admin",
     "cohere",
     "tei",
+    "vision",
     "genai_pipelines",
     "disk_cache",
     "slots",

@@ -18,7 +18,7 @@ from openai import AsyncOpenAI
 from PIL import Image
 
 from tests.e2e.conftest import local_server
-from tests.engine.paged.vision.models import unpacked
+from tests.features.vision.child.models import unpacked
 from tests.pictures import data_url, file, part, user
 
 ZIP = Path(__file__).parents[1] / "data" / "pooling_models.zip"

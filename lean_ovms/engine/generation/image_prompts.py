@@ -7,7 +7,7 @@ front of the prompt. So everything is checked here once more, independently of t
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...errors import BadRequest, too_many_characters
 from ...types import IMAGE_TAG_START, Image
@@ -17,6 +17,20 @@ from .pipeline import ImagePrompt
 
 TAG = re.compile(IMAGE_TAG_START + r"(?:image_(\d{1,6})>|audio_(\d{1,6})>)?")
 """The tag of an image or of audio, or the beginning of other text that openvino_genai might read as one."""
+
+IMAGE_TOKENS = (
+    *("<image>", "</image>", "<img>", "</img>", "<|image|>", "<|image>", "<image|>", "<|image_pad|>", "<|video_pad|>"),
+    *("<|vision_pad|>", "<|vision_start|>", "<|vision_end|>", "<image_soft_token>", "<start_of_image>"),
+    *("<end_of_image>", "<IMG_CONTEXT>", "<fake_token_around_image>", "<global-img>", "<slice>", "</slice>"),
+    *("<image_id>", "</image_id>", "<video>", "<|endoftext10|>"),
+    *("<|audio_start|>", "<|audio_pad|>", "<|audio_end|>"),
+)
+"""How the families of models with vision write an image, where it is one token, and omni models audio."""
+
+
+def image_tokens(encode: Callable[[str, bool], list[int]]) -> list[str]:
+    """Returns the texts of a model's image tokens."""
+    return [text for text in IMAGE_TOKENS if len(encode(text, False)) == 1]
 
 
 def parse(submit: Submit, context: int, max_characters: int) -> ImagePrompt:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...engine_types import ModelInfo, Vocabulary
 from ...types import Image
 from .grammar_limits import GrammarBounds
+
+if TYPE_CHECKING:
+    from ..protocol import Submit
 
 ASSISTANT_TOKENS = 5
 NGRAM_SIZE = 3
@@ -84,6 +87,12 @@ class ImagePlaceholders(Protocol):
     """The part that only models with vision have. takes_ids: prompts without images may be token ids."""
 
     takes_ids: bool
+
+    def parse(self, submit: Submit, context: int, max_characters: int) -> ImagePrompt:
+        """Returns the prompt of a record; a text may have so many characters. context: tokens of the model's context.
+
+        Raises errors.BadRequest.
+        """
 
     def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
         """Returns the prompt as ids, with one negative id per token of each image, the same id for the same image.

@@ -14,7 +14,6 @@ from ...engine_types import CAPABILITIES, ModelInfo
 from ...errors import NO_VIDEO, BadRequest, prompt_too_long, too_long, too_many_characters
 from ...types import SamplingParams
 from ..protocol import Submit
-from . import image_prompts
 from .backend import Backend
 from .pipeline import ASSISTANT_TOKENS, HEAD_TOKENS, NGRAM_SIZE, Thinking
 from .sequence import GenerationRequest
@@ -76,7 +75,7 @@ class RequestValidator:
                 raise BadRequest(TEXT_ONLY, param="messages")
             request.prompt = self.prompt(submit, tokens)
         else:
-            image_prompt = image_prompts.parse(submit, info.context_length, self._max_characters)
+            image_prompt = placeholders.parse(submit, info.context_length, self._max_characters)
             request.prompt = placeholders.placeholder_ids(image_prompt)
             if submit.truncate is not None and submit.truncate < len(request.prompt):
                 raise BadRequest(NOT_TRUNCATED, param="truncate_prompt_tokens")

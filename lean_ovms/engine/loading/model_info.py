@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,6 @@ from ..errors import NOT_UNICODE
 from .settings import PipelineSettings, kv_precisions
 
 GGUF_TOKENS = 8192
-IMAGE_TOKENS = (
-    *("<image>", "</image>", "<img>", "</img>", "<|image|>", "<|image>", "<image|>", "<|image_pad|>", "<|video_pad|>"),
-    *("<|vision_pad|>", "<|vision_start|>", "<|vision_end|>", "<image_soft_token>", "<start_of_image>"),
-    *("<end_of_image>", "<IMG_CONTEXT>", "<fake_token_around_image>", "<global-img>", "<slice>", "</slice>"),
-    *("<image_id>", "</image_id>", "<video>", "<|endoftext10|>"),
-    *("<|audio_start|>", "<|audio_pad|>", "<|audio_end|>"),
-)
-"""How the families of models with vision write an image, where it is one token, and omni models audio."""
 _BREAK = re.compile(r"\S\n\S")
 
 
@@ -87,8 +78,3 @@ def encode_cut(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]
 
 def decode(tokenizer: Any, tokens: list[int], skip_special_tokens: bool) -> str:
     return str(tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))
-
-
-def image_tokens(encode: Callable[[str, bool], list[int]]) -> list[str]:
-    """Returns the texts of a model's image tokens."""
-    return [text for text in IMAGE_TOKENS if len(encode(text, False)) == 1]

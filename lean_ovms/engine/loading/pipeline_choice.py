@@ -45,7 +45,7 @@ PROVEN_VISION = frozenset(
         *("qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "smolvlm"),
     )
 )
-"""The same for models with vision: tests/engine/paged/vision/test_zoo_vision.py."""
+"""The same for models with vision: test_zoo_vision.py."""
 MISCOMPUTED = frozenset(("gpt_neo", "granitemoehybrid", "mpt", "qwen3_5_moe_text", "qwen3_5_text"))
 """Those whose tokens are wrong with openvino_genai's continuous batching (2026.4.1): all tokens of a step have one
 position (paged.positions), a state is not kept between the steps, or the kind of attention is lost. They are right with

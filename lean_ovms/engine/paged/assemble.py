@@ -15,7 +15,7 @@ import openvino_genai as genai
 
 from ...config import EngineConfig
 from ...errors import StartError
-from ...manifest import ADAPTER_INPUTS, DRAFT_PLAN, TEXT_PROPOSER, named
+from ...manifest import ADAPTER_INPUTS, DRAFT_PLAN, INPUT_EMBEDDINGS, TEXT_PROPOSER, named
 from ...repository.model_dir import LANGUAGE_MODEL
 from ...util.resources import allowed_cores
 from ..generation.pipeline import ASSISTANT_TOKENS
@@ -27,13 +27,9 @@ from .engine import divide, slots_for
 from .grammar import libraries
 from .hooks import Parts
 from .model import PagedModel
-from .network import NotPageable
-from .parts import CAPABILITIES, TILE, DraftPlan, EngineSizes, NoDrafts, no_grammar
+from .parts import CAPABILITIES, TILE, DraftPlan, EngineSizes, InputEmbeddings, NoDrafts, no_grammar
 from .pipeline import Drafting, PagedPipeline, PipelineParts
 from .tokenizer import ModelTokenizer, new_loader
-from .vision import families
-from .vision.networks import VisionNetworks
-from .vision.vision import Vision
 from .weights import open_weights
 
 log = logging.getLogger(__name__)
@@ -118,7 +114,7 @@ def load(
             adapters=adapters,
             tokenizer=tokenizer,
             compiler=compiler,
-            images=_vision(config, settings, tokenizer, wake) if sees else None,
+            images=_input_embeddings(config, settings, tokenizer, wake) if sees else None,
             # A hybrid network writes a state for each draft token, where cached prefixes have theirs.
             drafting=Drafting(kind=drafts.kind, ngrams=drafts.ngrams and not model.hybrid),
         )
@@ -127,7 +123,7 @@ def load(
         capabilities = [*CAPABILITIES, *(["adapters"] if inputs is not None else [])]
         pipeline.info = replace(info, sentencepiece=False, capabilities=capabilities)
         if parts.images is not None:
-            tokens, video = model_info.image_tokens(tokenizer.encode), parts.images.reads_videos
+            tokens, video = parts.images.tokens, parts.images.reads_videos
             pipeline.info = replace(pipeline.info, vision=True, video=video, image_tokens=tokens)
         pipeline.warm_up()
     _install_features(pipeline, model, adapters, config, settings)
@@ -163,17 +159,13 @@ def _defaults(model_dir: Path, tokenizer: ModelTokenizer) -> Any:
     return defaults
 
 
-def _vision(
+def _input_embeddings(
     config: EngineConfig, settings: PipelineSettings, tokenizer: ModelTokenizer, wake: Callable[[], None]
-) -> Vision:
-    """Raises NotPageable."""
-    networks = VisionNetworks(config.model_dir, settings.device, settings.properties)
-    try:
-        family = families.load(config.model_dir, networks)
-        cache_bytes, shares = config.image_cache_mb << 20, config.enable_prefix_caching
-        return Vision(family, tokenizer.encode, tokenizer.decode, cache_bytes=cache_bytes, shares=shares, wake=wake)
-    except families.NotReadable as error:
-        raise NotPageable(str(error)) from error
+) -> InputEmbeddings | None:
+    """Returns what makes embeddings of what is no text; None: the model gets text alone. Raises NotPageable."""
+    new = config.part(INPUT_EMBEDDINGS)
+    found: InputEmbeddings | None = None if new is None else new(config, settings, tokenizer, wake)
+    return found
 
 
 def _install_features(

@@ -28,10 +28,10 @@ from .network import (
     LOGITS_INPUT,
     TREE_MASK,
     Network,
+    Places,
+    Rows,
 )
 from .sequence import Sequence
-from .vision.family import Rows
-from .vision.prompt_images import Places
 
 Ints = NDArray[np.int32]
 NO_MASK = np.zeros(0, np.uint8)

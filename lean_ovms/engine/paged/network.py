@@ -30,6 +30,10 @@ STATES = "_state_table."
 
 Part = tuple[int, int, NDArray[np.float32]]
 """Row and column at which a matrix begins in a larger one."""
+Rows = NDArray[np.float32]
+"""Embeddings, [tokens, numbers of each]."""
+Places = NDArray[np.int64]
+"""The places of tokens in a prompt, or in a step."""
 
 
 class NotPageable(StartError):

@@ -12,7 +12,7 @@ from ..generation.sequence import GenerationRequest
 
 if TYPE_CHECKING:
     from .adapters import AdapterWeights
-    from .vision.prompt_images import PromptImages
+    from .parts import PromptEmbeddings
 
 NO_LOGPROBS = -1
 MAX_DRAFTED = 20
@@ -61,7 +61,7 @@ class Params:
     confidence: float = 0.0
     salt: str = ""
     adapter: AdapterWeights | None = None
-    images: PromptImages | None = None
+    images: PromptEmbeddings | None = None
 
     @property
     def shift(self) -> int:
@@ -92,7 +92,7 @@ def read(
     speculative: bool,
     ngrams: bool = False,
     adapter: AdapterWeights | None,
-    images: PromptImages | None = None,
+    images: PromptEmbeddings | None = None,
 ) -> Params:
     """Returns the parameters of a request. speculative: it may have as many draft tokens as it asks for. ngrams: it may
     have those of n-grams without asking.

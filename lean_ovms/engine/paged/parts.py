@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...errors import BadRequest, RequestError
 from ..generation.backend import WaitingRequests
-from ..generation.pipeline import ImagePlaceholders, ImagePrompt
+from ..generation.pipeline import ImagePlaceholders
 from .adapters import AdapterProvider, NoAdapters
 from .grammar.matcher import Matcher, Prepare, one_by_one
 from .network import NetworkEdit
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from ...types import Image
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ..generation.sequence import GenerationRequest
     from .block_manager import BlockManager, BlockTables
     from .model import PagedModel
     from .model_inputs import Chunk
+    from .network import Places, Rows
     from .sequence import Sequence, TextProposer
-    from .vision.prompt_images import PromptImages
 
 CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits", "progress")
 """What ModelInfo.capabilities says of every paged engine, whatever its model."""
@@ -86,6 +88,30 @@ def no_grammar(sequence: Sequence) -> Matcher:
     raise BadRequest("structured output is not possible with this model")
 
 
+class PromptEmbeddings(Protocol):
+    """What one prompt has beside text: where its tokens are, their embeddings, and the positions of all tokens."""
+
+    token_id: int
+    """The id that the network gets in the places of tokens with embeddings."""
+    shift: int
+    """How far the position of a token behind the prompt is from its place."""
+
+    def missing(self) -> Seq[object]:
+        """Returns what is not encoded. The embeddings of the rest are kept from now on."""
+
+    def chunk(self, start: int, count: int) -> int:
+        """Returns how many tokens from `start` on a step computes in the place of `count`."""
+
+    def cached(self, blocks: int, size: int) -> int:
+        """Returns how many of so many first blocks of `size` tokens may come from the prefix cache."""
+
+    def rows(self, start: int, count: int) -> Iterable[tuple[Places, Rows]]:
+        """Yields the embeddings among the `count` tokens from `start` on, with the places of their tokens behind it."""
+
+    def positions(self, start: int, count: int) -> NDArray[np.int64]:
+        """Returns the positions [3, count] (time, row, column) of the tokens from `start` on."""
+
+
 class InputEmbeddings(ImagePlaceholders, Protocol):
     """Makes embeddings of what a prompt has beside text, which stand in the places of tokens."""
 
@@ -94,14 +120,18 @@ class InputEmbeddings(ImagePlaceholders, Protocol):
         """Whether a prompt may have videos."""
 
     @property
+    def tokens(self) -> list[str]:
+        """The texts of tokens that stand for what is no text, so that no client may write them."""
+
+    @property
     def queue(self) -> EncodingQueue:
         """The requests whose images are not encoded yet."""
 
-    def images(self, ids: list[int]) -> PromptImages:
-        """Returns the images of a prompt with these ids, which `placeholder_ids` made."""
+    def of_prompt(self, ids: list[int]) -> PromptEmbeddings:
+        """Returns what a prompt with these ids, which `placeholder_ids` made, has beside text."""
 
-    def in_order(self, image_prompt: ImagePrompt) -> list[Image]:
-        """Returns what is encoded for a prompt, in the order of `images`."""
+    def encode(self, request: GenerationRequest) -> None:
+        """Has what is missing encoded for a request, which was checked, and lets `queue` release it after that."""
 
 
 class ReleasedRequest(NamedTuple):
@@ -117,15 +147,6 @@ class ReleasedRequest(NamedTuple):
 
 class EncodingQueue(WaitingRequests, Protocol):
     """Requests whose images are encoded before they are queued for the engine's steps."""
-
-    def add(self, request: GenerationRequest, images: PromptImages, content: list[Image]) -> None:
-        """Adds a request.
-
-        Args:
-            request: The request, which was checked.
-            images: The images of its prompt, of which some are not encoded.
-            content: The same images as pixels, in the same order.
-        """
 
     def cancel(self, number: int, index: int | None) -> bool:
         """Removes a request, or one of its choices; False if it is not here."""

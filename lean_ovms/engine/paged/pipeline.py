@@ -76,7 +76,7 @@ class PagedPipeline(Engine):
         super().check(request)
         adapter, images, prompt = self._adapters.get(request.adapter), None, request.image_prompt
         if self._images is not None and prompt is not None:
-            images = self._images.images(request.prompt)
+            images = self._images.of_prompt(request.prompt)
             if request.sampling.prompt_logprobs:
                 raise BadRequest("tokens of images have no log probabilities", param="prompt_logprobs")
         speculative = self._speculative and not (images is not None and self._drafting.kind == "draft")
@@ -91,10 +91,9 @@ class PagedPipeline(Engine):
             request.image_prompt = None
             super().add(request)
             return
-        prompt, request.image_prompt = request.image_prompt, None  # its pixels are freed when they are encoded
-        assert prompt is not None
         self.requests[request.id] = request
-        self._images.queue.add(request, images, self._images.in_order(prompt))
+        self._images.encode(request)
+        request.image_prompt = None  # its pixels are freed when they are encoded
 
     def cancel(self, request_id: int, index: int | None) -> None:
         if self._images is None or not self._images.queue.cancel(request_id, index):

@@ -11,7 +11,6 @@ from ...repository.gguf import is_gguf
 from . import gguf_network
 from .ir_weights import IrWeights, takes_embeddings
 from .network import NetworkEdit, NotPageable, WeightsSource
-from .vision import input_embeddings
 
 
 def open_weights(file: Path, edits: Sequence[NetworkEdit] = (), *, trees: bool = False) -> WeightsSource:
@@ -39,4 +38,6 @@ def embedding_edit(folder: Path) -> NetworkEdit:
 
 def _connect(folder: Path, core: Any, model: Any) -> None:
     if takes_embeddings(model):
+        from . import input_embeddings  # text models do without
+
         input_embeddings.connect(model, core, folder)

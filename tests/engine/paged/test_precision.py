@@ -15,13 +15,13 @@ import pytest
 pytest.importorskip("gguf")
 
 from lean_ovms.engine.paged.model import PagedModel
-from lean_ovms.engine.paged.vision.networks import VisionNetworks
 from lean_ovms.engine.paged.weights import open_weights
 from lean_ovms.features.drafting.child.heads import HeadWeights
+from lean_ovms.features.vision.child.networks import VisionNetworks
 from tests.engine.paged.test_zoo import NAMES, SAFELY, unpacked
-from tests.engine.paged.vision import models as vision
 from tests.engine.real import load
 from tests.engine.rig import Rig
+from tests.features.vision.child import models as vision
 from tests.makers import zoo_gguf
 
 BF16 = {"INFERENCE_PRECISION_HINT": "bf16"}

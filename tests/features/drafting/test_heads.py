@@ -18,8 +18,8 @@ from lean_ovms.errors import StartError
 from lean_ovms.features.drafting.child import heads
 from lean_ovms.features.drafting.child.drafter import Drafter
 from lean_ovms.features.drafting.child.head import Head
-from tests.engine.paged.vision.models import F32, SAFELY, ZOO, load
 from tests.engine.rig import Rig
+from tests.features.vision.child.models import F32, SAFELY, ZOO, load
 from tests.makers.zoo_vision_torch import PROMPTS, SIZES, pixels
 
 HEADS = ZOO / "heads"

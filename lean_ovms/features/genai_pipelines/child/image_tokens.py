@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ....engine.generation import image_prompts
 from ....engine.generation.image_prompts import TAG
 from ....engine.generation.pipeline import ImagePrompt
 from ....util.files import read_bytes
@@ -62,6 +63,7 @@ class GenAiImageTokens:
     """A pipeline.ImageTokenCounter for openvino_genai's pipelines."""
 
     takes_ids = False
+    parse = staticmethod(image_prompts.parse)
     audio_tokens: Callable[[bytes], int] | None = None
     """The tokens of audio, those around it included; None: the model does not hear."""
 

@@ -19,6 +19,7 @@ import openvino_genai as genai
 
 from ....config import EngineConfig
 from ....engine.errors import last_line
+from ....engine.generation import image_prompts
 from ....engine.generation.pipeline import ImagePrompt
 from ....engine.loading import model_info
 from ....engine.loading.drafts import drafts_of
@@ -48,7 +49,7 @@ class VlmContinuous(ContinuousPipeline):
         if drafts.model or drafts.lookup:
             raise StartError("a model with vision cannot be combined with a draft model or prompt lookup")
         super().__init__(config, settings)
-        tokens = model_info.image_tokens(self.encode)
+        tokens = image_prompts.image_tokens(self.encode)
         self.info = replace(self.info, vision=True, image_tokens=tokens, chat_template=self._template)
         self.image_token_counter = GenAiImageTokens(config.model_dir, self.encode, self._measure_images, prompt_tokens)
 

@@ -14,8 +14,8 @@ from typing import Any
 import openvino_genai as genai
 
 from ....config import EngineConfig
+from ....engine.generation import image_prompts
 from ....engine.generation.pipeline import ImagePrompt
-from ....engine.loading import model_info
 from ....engine.loading.settings import PipelineSettings
 from ....errors import BadRequest, StartError
 from ....repository.model_dir import LANGUAGE_MODEL
@@ -33,7 +33,7 @@ class VlmStateful(StatefulPipeline):
 
     def __init__(self, config: EngineConfig, settings: PipelineSettings | None = None) -> None:
         super().__init__(config, settings)
-        tokens = model_info.image_tokens(self.encode)
+        tokens = image_prompts.image_tokens(self.encode)
         self.info = replace(self.info, vision=True, image_tokens=tokens, chat_template=self._template)
         self.image_token_counter = GenAiImageTokens(config.model_dir, self.encode, self._measure_images, _prompt_tokens)
 

@@ -66,7 +66,7 @@ class InputBuilder:
             return one
         if self._vision is None:
             raise BadRequest(NO_IMAGES, param=one.images[0].param)
-        return self._vision.text(one)
+        return self._vision.text(one.text, one.images)
 
     def build(
         self,

@@ -14,16 +14,12 @@ import numpy as np
 import openvino as ov
 
 from ....config import EngineConfig
-from ....engine.loading import model_info
-from ....engine.loading.devices import device_of
-from ....engine.loading.settings import device_properties
+from ....engine.generation.image_prompts import image_tokens
 from ....engine.loading.weights import floats
-from ....engine.paged.vision import families
-from ....engine.paged.vision.networks import VisionNetworks
-from ....engine.paged.vision.pixels import SquareProcessor
-from ....engine.paged.vision.qwen2_vl import Qwen2Vl
 from ....engine_types import ModelInfo
 from ....errors import StartError
+from ....manifest import IMAGES_IN_TEXTS
+from ....media.images.pixels import SquareProcessor
 from ....repository import gguf, model_config, safetensors
 from ..options import PoolingOptions
 from ..types import EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
@@ -33,7 +29,7 @@ from .model_kind import Shape, lost_limit, recognize
 from .network import SHORT, PoolingNetwork
 from .pooler import Array, Batch, PoolingVision, Prompt
 from .tokenizer import GgufPoolingTokenizer, PoolingTokenizer
-from .vision import TRIAL, ImagesAlone, ImagesInText
+from .vision import TRIAL, ImagesAlone
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +98,7 @@ class OpenVinoPooler:
 
     def start(self, batch: Batch, alone: bool) -> None:
         if self.vision is not None:
-            batch.more = self.vision.inputs(batch)
+            batch.more = self.vision.inputs(batch.ids, batch.images)
         self._network.start(batch, batch.per_token and self.pooling.kind == EMBED, alone)
 
     # --- loading
@@ -142,14 +138,11 @@ class OpenVinoPooler:
 
     def _images_in_text(self, config: EngineConfig) -> PoolingVision:
         """Raises StartError."""
-        networks = VisionNetworks(config.model_dir, device_of(config), device_properties(config))
-        try:
-            family = families.load(config.model_dir, networks)
-        except families.NotReadable as error:
-            raise StartError(str(error)) from error
-        if not isinstance(family, Qwen2Vl):
-            raise StartError("of models that read images in a text, those of Qwen make embeddings")
-        return ImagesInText(family, self.detokenize([family.token_id], False), *self._network.image_shape())
+        new = config.part(IMAGES_IN_TEXTS)
+        if new is None:
+            raise StartError("the model reads images in a text, and what encodes them was left out of this server")
+        found: PoolingVision = new(config, self.detokenize, self._network.image_shape())
+        return found
 
     def _with_overheads(self, info: PoolingInfo) -> PoolingInfo:
         single = sum(map(len, self.template.single))
@@ -188,7 +181,7 @@ class OpenVinoPooler:
             bos_token=_content(files.tokenizer_config.get("bos_token")),
             eos_token=_content(files.tokenizer_config.get("eos_token")),
             versions={"openvino": str(ov.get_version())},
-            image_tokens=model_info.image_tokens(lambda text, _: self.tokenize([text])[0]) if info.images else [],
+            image_tokens=image_tokens(lambda text, _: self.tokenize([text])[0]) if info.images else [],
             of_task=asdict(info),
         )
 

@@ -12,8 +12,8 @@ from ....config.options import read_object
 from ....engine.loading.devices import device_of
 from ....engine.loading.load_errors import as_start_error, network
 from ....engine.loading.settings import device_properties, network_bytes
+from ....engine.paged import input_embeddings
 from ....engine.paged.network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
-from ....engine.paged.vision import input_embeddings
 from ....errors import StartError
 from ....repository.gguf import is_gguf
 from ....repository.model_dir import LANGUAGE_MODEL

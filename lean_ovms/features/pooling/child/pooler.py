@@ -13,7 +13,7 @@ import numpy as np
 
 from ....engine_types import ModelInfo, Vocabulary
 from ....types import Image
-from ..types import PoolingInfo, TextWithImages
+from ..types import PoolingInfo
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -65,14 +65,14 @@ class PoolingVision(Protocol):
 
     token_id: int
 
-    def text(self, one: TextWithImages) -> str:
-        """Returns what is tokenized. Raises BadRequest for what the model cannot read."""
+    def text(self, text: str, images: Sequence[Image]) -> str:
+        """Returns what is tokenized for a text with tags of images. Raises BadRequest for what cannot be read."""
 
     def ids(self, tokens: list[int], images: Sequence[Image]) -> list[int]:
         """Returns the ids of such a text with an id for each token of its images. Raises BadRequest."""
 
-    def inputs(self, batch: Batch) -> dict[str, Array]:
-        """Returns what the network takes besides the batch's ids, types and mask."""
+    def inputs(self, ids: Array, images: Sequence[Image]) -> dict[str, Array]:
+        """Returns what the network takes besides ids [batch, tokens], types and mask. images: of the only input."""
 
 
 class Pooler(Protocol):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from lean_ovms.engine.generation import fake_tokenizer as words
+from lean_ovms.engine.generation import image_prompts
 from lean_ovms.engine.generation.pipeline import Grammars, ImagePrompt, LongTextEncoder
 from lean_ovms.engine.scripted import script as scripted
 from lean_ovms.engine.scripted.backend import AnyGrammar
@@ -73,6 +74,7 @@ class FakeImageTokens:
     """A pipeline.ImageTokenCounter. An image is the text of its size and its first pixel's colour: [2x3 #ff0000]."""
 
     takes_ids = False
+    parse = staticmethod(image_prompts.parse)
 
     def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
         descriptions = [f"[{i.width}x{i.height} #{i.pixels[:3].hex()}]" for i in image_prompt.images]

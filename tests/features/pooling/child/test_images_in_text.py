@@ -22,9 +22,9 @@ from lean_ovms.features.pooling.child.pooling_graph import headless
 from lean_ovms.features.pooling.types import TextWithImages
 from lean_ovms.repository.model_dir import LANGUAGE_MODEL
 from lean_ovms.types import IMAGE_TAG, Image
-from tests.engine.paged.vision.models import F32, unpacked
-from tests.engine.paged.vision.test_zoo_vision import RECORDED, shown
 from tests.features.pooling.child.rig import Rig
+from tests.features.vision.child.models import F32, unpacked
+from tests.features.vision.child.test_zoo_vision import RECORDED, shown
 from tests.makers.zoo_vision_torch import PROMPTS
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]

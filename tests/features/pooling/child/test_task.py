@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.paged.vision.pixels import SquareProcessor
 from lean_ovms.engine.protocol import Decode, Decoded, Encode, Encoded, Ping, Pong, Refused
 from lean_ovms.features.pooling.child import task as task_module
 from lean_ovms.features.pooling.child.fake_pooler import FakePooler, _info
@@ -19,6 +18,7 @@ from lean_ovms.features.pooling.feature import PADDED_TOKENS, TOKENS
 from lean_ovms.features.pooling.options import PoolingOptions
 from lean_ovms.features.pooling.records import Pool, Pooled
 from lean_ovms.features.pooling.types import PER_TOKEN, PoolingParams, TextWithImages
+from lean_ovms.media.images.pixels import SquareProcessor
 from lean_ovms.types import Image
 from tests.features.pooling.child.rig import LIMITS, Rig, texts, with_info
 

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ....engine.paged.network import Rows
 from ....errors import BadRequest
+from ....media.images import pixels
+from ....media.images.pixels import Pixels, Scale, Size
 from ....types import Image, Json
-from . import pixels
-from .family import Files, Layout, Part, Rows
-from .pixels import Pixels, Scale, Size
+from .family import Files, Layout, Part
 
 MAX_ASPECT = 200
 TOKENS_PER_SECOND = 4

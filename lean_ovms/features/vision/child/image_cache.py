@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from ....engine.paged.network import Rows
 from ....errors import BadRequest
 from ....types import Image
-from .family import Layout, Rows, VisionFamily
+from .family import Layout, VisionFamily
 
 MAX_KNOWN = 16384
 """Images whose numbers are remembered, some hundred bytes each."""

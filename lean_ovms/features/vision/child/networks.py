@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...loading import quiet_imports  # noqa: F401 - first, for its effect
+from ....engine.loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 from pathlib import Path
@@ -12,8 +12,8 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
+from ....engine.loading import exact_positions
 from ....util.resources import cores
-from ...loading import exact_positions
 
 
 class VisionNetworks:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....engine.paged.network import Rows
+from ....media.images import pixels
+from ....media.images.pixels import Pixels, Size, SquareProcessor
 from ....types import Image
-from . import pixels
-from .family import Files, Layout, Rows
-from .pixels import Pixels, Size, SquareProcessor
+from .family import Files, Layout
 
 
 class Llava:

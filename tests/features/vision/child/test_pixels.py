@@ -6,9 +6,9 @@ import random
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged.vision import pixels
-from lean_ovms.engine.paged.vision.families import NotReadable, load
-from lean_ovms.engine.paged.vision.tiled import in_words
+from lean_ovms.features.vision.child.families import NotReadable, load
+from lean_ovms.features.vision.child.tiled import in_words
+from lean_ovms.media.images import pixels
 from lean_ovms.types import Image
 from tests.makers.zoo_vision import PIXELS, PLAIN, TILED
 from tests.makers.zoo_vision_torch import GEMMA4, TIMED, VIDEOS, image_processor

@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from lean_ovms.engine.paged.vision.family import Layout
 from lean_ovms.errors import from_wire
-from tests.engine.paged.vision.models import load
+from lean_ovms.features.vision.child.family import Layout
 from tests.engine.real import assert_empty
 from tests.engine.vlm import MODEL, SIZE, said, tags, turn
+from tests.features.vision.child.models import load
 from tests.pictures import COLOURS
 
 pytestmark = pytest.mark.model

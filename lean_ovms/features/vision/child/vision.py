@@ -8,23 +8,27 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ....engine.generation import image_prompts
+from ....engine.generation.image_prompts import TAG
+from ....engine.generation.pipeline import ImagePrompt
+from ....engine.generation.sequence import GenerationRequest
+from ....engine.paged.network import Places
 from ....errors import BadRequest
 from ....types import Image
-from ...generation.image_prompts import TAG
-from ...generation.pipeline import ImagePrompt
 from .families import NotReadable
 from .family import Layout, Part, VideoFamily, VisionFamily
 from .image_cache import ImageCache, KnownImage
 from .image_queue import ImageQueue
-from .prompt_images import Places, PromptImages
+from .prompt_images import PromptImages
 
 TRIAL_SIDE = 64
 
 
 class Vision:
-    """A generation.pipeline.ImagePlaceholders. queue: requests whose images are not encoded yet."""
+    """A paged.parts.InputEmbeddings. queue: requests whose images are not encoded yet."""
 
     takes_ids = True
+    parse = staticmethod(image_prompts.parse)
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class Vision:
         self._cache = ImageCache(family, cache_bytes)
         self.queue = ImageQueue(family, self._cache, wake)
         self._token = decode([family.token_id], False)
+        self.tokens = image_prompts.image_tokens(encode)
         trial = Image(TRIAL_SIDE, TRIAL_SIDE, bytes(3 * TRIAL_SIDE**2))
         [part] = self._parts(trial)
         if encode(self._text(part, Layout(1)), False).count(family.token_id) != 1:
@@ -83,7 +88,7 @@ class Vision:
     def reads_videos(self) -> bool:
         return isinstance(self._family, VideoFamily)
 
-    def images(self, ids: list[int]) -> PromptImages:
+    def of_prompt(self, ids: list[int]) -> PromptImages:
         """Returns the images of a prompt with these ids, of `placeholder_ids`."""
         found, places = list[tuple[Places, KnownImage]](), np.flatnonzero(np.array(ids) < 0)
         while len(places):
@@ -92,10 +97,12 @@ class Vision:
             places = places[image.layout.tokens :]
         return PromptImages(found, len(ids), self._family.token_id, whole=self._family.whole)
 
-    def in_order(self, image_prompt: ImagePrompt) -> list[Image]:
-        """Returns what is encoded for a prompt: what `images` has."""
-        tags = TAG.finditer(image_prompt.text)
-        return [part.image for tag in tags for part in self._parts(image_prompt.images[int(tag[1])])]
+    def encode(self, request: GenerationRequest) -> None:
+        """Implements InputEmbeddings.encode."""
+        assert request.image_prompt is not None, "some of its images are not encoded"
+        images, tags = request.image_prompt.images, TAG.finditer(request.image_prompt.text)
+        content = [part.image for tag in tags for part in self._parts(images[int(tag[1])])]
+        self.queue.add(request, request.native.images, content)
 
     def _parts(self, image: Image) -> list[Part]:
         """Returns the parts of a video, or an image as the only one. Raises BadRequest."""

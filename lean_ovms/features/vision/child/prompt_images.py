@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .family import Rows
+from ....engine.paged.network import Places, Rows
 from .image_cache import KnownImage
-
-Places = NDArray[np.int64]
 
 
 class PromptImages:

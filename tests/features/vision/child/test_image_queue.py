@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.generation.sequence import GenerationRequest
-from lean_ovms.engine.paged.vision.family import Layout
-from lean_ovms.engine.paged.vision.image_cache import ImageCache
-from lean_ovms.engine.paged.vision.image_queue import ImageQueue
-from lean_ovms.engine.paged.vision.prompt_images import PromptImages
 from lean_ovms.errors import BadRequest, EngineFailure
+from lean_ovms.features.vision.child.family import Layout
+from lean_ovms.features.vision.child.image_cache import ImageCache
+from lean_ovms.features.vision.child.image_queue import ImageQueue
+from lean_ovms.features.vision.child.prompt_images import PromptImages
 from lean_ovms.types import Image, SamplingParams
 
 

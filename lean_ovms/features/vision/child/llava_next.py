@@ -10,11 +10,12 @@ import math
 
 import numpy as np
 
+from ....engine.paged.network import Rows
+from ....media.images import pixels
+from ....media.images.pixels import Pixels, Size
 from ....types import Image
-from . import pixels
-from .family import Files, Layout, Rows
+from .family import Files, Layout
 from .llava import Llava
-from .pixels import Pixels, Size
 
 
 class LlavaNext(Llava):

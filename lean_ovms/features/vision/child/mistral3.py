@@ -9,10 +9,11 @@ import math
 
 import numpy as np
 
+from ....engine.paged.network import Rows
+from ....media.images import pixels
+from ....media.images.pixels import Scale, Size
 from ....types import Image
-from . import pixels
-from .family import Files, Layout, Rows
-from .pixels import Scale, Size
+from .family import Files, Layout
 
 
 class Mistral3:

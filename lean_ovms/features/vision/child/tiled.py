@@ -8,10 +8,11 @@ import math
 
 import numpy as np
 
+from ....engine.paged.network import Rows
+from ....media.images import pixels
+from ....media.images.pixels import Pixels, Scale, Size
 from ....types import Image
-from . import pixels
-from .family import Files, Layout, Part, Rows, clock
-from .pixels import Pixels, Scale, Size
+from .family import Files, Layout, Part, clock
 
 MAX_SIDE = 4096
 EDGE = "<fake_token_around_image>"

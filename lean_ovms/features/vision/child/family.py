@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ....engine.paged.network import Rows
+from ....media.images.pixels import Size
 from ....types import Image, Json
-from .pixels import Size
 
 if TYPE_CHECKING:
     from .networks import VisionNetworks
-
-Rows = NDArray[np.float32]
-"""Embeddings, [tokens, numbers of each]."""
 
 
 class Layout(NamedTuple):

@@ -11,7 +11,7 @@ import pytest
 
 from lean_ovms.engine.loading.pipeline_choice import PROVEN_VISION
 from lean_ovms.types import Image
-from tests.engine.paged.vision.models import NAMES, ZOO, load, unpacked
+from tests.features.vision.child.models import NAMES, ZOO, load, unpacked
 from tests.makers.zoo_vision_torch import (
     PROMPTS,
     SECONDS,

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from lean_ovms.engine.paged.vision.family import Layout
-from lean_ovms.engine.paged.vision.image_cache import KnownImage
-from lean_ovms.engine.paged.vision.prompt_images import PromptImages
+from lean_ovms.features.vision.child.family import Layout
+from lean_ovms.features.vision.child.image_cache import KnownImage
+from lean_ovms.features.vision.child.prompt_images import PromptImages
 
 
 def known(number, layout, encoded=True):

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ....engine.generation.item_thread import ItemThread
+from ....engine.generation.sequence import GenerationRequest
+from ....engine.paged.network import Rows
+from ....engine.paged.parts import ReleasedRequest
 from ....errors import RequestError
 from ....types import Image
-from ...generation.item_thread import ItemThread
-from ...generation.sequence import GenerationRequest
-from ..parts import ReleasedRequest
-from .family import Rows, VideoFamily, VisionFamily
+from .family import VideoFamily, VisionFamily
 from .image_cache import ImageCache, KnownImage
 from .prompt_images import PromptImages
 

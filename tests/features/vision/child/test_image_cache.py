@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged.vision import image_cache
-from lean_ovms.engine.paged.vision.family import Layout
-from lean_ovms.engine.paged.vision.image_cache import ImageCache
 from lean_ovms.errors import BadRequest
+from lean_ovms.features.vision.child import image_cache
+from lean_ovms.features.vision.child.family import Layout
+from lean_ovms.features.vision.child.image_cache import ImageCache
 from lean_ovms.types import Image
 
 

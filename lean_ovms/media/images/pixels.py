@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....types import Image
+from ...types import Image
 
 Pixels = NDArray[np.uint8]
 """[height, width, RGB]"""

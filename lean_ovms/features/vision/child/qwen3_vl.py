@@ -11,10 +11,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from ....media.images import pixels
+from ....media.images.pixels import Size
 from ....types import Image
-from . import pixels
 from .family import Files, Layout, Part
-from .pixels import Size
 from .qwen2_vl import Qwen2Vl
 
 

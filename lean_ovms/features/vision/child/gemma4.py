@@ -10,11 +10,12 @@ import math
 
 import numpy as np
 
+from ....engine.paged.network import Rows
 from ....errors import BadRequest
+from ....media.images import pixels
+from ....media.images.pixels import Scale, Size
 from ....types import Image
-from . import pixels
-from .family import Files, Layout, Part, Rows, clock
-from .pixels import Scale, Size
+from .family import Files, Layout, Part, clock
 
 FRAME_TOKENS = 70
 """Tokens of a frame at most, where the files do not say."""

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from openvino import opset13 as ops
 
-from ....repository.model_dir import TEXT_EMBEDDINGS
-from ...loading.network_inputs import find_input, network_input
-from ..network import EMBEDDINGS_INPUT, IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
+from ...repository.model_dir import TEXT_EMBEDDINGS
+from ..loading.network_inputs import find_input, network_input
+from .network import EMBEDDINGS_INPUT, IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
 
 DEEPER, OF_IMAGES = "deepstack_visual_embeds", "visual_pos_masks"
 """Inputs of Qwen3-VL's language model: embeddings that are added behind its first layers, and to which tokens."""
