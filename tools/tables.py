@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -12,14 +11,12 @@ from typing import Any
 from lean_ovms.api import openapi
 from lean_ovms.api import routes as table
 from lean_ovms.api.fields import Field
-from lean_ovms.api.generation import common_fields as shared
-from lean_ovms.api.generation import sampling, structured_output, unsupported
+from lean_ovms.api.generation import unsupported
 from lean_ovms.api.route_doc import doc_of
 from lean_ovms.api.router import imported
 from lean_ovms.cli import command_table, foreign_flags
 from lean_ovms.composition import compose
 from lean_ovms.config import GROUPS, listed
-from lean_ovms.features.llama_cpp import fields as llama_cpp
 from lean_ovms.features.ollama import fields as ollama
 from lean_ovms.observability.families import FAMILIES
 from lean_ovms.text import parsers
@@ -89,30 +86,73 @@ def _path(route: table.Route) -> str:
     return _prefix(route.bases[0], route) + route.path
 
 
+SAME_BODY = {
+    "…/chat/completions": (
+        "…/chat/completions/input_tokens",
+        "…/chat/completions/batch",
+        "…/chat/completions/render",
+        "/prewarm",
+    ),
+    "…/completions": ("…/completions/render",),
+    "…/responses": ("…/responses/input_tokens",),
+    "…/messages": ("…/messages/count_tokens",),
+    "/completion": ("/completions", "/infill"),
+    "…/rerank": ("…/v2/rerank", "…/reranking"),
+    "/embedding": ("/embeddings",),
+    "…/v2/embed": ("…/embed",),
+    "…/v2/chat": ("/cohere/v2/chat",),
+}
+"""Paths that stand for others with the same fields in docs/fields.md, which says so."""
+READERS = {
+    "text": ("…/chat/completions", "…/completions", "…/responses", "…/messages"),
+    "images": ("…/images/generations", "…/images/edits", "…/images/variations"),
+    "audio": ("…/audio/transcriptions", "…/audio/translations"),
+    "vectors": ("…/embeddings", "…/classify", "…/pooling", "…/rerank", "…/score"),
+}
+"""Words for several paths in docs/fields.md, where a field is for all of them."""
+
+
 def request_fields() -> str:
-    """Every request field by endpoint."""
-    groups: dict[str, tuple[Field, ...]] = {
-        "Every generating endpoint: how to answer": shared.ANSWERING,
-        "Every generating endpoint: sampling": sampling.SAMPLING,
-        "Every generating endpoint: the form of the answer": structured_output.STRUCTURED,
-        "Every generating endpoint: accepted, no effect": unsupported.ACCEPTED,
-        "Every generating endpoint: accepted, and answered with a Warning header": unsupported.UNSUPPORTED,
-    }
-    first = {route.module: route for route in reversed(table.table())}
-    for route in sorted(first.values(), key=lambda one: (_path(one), one.method != "POST")):
-        path = _path(route)
-        if members := getattr(module := importlib.import_module(route.module), "FIELDS", None):
-            groups[f"{route.method} {path}" if path in groups else path] = members
-            groups |= getattr(module, "MORE_FIELDS", {})
-    groups["/completion"], groups["/infill"] = llama_cpp.COMPLETION, llama_cpp.INFILL[:4]
-    groups["/api/generate, besides the fields of /api/chat"] = ollama.GENERATE[len(ollama.COMMON) :]
-    groups["/api/chat, /api/generate: members of options"] = ollama.OPTIONS
-    parts = []
-    for title, members in groups.items():
-        lines = [f"### {title}", "", "| field | type | range | default | meaning |", "|---|---|---|---|---|"]
-        lines += [f"| `{r.name}` | {r.kind} | {_range(r)} | {_default(r)} | {r.help} |" for r in members]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts)
+    """Every request field by name, with its values and the endpoints that read it."""
+    found: dict[str, dict[str, Field]] = {}
+    for route in table.table():
+        for field in doc_of(imported(route)).body:
+            found.setdefault(field.name, {}).setdefault(_path(route), field)
+    lines = ["| field | value | read by |", "|---|---|---|"]
+    for name, fields in sorted(found.items()):
+        first = next(iter(fields.values()))
+        default = f", default {shown}" if (shown := _default(first)) else ""
+        lines.append(f"| `{name}` | {first.kind} {_range(first)}".rstrip() + f"{default} | {_readers(fields)} |")
+    return "\n".join(lines)
+
+
+def _readers(paths: Iterable[str]) -> str:
+    """Endpoints by their first paths, without those that others stand for."""
+    left = list(paths)
+    for path, others in SAME_BODY.items():
+        if path in left:
+            left = [one for one in left if one not in others]
+    words = []
+    for word, several in READERS.items():
+        if set(several) <= set(left):
+            words.append(word)
+            left = [one for one in left if one not in several]
+    return ", ".join([*words, *(path.removeprefix("…/") for path in left)])
+
+
+def ollama_options() -> str:
+    """The members of Ollama's options."""
+    return ", ".join(f"`{field.name}`" for field in ollama.OPTIONS)
+
+
+def accepted_fields() -> str:
+    """The fields of text that have no effect."""
+    return ", ".join(f"`{field.name}`" for field in unsupported.ACCEPTED)
+
+
+def warned_fields() -> str:
+    """The fields that have no effect, of which a Warning header tells."""
+    return ", ".join(dict.fromkeys(f"`{field.name}`" for field in unsupported.UNSUPPORTED))
 
 
 def _range(f: Field) -> str:
@@ -226,6 +266,7 @@ def parser_names() -> str:
 
 
 TABLES = {"options": options, "routes": routes, "fields": request_fields, "metrics": metrics, "imports": imports}
+TABLES |= {"ollama options": ollama_options, "accepted": accepted_fields, "warned": warned_fields}
 TABLES |= {"aliases": aliases, "ignored": ignored, "refused": refused, "parsers": parser_names, "commands": commands}
 
 

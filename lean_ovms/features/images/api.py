@@ -23,10 +23,6 @@ from ...types import Image, Json, Request, Response
 from .fields import EDITS, GENERATIONS, VARIATIONS, ImageGenerationRequest, parse
 from .params import ImageFile, ImageParams
 
-FIELDS = GENERATIONS
-MORE_FIELDS = {"…/images/edits": EDITS, "…/images/variations": VARIATIONS}
-"""The fields of further endpoints, for the documentation."""
-
 
 @RouteDoc("Images of a text", body=GENERATIONS, stream=True)
 async def handle(request: Request, services: Services) -> Response:

@@ -17,7 +17,6 @@ from .blocks import Content
 from .events import PING, MessageObject, MessageRenderer
 from .request import parse_count, parse_message
 
-FIELDS = fields.FIELDS
 COUNTED = tuple(field for field in fields.ALL_FIELDS if field.name != "max_tokens")
 
 

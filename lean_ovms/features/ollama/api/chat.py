@@ -20,7 +20,6 @@ from .answer import NDJSON, Answer, OllamaRenderer, envelope, ndjson
 from .body import parse_body
 from .request import LoadModelRequest, OllamaRequest, parse_chat, parse_generate
 
-FIELDS = CHAT
 Parse = Callable[[Json, Services], OllamaRequest | LoadModelRequest]
 
 

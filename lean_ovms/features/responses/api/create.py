@@ -31,8 +31,6 @@ from ..store import Context
 from ..tool_loop import ToolLoop, offer_tools
 from ..tool_sessions import ToolServers, ToolSessions
 
-FIELDS = fields.FIELDS
-
 
 async def prepare(services: Services) -> None:
     """Opens the store, so that the server does not start with one, or a key or a package, that cannot be used. Raises

@@ -23,9 +23,6 @@ from .request import AudioRequest, parse
 from .stream import TranscriptionStream, TranscriptRenderer
 from .transcript import Transcript
 
-FIELDS = TRANSCRIPTIONS
-MORE_FIELDS = {"…/audio/translations": TRANSLATIONS}
-"""The fields of a further endpoint, for the documentation."""
 MEDIA = ("text/plain", "text/vtt")
 
 
