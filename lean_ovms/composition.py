@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import features
@@ -16,7 +17,8 @@ from .errors import StartError
 from .manifest import (
     SEAMS,
     BackendRow,
-    CommandRow,
+    Command,
+    Companion,
     DemoModel,
     EngineRow,
     ErrorForm,
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
     from .model_files import ModelFiles
 
-R = TypeVar("R", Route, TaskRow, EngineRow, CommandRow, BackendRow, ModelRow, ErrorForm, DemoModel)
+R = TypeVar("R", Route, TaskRow, EngineRow, Command, BackendRow, ModelRow, ErrorForm, DemoModel)
 
 CHATS = ("InternVLChatModel",)
 """Architectures that generate text, and whose names are not like those of others that do."""
@@ -120,6 +122,22 @@ class Composition:
                 owners[row.name] = kind
         return owners
 
+    @cached_property
+    def flags(self) -> tuple[tuple[str, Path], ...]:
+        """The features' files with flags of other servers, each with the package of its functions."""
+        folder = Path(features.__file__).parent
+        return tuple((one.package, folder / one.name / one.flags) for one in self.features if one.flags)
+
+    @cached_property
+    def commands(self) -> tuple[Command, ...]:
+        """The commands of the features."""
+        return self._rows(lambda one: one.commands)
+
+    @cached_property
+    def companions(self) -> tuple[Companion, ...]:
+        """Further models that are pulled with one."""
+        return tuple(row for one in self.features for row in one.companions)
+
     def _rows(self, of: Callable[[Feature], Iterable[R | None]]) -> tuple[R, ...]:
         """Returns what the features have in a table, each row with the package of its modules."""
         return tuple(replace(row, package=one.package) for one in self.features for row in of(one) if row is not None)
@@ -164,11 +182,6 @@ class Composition:
         """Returns what makes the part at a seam, with its module imported; None: no feature supplies it."""
         row = self.parts.get(seam)
         return None if row is None else named(row.package, row.make)
-
-    @cached_property
-    def commands(self) -> tuple[CommandRow, ...]:
-        """The commands of the features that are made of options."""
-        return self._rows(lambda one: one.commands)
 
     @cached_property
     def backends(self) -> tuple[BackendRow, ...]:

@@ -215,25 +215,6 @@ class PartRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRow:
-    """A command that is made of options, and that works on the directory of models."""
-
-    option: str
-    """The option that asks for the command. It does not go together with another command."""
-    run: str
-    """A function as "module:function": it runs the command of a Config, whose directory of models is set. What it
-    raises as a StartError is printed."""
-    word: str
-    """The command as a word before the name of a model, in place of the option."""
-    usage: str
-    """What follows the word, for --help."""
-    help: str
-    """What the command does, as a part of a sentence."""
-    package: str = ""
-    """The package of the module; the composition sets it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BackendRow:
     """What generates text in the place of the paged engine."""
 
@@ -319,6 +300,45 @@ class ErrorForm:
     """The package of these modules; the composition sets it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of the command line."""
+
+    word: str
+    """The command, as it is typed."""
+    usage: str
+    """What follows the word, for --help."""
+    help: str
+    """What the command does, as a part of a sentence."""
+    run: str = ""
+    """A function as "module:function", imported when the command is run: it gets the words behind the command and the
+    environment, and returns the exit status. What it raises as a StartError or a CommandFailed is printed. Empty: the
+    core's options say what to do."""
+    _: KW_ONLY
+    option: str = ""
+    """An option that asks for the command, too, as in OVMS. It does not go together with another command. Then the
+    function gets the Config alone, whose directory of models is set. Empty: there is none."""
+    package: str = "lean_ovms.cli"
+    """The package of the module; the composition sets it for the commands of features."""
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether its function reads what is behind the command, and not options that a server has, too."""
+        return bool(self.run) and not self.option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Companion:
+    """A further model that a model uses, and that is pulled from a hub into its directory."""
+
+    source: str
+    """The option with its name on the hub."""
+    path: str
+    """The option with the path of one that is there already."""
+    graph: str
+    """The field with its path in the options of OVMS's graph of text generation."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoModel:
     """A small model in the package, which is served beside the demo model where no option points to a model."""
@@ -360,6 +380,13 @@ class Feature:
     """Third-party packages that are imported in its folder and nowhere else."""
     options: type[Any] | None = None
     """The class of its options, a `config.options.Options`."""
+    flags: str = ""
+    """The file in its folder with the flags of other servers that are about it; empty: there are none. Its form is that
+    of the core's, cli/flags.txt."""
+    commands: tuple[Command, ...] = ()
+    """The commands of the command line."""
+    companions: tuple[Companion, ...] = ()
+    """Further models that are pulled into the directory of the one that uses them."""
     routes: tuple[Route, ...] = ()
     """The endpoints."""
     tasks: tuple[TaskRow, ...] = ()
@@ -370,8 +397,6 @@ class Feature:
     """What it does inside the steps of the paged engine."""
     parts: tuple[PartRow, ...] = ()
     """The parts of an engine that it supplies."""
-    commands: tuple[CommandRow, ...] = ()
-    """The commands that are made of options."""
     backends: tuple[BackendRow, ...] = ()
     """What it has in the place of the paged engine."""
     model: ModelRow | None = None

@@ -205,10 +205,15 @@ def _packages(name: str) -> list[str]:
     return found
 
 
+SERVERS = ("OVMS", "vLLM", "llama.cpp")
+"""The servers with other names of options, in the order of the table."""
+
+
 def aliases() -> str:
     """Other servers' names of options."""
+    known = foreign_flags.known()
     lines = ["| server | flag | option here |", "|---|---|---|"]
-    for alias in foreign_flags.ALIASES:
+    for alias in sorted(known.aliases, key=lambda row: SERVERS.index(row.server)):
         value = f" {alias.bare}" if alias.bare else ""
         further = f", further names: `--{alias.further}`" if alias.further else ""
         lines.append(f"| {alias.server} | {_flags(alias.names)} | `--{alias.option}{value}`{further} |")
@@ -217,17 +222,17 @@ def aliases() -> str:
 
 def ignored() -> str:
     """Flags without an effect."""
-    return _reasons(_without_ovms(foreign_flags.IGNORED))
+    return _reasons(_without_ovms(foreign_flags.known().ignored))
 
 
 def refused() -> str:
     """Flags that stop the start."""
-    return _reasons(_without_ovms(foreign_flags.REFUSED))
+    return _reasons(_without_ovms(foreign_flags.known().refused))
 
 
 def _without_ovms(table: Mapping[str, str]) -> dict[str, str]:
     """OVMS's flags are in docs/deployment.md."""
-    return {name: reason for name, reason in table.items() if name not in foreign_flags.OVMS_FLAGS}
+    return {name: reason for name, reason in table.items() if name not in foreign_flags.known().of_ovms}
 
 
 def _reasons(flags: Mapping[str, str]) -> str:
@@ -245,7 +250,7 @@ def _flags(names: Iterable[str]) -> str:
 
 def commands() -> str:
     """The commands of the command line."""
-    rows = [f"| `{f'{name} {row.usage}'.strip()}` | {row.help} |" for name, row in command_table.COMMANDS.items()]
+    rows = [f"| `{f'{name} {row.usage}'.strip()}` | {row.help} |" for name, row in command_table.commands().items()]
     return "\n".join(["| command | what it does |", "|---|---|", *rows]).replace(" | TOPIC", " \\| TOPIC")
 
 
@@ -256,9 +261,10 @@ def parser_names() -> str:
     for name in sorted({*known.tool, *known.reasoning}):
         others = {
             other
-            for table in (foreign_flags.PARSERS, foreign_flags.REASONING)
-            for other in table
-            if table[other] == name
+            for alias in foreign_flags.known().aliases
+            if alias.option in ("tool_parser", "reasoning_parser") and alias.how == "or"
+            for other, ours in alias.words.items()
+            if ours == name
         }
         read = ("yes" if name in part else "" for part in known)
         lines.append(f"| `{name}` | {' | '.join(read)} | {', '.join(f'`{other}`' for other in sorted(others))} |")

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import Field
 from functools import cache
 from pathlib import Path
@@ -26,8 +26,8 @@ from ..config.options import TYPE_NAMES, from_json
 from ..errors import StartError
 from ..server import exit_status
 from ..util import json_file
-from . import command_table, completion, dotted_flags, foreign_flags
-from .command_table import COMMANDS, CommandParser, hint
+from . import command_table, completion, dotted_flags, flag_readers, foreign_flags
+from .command_table import CommandParser, commands, hint
 
 PREFIX = "LEAN_OVMS_"
 OTHERS = ("VLLM_", "GIT_OPT_SET_")
@@ -61,27 +61,27 @@ ALL = "all"
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """Returns the Config of a command line. Raises StartError naming the option at fault; --help and --version exit."""
-    _check_command(without_program(argv))
     without = without_of(argv, environ)
+    _check_command(without_program(argv), commands(without))
     given = vars(parser(without).parse_intermixed_args(_normalized(argv, without)))
-    _check_foreign_flags(given)
+    _check_foreign_flags(given, without)
     _read_words(given, words_of(without))
     _read_port(given)
     _check_pointers(given)
     rows = {row.name: row for row in listed(without)}
     _check_variables(environ, rows)
-    of_vllm = _read_vllm_variables(environ)
+    of_vllm = _read_vllm_variables(environ, without)
     texts = {name: text for name, row in rows.items() if (text := _text(row, given, environ, of_vllm)) is not None}
     values = _from_file(texts["options_file"], rows) if texts.get("options_file") else {}
     values |= {name: _convert(rows[name], text) for name, text in texts.items()}
     return Config(**values)
 
 
-def _check_command(argv: Sequence[str]) -> None:
+def _check_command(argv: Sequence[str], known: Collection[str]) -> None:
     """Raise StartError for a first word that is nearly a command, before its arguments are taken for options."""
     word = argv[0] if argv else ""
-    if word and not word.startswith("-") and "/" not in word and word not in (*COMMANDS, *_demos()):
-        near = hint(word, COMMANDS, "")
+    if word and not word.startswith("-") and "/" not in word and word not in (*known, *_demos()):
+        near = hint(word, known, "")
         if near and not os.path.exists(word):
             raise StartError(f"there is no command {word} ({near})")
 
@@ -106,14 +106,14 @@ def without_of(argv: Sequence[str], environ: Mapping[str, str]) -> str:
 def words_of(without: str = "") -> dict[str, dict[str, str]]:
     """Returns the commands of a server without these features that are made of options, and the options that they
     set."""
-    return WORDS | {row.word: {row.option: "true"} for row in compose(without).commands}
+    return WORDS | {row.word: {row.option: "true"} for row in compose(without).commands if row.option}
 
 
-def _read_words(given: dict[str, Any], commands: Mapping[str, Mapping[str, str]]) -> None:
+def _read_words(given: dict[str, Any], of_options: Mapping[str, Mapping[str, str]]) -> None:
     """Reads the words without a flag: one of these commands, and a model. Raises StartError."""
     words = [*given["words"], *([] if given["model"] is None else [given["model"]])]
-    command = words.pop(0) if words and words[0] in commands else "serve"
-    given.update(commands[command])
+    command = words.pop(0) if words and words[0] in of_options else "serve"
+    given.update(of_options[command])
     if not words and (path := _model_among_names(given)):
         words = [path]
     if not words:
@@ -157,13 +157,13 @@ def _model_of(text: str, command: str) -> dict[str, str]:
         if by_name:
             raise StartError(f"{text} is part of the package: there is nothing to {command}")
         return {"model_path": str(demos[text]), "model_name": text}
-    if text in COMMANDS:
+    if text in commands():
         raise StartError(f"{text} is a command, and a command comes first: lean_ovms {text} --help")
     if not by_name and text.lower().endswith(".gguf"):
         raise StartError(f"there is no file {text}")
-    if foreign_flags.HUB_MODEL.fullmatch(text):
-        return foreign_flags.hub_model(text)
-    near = hint(text, COMMANDS, "a hub's model has the form organisation/name")
+    if flag_readers.HUB_MODEL.fullmatch(text):
+        return flag_readers.hub_model(text)
+    near = hint(text, commands(), "a hub's model has the form organisation/name")
     raise StartError(f"there is no directory or file {text} ({near})")
 
 
@@ -197,11 +197,11 @@ def _check_variables(environ: Mapping[str, str], rows: Collection[str]) -> None:
         raise StartError(f"the environment has {variable}, but there is no such option ({near})")
 
 
-def _read_vllm_variables(environ: Mapping[str, str]) -> dict[str, str]:
+def _read_vllm_variables(environ: Mapping[str, str], without: str) -> dict[str, str]:
     """Returns the options that vLLM's variables set; prints those without an effect. Raises StartError."""
     found: dict[str, str] = {}
     others = {name for name, value in environ.items() if name.startswith(OTHERS) and not _of_service(name, value)}
-    for alias in foreign_flags.VARIABLES:
+    for alias in foreign_flags.known(without).variables:
         [name] = alias.names
         others.discard(name)
         if value := environ.get(name):
@@ -227,13 +227,14 @@ def _text(
     return text
 
 
-def _check_foreign_flags(given: Mapping[str, str | None]) -> None:
+def _check_foreign_flags(given: Mapping[str, str | None], without: str) -> None:
+    known = foreign_flags.known(without)
     for name, value in given.items():
         if value is None:
             continue
-        if why := foreign_flags.REFUSED.get(name):
+        if why := known.refused.get(name):
             raise StartError(f"{foreign_flags.flag(name)} is not possible: {why}")
-        if why := foreign_flags.IGNORED.get(name):
+        if why := known.ignored.get(name):
             print(f"lean_ovms: {foreign_flags.flag(name)} has no effect: {why}", file=sys.stderr)
 
 
@@ -246,7 +247,7 @@ def parser(without: str = "") -> argparse.ArgumentParser:
     result.add_argument(
         "--completion", metavar="SHELL", action=_Completion, help="print completions for bash, zsh, fish"
     )
-    _add_groups(result, shown(without))
+    _add_groups(result, shown(without), without)
     result.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     result.add_argument("--model", default=None, help=argparse.SUPPRESS)  # vLLM's, for a model without a flag
     _add_foreign_flags(result, without)
@@ -264,36 +265,33 @@ def _make_parser() -> CommandParser:
     )
 
 
-def _add_groups(result: argparse.ArgumentParser, rows: Sequence[Field[Any]]) -> None:
+def _add_groups(result: argparse.ArgumentParser, rows: Sequence[Field[Any]], without: str = "") -> None:
     """Adds options under the titles of their groups."""
+    notations = {alias.option: alias for alias in foreign_flags.known(without).aliases if alias.option in alias.names}
     for name, about in GROUPS.items():
         if members := [row for row in rows if row.metadata["group"] == name]:
             group = result.add_argument_group(name, about)
             for row in members:
-                _add_option(group, row)
+                _add_option(group, row, notations.get(row.name))
 
 
-def _add_option(group: Any, row: Field[Any]) -> None:
-    # A flag alone means true, as in OVMS; a value may follow.
+def _add_option(group: Any, row: Field[Any], notation: foreign_flags.Alias | None = None) -> None:
+    """Adds an option: its flag alone means true, as in OVMS; a value may follow. notation: how another server writes
+    its values under the same name."""
     bare = row.metadata["bare"]
     extra: dict[str, Any] = {} if bare is None else {"nargs": "?", "const": bare}
     if row.metadata["several"]:
         extra = {"nargs": "+", "action": _Joined}
-    elif alias := _OTHER_NOTATION.get(row.name):
-        extra |= {"action": _Aliased, "alias": alias}
-    elif row.metadata["json_object"]:
-        alias = foreign_flags.Alias(row.name, "", ())  # its values are joined with those of aliases
-        extra |= {"action": _Aliased, "alias": alias}
+    elif notation or row.metadata["json_object"]:  # an object's values are joined with those of aliases
+        extra |= {"action": _Aliased, "alias": notation or foreign_flags.Alias(option=row.name)}
     group.add_argument(f"--{row.name}", metavar=_metavar(row), help=_help(row), default=None, **extra)
 
 
 def _add_foreign_flags(result: argparse.ArgumentParser, without: str) -> None:
     """Adds other servers' flags of the options that there are, and flags without an effect."""
-    known, own = {row.name for row in listed(without)}, {row.name for row in shown(without)}
+    known, own = foreign_flags.known(without), {row.name for row in shown(without)}
     hidden = result.add_argument_group()  # argparse makes a help formatter for each option that is in no group: 8 ms
-    for alias in foreign_flags.ALIASES:
-        if alias.option not in known:
-            continue
+    for alias in known.aliases:
         flags = [foreign_flags.flag(name) for name in alias.names if name not in own]
         if not flags:
             continue
@@ -303,26 +301,17 @@ def _add_foreign_flags(result: argparse.ArgumentParser, without: str) -> None:
             extra["nargs"] = "+"
         extra |= {"action": _Aliased, "alias": alias, "help": argparse.SUPPRESS}
         hidden.add_argument(*flags, dest=dest, default=None, **extra)
-    for name in foreign_flags.IGNORED.keys() | foreign_flags.REFUSED.keys():
+    for name in known.ignored.keys() | known.refused.keys():
         flag = foreign_flags.flag(name)
         hidden.add_argument(flag, dest=name, nargs="?", const="", default=None, help=argparse.SUPPRESS)
-    for name in _switched_off(own):
+    for name in _switched_off(known, own):
         hidden.add_argument(f"--no_{name}", dest=name, action="store_const", const="", help=argparse.SUPPRESS)
 
 
-def _switched_off(own: Set[str]) -> list[str]:
+def _switched_off(known: foreign_flags.ForeignFlags, own: set[str]) -> list[str]:
     """Returns flags without an effect that vLLM's command line can have behind --no, without an effect either."""
-    known = (
-        own
-        | foreign_flags.IGNORED.keys()
-        | foreign_flags.REFUSED.keys()
-        | {name for alias in foreign_flags.ALIASES for name in alias.names}
-    )
-    return [name for name in foreign_flags.IGNORED if not name.startswith(("-", "no_")) and f"no_{name}" not in known]
-
-
-_OTHER_NOTATION = {alias.option: alias for alias in foreign_flags.ALIASES if alias.option in alias.names}
-"""Options whose values another server writes differently under the same name."""
+    names = own.union(known.ignored, known.refused, *(alias.names for alias in known.aliases))
+    return [name for name in known.ignored if not name.startswith(("-", "no_")) and f"no_{name}" not in names]
 
 
 class _Aliased(argparse.Action):
@@ -411,7 +400,8 @@ def _normalized(argv: Sequence[str], without: str = "") -> list[str]:
     found: list[str] = []
     argv = without_program(argv)
     switches = {f"--{row.name}" for row in shown(without) if isinstance(row.default, bool)}
-    ignored = {foreign_flags.flag(name) for name in foreign_flags.IGNORED.keys() - foreign_flags.WITH_PATHS}
+    known = foreign_flags.known(without)
+    ignored = {foreign_flags.flag(name) for name in known.ignored.keys() - known.with_paths}
     for argument in map(underscored, dotted_flags.joined(argv)):
         if ("/" in argument or argument in words_of()) and not argument.startswith("-") and found:
             if found[-1] in switches:

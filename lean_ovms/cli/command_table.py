@@ -1,7 +1,6 @@
-"""The commands of the command line: one row here, and one module of this folder with `main(argv, environ) -> int`.
+"""The commands of the command line: those of the core, one row here and one module of this folder, and of the features.
 
-A command without a module, as those of features are, is made of options: arguments.py reads it, commands.py runs it. A
-module is imported when its command is run.
+A command without a function, or with an option, is made of options: arguments.py reads it, commands.py runs it.
 """
 
 from __future__ import annotations
@@ -12,37 +11,37 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from functools import cache
+from typing import Any, NoReturn
 
 from ..composition import compose
 from ..errors import StartError
+from ..manifest import Command
+
+ABOUT_MODELS = (
+    Command("serve", "[MODEL]", "serve a model; without a command, too"),
+    Command(
+        "run", "MODEL [PROMPT]", "start a model and chat with it in the terminal, or answer one prompt", "run:main"
+    ),
+    Command("chat", "[URL] [MODEL] [PROMPT]", "the same with a server that runs already", "chat:main"),
+    Command("list", "", "show the models that were pulled", "list:main"),
+    Command("show", "MODEL", "say how a model would be served, and whether it can be", "show:main"),
+    Command("rm", "NAME ...", "delete models that were pulled", "rm:main"),
+    Command("ps", "[URL]", "show the models of a running server", "ps:main"),
+)
+ABOUT_SERVERS = (
+    Command("bench", "[URL] [MODEL]", "measure a running server with a small load", "bench:main"),
+    Command("healthcheck", "", "exit with status 0 if the server with these options is ready", "healthcheck:main"),
+    Command("version", "", "show the versions of this program and of its libraries", "version:main"),
+    Command("features", "", "show the features of the server, and which --without leaves out", "features:main"),
+    Command("help", "[COMMAND | TOPIC]", "explain a command or a group of options", "help:main"),
+)
 
 
-class Command(NamedTuple):
-    """usage: its arguments. help: part of a sentence. module: of this folder; "" if options say what to do."""
-
-    usage: str
-    help: str
-    module: str = ""
-
-
-COMMANDS = {
-    "serve": Command("[MODEL]", "serve a model; without a command, too"),
-    "run": Command("MODEL [PROMPT]", "start a model and chat with it in the terminal, or answer one prompt", "run"),
-    "chat": Command("[URL] [MODEL] [PROMPT]", "the same with a server that runs already", "chat"),
-    **{row.word: Command(row.usage, row.help) for row in compose().commands},
-    "list": Command("", "show the models that were pulled", "list"),
-    "show": Command("MODEL", "say how a model would be served, and whether it can be", "show"),
-    "rm": Command("NAME ...", "delete models that were pulled", "rm"),
-    "ps": Command("[URL]", "show the models of a running server", "ps"),
-    "stop": Command("NAME [URL]", "unload a model of a running server", "stop"),
-    "run-batch": Command("-i FILE -o FILE [MODEL]", "answer the requests of a file", "run_batch"),
-    "bench": Command("[URL] [MODEL]", "measure a running server with a small load", "bench"),
-    "healthcheck": Command("", "exit with status 0 if the server with these options is ready", "healthcheck"),
-    "version": Command("", "show the versions of this program and of its libraries", "version"),
-    "features": Command("", "show the features of the server, and which --without leaves out", "features"),
-    "help": Command("[COMMAND | TOPIC]", "explain a command or a group of options", "help"),
-}
+@cache
+def commands(without: str = "") -> dict[str, Command]:
+    """Returns the commands by their names: those of the core and of the features, but for some of these."""
+    return {row.word: row for row in (*ABOUT_MODELS, *compose(without).commands, *ABOUT_SERVERS)}
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -68,7 +67,7 @@ def hint(word: str, known: Iterable[str], otherwise: str, prefix: str = "") -> s
 
 def parser(name: str, notes: str = "") -> CommandParser:
     """Returns the parser of a command's own arguments. notes: behind its help."""
-    row = COMMANDS[name]
+    row = commands()[name]
     result = CommandParser(
         prog=f"lean_ovms {name}",
         usage=f"%(prog)s {row.usage} [--option VALUE ...]".replace("  ", " "),
@@ -101,6 +100,6 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=2))
 
 
-def listed() -> str:
+def listed(without: str = "") -> str:
     """Returns the commands with their help, for people."""
-    return table([(f"  {name} {row.usage}", row.help) for name, row in COMMANDS.items()])
+    return table([(f"  {name} {row.usage}", row.help) for name, row in commands(without).items()])

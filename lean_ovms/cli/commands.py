@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -65,7 +65,7 @@ class Interrupted(BaseException):
 
 def run(config: Config) -> int:
     """Runs the command that the options name, or serves. Returns the exit status."""
-    commands = [row.option for row in config.composition.commands if config.value(row.option)]
+    commands = [row.option for row in config.composition.commands if row.option and config.value(row.option)]
     commands += [name for name in COMMANDS if config.value(name)]
     set_up_log(config, plain=bool(commands))
     try:
@@ -137,7 +137,7 @@ def _serve(config: Config) -> int:
 def with_repository(config: Config) -> Config:
     """Returns the options with the user's cache as the directory of models, unless another one is given, where a model
     is meant by its name."""
-    commands = (row.option for row in config.composition.commands)
+    commands = (row.option for row in config.composition.commands if row.option)
     if config.model_repository_path or not (config.source_model or config.list_models or config.any_set(commands)):
         return config
     repository = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lean_ovms" / "models"
@@ -211,8 +211,10 @@ def _check(config: Config, commands: list[str]) -> None:
         _require(_config_file(config) is not None, f"--{command} needs --config_path")
     if (make := config.part(MODEL_SOURCE)) is not None:
         make().check(config, command)
-    named_file = config.source_model or fetches or command == "configure"
-    _require(not config.gguf_filename or named_file, "--gguf_filename needs --source_model")
+    fetched = config.source_model or fetches
+    _require(not config.gguf_filename or fetched or command == "configure", "--gguf_filename needs --source_model")
+    for row in config.composition.companions:
+        _require(not config.value(row.source) or fetched, f"--{row.source} needs --source_model")
 
 
 def _require(condition: object, message: str) -> None:
@@ -220,8 +222,21 @@ def _require(condition: object, message: str) -> None:
         raise WrongOptions(message)
 
 
-def write_graph(config: Config, directory: Path, draft: str, name: str) -> Config:
-    """Writes the graph of these options into directory. Returns the options that serve it by that graph."""
+def write_graph(config: Config, directory: Path, companions: Mapping[str, str], name: str) -> Config:
+    """Writes the graph of these options into the directory of a model.
+
+    Args:
+        config: The options.
+        directory: The model's.
+        companions: The paths of further models by their fields in the graph.
+        name: The model's name in the API.
+
+    Returns:
+        The options that serve it by that graph.
+
+    Raises:
+        StartError: It cannot be written.
+    """
     from ..repository import graph_writer
     from ..repository.task import detect
     from ..util import atomic_file
@@ -232,9 +247,9 @@ def write_graph(config: Config, directory: Path, draft: str, name: str) -> Confi
     if graph_writer.graph_of(config) is None:
         logger.info("%s gets no %s: OVMS has no graph for the task %s", directory, GRAPH_FILE, config.task)
         return served(config, {"model_path": str(directory), "model_name": name})
-    if path_of_draft := config.given("draft_model_path"):
-        draft = str(Path(path_of_draft).absolute())
-    text = graph_writer.text(config, f"./{gguf}", draft, __version__)
+    there = {row.graph: path for row in config.composition.companions if (path := config.value(row.path))}
+    paths = {**companions, **{field: str(Path(path).absolute()) for field, path in there.items()}}
+    text = graph_writer.text(config, f"./{gguf}", paths, __version__)
     path = directory / GRAPH_FILE
     try:
         if path.exists() and read_text(path) != text:
@@ -276,7 +291,7 @@ def _configure(config: Config) -> None:
             raise StartError(f"there is no {path / config.gguf_filename}")
     else:
         model_dir.check(path, config.task)
-    write_graph(config, path, "", "")
+    write_graph(config, path, {}, "")
     print(f"Graph: {GRAPH_FILE} created in: {path}")
 
 

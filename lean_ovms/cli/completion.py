@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..config import shown
 from ..errors import StartError
-from .command_table import COMMANDS
+from .command_table import commands
 
 NAMES = ("lean_ovms", "lean-ovms")
 """Names under which the command is installed."""
@@ -34,7 +34,7 @@ def _bash() -> str:
   case ${{COMP_WORDS[COMP_CWORD-1]}} in
 {cases}
   esac
-  ((COMP_CWORD == 1)) && words='{" ".join(COMMANDS)}'
+  ((COMP_CWORD == 1)) && words='{" ".join(commands())}'
   [[ $current == -* ]] && words='{" ".join(flags)}'
   COMPREPLY=()
   [[ $words ]] && COMPREPLY=($(compgen -W "$words" -- "$current"))
@@ -50,7 +50,7 @@ def _zsh() -> str:
 
 def _fish() -> str:
     flags = [f"-l {flag[2:]}" + (f" -xa '{' '.join(values)}'" if values else "") for flag, values in _choices().items()]
-    words = [f"-n __fish_use_subcommand -a {name}" for name in COMMANDS]
+    words = [f"-n __fish_use_subcommand -a {name}" for name in commands()]
     return "".join(f"complete -c {name} {rest}\n" for name in NAMES for rest in words + flags)
 
 

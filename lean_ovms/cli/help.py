@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 
 from ..errors import StartError
+from ..manifest import named
 from ..server import exit_status
-from .arguments import parse
-from .command_table import COMMANDS
+from .arguments import parse, without_of
+from .command_table import commands
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -16,7 +16,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if len(argv) > 1:
         raise StartError("help takes one command or topic")
     topic = argv[0] if argv else ""
-    if topic in COMMANDS and topic != "help" and (module := COMMANDS[topic].module):
-        import_module(f".{module}", __package__).main(["--help"], environ)
-    parse(["--help" if topic in COMMANDS or not topic else f"--help={topic}"], environ)
+    known = commands(without_of(argv, environ))
+    if topic in known and topic != "help" and (row := known[topic]).reads_words:
+        named(row.package, row.run)(["--help"], environ)
+    parse(["--help" if topic in known or not topic else f"--help={topic}"], environ)
     return exit_status.OK

@@ -30,6 +30,6 @@ def of_keywords(model: str = "", /, **options: Any) -> Config:
             argv.append(f"--{name}={typed}")
         elif value or f"--{name}" not in flags:
             argv.append(f"--{name}")
-        elif f"--no_{name}" in flags and name not in foreign_flags.IGNORED:
+        elif f"--no_{name}" in flags and name not in foreign_flags.known().ignored:
             argv.append(f"--no_{name}")
     return parse(argv, {})

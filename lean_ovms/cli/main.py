@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
 from ..engine.client import prestart
@@ -20,6 +19,7 @@ from ..util import child_process
 
 if TYPE_CHECKING:
     from ..config import Config
+    from ..manifest import Command
 
 STDERR = 2
 NO_ENGINE = (
@@ -63,11 +63,12 @@ def _main() -> NoReturn:
 
 def _command(argv: Sequence[str]) -> Config:
     """Returns the options of the server that is to run; runs any other command, and exits."""
-    from .arguments import parse
-    from .command_table import COMMANDS
+    from .arguments import parse, without_of
+    from .command_table import commands
 
-    if argv and argv[0] in COMMANDS and COMMANDS[argv[0]].module:
-        sys.exit(run_command(argv[0], argv[1:], os.environ))
+    row = commands(without_of(argv, os.environ)).get(argv[0]) if argv else None
+    if row is not None and row.reads_words:
+        sys.exit(run_command(row, argv[1:], os.environ))
     try:
         return parse(argv, os.environ)
     except StartError as error:
@@ -75,13 +76,13 @@ def _command(argv: Sequence[str]) -> Config:
         sys.exit(exit_status.USAGE)
 
 
-def run_command(name: str, argv: Sequence[str], environ: Mapping[str, str]) -> int:
+def run_command(row: Command, argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Runs a command that has a module. Returns the exit status; the reason of a failure goes to stderr."""
+    from ..manifest import named
     from .client import CommandFailed  # late: a server needs no HTTP client
-    from .command_table import COMMANDS
 
     try:
-        status: int = import_module(f".{COMMANDS[name].module}", __package__).main(argv, environ)
+        status: int = named(row.package, row.run)(argv, environ)
     except StartError as error:
         reason, status = str(error), exit_status.USAGE
     except CommandFailed as error:
@@ -90,7 +91,7 @@ def run_command(name: str, argv: Sequence[str], environ: Mapping[str, str]) -> i
         return exit_status.SIGNALLED + signal.SIGINT
     else:
         return status
-    print(f"lean_ovms {name}: {reason}", file=sys.stderr)
+    print(f"lean_ovms {row.word}: {reason}", file=sys.stderr)
     return status
 
 

@@ -7,7 +7,7 @@ https://github.com/openvinotoolkit/model_server/blob/main/src/graph_export/graph
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..composition import TEXT_GENERATION
@@ -78,8 +78,18 @@ def _defaults(config: Config) -> dict[str, Any]:
     return {row.name: row.default for row in listed(config.without)}
 
 
-def text(config: Config, models_path: str, draft_models_path: str, version: str) -> str:
-    """Returns the graph for these options and their task. Both paths are relative to the graph. Raises StartError."""
+def text(config: Config, models_path: str, companions: Mapping[str, str], version: str) -> str:
+    """Returns the graph for these options and their task.
+
+    Args:
+        config: The options.
+        models_path: The model's path, relative to the graph.
+        companions: The paths of further models, so too, by their fields.
+        version: The version of this program.
+
+    Raises:
+        StartError: OVMS could not read such a graph.
+    """
     found = graph_of(config)
     if found is None:
         raise StartError(f"a graph for the task {config.task} cannot be written: OVMS does not have the task")
@@ -92,7 +102,7 @@ def text(config: Config, models_path: str, draft_models_path: str, version: str)
     kinds = fields_of(known[graph.message])
     values = {**_values(config, kinds), "models_path": models_path}
     if task is TEXT_GENERATION:
-        values["draft_models_path"] = draft_models_path
+        values |= {row.graph: companions.get(row.graph, "") for row in config.composition.companions}
     values["plugin_config"] = _plugin_config(config)
     lines = [line for name, value in values.items() if name in ALWAYS or value not in ("", None)
              for line in _lines(name, value, kinds[name], known)]  # fmt: skip

@@ -7,13 +7,15 @@ import re
 import signal
 import subprocess
 import sys
-from importlib.resources import files
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+import lean_ovms
 from lean_ovms.cli import completion, foreign_flags
 from lean_ovms.cli.arguments import COMMON, POINTERS, parse, parser
+from lean_ovms.composition import compose
 from lean_ovms.config import DEMO_MODEL, Config, listed
 from lean_ovms.errors import StartError
 from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
@@ -196,10 +198,16 @@ def test_flags_that_are_pointed_to(line: str, words: str) -> None:
     assert words in str(error.value)
 
 
+def words_of(flag: str) -> Mapping[str, str]:
+    """What the values of a flag of another server are here."""
+    [alias] = [alias for alias in foreign_flags.known().aliases if flag in alias.names]
+    return alias.words
+
+
 def test_vllms_names_of_parsers_are_those_of_parsers_here() -> None:
     known = parsers.names()
-    assert set(foreign_flags.PARSERS.values()) <= set(known.tool)
-    assert set(foreign_flags.REASONING.values()) <= set(known.reasoning)
+    assert set(words_of("tool_call_parser").values()) <= set(known.tool)
+    assert set(words_of("reasoning_parser").values()) <= set(known.reasoning)
     config = parse(["--tool-call-parser", "glm47", "--reasoning-parser", "glm45"], {})
     assert (config.tool_parser, config.reasoning_parser) == ("glm4_moe", "qwen3")
 
@@ -218,8 +226,9 @@ olmo3 openai_gptoss plamo3 poolside_v1 qwen3 seed_oss step3 step3p5 step5"""
 def test_every_name_of_vllms_registry_is_known() -> None:
     """All but hf and beam, which read a format that stands in the model's own files."""
     known = parsers.names()
-    assert {foreign_flags.PARSERS.get(name, name) for name in VLLM_TOOL_PARSERS.split()} <= set(known.tool)
-    assert {foreign_flags.REASONING.get(name, name) for name in VLLM_REASONING_PARSERS.split()} <= set(known.reasoning)
+    tool, reasoning = words_of("tool_call_parser"), words_of("reasoning_parser")
+    assert {tool.get(name, name) for name in VLLM_TOOL_PARSERS.split()} <= set(known.tool)
+    assert {reasoning.get(name, name) for name in VLLM_REASONING_PARSERS.split()} <= set(known.reasoning)
 
 
 @pytest.mark.parametrize(
@@ -247,14 +256,34 @@ def test_vllms_name_of_a_parser_chooses_it(tool: str, reasoning: str, found: tup
 
 
 def test_a_foreign_flag_is_no_option_too_and_has_one_meaning() -> None:
-    names = {row.name for row in listed()}
-    text = files("lean_ovms.cli").joinpath("foreign_flags.txt").read_text("utf-8")
-    found = [word.split("=")[0] for line in text.splitlines() if line.startswith(" ") for word in line.split()]
-    assert set(found) == foreign_flags.IGNORED.keys() | foreign_flags.REFUSED.keys()
-    assert not names & set(found)
-    found += [name for alias in foreign_flags.ALIASES for name in alias.names]
+    known, names = foreign_flags.known(), {row.name for row in listed()}
+    without_effect = [word.partition("=")[0] for line in flag_lines() if " = " not in line for word in line.split()]
+    assert set(without_effect) == known.ignored.keys() | known.refused.keys()
+    assert not names & set(without_effect)
+    found = without_effect + [name for alias in known.aliases for name in alias.names]
     assert sorted(found) == sorted(set(found))
-    assert {alias.option for alias in foreign_flags.ALIASES + foreign_flags.VARIABLES} <= names
+    assert {alias.option for alias in known.aliases + known.variables} <= names
+
+
+def flag_lines() -> Iterator[str]:
+    """The lines with flags of all files that have some."""
+    for path in sorted(Path(lean_ovms.__file__).parent.rglob("flags.txt")):
+        yield from (line for line in path.read_text("utf-8").splitlines() if re.match(r" {4}\S", line))
+
+
+def test_every_file_with_flags_is_that_of_the_core_or_named_by_a_manifest() -> None:
+    package = Path(lean_ovms.__file__).parent
+    of_features = {path for _, path in compose().flags}
+    assert {*package.rglob("flags.txt")} == {package / "cli" / "flags.txt", *of_features}
+
+
+def test_flags_of_a_feature_go_with_it() -> None:
+    assert parse(["--spec-model", "d"], {}) == Config(draft_model_path="d")
+    with pytest.raises(StartError, match="unrecognized arguments: --spec"):
+        parse(["--spec-model", "d", "--without", "drafting"], {})
+    assert parse(["--task", "embed"], {}) == Config(task="embeddings")
+    with pytest.raises(StartError, match="--task embed is not served"):
+        parse(["--task", "embed", "--without", "pooling"], {})
 
 
 @pytest.mark.parametrize(

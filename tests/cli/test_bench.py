@@ -8,6 +8,7 @@ from collections import deque
 import pytest
 
 from lean_ovms.cli.bench import Timing, percentile, report, results
+from lean_ovms.cli.command_table import commands
 from lean_ovms.cli.main import run_command
 from tests.cli.scripted import ScriptedServer
 
@@ -61,7 +62,7 @@ def test_a_load(script: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> N
     usage = {"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": 2}}
     script.answers[COMPLETIONS] = deque([[*events, usage]])
     argv = ["serve", script.url, "--num-prompts", "5", "--max-concurrency=2", "--random-input-len", "4"]
-    assert run_command("bench", argv, {}) == 0
+    assert run_command(commands()["bench"], argv, {}) == 0
     found = numbers(capsys.readouterr().out)
     assert (found["Successful requests"], found["Total input tokens"], found["Total generated tokens"]) == (5, 20, 10)
     assert len(script.bodies) == 6  # one to warm up
@@ -73,13 +74,13 @@ def test_failed_requests_are_counted(script: ScriptedServer, capsys: pytest.Capt
     good = [{"choices": [{"text": "a"}], "usage": {"prompt_tokens": 4, "completion_tokens": 1}}]
     busy = (503, {"error": {"message": "busy"}})
     script.answers[COMPLETIONS] = deque([good, good, busy])
-    assert run_command("bench", [script.url, "--num_prompts", "3"], {}) == 1
+    assert run_command(commands()["bench"], [script.url, "--num_prompts", "3"], {}) == 1
     output = capsys.readouterr()
     assert (numbers(output.out)["Failed requests"], output.err) == (
         2,
         "lean_ovms bench: 503 Service Unavailable: busy\n",
     )
-    assert run_command("bench", [script.url], {}) == 1
+    assert run_command(commands()["bench"], [script.url], {}) == 1
     assert capsys.readouterr() == ("", "lean_ovms bench: 503 Service Unavailable: busy\n")
 
 
@@ -96,5 +97,5 @@ def test_what_is_typed_wrong_is_said(
     argv: list[str], message: str, script: ScriptedServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script.answers[COMPLETIONS] = deque([[{"choices": [{"text": "a"}]}]])
-    assert run_command("bench", [word.replace("URL", script.url) for word in argv], {}) == 2
+    assert run_command(commands()["bench"], [word.replace("URL", script.url) for word in argv], {}) == 2
     assert message in capsys.readouterr().err

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from lean_ovms.cli.command_table import commands
 from lean_ovms.cli.main import run_command
 from tests.cli.scripted import ScriptedServer
 
@@ -39,7 +40,7 @@ def chat(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
 
     def run(*argv: str, stdin: str = "", terminal: bool = False) -> int:
         monkeypatch.setattr(sys, "stdin", Stdin(stdin, terminal=terminal))
-        return run_command("chat", argv, {})
+        return run_command(commands()["chat"], argv, {})
 
     before = signal.getsignal(signal.SIGINT)
     yield run

@@ -14,6 +14,7 @@ import pytest
 
 from lean_ovms.cli import healthcheck
 from lean_ovms.cli.client import address as address_of
+from lean_ovms.cli.command_table import commands
 from lean_ovms.cli.main import run_command
 from lean_ovms.config import Config
 
@@ -54,7 +55,7 @@ def test_the_status_says_whether_the_server_is_ready(
 ) -> None:
     port = str(listener.getsockname()[1])
     with answering(listener, answer) as seen:
-        assert run_command("healthcheck", ["--rest_port", port], {}) == status
+        assert run_command(commands()["healthcheck"], ["--rest_port", port], {}) == status
     assert seen[0].startswith(b"GET /v2/health/ready HTTP/1.1\r\n")
     error = capsys.readouterr().err
     assert (error == "") == (status == 0)
@@ -66,9 +67,9 @@ def test_a_server_on_a_unix_socket(tmp_path: Path) -> None:
     sock = socket.socket(socket.AF_UNIX)
     sock.bind(str(tmp_path / "s"))
     with answering(sock, READY):
-        assert run_command("healthcheck", ["--unix_socket", str(tmp_path / "s")], {}) == 0
+        assert run_command(commands()["healthcheck"], ["--unix_socket", str(tmp_path / "s")], {}) == 0
     (tmp_path / "s").unlink()
-    assert run_command("healthcheck", ["--unix_socket", str(tmp_path / "s")], {}) == 1
+    assert run_command(commands()["healthcheck"], ["--unix_socket", str(tmp_path / "s")], {}) == 1
 
 
 def test_a_server_that_needs_certificates_gets_its_own(listener: socket.socket) -> None:
@@ -78,7 +79,7 @@ def test_a_server_that_needs_certificates_gets_its_own(listener: socket.socket) 
     context.load_cert_chain(cert, key)
     files = ["--ssl_certfile", cert, "--ssl_keyfile", key, "--ssl_ca_certs", cert]
     with answering(context.wrap_socket(listener, server_side=True), READY):
-        assert run_command("healthcheck", ["--rest_port", port, *files], {}) == 0
+        assert run_command(commands()["healthcheck"], ["--rest_port", port, *files], {}) == 0
 
 
 @pytest.mark.parametrize(
@@ -100,13 +101,13 @@ def test_the_options_of_a_running_server(
     (tmp_path / "1" / "cmdline").write_bytes("".join(word + "\0" for word in words).encode())
     environ = {} if "PORT" in "".join(command) else {"LEAN_OVMS_REST_PORT": port}
     with answering(listener, READY):
-        assert run_command("healthcheck", ["--pid", "1"], environ) == 0
+        assert run_command(commands()["healthcheck"], ["--pid", "1"], environ) == 0
 
 
 def test_a_server_that_is_not_there_is_named(listener: socket.socket, capsys: pytest.CaptureFixture[str]) -> None:
     port = listener.getsockname()[1]  # bound, so that nobody else listens there, and not listening
     with listener:
-        assert run_command("healthcheck", ["--rest_port", str(port)], {}) == 1
+        assert run_command(commands()["healthcheck"], ["--rest_port", str(port)], {}) == 1
         error = capsys.readouterr().err
         assert error == f"lean_ovms healthcheck: no answer from http://127.0.0.1:{port}: Connection refused\n"
 
@@ -123,7 +124,7 @@ def test_what_cannot_be_checked_is_a_usage_error(
         (["--rest_port", "0"], "a port that only the server knows"),
         (["--no_such_option"], "no_such_option"),
     ):
-        assert run_command("healthcheck", argv, {}) == 2
+        assert run_command(commands()["healthcheck"], argv, {}) == 2
         assert words in capsys.readouterr().err
 
 

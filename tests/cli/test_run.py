@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.cli import chat, run
+from lean_ovms.cli.command_table import commands
 from lean_ovms.cli.main import run_command
 from tests.cli.test_chat import Stdin
 
@@ -61,7 +62,7 @@ def test_a_word_is_the_model_unless_an_option_names_it(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Stdin(terminal=True))
     environ = {"LEAN_OVMS_MODEL_REPOSITORY_PATH": str(tmp_path)}
-    assert run_command("run", [word.replace("DIR", str(tmp_path)) for word in argv], environ) == 0
+    assert run_command(commands()["run"], [word.replace("DIR", str(tmp_path)) for word in argv], environ) == 0
     assert [word.replace(str(tmp_path), "DIR") if isinstance(word, str) else
             [part.replace(str(tmp_path), "DIR") for part in word] for word in started] == expected  # fmt: skip
 
@@ -74,7 +75,7 @@ def test_stdin_without_a_text_asks_nothing(
     monkeypatch.setattr(sys, "stdin", Stdin(text))
     monkeypatch.setattr(chat, "connect", lambda *_: Client())
     monkeypatch.setattr(Client, "asked_for", lambda *_: "m", raising=False)
-    assert run_command(command, ["demo"] if command == "run" else [], {}) == 2
+    assert run_command(commands()[command], ["demo"] if command == "run" else [], {}) == 2
     assert capsys.readouterr().err == (
         f"lean_ovms {command}: there is no prompt: give it behind the model, or as text at stdin\n"
     )

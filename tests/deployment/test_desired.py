@@ -478,7 +478,7 @@ def test_the_example_of_the_documentation_is_understood(tmp_path: Path) -> None:
 
 def test_every_foreign_flag_is_in_the_documentation() -> None:
     page = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text("utf-8")
-    flags = foreign_flags.OVMS_FLAGS
+    flags = foreign_flags.known().of_ovms
     images = {name for name in flags if "resolution" in name or "image" in name or "inference" in name}
     for name in flags - images - {"guidance_scale"}:
         assert f"`--{name}`" in page

@@ -21,7 +21,7 @@ import httpx
 import pytest
 
 from lean_ovms.cli.arguments import parse
-from lean_ovms.cli.command_table import COMMANDS
+from lean_ovms.cli.command_table import commands
 from tests.e2e.conftest import Process, start_process
 from tests.features.speech.child.words import EXACT, recordings, unpacked
 from tests.recordings import wav
@@ -106,7 +106,7 @@ def test_command_lines_of_the_server_are_understood(
             words = shlex.split(command, comments=True)
             start = next(i for i, word in enumerate(words) if word == "lean_ovms") + 1
             name = words[start] if words[start:] else ""
-            options = words[start + 1 :] if name in COMMANDS and COMMANDS[name].module else words[start:]
+            options = words[start + 1 :] if name in commands() and commands()[name].reads_words else words[start:]
             parse(options, {})
 
 

@@ -19,7 +19,7 @@ SPARSE = {"mode": "XATTENTION", "xattention_threshold": 0.5, "num_last_dense_tok
 
 
 def written(models_path: str = "./", draft: str = "", **options: Any) -> str:
-    return graph_writer.text(Config(**options), models_path, draft, "1.0")
+    return graph_writer.text(Config(**options), models_path, {"draft_models_path": draft}, "1.0")
 
 
 def test_what_ovms_always_writes_is_there() -> None:

@@ -12,6 +12,7 @@ FEATURE = Feature(
     summary="Anthropic's Messages API, for Claude Code and other clients of it",
     title="Anthropic",
     reference="https://docs.anthropic.com/en/api/messages",
+    flags="flags.txt",
     routes=(
         Route("POST", "/messages", "api.messages:handle", BASES),
         Route("POST", "/messages/count_tokens", "api.messages:handle_count_tokens", BASES),

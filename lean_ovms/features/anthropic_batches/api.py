@@ -12,7 +12,6 @@ from typing import Any, BinaryIO
 import orjson
 
 from ...api.fields import Field, FieldSet, read, require
-from ...api.openai.batch_lines import check
 from ...api.response import json
 from ...api.route_doc import RouteDoc
 from ...api.services import Services
@@ -21,6 +20,7 @@ from ...types import Json, Request, Response
 from ...util import chunked_json
 from ..anthropic.api.pages import PAGE, page, written_time
 from ..anthropic.errors import anthropic_error
+from ..batches.lines import check
 from ..batches.options import BatchOptions
 from ..batches.service import KINDS, BatchService, batch_body, file_body, owner
 from ..batches.storage import FILE, PIECE, RETENTION_S, Entry, FileStream

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...manifest import BASES, Feature, Route
+from ...manifest import BASES, Command, Feature, Route
 from .options import BatchOptions
 
 FEATURE = Feature(
@@ -11,6 +11,7 @@ FEATURE = Feature(
     title="OpenAI: files and batches",
     reference="https://platform.openai.com/docs/api-reference/batch",
     options=BatchOptions,
+    commands=(Command("run-batch", "-i FILE -o FILE [MODEL]", "answer the requests of a file", "run_batch:main"),),
     routes=(
         Route("POST", "/batches", "api.batches:handle_create", BASES, options=("files_path",)),
         Route("GET", "/batches", "api.batches:handle_list", BASES),

@@ -15,7 +15,6 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
-from ...api.openai.batch_lines import Busy, Line, attempt, check, read_line, row
 from ...api.response import now
 from ...api.services import Services
 from ...config import Config
@@ -23,6 +22,7 @@ from ...errors import BadRequest, RequestError, StartError, StoreFailure, Unavai
 from ...observability.records import current_client
 from ...types import Handle, Json
 from ...util.client_slots import ClientSlots
+from .lines import Busy, Line, attempt, check, read_line, row
 from .options import BatchOptions
 from .results import Results
 from .storage import FILE, UNFINISHED, Entry, Storage

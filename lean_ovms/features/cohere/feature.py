@@ -10,6 +10,7 @@ FEATURE = Feature(
     title="Cohere",
     reference="https://docs.cohere.com/reference",
     needs=("pooling",),
+    flags="flags.txt",
     routes=(
         Route("POST", "/v2/chat", "api.chat:handle", EVERYWHERE),
         Route("POST", "/cohere/v2/chat", "api.chat:handle"),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from ...manifest import DRAFT_PLAN, DRAFT_SETTINGS, TEXT_PROPOSER, Feature, PartRow
+from ...manifest import DRAFT_PLAN, DRAFT_SETTINGS, TEXT_PROPOSER, Companion, Feature, PartRow
 from .options import DraftOptions
 
 FEATURE = Feature(
     name="drafting",
     summary="drafts tokens with a smaller model, a head of the model or the text itself, so that answers come faster",
     options=DraftOptions,
+    flags="flags.txt",
+    companions=(Companion(source="draft_source_model", path="draft_model_path", graph="draft_models_path"),),
     parts=(
         PartRow(seam=DRAFT_SETTINGS, make="settings:settings"),
         PartRow(seam=DRAFT_PLAN, make="child.plan:NetworkDrafts"),

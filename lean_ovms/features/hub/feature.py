@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...manifest import MODEL_SOURCE, RUNTIME_PULLS, CommandRow, Feature, PartRow
+from ...manifest import MODEL_SOURCE, RUNTIME_PULLS, Command, Feature, PartRow
 from .options import HubOptions
 
 FEATURE = Feature(
@@ -10,17 +10,14 @@ FEATURE = Feature(
     summary="pulls models of a Hugging Face hub by their names, and converts those that are not in OpenVINO's format",
     packages=("huggingface_hub",),
     options=HubOptions,
-    commands=(
-        CommandRow(
-            option="pull", run="source:run_pull", word="pull", usage="ORG/NAME", help="download a model of a hub"
-        ),
-    ),
+    flags="flags.txt",
+    commands=(Command("pull", "ORG/NAME", "download a model of a hub", "source:run_pull", option="pull"),),
     parts=(
         PartRow(
             seam=MODEL_SOURCE,
             make="source:HubSource",
             options=(
-                *("source_model", "draft_source_model", "pull"),
+                *("source_model", "pull"),
                 *("weight_format", "extra_quantization_params", "vocoder"),
             ),
         ),

@@ -32,7 +32,7 @@ class HubSource:
         if pulled:
             _require(config.source_model or config.model_name, "--pull needs --source_model ORGANISATION/NAME")
             check_task(config)
-        for name in (*CONVERSION, "draft_source_model", "vocoder"):
+        for name in (*CONVERSION, "vocoder"):
             converted = name in CONVERSION and config.model_path and not command
             _require(pulled or converted or not config.given(name), f"--{name} needs --source_model")
 
@@ -56,13 +56,15 @@ class HubSource:
             bar=True,
         )
         pulls.pull(request, open_hub)
-        draft = ""
-        if source_of_draft := config.given("draft_source_model"):
-            name = pulls.check_name(source_of_draft)
-            draft = name.replace("/", "-")
-            small = replace(request, source=name, target=target / draft, gguf="", weight_format="", extra="", task="")
-            pulls.pull(small, open_hub)
-        return write_graph(config, target, draft, name=config.model_name or source)
+        companions: dict[str, str] = {}
+        for row in config.composition.companions:
+            if given := config.value(row.source):
+                name = pulls.check_name(given)
+                path = target / companions.setdefault(row.graph, name.replace("/", "-"))
+                pulls.pull(
+                    replace(request, source=name, target=path, gguf="", weight_format="", extra="", task=""), open_hub
+                )
+        return write_graph(config, target, companions, name=config.model_name or source)
 
     def prepare(self, config: Config) -> Config:
         """Implements ModelSource."""

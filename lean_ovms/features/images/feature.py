@@ -36,6 +36,7 @@ FEATURE = Feature(
     reference="https://platform.openai.com/docs/api-reference/images",
     extra="vision",
     options=ImageOptions,
+    flags="flags.txt",
     routes=(
         Route("POST", "/images/generations", "api:handle", BASES, model="ImageModel"),
         Route("POST", "/images/edits", "api:handle_edits", BASES),

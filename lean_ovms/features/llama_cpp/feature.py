@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...manifest import Feature, Route
+from ...manifest import Command, Feature, Route
 
 FEATURE = Feature(
     name="llama_cpp",
@@ -10,6 +10,8 @@ FEATURE = Feature(
     title="llama.cpp's server",
     reference="https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md",
     needs=("pooling",),
+    flags="flags.txt",
+    commands=(Command("stop", "NAME [URL]", "unload a model of a running server", "stop:main"),),
     routes=(
         Route("POST", "/apply-template", "api.apply_template:handle"),
         Route("POST", "/completion", "api.completion:handle_completion"),

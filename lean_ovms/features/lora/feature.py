@@ -11,6 +11,7 @@ FEATURE = Feature(
     title="LoRA adapters",
     reference="https://docs.vllm.ai/en/stable/features/lora.html",
     options=LoraOptions,
+    flags="flags.txt",
     routes=(
         Route("POST", "/load_lora_adapter", "api:handle_load", BASES, changes=True),
         Route("POST", "/unload_lora_adapter", "api:handle_unload", BASES, changes=True),

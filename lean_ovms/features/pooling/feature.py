@@ -96,6 +96,7 @@ FEATURE = Feature(
     title="Embeddings, rerank, scores and classes",
     reference="https://docs.vllm.ai/en/stable/serving/online_serving/",
     options=PoolingOptions,
+    flags="flags.txt",
     routes=(
         Route("POST", "/embeddings", "api.embeddings:handle", BASES, model="PoolingModel"),
         Route("POST", "/classify", "api.classify:handle", EVERYWHERE),

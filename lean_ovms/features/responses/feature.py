@@ -12,6 +12,7 @@ FEATURE = Feature(
     reference="https://platform.openai.com/docs/api-reference/responses",
     packages=("cryptography", "psycopg", "mcp", "httpx2"),
     options=ResponseOptions,
+    flags="flags.txt",
     routes=(
         Route("POST", "/responses/compact", "api.compact:handle", EVERYWHERE),
         Route("POST", "/conversations", "api.conversations:handle_create", BASES),

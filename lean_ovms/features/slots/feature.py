@@ -12,6 +12,7 @@ FEATURE = Feature(
     reference="https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md",
     needs=("disk_cache",),
     options=SlotOptions,
+    flags="flags.txt",
     routes=(
         Route("GET", "/slots", "api:handle"),
         Route("POST", "/slots/{id}", "api:handle_action", changes=True),

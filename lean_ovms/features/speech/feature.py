@@ -41,6 +41,7 @@ FEATURE = Feature(
     title="OpenAI: speech to text",
     reference="https://platform.openai.com/docs/api-reference/audio",
     options=SpeechOptions,
+    flags="flags.txt",
     routes=(
         Route("POST", "/audio/transcriptions", "api.transcriptions:handle", EVERYWHERE, model="SpeechModel"),
         Route("POST", "/audio/translations", "api.transcriptions:handle_translations", BASES),

@@ -11,5 +11,6 @@ FEATURE = Feature(
     extra="otel",
     packages=("opentelemetry",),
     options=TraceOptions,
+    flags="flags.txt",
     observer=ObserverRow(make="observer:make", options=("otlp_traces_endpoint",)),
 )

@@ -34,6 +34,7 @@ FEATURE = Feature(
     title="OpenAI: text to speech",
     reference="https://platform.openai.com/docs/api-reference/audio/createSpeech",
     options=VoiceOptions,
+    flags="flags.txt",
     routes=(
         Route("POST", "/audio/speech", "api:handle", BASES, model="VoiceModel"),
         Route("GET", "/audio/voices", "api:handle_voices", BASES, auth="models"),

@@ -10,6 +10,7 @@ FEATURE = Feature(
     summary="serves a page for browsers, to chat and to see what the server does",
     title="The page",
     options=WebPageOptions,
+    flags="flags.txt",
     routes=(
         Route(
             "GET",

@@ -15,9 +15,8 @@ import orjson
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.api.openai import batch_lines as lines
 from lean_ovms.errors import BadRequest, EngineFailure, TooManyRequests
-from lean_ovms.features.batches import results
+from lean_ovms.features.batches import lines, results
 from lean_ovms.features.batches.service import BatchService
 from lean_ovms.types import Request
 from tests.api.test_keys import written

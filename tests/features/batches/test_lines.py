@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_ovms.api.openai import batch_lines as lines
 from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest
+from lean_ovms.features.batches import lines
 from lean_ovms.features.batches.results import Results
 from lean_ovms.features.batches.storage import Storage
 from tests.features.batches.conftest import CHAT, line

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.api.openai import batch_lines as lines
-from lean_ovms.features.batches import results, service
+from lean_ovms.features.batches import lines, results, service
 from lean_ovms.features.batches.service import BatchService
 from lean_ovms.models.model_cache import ModelCache
 from lean_ovms.util import atomic_file

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ....api.fields import Field, FieldSet, read, require
 from ....api.forms import read_query
-from ....api.openai.batch_lines import ENDPOINTS
 from ....api.openai.ids import item_id
 from ....api.openai.metadata import METADATA
 from ....api.openai.pages import PAGE, page_response
@@ -14,6 +13,7 @@ from ....api.services import Services
 from ....errors import BadRequest
 from ....types import Request, Response
 from ..fields import expires_after
+from ..lines import ENDPOINTS
 from ..service import BatchService, batch_body, owner
 from ..storage import BATCH, FILE, RETENTION_S, Entry
 

@@ -12,20 +12,20 @@ from typing import BinaryIO
 
 import orjson
 
-from ..api.app import App
-from ..api.openai.batch_lines import ENDPOINTS, answer, read_line, read_lines, row
-from ..config import Config
-from ..embed import opened
-from ..errors import BadRequest, StartError
-from ..observability import logging as log
-from ..server import exit_status
-from ..types import Json
-from ..util.files import open_regular
-from ..util.plurals import counted
-from .arguments import own, parse
-from .client import CommandFailed
-from .command_table import CommandParser, parser
-from .commands import available
+from ...api.app import App
+from ...cli.arguments import own, parse
+from ...cli.client import CommandFailed
+from ...cli.command_table import CommandParser, parser
+from ...cli.commands import available
+from ...config import Config
+from ...embed import opened
+from ...errors import BadRequest, StartError
+from ...observability import logging as log
+from ...server import exit_status
+from ...types import Json
+from ...util.files import open_regular
+from ...util.plurals import counted
+from .lines import ENDPOINTS, answer, read_line, read_lines, row
 
 URLS = (*ENDPOINTS, "/v1/score", "/score", "/v1/rerank", "/rerank", "/v2/rerank", "/v1/classify", "/v1/pooling")
 NOTES = """Each line of the input is a request as for OpenAI's batches: custom_id, method, url, body. The output has a

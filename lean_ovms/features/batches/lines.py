@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import orjson
 
+from ...api.fields import parsed_body
+from ...api.generation.sampling import MAX_PRIORITY
+from ...api.response import whole_body
 from ...error_forms import ErrorForms
 from ...errors import BadRequest
 from ...types import Handle, Json, Request
 from ...util import chunked_json
-from ..fields import parsed_body
-from ..generation.sampling import MAX_PRIORITY
-from ..response import whole_body
 
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 MAX_ERRORS = 100

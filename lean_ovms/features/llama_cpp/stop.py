@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..errors import StartError
-from ..server import exit_status
-from .arguments import own, parse
-from .client import connect, is_url
-from .command_table import parser
+from ...cli.arguments import own, parse
+from ...cli.client import connect, is_url
+from ...cli.command_table import parser
+from ...errors import StartError
+from ...server import exit_status
 
 NOTES = """The model's running requests may finish, and the next request loads it again. Without URL: of the server with
 these options on this machine, such as --rest_port 9000. The server itself is stopped by Ctrl-C or SIGTERM."""

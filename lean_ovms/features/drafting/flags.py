@@ -1,0 +1,50 @@
+"""What vLLM and llama.cpp call ways of speculative decoding, as options here."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from ...cli.foreign_flags import one_of
+
+_MEMBERS = {"method", "model", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min"}
+_LOOKUP = {"prompt_lookup": "true"}
+_LONG_LOOKUP = _LOOKUP | {"override_generation_config": '{"num_assistant_tokens": 24, "max_ngram_size": 24}'}
+_EAGLE3, _MTP = {"draft_eagle3_mode": "true"}, {"mtp": "true"}
+_METHODS: dict[str, dict[str, str]] = {
+    "none": {"ngram_speculation": "false", "mtp": "false"},
+    **dict.fromkeys(("ngram", "ngram-simple", "ngram-map-k", "ngram-map-k4v"), _LOOKUP),
+    **dict.fromkeys(("ngram-mod", "suffix"), _LONG_LOOKUP),
+    **{name: {} for name in ("draft_model", "draft-simple", "dflash", "draft-dflash")},
+    **dict.fromkeys(("eagle3", "draft-eagle3"), _EAGLE3),
+    **dict.fromkeys(("mtp", "draft-mtp"), _MTP),
+}
+"""Methods of speculative decoding by vLLM's and llama.cpp's names; a draft model is named by another flag."""
+
+
+def method(text: str) -> dict[str, str]:
+    """Reads vLLM's --spec-method and llama.cpp's --spec-type."""
+    if text not in _METHODS:
+        raise ValueError(one_of(_METHODS))
+    return _METHODS[text]
+
+
+def speculative(text: str) -> dict[str, str]:
+    """Reads vLLM's speculative decoding: {"method": "ngram"}, or {"model": a directory or a hub's model}."""
+    config = json.loads(text)
+    chosen, model = config.get("method") or "draft_model", config.get("model", "")
+    needs_model = str(chosen).endswith(("draft_model", "draft-simple", "eagle3", "dflash"))
+    if set(config) - _MEMBERS or chosen not in _METHODS or (needs_model and not model):
+        methods = '"ngram", "suffix", "draft_model", "mtp", "eagle3" or "dflash"'
+        raise ValueError(f'{{"method": {methods}, "model": of a draft model, "num_speculative_tokens": N}}')
+    if "prompt_lookup_min" in config:
+        print("lean_ovms: prompt_lookup_min has no effect: matches of three tokens are tried, too", file=sys.stderr)
+    names = {"num_assistant_tokens": "num_speculative_tokens", "max_ngram_size": "prompt_lookup_max"}
+    options = dict(_METHODS[chosen])
+    if defaults := {ours: config[name] for ours, name in names.items() if name in config}:
+        field = "override_generation_config"
+        options[field] = json.dumps(json.loads(options.get(field, "{}")) | defaults)
+    if needs_model:
+        options["draft_model_path" if os.path.exists(model) else "draft_source_model"] = model
+    return options
