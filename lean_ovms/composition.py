@@ -169,7 +169,7 @@ class Composition:
 
     @cached_property
     def parts(self) -> dict[str, PartRow]:
-        """The parts of an engine that features supply, by their seams. Raises StartError for a seam with two parts."""
+        """The parts that features supply, by their seams. Raises StartError for a seam with two parts."""
         found: dict[str, PartRow] = {}
         for one in self.features:
             for row in one.parts:

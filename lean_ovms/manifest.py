@@ -37,6 +37,8 @@ INPUT_EMBEDDINGS, IMAGES_IN_TEXTS = "input embeddings", "images in texts"
 `engine.paged.parts.InputEmbeddings` of an EngineConfig, its PipelineSettings, the model's tokenizer and what ends the
 wait of the loop; and what reads the images of one text at a time, for an EngineConfig, what decodes ids, and how many
 layers beside the first get embeddings, of which length."""
+API_KEYS = "API keys"
+"""The seam of who may use the server: a class derived from `api.keys.ApiKeys`."""
 SEAMS = (
     DRAFT_SETTINGS,
     DRAFT_PLAN,
@@ -48,6 +50,7 @@ SEAMS = (
     RUNTIME_PULLS,
     INPUT_EMBEDDINGS,
     IMAGES_IN_TEXTS,
+    API_KEYS,
 )
 """The seams of models, engines and servers. Each has one part at most."""
 CORE_API = "lean_ovms.api"
@@ -74,8 +77,9 @@ class Route:
     """What may precede the path."""
     _: KW_ONLY
     auth: str = "key"
-    """Whether an API key is required. "key": always; "admin": always, with that role; "models": only with
-    --protect_models or named keys; "metrics": only with named keys, with the role of an admin; "open": never."""
+    """Whether an API key is required. "key": always; "admin": always, and where keys differ, one of an admin;
+    "models": with --protect_models, and where keys differ; "metrics": where keys differ, one of an admin; "open":
+    never."""
     vital: bool = False
     """Whether it reports on the server, cheaply, and is served when there are too many connections, too."""
     changes: bool = False
@@ -200,8 +204,7 @@ class EngineRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartRow:
-    """A part of a model, an engine or a server that a feature supplies, in the place of the core's own, which does
-    nothing."""
+    """A part of a model, an engine or a server that a feature supplies, in the place of the core's own."""
 
     seam: str
     """What the part is: one of `SEAMS`."""
@@ -396,7 +399,7 @@ class Feature:
     engine: EngineRow | None = None
     """What it does inside the steps of the paged engine."""
     parts: tuple[PartRow, ...] = ()
-    """The parts of an engine that it supplies."""
+    """The parts of models, engines or servers that it supplies."""
     backends: tuple[BackendRow, ...] = ()
     """What it has in the place of the paged engine."""
     model: ModelRow | None = None

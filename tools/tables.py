@@ -18,6 +18,7 @@ from lean_ovms.cli import command_table, foreign_flags
 from lean_ovms.composition import compose
 from lean_ovms.config import GROUPS, listed
 from lean_ovms.features.ollama import fields as ollama
+from lean_ovms.manifest import BASES
 from lean_ovms.observability.families import FAMILIES
 from lean_ovms.text import parsers
 from tools import import_rules
@@ -78,7 +79,7 @@ def routes() -> str:
 
 def _prefix(base: str, route: table.Route) -> str:
     """A base, with "…" for all of the usual ones together."""
-    return "…" if base in table.BASES and set(table.BASES) <= set(route.bases) else base
+    return "…" if base in BASES and set(BASES) <= set(route.bases) else base
 
 
 def _path(route: table.Route) -> str:

@@ -26,7 +26,7 @@ from ..util.concurrency import InlineTime, Offload, inline_time
 from ..util.memory import Trimmer
 from . import load_report, routes
 from .clients import Clients
-from .keys import ApiKey, ApiKeys
+from .keys import ApiKey, kind_of
 from .middleware import Cors, RequestRecords, release_all
 from .origin_policy import OriginPolicy
 from .router import Table, load, module_of
@@ -64,7 +64,7 @@ class App:
             ),
             image_loader=ImageLoader(config),
             records=RequestRecords(config, metrics),
-            keys=ApiKeys(config),
+            keys=kind_of(config)(config),
             handle=self.handle,
             forward=self._forward,
         )
@@ -76,7 +76,7 @@ class App:
         self._keys = self.services.keys
         self._cors = Cors(config)
         self._clients = Clients(config)
-        self._origins = OriginPolicy(config, self._clients)
+        self._origins = OriginPolicy(config, self._clients, with_key=self._keys.required)
 
     async def open(self) -> None:
         """Import the endpoints that the options need, and await their `prepare`. Raises StartError."""
@@ -103,7 +103,7 @@ class App:
         for service in self.services.states.values():
             await service.close()
         await self._records.close()
-        await self._keys.usages.close()
+        await self._keys.close()
 
     def is_vital(self, method: str, path: str) -> bool:
         """Whether this request is served when there are too many connections, too: it reports on the server."""

@@ -1,8 +1,8 @@
 """Who sends a request: one name for each client, between which the engine's time is shared.
 
 The peer's address, or behind a trusted proxy the address that X-Forwarded-For has for it. IPv6 addresses count by their
-/64, of which one customer has them all. A named API key takes the place of the address; the one API key of all clients
-does not (keys.py).
+/64, of which one customer has them all. An API key of one client, not that of all clients, takes the place of the
+address.
 """
 
 from __future__ import annotations

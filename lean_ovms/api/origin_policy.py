@@ -31,10 +31,17 @@ OTHER_SITES = ("cross-site", "same-site")
 class OriginPolicy:
     """The rule for pages and host names. It knows the options and who is a proxy, and of a route what it declares."""
 
-    def __init__(self, config: Config, clients: Clients) -> None:
+    def __init__(self, config: Config, clients: Clients, *, with_key: bool) -> None:
+        """Makes the rule of a server.
+
+        Args:
+            config: the options.
+            clients: tells who is a proxy.
+            with_key: whether requests need an API key.
+        """
         self._config = config
         self._clients = clients
-        self._without_key = not config.has_api_key
+        self._without_key = not with_key
         self._every_origin = "*" in config.origins
         self._hosts = {*config.hosts, *machine_names()}
         self._checks_hosts = bool(config.hosts) or (self._without_key and not self._every_origin)

@@ -11,10 +11,9 @@ from functools import cache
 
 from ..composition import Composition, compose
 from ..config import Config
-from ..manifest import BASES, Route
+from ..manifest import Route
 from ..observability.records import RequestRecord
 from ..types import Request
-from .key_file import ADMIN, INFERENCE
 
 # fmt: off
 ROUTES: tuple[Route, ...] = (
@@ -26,7 +25,6 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/metrics", "admin.metrics:handle", auth="metrics", vital=True),
     Route("GET", "/", "admin.root:handle", auth="open"),
     Route("GET", "/server_info", "admin.server_info:handle", auth="admin"),
-    Route("GET", "/usage", "admin.usage:handle", BASES, auth="admin"),
 )
 """The routes of the core."""
 # fmt: on
@@ -59,13 +57,6 @@ def served(config: Config) -> tuple[Route, ...]:
 def pages(config: Config) -> tuple[str, ...]:
     """Returns the paths of the pages for people."""
     return tuple(row.path for row in served(config) if row.page)
-
-
-def role_of(route: Route) -> str:
-    """Returns the role that the API key of a request needs; "" for any."""
-    if route.changes or route.auth in ("admin", "metrics"):
-        return ADMIN
-    return INFERENCE if route.auth == "key" else ""
 
 
 def ids_of(route: Route, path: str) -> tuple[str, ...]:

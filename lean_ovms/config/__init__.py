@@ -187,11 +187,6 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         return {row.name: value for row in rows if (value := self.value(row.name)) != row.default}
 
     @property
-    def has_api_key(self) -> bool:
-        """Whether requests need an API key."""
-        return bool(self.api_key or self.api_key_file)
-
-    @property
     def pulls_at_run_time(self) -> bool:
         """Whether clients may pull models and delete them: where all models of a repository are served."""
         pointed = self.config_path or self.model_path

@@ -20,7 +20,9 @@ class ServerOptions(Options):
     # --- deployment
     config_path: str = _deployment("", "config.json that lists the models to serve")
     file_system_poll_wait_seconds: float = _deployment(
-        1.0, "seconds between two looks whether config.json, a graph.pbtxt or api_key_file has changed; 0: never", low=0
+        1.0,
+        "seconds between two looks whether config.json, a graph.pbtxt or the API keys have changed; 0: never",
+        low=0,
     )
     load_models: str = _deployment(
         "auto",
@@ -85,25 +87,14 @@ class ServerOptions(Options):
         low=0,
         high=2,
     )
-    api_key_file: str = _listen(
-        "",
-        "file with the API key in its first line, or a JSON object with the hashes of several named keys, their roles"
-        " and limits (docs/security.md); empty: the environment variable API_KEY is the key",
-    )
     api_key: str = _listen(
         "",
-        "the API key; only as an environment variable. With a file of named keys: the one that this program's own "
-        "commands send",
+        "the API key; only as an environment variable",
         env="API_KEY",
         secret=True,
     )
     trusted_proxies: str = _listen(
         "", "proxies whose X-Forwarded-For is believed, separated by commas: addresses, networks, unix or all"
-    )
-    api_key_usage_file: str = _listen(
-        "",
-        "file where the usage of named API keys is kept, which several servers may share; empty: it begins anew with "
-        "each start",
     )
     protect_models: bool = _listen(False, "require the API key for the list of models, too")
     allowed_origins: str = _listen(

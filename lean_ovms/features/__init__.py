@@ -31,6 +31,7 @@ NAMES = (
     "slots",
     "kv_events",
     "prewarm",
+    "named_keys",
     "traces",
     "web_page",
     "docs_page",

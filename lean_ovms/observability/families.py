@@ -39,7 +39,6 @@ METHODS = ("Unary", "Stream")
 FINISH_REASONS = ("stop", "length", "abort", "error")
 _OVMS = ("api", "interface", "method", "name")
 _MODEL = ("model_name",)
-_KEY = ("api_key_name", "model_name")
 
 
 HIDDEN = {
@@ -134,10 +133,6 @@ FAMILIES = (
         "steps of the engine since it started, of an image its steps and decoding",
     ),
     Metric("lean_ovms_engine_recoveries_total", "counter", "failures that the engine survived since it started"),
-    Metric("lean_ovms_api_key_requests_total", "counter", "requests that used a named API key", _KEY),
-    Metric("lean_ovms_api_key_rejections_total", "counter", "requests beyond the limits of the key", _KEY),
-    Metric("lean_ovms_api_key_prompt_tokens_total", "counter", "prompt tokens of its requests", _KEY),
-    Metric("lean_ovms_api_key_generation_tokens_total", "counter", "tokens generated for its requests", _KEY),
     Metric("lean_ovms_sequence_state_bytes", "gauge", "memory of running sequences' states, of hybrid models"),
     Metric("lean_ovms_engine_resident_memory_bytes", "gauge", "memory of the engine child"),
 )

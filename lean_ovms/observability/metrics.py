@@ -17,7 +17,10 @@ from ..manifest import Metric
 from . import process_stats
 from .exposition import Exposition, Histogram
 from .families import HIDDEN, ITL_BUCKETS, METHODS, PROCESS, initial_labels, select
-from .records import GenerationRecord, KeyUsage, RequestRecord
+from .records import GenerationRecord, RequestRecord
+
+Sample = tuple[str, tuple[str, ...], float]
+"""The name of a metric, its labels and its value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +88,7 @@ class Metrics:
         self._texts += [(family.name, Exposition(replace(family, name=old))) for old, family in older]
         self._created: set[str] = set()  # models whose series exist
         counted = (family.name for family in of_features if family.kind == "gauge" and not family.labels)
+        self._sampled: set[str] = set()
         self._levels = {name: 0 for name in counted if name in self._families}
 
     def request_finished(self, record: RequestRecord) -> None:
@@ -154,8 +158,16 @@ class Metrics:
         if name in self._levels:
             self._levels[name] += by
 
-    def expose(self, engines: Iterable[EngineState] = (), keys: Iterable[KeyUsage] = ()) -> bytes:
-        """Returns all metrics in Prometheus' text format."""
+    def expose(self, engines: Iterable[EngineState] = (), samples: Iterable[Sample] = ()) -> bytes:
+        """Returns all metrics in Prometheus' text format.
+
+        Args:
+            engines: the models, whose gauges are set.
+            samples: all values of metrics that are counted elsewhere.
+
+        Returns:
+            The text as bytes.
+        """
         for name, family in self._families.items():
             if family.kind == "gauge":
                 self._values[name].clear()
@@ -164,7 +176,11 @@ class Metrics:
         for engine in engines:
             self._create_series(engine.model)
             self._set_engine(engine)
-        self._set_keys(keys)
+        for name in self._values.keys() & self._sampled:
+            self._values[name].clear()
+        for name, labels, value in samples:
+            self._sampled.add(name)
+            self._set(name, labels, value)
         if self._process:
             for name, value in process_stats.read().items():
                 self._values[name] = {(): value}
@@ -209,16 +225,6 @@ class Metrics:
             self._set(name, labels, value)
         self._set("lean_ovms_engine_steps_total", labels, stats.steps)
         self._set("lean_ovms_engine_recoveries_total", labels, stats.recoveries)
-
-    def _set_keys(self, keys: Iterable[KeyUsage]) -> None:
-        columns = ("requests", "rejections", "prompt_tokens", "generation_tokens")
-        names = [f"lean_ovms_api_key_{column}_total" for column in columns]
-        for name in self._values.keys() & names:
-            self._values[name].clear()
-        for key in keys:
-            counts = (key.requests, key.rejections, key.prompt_tokens, key.completion_tokens)
-            for name, count in zip(names, counts, strict=True):
-                self._set(name, (key.name, key.model), count)
 
     def _set_spec_decode(self, labels: tuple[str, ...], stats: EngineStats) -> None:
         self._set("vllm:spec_decode_num_drafts_total", labels, stats.drafts)

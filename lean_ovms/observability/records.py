@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Protocol
 
@@ -48,35 +48,6 @@ class GenerationRecord:
             return {"decode": self.decode_s}
         prefill, inference = self.ttft_s - self.queue_s, self.seconds - self.queue_s
         return {"queue": self.queue_s, "prefill": prefill, "decode": self.decode_s, "inference": inference}
-
-
-@dataclass(slots=True)
-class KeyUsage:
-    """What was used with the API key of this name. model: "": of no model."""
-
-    name: str
-    model: str = ""
-    requests: int = 0
-    rejections: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    completion_tokens: int = 0
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """What can be summed up."""
-        found = asdict(self)
-        del found["name"], found["model"]
-        return found
-
-    def add(self, other: KeyUsage) -> None:
-        for name, count in other.counts.items():
-            setattr(self, name, getattr(self, name) + count)
-
-    def count(self, generation: GenerationRecord) -> None:
-        self.prompt_tokens += generation.prompt_tokens
-        self.cached_tokens += generation.cached_tokens or 0
-        self.completion_tokens += generation.completion_tokens
 
 
 class Key(Protocol):

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 
-from ..api.key_file import read_keys
+from ..api.keys import kind_of
 from ..config import Config
 from ..config.options import read_object
 from ..errors import BadRequest, WrongOptions
 
 
 def checked(config: Config) -> Config:
-    """Returns the options with the key of a file that has only one. Raises WrongOptions for what would otherwise
-    be found by requests, or after the models are pulled and loaded."""
+    """Returns the options with the key that the program's own commands send. Raises WrongOptions for what would
+    otherwise be found by requests, or after the models are pulled and loaded."""
     media = config.allowed_local_media_path
     if media and not os.path.isdir(media):  # Path.is_dir() raises where a directory above it cannot be read
         raise WrongOptions(f"--allowed_local_media_path {media}: there is no such directory")
     _check_defaults(config.override_generation_config)
-    return config.replace(api_key=read_keys(config).secret or config.api_key)
+    return config.replace(api_key=kind_of(config).own_key(config))
 
 
 def _check_defaults(text: str) -> None:

@@ -17,12 +17,13 @@ from urllib.parse import urlsplit
 from .. import __version__
 from ..api import routes
 from ..api.app import App
+from ..api.keys import ApiKeys
 from ..config import Config
 from ..deployment.desired import server_config
 from ..deployment.manager import DeploymentManager
 from ..engine.client import prestart
 from ..errors import StartError, WrongOptions
-from ..manifest import named
+from ..manifest import API_KEYS, named
 from ..models.factory import make as make_model
 from ..models.model import Model
 from ..observability import logging as log
@@ -118,11 +119,11 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
             await app.services.manager.check()  # before it listens: wrong options are found at once
         await server.bind()
         if not app.config.reuse_port:
-            await _listen(server)
+            await _listen(server, keys=app.services.keys)
         await _until(load(app), signals.stop)
         if not signals.stop.is_set():
             if app.config.reuse_port:  # the server that it takes over from has answered meanwhile
-                await _listen(server)
+                await _listen(server, keys=app.services.keys)
             _log_ready(app, server.addresses)
             _freeze_gc()
             notifier.notify(READY, "STATUS=serving")
@@ -144,19 +145,21 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
     return exit_status.OK
 
 
-async def _listen(server: Server) -> None:
+async def _listen(server: Server, *, keys: ApiKeys) -> None:
     await server.start()
     logger.info("lean_ovms %s listens on %s", __version__, ", ".join(server.addresses))
-    _log_if_open(server.config, server.addresses)
+    _log_if_open(server.config, server.addresses, keys)
 
 
-def _log_if_open(config: Config, addresses: Sequence[str]) -> None:
-    """Warn of a server without a key that other machines can reach."""
+def _log_if_open(config: Config, addresses: Sequence[str], keys: ApiKeys) -> None:
+    """Warns of a server without a key that other machines can reach."""
     hosts = [urlsplit(address).hostname for address in addresses if not address.startswith("unix:")]
-    if not config.has_api_key and not all(ip_address(host or "").is_loopback for host in hosts):
+    if not keys.required and not all(ip_address(host or "").is_loopback for host in hosts):
+        row = config.composition.parts.get(API_KEYS)
         logger.warning(
             "there is no API key: everybody who can reach this machine may use the server, and stop it; "
-            "--api_key_file FILE or --rest_bind_address 127.0.0.1 changes that"
+            "%s or --rest_bind_address 127.0.0.1 changes that",
+            "the variable API_KEY" if row is None else f"--{row.options[0]} FILE",
         )
 
 

@@ -15,7 +15,7 @@ from lean_ovms.composition import compose
 from lean_ovms.engine_types import EngineStats, ModelInfo
 from lean_ovms.observability.families import FAMILIES, PROCESS
 from lean_ovms.observability.metrics import EngineState, Metrics
-from lean_ovms.observability.records import GenerationRecord, KeyUsage, RequestRecord
+from lean_ovms.observability.records import GenerationRecord, RequestRecord
 
 DOCS = Path(__file__).parents[2] / "docs"
 BOARD = json.loads((DOCS / "grafana.json").read_text("utf-8"))
@@ -62,7 +62,8 @@ def samples() -> dict[str, set[str]]:
         model="m", in_flight=1, up=True, restarts=0, memory=1, stats=stats, info=info, loras=("4", "a", "")
     )
     found: dict[str, set[str]] = {}
-    text = metrics.expose([state], [KeyUsage("alice", "m", requests=1)]).decode()
+    keys = [(row.name, ("alice", "m"), 1.0) for row in compose().metrics if "api_key_name" in row.labels]
+    text = metrics.expose([state], keys).decode()
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             # The parser gives every counter its suffix; OVMS's have none in the text.

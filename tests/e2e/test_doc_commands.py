@@ -64,7 +64,7 @@ NOT_RUN = {
     ("README.md", "pip install ."): "installs: the tests run from the source, and are the second command",
     ("README.md", "ANTHROPIC_BASE_URL"): "needs the agent; tests/api/agents replays its requests",
     ("README.md", VISION): "needs a vision model and a picture; tests/e2e/test_vision.py runs it",
-    ("security.md", "python -c"): "makes an API key; tests/api/test_keys.py runs it",
+    ("features/named_keys", "python -c"): "makes an API key; tests/features/named_keys/test_keys.py runs it",
     ("agents.md", "export ANTHROPIC_BASE_URL"): "needs the agent; tests/api/agents replays its requests",
     ("agents.md", "OPENAI_API_KEY=none"): "needs the agents; tests/api/agents replays their requests",
     ("agents.md", "aider"): "needs the agent; tests/api/agents replays its requests",

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from lean_ovms.api.keys import ApiKeys
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.errors import WrongOptions
 from lean_ovms.server import run as serve
@@ -75,7 +76,8 @@ def test_the_log_says_how_clients_reach_the_server(address: str, options: dict[s
 def test_a_server_without_a_key_that_others_can_reach_says_so_in_one_line(
     caplog: pytest.LogCaptureFixture, address: str, key: str, warns: bool
 ) -> None:
-    serve._log_if_open(Config(api_key=key), [address])
+    config = Config(api_key=key)
+    serve._log_if_open(config, [address], ApiKeys(config))
     assert [record.levelname for record in caplog.records] == ["WARNING"] * warns
     assert ("--api_key_file" in caplog.text and "--rest_bind_address 127.0.0.1" in caplog.text) == warns
 

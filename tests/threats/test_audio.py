@@ -18,8 +18,8 @@ from lean_ovms.media.audio.decoder import AudioDecoder
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.server.run import close
 from lean_ovms.types import Request
-from tests.api.test_keys import ALICE, written
 from tests.fakes import FakeEngine, say
+from tests.features.named_keys.files import ALICE, written
 from tests.features.speech.scripts import speech_model
 from tests.forms import BOUNDARY, Part, encoded, form_request
 from tests.media.audio.test_decode import BEGINNINGS, HEADERS, JUNK

@@ -25,7 +25,7 @@ async def handle(request: Request, services: Services) -> Response:
     if not services.metrics.enabled:
         raise NotFound("metrics are off; start with --metrics_enable")
     states = await asyncio.gather(*(_state(services, model) for model in services.registry.served))
-    content = services.metrics.expose(states, services.keys.usage)
+    content = services.metrics.expose(states, services.keys.samples())
     return Response(200, [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")], content)
 
 

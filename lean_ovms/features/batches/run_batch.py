@@ -13,6 +13,7 @@ from typing import BinaryIO
 import orjson
 
 from ...api.app import App
+from ...api.keys import without_keys
 from ...cli.arguments import own, parse
 from ...cli.client import CommandFailed
 from ...cli.command_table import CommandParser, parser
@@ -37,7 +38,7 @@ NO_EFFECT = ("response_role", "output_tmp_dir")
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Returns the exit status. Raises StartError or CommandFailed."""
     files, words, options = own(_arguments(), argv)
-    config = parse(["serve", *words, *options], environ).replace(access_log=False, api_key="", api_key_file="")
+    config = without_keys(parse(["serve", *words, *options], environ)).replace(access_log=False)
     if os.path.realpath(files.input_file) == os.path.realpath(files.output_file):
         raise StartError("the output is the input")
     log.setup(config.log_level, config.log_format, config.log_path)

@@ -36,7 +36,7 @@ SAFETY = (
 async def handle(request: Request, services: Services) -> Response:
     models = tuple(name for name, model in services.registry.visible.items() if model.ready)
     config = services.config
-    work = partial(_rendered, models, config.composition, key=config.has_api_key, server=config.root_path or "/")
+    work = partial(_rendered, models, config.composition, key=services.keys.required, server=config.root_path or "/")
     return json_bytes(await services.offload.run(0, work))
 
 

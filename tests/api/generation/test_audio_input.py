@@ -17,8 +17,8 @@ from lean_ovms.media.audio import decoder
 from lean_ovms.observability.records import RequestRecord
 from lean_ovms.types import Response
 from tests.api.conftest import MakeApp, events, get, post, whole
-from tests.api.test_keys import written
 from tests.fakes import INFO, FakeEngine, say
+from tests.features.named_keys.files import written
 from tests.features.speech.scripts import InlineDecoding, ScriptedSpeech, speech_model, spoken
 from tests.recordings import plain_wav
 from tests.waiting import cancel

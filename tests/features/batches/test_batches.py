@@ -19,8 +19,8 @@ from lean_ovms.errors import BadRequest, EngineFailure, TooManyRequests
 from lean_ovms.features.batches import lines, results
 from lean_ovms.features.batches.service import BatchService
 from lean_ovms.types import Request
-from tests.api.test_keys import written
 from tests.features.batches.conftest import CHAT, HELLO, Client, MakeClient, jsonl, line
+from tests.features.named_keys.files import written
 
 
 async def test_each_line_has_one_outcome(make_client: MakeClient) -> None:

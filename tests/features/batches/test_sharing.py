@@ -15,8 +15,8 @@ from lean_ovms.features.batches import lines, results, service
 from lean_ovms.features.batches.service import BatchService
 from lean_ovms.models.model_cache import ModelCache
 from lean_ovms.util import atomic_file
-from tests.api.test_keys import written
 from tests.features.batches.conftest import HELLO, Client, MakeClient, jsonl, line
+from tests.features.named_keys.files import written
 from tests.waiting import until
 
 ALICE, BOB = {"authorization": "Bearer sk-alice"}, {"authorization": "Bearer sk-bob"}

@@ -25,9 +25,9 @@ from lean_ovms.push_types import Sink
 from lean_ovms.types import Image as Pixels
 from lean_ovms.types import Response
 from tests.api.conftest import apps_of, events, get, post, refused, whole
-from tests.api.test_keys import ALICE, written
 from tests.fakes import FakeEngine, say
 from tests.features.images.fakes import FakeImageEngine, fake_image_model
+from tests.features.named_keys.files import ALICE, written
 from tests.forms import Part, form_request
 from tests.waiting import until
 

@@ -14,25 +14,65 @@ from pathlib import Path
 
 import orjson
 
-from ..errors import WrongOptions
-from ..observability.records import KeyUsage
-from ..util import atomic_file, files
+from ...errors import WrongOptions
+from ...observability.records import GenerationRecord
+from ...util import atomic_file, files
 
 logger = logging.getLogger("lean_ovms.keys")
 
 WRITE_S = 60.0
-"""Between two writes."""
+"""Seconds between two writes."""
+
+
+@dataclass(slots=True)
+class KeyUsage:
+    """What was used with one API key, of one model."""
+
+    name: str
+    """The name of the key; empty: the one key of all clients."""
+    model: str = ""
+    """The name of the model; empty: it was used for no model."""
+    requests: int = 0
+    """Requests that are over."""
+    rejections: int = 0
+    """Requests beyond the limits of the key."""
+    prompt_tokens: int = 0
+    """Tokens of their prompts."""
+    cached_tokens: int = 0
+    """How many of these were cached."""
+    completion_tokens: int = 0
+    """Tokens that were generated."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What can be summed up."""
+        found = asdict(self)
+        del found["name"], found["model"]
+        return found
+
+    def add(self, other: KeyUsage) -> None:
+        """Adds another usage."""
+        for name, count in other.counts.items():
+            setattr(self, name, getattr(self, name) + count)
+
+    def count(self, generation: GenerationRecord) -> None:
+        """Adds the tokens of a generation."""
+        self.prompt_tokens += generation.prompt_tokens
+        self.cached_tokens += generation.cached_tokens or 0
+        self.completion_tokens += generation.completion_tokens
 
 
 @dataclass(slots=True)
 class UsageTable:
-    """Sums by key and model. since: seconds since 1970."""
+    """Sums by key and model."""
 
     since: float = field(default_factory=time.time)
+    """When it began, in seconds since 1970."""
     sums: dict[tuple[str, str], KeyUsage] = field(default_factory=dict)
+    """The sums, by the names of the key and of the model."""
 
     def of(self, name: str, model: str) -> KeyUsage:
-        """The sums of a key and a model, which may be added to; model "": of no model."""
+        """Returns the sums of a key and a model, to which the caller may add; model "": of no model."""
         return self.sums.setdefault((name, model), KeyUsage(name, model))
 
     def add(self, other: UsageTable) -> UsageTable:
@@ -44,7 +84,7 @@ class UsageTable:
 
 
 def read_usage(path: Path) -> UsageTable:
-    """The table of a file; an empty one without a file. Raises OSError and ValueError."""
+    """Returns the table of a file; an empty one without a file. Raises OSError and ValueError."""
     try:
         content = orjson.loads(files.read_bytes(path))
     except FileNotFoundError:
@@ -59,7 +99,7 @@ def read_usage(path: Path) -> UsageTable:
 
 
 class KeyUsages:
-    """The usage since the file began, or the server, where there is no file. Raises WrongOptions."""
+    """Counts the usage since the file began, or the server, where there is no file. Raises WrongOptions."""
 
     def __init__(self, file: str) -> None:
         self._path = Path(file) if file else None
@@ -78,12 +118,14 @@ class KeyUsages:
             raise WrongOptions(f"--api_key_usage_file {path}: {reason}") from None
 
     def of(self, name: str, model: str) -> KeyUsage:
-        """What is used from now on, which is to be added to; it is written soon."""
+        """Returns the sums of a key and a model since the last write. The caller adds to them, and they are written
+        within `WRITE_S`."""
         if self._path is not None and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._write_later())
         return self._new.of(name, model)
 
     def total(self) -> UsageTable:
+        """Returns all sums: those of the file, those that are being written, and new ones."""
         return UsageTable(self._kept.since).add(self._kept).add(self._writing).add(self._new)
 
     async def _write_later(self) -> None:

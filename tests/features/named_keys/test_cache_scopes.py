@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.api.key_file import read_keys
 from lean_ovms.config import Config
 from lean_ovms.errors import WrongOptions
+from lean_ovms.features.named_keys.file import read_keys
 from lean_ovms.observability.records import scoped_salt
 from tests.api.conftest import MakeApp, post, whole
-from tests.api.test_keys import written
 from tests.fakes import say
+from tests.features.named_keys.files import written
 
 HELLO = [{"role": "user", "content": "hi"}]
 KEYS: dict[str, Any] = {"alice": {}, "bob": {}, "carol": {"cache_scope": "team"}, "dave": {"cache_scope": "team"}}

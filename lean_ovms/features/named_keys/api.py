@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import time
 
-from ...observability.records import KeyUsage
+from ...api.response import json
+from ...api.route_doc import RouteDoc
+from ...api.services import Services
 from ...types import Json, Request, Response
-from ..response import json
-from ..route_doc import RouteDoc
-from ..services import Services
+from .keys import NamedKeys
+from .usage import KeyUsage, UsageTable
 
 
 @RouteDoc("What each named API key has used of each model")
 async def handle(request: Request, services: Services) -> Response:
-    table = services.keys.usages.total()
+    """Answers with the usage, which is empty where the keys have no names."""
+    table = services.keys.usages.total() if isinstance(services.keys, NamedKeys) else UsageTable()
     bucket = {
         "object": "bucket",
         "start_time": int(table.since),

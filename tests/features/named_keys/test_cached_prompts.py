@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-from tests.api.test_keys import written
 from tests.e2e.conftest import Process, start_process
+from tests.features.named_keys.files import written
 
 pytestmark = pytest.mark.model
 

@@ -6,7 +6,6 @@ of all clients, which may do everything. The format is in docs/security.md.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -14,56 +13,72 @@ import stat
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..config import Config
-from ..errors import WrongOptions
-from ..observability.logging import safe
-from ..util.files import open_regular
+from ...api.keys import digest_of
+from ...config import Config
+from ...errors import WrongOptions
+from ...observability.logging import safe
+from ...util.files import open_regular
+from .options import KeyOptions
 
 ADMIN, INFERENCE = "admin", "inference"
 """Roles of an API key."""
 MAX_FILE_BYTES = 1 << 20
+"""The largest file that is read."""
 MAX_KEYS = 1000
-"""Each request is compared with all keys: 0.2 ms."""
+"""The most keys of a file: each request is compared with all of them, in 0.2 ms."""
 LIMITS = ("rpm_limit", "tpm_limit", "max_parallel_requests")
+"""The members of a key that are limits."""
 HASH_MEMBER = '"sha256"'
+"""What shows that a file names keys."""
 MEMBERS = ("sha256", "roles", "models", "cache_scope", *LIMITS)
+"""The members of a key."""
 _NAME = re.compile(r"[A-Za-z0-9][-._@A-Za-z0-9]{0,63}")
 _HASH = re.compile(r"[0-9A-Fa-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySpec:
-    """A key as the file has it. name: "" for the one key of all clients. models: patterns of names; (): every model.
-    cache_scope: with the same one they share cached prompts; "" for all. rpm_limit, tpm_limit: requests and tokens a
-    minute; limits: 0 for none."""
+    """A key as the file has it."""
 
     digest: bytes
+    """The SHA-256 hash of the key."""
     name: str = ""
+    """The name; empty: it is the one key of all clients."""
     roles: tuple[str, ...] = (ADMIN, INFERENCE)
+    """What it may do."""
     models: tuple[str, ...] = ()
+    """Patterns of the names of models that it may use; (): every model."""
     cache_scope: str = ""
+    """The scope in which it shares cached prompts with others; empty: it shares them with all."""
     rpm_limit: int = 0
+    """The most requests a minute; 0: any number."""
     tpm_limit: int = 0
+    """The most tokens a minute; 0: any number."""
     max_parallel_requests: int = 0
+    """The most requests at a time; 0: any number."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyTable:
-    """What is read. named: it is a file of named keys. secret: the one key of a file that names none. public: every
-    user of the machine can read the file."""
+    """What is read."""
 
     keys: tuple[KeySpec, ...] = ()
+    """The keys."""
     named: bool = False
+    """Whether it is a file of named keys."""
     secret: str = ""
+    """The one key of a file that names none."""
     public: bool = False
+    """Whether every user of the machine can read the file."""
 
 
 def read_keys(config: Config) -> KeyTable:
     """Returns the keys of the options. Raises WrongOptions, whose text has nothing of a key."""
-    if not config.api_key_file:
+    path = config.of(KeyOptions).api_key_file
+    if not path:
         return _one_key(config.api_key)
     try:
-        text, public = _text(config.api_key_file)
+        text, public = _text(path)
         if text.lstrip().startswith("{") or HASH_MEMBER in text:  # a comment above must not become the key
             keys = _named_keys(json.loads(text, object_pairs_hook=_without_duplicates))
             return KeyTable(keys, named=True, public=public)
@@ -81,12 +96,11 @@ def read_keys(config: Config) -> KeyTable:
         reason = "not valid JSON: it is nested too deeply"
     except ValueError as error:
         reason = str(error)
-    raise WrongOptions(f"--api_key_file {config.api_key_file}: {reason}")
+    raise WrongOptions(f"--api_key_file {path}: {reason}")
 
 
 def _one_key(secret: str) -> KeyTable:
-    digest = hashlib.sha256(secret.encode()).digest()
-    return KeyTable((KeySpec(digest=digest),), secret=secret) if secret else KeyTable()
+    return KeyTable((KeySpec(digest=digest_of(secret)),), secret=secret) if secret else KeyTable()
 
 
 def _text(path: str) -> tuple[str, bool]:

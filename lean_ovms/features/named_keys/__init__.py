@@ -1,0 +1,1 @@
+"""API keys in a file: names, roles, models, limits, and what was used."""

@@ -1,0 +1,24 @@
+"""The manifest of named API keys."""
+
+from __future__ import annotations
+
+from ...manifest import API_KEYS, BASES, Feature, Metric, PartRow, Route
+from .options import KeyOptions
+
+_LABELS = ("api_key_name", "model_name")
+
+FEATURE = Feature(
+    name="named_keys",
+    summary="reads API keys from a file, with names, roles, models and limits, and counts what each has used",
+    title="Usage by API key",
+    reference="https://platform.openai.com/docs/api-reference/usage",
+    options=KeyOptions,
+    routes=(Route("GET", "/usage", "api:handle", BASES, auth="admin"),),
+    metrics=(
+        Metric("lean_ovms_api_key_requests_total", "counter", "requests that used a named API key", _LABELS),
+        Metric("lean_ovms_api_key_rejections_total", "counter", "requests beyond the limits of the key", _LABELS),
+        Metric("lean_ovms_api_key_prompt_tokens_total", "counter", "prompt tokens of its requests", _LABELS),
+        Metric("lean_ovms_api_key_generation_tokens_total", "counter", "tokens generated for its requests", _LABELS),
+    ),
+    parts=(PartRow(seam=API_KEYS, make="keys:NamedKeys", options=("api_key_file", "api_key_usage_file")),),
+)
