@@ -23,6 +23,7 @@ from .manifest import (
     EngineRow,
     ErrorForm,
     Feature,
+    FormatRow,
     GraphRow,
     Metric,
     ModelRow,
@@ -35,10 +36,11 @@ from .manifest import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from .model_files import ModelFiles
 
-R = TypeVar("R", Route, TaskRow, EngineRow, Command, BackendRow, ModelRow, ErrorForm, DemoModel)
+R = TypeVar("R", Route, TaskRow, EngineRow, Command, BackendRow, FormatRow, ModelRow, ErrorForm, DemoModel)
 
 CHATS = ("InternVLChatModel",)
 """Architectures that generate text, and whose names are not like those of others that do."""
@@ -187,6 +189,24 @@ class Composition:
     def backends(self) -> tuple[BackendRow, ...]:
         """What the features have in the place of the paged engine."""
         return self._rows(lambda one: one.backends)
+
+    @cached_property
+    def formats(self) -> tuple[FormatRow, ...]:
+        """The forms of files of which one is a whole model."""
+        return self._rows(lambda one: one.formats)
+
+    def format_of(self, path: Path) -> FormatRow | None:
+        """Returns the form of a file, by its name; None: it is of none."""
+        return next((row for row in self.formats if path.suffix == row.suffix), None)
+
+    def require_format(self, path: Path) -> None:
+        """Raises StartError for a file of a form that only a feature reads which the server does not have."""
+        row = compose().format_of(path)
+        if row is not None and self.format_of(path) is None:
+            feature = row.package.rpartition(".")[2]
+            raise StartError(
+                f"{path} cannot be served: {row.name} files are read by the feature {feature}: {self.left_out[feature]}"
+            )
 
     def backend(self, pipeline: str) -> BackendRow:
         """Returns what serves a value of --pipeline_type. Raises StartError where no feature of the server does."""

@@ -233,6 +233,23 @@ class BackendRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FormatRow:
+    """A form of files of which one is a whole model."""
+
+    name: str
+    """The name of the form, for people."""
+    suffix: str
+    """How the names of such files end, with the dot."""
+    file: str
+    """A class of the front end as "module:Class": made with a path, it is a `repository.model_file.ModelFile`."""
+    network: str
+    """A class of the engine process as "module:Class": made with a path, it is an
+    `engine.paged.engine_file.EngineFile`."""
+    package: str = ""
+    """The package of these modules; the composition sets it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow:
     """What a feature does for a model before requests may use it, where one of its options is set."""
 
@@ -402,6 +419,8 @@ class Feature:
     """The parts of models, engines or servers that it supplies."""
     backends: tuple[BackendRow, ...] = ()
     """What it has in the place of the paged engine."""
+    formats: tuple[FormatRow, ...] = ()
+    """The forms of files that it reads."""
     model: ModelRow | None = None
     """What it does for a model before requests may use it."""
     observer: ObserverRow | None = None

@@ -36,7 +36,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.initialization import no_init_weights
 
-from lean_ovms.engine.loading.gguf_tokenizer import QWEN2
+from lean_ovms.features.gguf.child.tokenizer import QWEN2
 from tests.makers import make_gguf, zoo_gguf
 from tools.demo_model.export import NETWORK, save_tokenizer
 from tools.demo_model.tokenizer import MARKERS, SPECIAL, wrapped

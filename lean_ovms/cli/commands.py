@@ -22,8 +22,7 @@ from ..engine.client import prestart
 from ..errors import StartError, WrongOptions
 from ..manifest import MODEL_SOURCE, named
 from ..observability import logging as log
-from ..repository import config_file, model_dir
-from ..repository.gguf import is_gguf
+from ..repository import config_file, model_dir, model_file
 from ..repository.graph_schema import FILE as GRAPH_FILE
 from ..server import checks, exit_status
 from ..util import resources
@@ -283,7 +282,7 @@ def _list(config: Config) -> None:
 
 def _configure(config: Config) -> None:
     path = Path(config.model_path)
-    if path.is_file() and is_gguf(path):
+    if path.is_file() and model_file.is_one(path):
         config = config.replace(gguf_filename=path.name)
         path = path.parent
     elif config.gguf_filename:

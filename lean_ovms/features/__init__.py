@@ -37,5 +37,6 @@ NAMES = (
     "docs_page",
     "drafting",
     "lora",
+    "gguf",
 )
 """The names of the features, which are those of their folders."""

@@ -9,6 +9,8 @@ from .model import Model
 
 def make(config: Config) -> Model:
     """Returns a model of these options, not loaded. Raises StartError."""
+    if config.model_path:
+        config.composition.require_format(config.model_dir)
     row = config.composition.task(config.task)
     model: Model = named(row.package, row.model)(config)
     return model

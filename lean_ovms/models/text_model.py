@@ -59,6 +59,7 @@ class TextModel(TokenModel):
         super()._check_options()
         for row in listed(self.config.without):
             if row.metadata["path"] == MODEL and (path := self.config.value(row.name)):
+                self.config.composition.require_format(Path(path))
                 _check_model(row.name, Path(path))
         if length := self.config.max_model_len:
             limit = model_config.context_length(model_config.read(self.config.model_dir))

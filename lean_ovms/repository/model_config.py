@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..types import Json
 from ..util import json_file
-from . import gguf
+from . import model_file
 
 CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx")
 """Fields that may hold the context length. OVMS reads sliding_window too, which is an attention span and does not limit
@@ -27,10 +27,10 @@ STATE_LAYERS = ("conv", "linear_attention", "mamba")
 def read(model_dir: Path) -> Json:
     """config.json with the fields of text_config over those of the top level; {} if there is none.
 
-    The same fields of a GGUF file come from its header; raises StartError for one that cannot be served.
+    A model that is one file has the same fields in itself; raises StartError for one that cannot be served.
     """
-    if gguf.is_gguf(model_dir):
-        return gguf.read(model_dir).config()
+    if (file := model_file.of(model_dir)) is not None:
+        return file.config()
     return flat(json_file.read_object(model_dir / "config.json"))
 
 
@@ -57,7 +57,7 @@ def processor(model_dir: Path, media: str) -> Json:
 
 def model_type(model_dir: Path) -> object:
     """Returns the architecture, of the whole model where a language model is part of it; None: unknown."""
-    if gguf.is_gguf(model_dir):
+    if model_file.is_one(model_dir):
         return read(model_dir).get("model_type")
     return json_file.read_object(model_dir / "config.json").get("model_type")
 

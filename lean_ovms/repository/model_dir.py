@@ -20,7 +20,7 @@ from ..config.options import read_object
 from ..errors import StartError
 from ..manifest import TaskRow
 from ..util.files import NOT_REGULAR, read_text
-from . import gguf, gguf_names
+from . import gguf_names, model_file
 from . import task as model_task
 
 LANGUAGE_MODEL = "openvino_language_model.xml"
@@ -47,18 +47,6 @@ TOKENIZER = (
     *("split_special_tokens", "added_tokens_decoder", "errors"),
 )
 """What is kept of tokenizer_config.json for clients that tokenize themselves."""
-
-
-GGUF_SAMPLING = {
-    "temp": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "penalty_repeat": "repetition_penalty",
-}
-"""Keys of a GGUF file behind "general.sampling.", and the request fields of which they are defaults."""
-LLAMA_CPP_DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
-"""What llama.cpp samples with where neither the file nor the request says it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +77,8 @@ def read(path: Path, *, generation_config: str = "", override: str = "", task: s
     detect it.
     """
     above = read_object("override_generation_config", override)
-    if os.path.isfile(path) and gguf.is_gguf(path):
-        return _of_gguf(path, generation_config, above)
+    if os.path.isfile(path) and (file := model_file.of(path)) is not None:
+        return _of_file(path, file, generation_config, above)
     check(path, task)
     tokenizer = _json(path / "tokenizer_config.json")
     templates = [_json(path / name).get("chat_template") for name in ("chat_template.json", "processor_config.json")]
@@ -108,11 +96,12 @@ def read(path: Path, *, generation_config: str = "", override: str = "", task: s
     )
 
 
-def _of_gguf(path: Path, generation_config: str, above: dict[str, Any]) -> ModelDir:
-    """Returns the templates and defaults in a file's metadata; of one that cannot be read its engine says why.
+def _of_file(path: Path, file: model_file.ModelFile, generation_config: str, above: dict[str, Any]) -> ModelDir:
+    """Returns the templates and defaults of a model that is one file.
 
     Args:
-        path: the file.
+        path: its path.
+        file: the model.
         generation_config: a file in its folder whose defaults are taken instead; "none": none are.
         above: defaults that win over those.
 
@@ -122,18 +111,13 @@ def _of_gguf(path: Path, generation_config: str, above: dict[str, Any]) -> Model
     Raises:
         StartError: the file with defaults is missing or not valid.
     """
-    try:
-        metadata = gguf.read(path).metadata
-    except StartError:
-        metadata = {}
-    default, tools = (metadata.get(key) for key in (gguf.TEMPLATE, f"{gguf.TEMPLATE}.tool_use"))
-    other = _generation_config(path.parent, generation_config) if generation_config else None
-    defaults = _gguf_defaults(metadata) if other is None else other
+    found = file.defaults()
+    defaults = _generation_config(path.parent, generation_config) if generation_config else found.sampling
     return ModelDir(
         path=path,
         generation_config=defaults | above,
-        fallback_template=default if isinstance(default, str) else "",
-        tool_template=tools if isinstance(tools, str) else "",
+        fallback_template=found.chat_template,
+        tool_template=found.tool_template,
     )
 
 
@@ -151,12 +135,6 @@ def _generation_config(path: Path, other: str) -> dict[str, Any]:
     if other and not os.path.isfile(file):
         raise StartError(f"--generation_config_path: there is no file {file}", reason="One of its files is missing.")
     return _json(file)
-
-
-def _gguf_defaults(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Returns the defaults of a GGUF file's requests: its own, and llama.cpp's for what it does not say."""
-    found = {field: metadata.get(f"general.sampling.{key}") for key, field in GGUF_SAMPLING.items()}
-    return LLAMA_CPP_DEFAULTS | {field: value for field, value in found.items() if type(value) in (int, float)}
 
 
 def gguf_files(path: Path) -> list[Path]:

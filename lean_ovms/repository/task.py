@@ -1,26 +1,23 @@
-"""Which task a model directory, a GGUF file or OVMS's graph has. The tasks are rows of the features' manifests."""
+"""Which task a model directory, a model file or OVMS's graph has. The tasks are rows of the features' manifests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..composition import TEXT_GENERATION, Composition, compose
+from ..composition import Composition, compose
 from ..manifest import GraphRow, TaskRow
 from ..model_files import ModelFiles
-from . import gguf
-
-RERANKS = 4
-"""The pooling type of rerankers in GGUF files."""
+from . import model_file
 
 
 def detect(path: Path, composition: Composition | None = None) -> str:
-    """Returns the name of the task of a model directory or GGUF file; "" if its files do not show it.
+    """Returns the name of the task of a model directory or file; "" if its files do not show it.
 
     composition: the features whose tasks are known; None: all.
     """
-    if gguf.is_gguf(path):
-        return _of_gguf(path)
+    if (file := model_file.of(path)) is not None:
+        return file.task()
     files = ModelFiles.of(path)
     return next((row.name for row in (composition or compose()).tasks if row.recognizes(files)), "")
 
@@ -29,12 +26,3 @@ def of_calculators(names: Iterable[str], tasks: Iterable[TaskRow]) -> tuple[Task
     """Returns the task of a graph with these calculators, how graphs have it, and the calculator that shows it."""
     rows = [(task, task.graph) for task in tasks if task.graph is not None]
     return next(((task, graph, name) for name in names for task, graph in rows if name in graph.calculators), None)
-
-
-def _of_gguf(path: Path) -> str:
-    """Returns the name of the task of a GGUF file, whose architecture also embedding models have."""
-    try:
-        pooling = gguf.pooling_type(path)
-    except (OSError, ValueError, gguf.Malformed):
-        return ""  # loading it says what is wrong
-    return {0: TEXT_GENERATION.name, RERANKS: "rerank"}.get(pooling, "embeddings")

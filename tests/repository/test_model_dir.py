@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.errors import StartError
-from lean_ovms.repository.model_dir import LLAMA_CPP_DEFAULTS, ModelDir, check, read
+from lean_ovms.repository.model_dir import ModelDir, check, read
 
 DATA = Path(__file__).parents[1] / "data"
 FILES = ("openvino_model.xml", "openvino_tokenizer.xml", "openvino_detokenizer.xml")
@@ -63,12 +63,6 @@ def test_a_kokoro_has_one_network_and_no_tokenizer(tmp_path):
         read(tmp_path)
     write(tmp_path, "openvino_model.xml", "")
     assert read(tmp_path).path == tmp_path
-
-
-def test_a_gguf_file_is_a_model(tmp_path):
-    file = tmp_path / "m.gguf"
-    file.write_bytes(b"GGUF")
-    assert read(file) == ModelDir(path=file, generation_config=LLAMA_CPP_DEFAULTS)
 
 
 def test_special_tokens_may_be_objects_or_missing(model):
@@ -204,29 +198,3 @@ def test_bytes_that_are_no_text_are_named(model):
 def test_an_empty_json_file_says_nothing(model):
     write(model, "generation_config.json", "")
     assert read(model).generation_config == {}
-
-
-# --- templates of a GGUF file --------------------------------------------------------------------------------------
-
-PLAIN, OF_TOOLS = "{{ messages }}", "{{ tools }}"
-
-
-@pytest.mark.parametrize(
-    ("metadata", "found"),
-    [
-        ({}, ("", "")),
-        ({"": PLAIN}, (PLAIN, "")),
-        ({"": PLAIN, "s": ["tool_use"], ".tool_use": OF_TOOLS}, (PLAIN, OF_TOOLS)),
-        ({"s": ["tool_use"], ".tool_use": OF_TOOLS}, ("", OF_TOOLS)),
-        ({"": PLAIN, "s": ["rag"], ".rag": "{{ documents }}"}, (PLAIN, "")),
-        ({"": 3, ".tool_use": [OF_TOOLS]}, ("", "")),
-    ],
-)
-@pytest.mark.slow
-def test_the_templates_of_a_gguf_file(tmp_path, metadata, found):
-    pytest.importorskip("gguf")
-    from tests.makers import zoo_gguf
-
-    named = {f"tokenizer.chat_template{name}": value for name, value in metadata.items()}
-    directory = read(zoo_gguf.write(tmp_path / "x.gguf", "llama", **named))
-    assert (directory.fallback_template, directory.tool_template) == found

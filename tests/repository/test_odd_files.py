@@ -14,7 +14,7 @@ import pytest
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.errors import StartError
 from lean_ovms.features.genai_pipelines.child.image_tokens import Patches
-from lean_ovms.repository import config_editor, config_file, gguf, graph, model_dir
+from lean_ovms.repository import config_editor, config_file, graph, model_dir
 from lean_ovms.text.template.chat_template import _override
 from lean_ovms.util import json_file
 from lean_ovms.util.files import open_regular, read_bytes, read_text
@@ -86,8 +86,6 @@ def test_the_files_of_a_configuration(tmp_path: Path, make: Callable[[Path], Any
         graph.text_of(odd)
     with pytest.raises(StartError, match="--chat_template"):
         _override(str(odd))
-    with pytest.raises(StartError, match="cannot be read"):
-        gguf.read(odd)
     assert Patches.read(tmp_path) is None
 
 

@@ -14,7 +14,7 @@ class Drafts:
     """What drafts tokens; by default nothing does."""
 
     model: Path | None = None
-    """The directory or GGUF file of a draft model, or of a head of the model; None: there is none."""
+    """The directory or file of a draft model, or of a head of the model; None: there is none."""
     device: str = ""
     """The device of the draft model; empty: that of the model."""
     cache_gb: int = 0

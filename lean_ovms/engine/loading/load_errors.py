@@ -16,8 +16,7 @@ from pathlib import Path
 from ...config import EngineConfig
 from ...config.engine import PROPERTIES
 from ...errors import StartError
-from ...repository import weights
-from ...repository.gguf import is_gguf
+from ...repository import model_file, weights
 from ...repository.model_dir import TOKENIZERS
 from ...util.resources import free_memory_bytes, lacks_thread, with_memory_limit, with_thread_limits
 from ..errors import last_line
@@ -37,9 +36,9 @@ _NO_DEVICE = re.compile(r"Device with .* name is not registered|Cannot load libr
 def check_files(config: EngineConfig, model: str = TEXT_MODEL) -> None:
     """Raises StartError for a missing file. model: the file name of the network."""
     required: list[tuple[Path, str]] = []
-    if not is_gguf(config.model_dir):
+    if not model_file.is_one(config.model_dir):
         required += [(config.model_dir, name) for name in (model, *TOKENIZERS)]
-    if (draft := drafts_of(config).model) and not is_gguf(draft):
+    if (draft := drafts_of(config).model) and not model_file.is_one(draft):
         required.append((draft, TEXT_MODEL))
     for folder, name in required:
         if not (folder / name).is_file():
@@ -49,7 +48,7 @@ def check_files(config: EngineConfig, model: str = TEXT_MODEL) -> None:
 
 
 def network(model_dir: Path) -> Path:
-    return model_dir if is_gguf(model_dir) else model_dir / TEXT_MODEL
+    return model_dir if model_file.is_one(model_dir) else model_dir / TEXT_MODEL
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,6 @@ from ...errors import BadRequest
 from ...util.files import read_text
 from ..errors import NOT_UNICODE
 from .settings import PipelineSettings, kv_precisions
-
-GGUF_TOKENS = 8192
-_BREAK = re.compile(r"\S\n\S")
 
 
 def describe(config: EngineConfig, settings: PipelineSettings, blocks: int, tokenizer: Any, defaults: Any) -> ModelInfo:
@@ -57,23 +53,6 @@ def encode(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]:
         raise BadRequest(NOT_UNICODE) from error
     ids: list[int] = inputs.input_ids.data.reshape(-1).tolist()
     return ids
-
-
-def encode_cut(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]:
-    """The same for a tokenizer from a GGUF file, which silently drops all but the last 8192 tokens.
-
-    Longer texts are tokenized in parts, which end after a line break between two characters that are not blank: there
-    the pre-tokenizers of all these models split anyway. Raises BadRequest for a text without such places.
-    """
-    ids = encode(tokenizer, text, add_special_tokens)
-    if len(ids) < GGUF_TOKENS:
-        return ids
-    breaks = [found.end() - 1 for found in _BREAK.finditer(text)]
-    if not breaks:
-        raise BadRequest(f"{GGUF_TOKENS} tokens or more without a line break cannot be tokenized with this model")
-    middle = min(breaks, key=lambda place: abs(place - len(text) // 2))
-    head, tail = text[:middle], text[middle:]
-    return encode_cut(tokenizer, head, add_special_tokens) + encode_cut(tokenizer, tail, False)
 
 
 def decode(tokenizer: Any, tokens: list[int], skip_special_tokens: bool) -> str:

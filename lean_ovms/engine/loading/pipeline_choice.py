@@ -16,7 +16,7 @@ from ...config import EngineConfig
 from ...engine_types import CAPABILITIES, SPEECH
 from ...errors import StartError
 from ...manifest import GENAI_ADAPTERS
-from ...repository import gguf, model_config
+from ...repository import model_config, model_file
 from ...repository.model_dir import TALKER, TEXT_EMBEDDINGS
 from . import devices
 from .drafts import drafts_of
@@ -24,6 +24,7 @@ from .drafts import drafts_of
 log = logging.getLogger(__name__)
 
 VISION_FILES = (TEXT_EMBEDDINGS, "openvino_vision_embeddings_model.xml")
+TRY_PAGED = "--pipeline_type PAGED on the CPU tries it"
 PAGED, CONTINUOUS, STATEFUL, VISION, OMNI = "PAGED", "LM_CB", "LM", "VLM_CB", "OMNI"
 XGRAMMAR_INSTALL = "pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2 typing-extensions installs it"
 XGRAMMAR_MODULES = ("xgrammar", "tvm_ffi")
@@ -65,9 +66,10 @@ def choose(config: EngineConfig, available: Sequence[str]) -> Choice:
 
 
 def _loadable(config: EngineConfig, choice: Choice) -> Choice:
-    """Raises StartError for a GGUF file that the chosen pipeline of openvino_genai does not load."""
-    if choice.pipeline != PAGED and gguf.is_gguf(config.model_dir) and (wrong := gguf.only_paged(config.model_dir)):
-        raise StartError(f"{config.model_dir}: {wrong}; {choice.reason}; {gguf.TRY_PAGED}")
+    """Raises StartError for a model file that the chosen pipeline of openvino_genai does not load."""
+    file = model_file.of(config.model_dir)
+    if choice.pipeline != PAGED and file is not None and (wrong := file.only_paged()):
+        raise StartError(f"{config.model_dir}: {wrong}; {choice.reason}; {TRY_PAGED}")
     return choice
 
 
@@ -111,7 +113,7 @@ def without_paged(config: EngineConfig, reason: str, *, miscounts: bool = False)
 
 def untested(config: EngineConfig, choice: Choice) -> bool:
     """AUTO chose continuous batching for a text model of which no tiny one was tested with paged attention."""
-    genai = config.pipeline_type == "AUTO" and choice.pipeline == CONTINUOUS and not gguf.is_gguf(config.model_dir)
+    genai = config.pipeline_type == "AUTO" and choice.pipeline == CONTINUOUS and not model_file.is_one(config.model_dir)
     return genai and model_config.read(config.model_dir).get("model_type") not in PROVEN
 
 
@@ -159,7 +161,7 @@ def _by_genai(config: EngineConfig, reason: str) -> Choice:
 
 def _miscomputed(config: EngineConfig) -> str:
     """Returns what is wrong with continuous batching for this model; "" if nothing is known."""
-    if gguf.is_gguf(config.model_dir):
+    if model_file.is_one(config.model_dir):
         return ""
     kind = model_config.read(config.model_dir).get("model_type")
     return f"LM_CB generates wrong tokens with models of the type {kind}" if kind in MISCOMPUTED else ""
@@ -172,11 +174,13 @@ def _obstacle(config: EngineConfig, vision: bool) -> str:
         return f"the paged engine does not support {need}"
     draft = drafts_of(config).model
     for path in (config.model_dir, *([draft] if draft else ())):
-        proven, what = PROVEN, "models"
-        if gguf.is_gguf(path):
-            proven, what = frozenset(gguf.COMPARED), "GGUF files"
-        elif vision and path == config.model_dir:
+        proven, what, file = PROVEN, "models", model_file.of(path)
+        if vision and path == config.model_dir:
             proven, what = PROVEN_VISION, "models with vision"
-        if (kind := model_config.model_type(path)) not in proven:
+        kind = model_config.model_type(path)
+        tested = kind in proven
+        if file is not None:
+            tested, what = file.tested(), f"{path.suffix[1:].upper()} files"
+        if not tested:
             return f"the paged engine is not tested with {what} of the type {kind}"
     return ""

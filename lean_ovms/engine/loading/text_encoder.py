@@ -44,7 +44,7 @@ class TextEncoder:
         """Compares the model's two tokenizers.
 
         Args:
-            model_dir: The directory of the model, or its GGUF file.
+            model_dir: The directory of the model, or its file.
             exported: GenAI's tokenizer, which holds the interpreter's lock.
             pieces: The bytes of its tokens, for samples.
             library: The model's tokenizer by the library `tokenizers`; None: it has none.

@@ -20,7 +20,7 @@ from typing import Any
 from xml.etree.ElementTree import ParseError
 
 from ...engine_types import CLEAN_UP, Vocabulary
-from ...repository import gguf
+from ...repository import model_file
 from .ir import Graph, NotUnderstood
 from .json_tokenizer import FILE, JsonTokenizer
 
@@ -42,12 +42,12 @@ def build(model_dir: Path, tokenizer: Any, library: JsonTokenizer | None = None)
     Never raises: a model whose detokenizer is not understood is served by decoding in the engine. 60 ms at 131k ids.
 
     Args:
-        model_dir: The directory of the model, or its GGUF file.
+        model_dir: The directory of the model, or its file.
         tokenizer: The model's openvino_genai.Tokenizer, with whose texts the table is compared.
         library: The model's tokenizer.json, which decides where these differ; None: there is none.
     """
-    if gguf.is_gguf(model_dir):
-        return from_gguf(gguf.read(model_dir), tokenizer)
+    if (file := model_file.of(model_dir)) is not None:
+        return from_file(file, tokenizer)
     try:
         vocabulary = read(model_dir)
     except NotUnderstood:
@@ -198,12 +198,12 @@ def from_tokens(tokenizer: Any) -> Vocabulary:
         return Vocabulary(pieces=pieces, exact=False)
 
 
-def from_gguf(header: gguf.Header, tokenizer: Any) -> Vocabulary:
-    """The table of a GGUF file. GenAI hides user-defined tokens (<think>, <tool_call>) like control tokens, and with
+def from_file(file: model_file.ModelFile, tokenizer: Any) -> Vocabulary:
+    """The table of a model file. GenAI hides user-defined tokens (<think>, <tool_call>) like control tokens, and with
     them what parsers look for; the same model converted to OpenVINO shows them, so they are shown here too.
     """
     vocabulary = from_tokens(tokenizer)
-    return replace(vocabulary, special=vocabulary.special - header.user_defined)
+    return replace(vocabulary, special=vocabulary.special - file.user_defined())
 
 
 def _hidden(pieces: list[bytes], tokenizer: Any) -> frozenset[int]:

@@ -28,7 +28,7 @@ SLIDING_WINDOW, ALIBI_SLOPES = 10, 11
 
 
 class IrWeights:
-    """A weights_source.WeightsSource: the network of a file in OpenVINO's form."""
+    """A network.WeightsSource: the network of a file in OpenVINO's form."""
 
     def __init__(self, file: Path, edits: Sequence[NetworkEdit] = (), *, trees: bool = False) -> None:
         """Keeps what the network is made of.

@@ -13,11 +13,10 @@ from typing import Any
 import openvino_genai as genai
 
 from ...engine_types import Vocabulary
-from ...repository.gguf import is_gguf
 from ..loading import json_tokenizer, model_info, vocabulary
-from ..loading.gguf_tokenizer import GgufTokenizer
 from ..loading.graph_tokenizer import TOKENIZER_PROPERTIES
 from ..loading.text_encoder import TextEncoder
+from . import engine_file
 
 
 class ModelTokenizer:
@@ -43,18 +42,18 @@ class ModelTokenizer:
 
 
 def new_loader(model_dir: Path, file: Path) -> Callable[[], ModelTokenizer]:
-    """Returns what loads the tokenizer of a model; a GGUF file is read now.
+    """Returns what loads the tokenizer of a model; one that is a single file is read now.
 
     Args:
-        model_dir: The directory of the model, or its GGUF file.
+        model_dir: The directory of the model, or its file.
         file: The file of its network.
     """
-    if is_gguf(file):
-        return partial(_of_gguf, file, GgufTokenizer(file))
+    if (single := engine_file.of(file)) is not None:
+        return partial(_of_file, file, single.tokenizer())
     return partial(_of_directory, model_dir)
 
 
-def _of_gguf(file: Path, native: GgufTokenizer) -> ModelTokenizer:
+def _of_file(file: Path, native: engine_file.FileTokenizer) -> ModelTokenizer:
     encode = TextEncoder(file, native.encode, native.vocabulary.pieces, native.library)
     return ModelTokenizer(native, native.vocabulary, encode, frozenset(native.ends))
 

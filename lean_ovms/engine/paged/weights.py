@@ -7,28 +7,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...repository.gguf import is_gguf
-from . import gguf_network
+from . import engine_file
 from .ir_weights import IrWeights, takes_embeddings
-from .network import NetworkEdit, NotPageable, WeightsSource
+from .network import NetworkEdit, WeightsSource
 
 
 def open_weights(file: Path, edits: Sequence[NetworkEdit] = (), *, trees: bool = False) -> WeightsSource:
     """Returns the source of a network; the file is read later.
 
     Args:
-        file: The network's .xml, or a GGUF file.
+        file: The network's .xml, or the model's file.
         edits: What changes the network, in this order, before its logits are limited to wanted tokens.
         trees: Whether it gets the input TREE_MASK, where its attention allows that.
 
     Raises:
         NotPageable: Networks of this kind of file cannot be changed so.
     """
-    if not is_gguf(file):
-        return IrWeights(file, [embedding_edit(file.parent), *edits], trees=trees)
-    if edits:
-        raise NotPageable("the hidden states of a GGUF file's network are unknown")
-    return gguf_network.GgufWeights(file)
+    if (single := engine_file.of(file)) is not None:
+        return single.weights(edits, trees=trees)
+    return IrWeights(file, [embedding_edit(file.parent), *edits], trees=trees)
 
 
 def embedding_edit(folder: Path) -> NetworkEdit:

@@ -11,7 +11,7 @@ from ...config import EngineConfig
 from ...engine_types import ModelInfo
 from ...errors import StartError
 from ...manifest import named
-from ...repository import gguf
+from ...repository import model_file
 from ..generation.backend import Backend
 from ..generation.task import GenerationTask
 
@@ -26,7 +26,7 @@ def load(config: EngineConfig, wake: Callable[[], None]) -> GenerationTask:
     return GenerationTask(load_text_model(config, wake), config, wake)
 
 
-@gguf.reading_once()
+@model_file.reading_once()
 def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: None) -> Backend:
     """Returns what serves the model, with the choice in its info. wake: ends the loop's wait. Raises StartError."""
     if config.fake_engine:

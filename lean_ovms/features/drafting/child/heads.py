@@ -25,7 +25,7 @@ OFFSETS = "d2t"
 
 
 class HeadTap:
-    """A weights_source.NetworkEdit: the network also has every hidden state that its head goes on from."""
+    """A network.NetworkEdit: the network also has every hidden state that its head goes on from."""
 
     def __init__(self, head: Path) -> None:
         """Keeps the file of the head."""
@@ -47,7 +47,7 @@ class HeadTap:
 
 
 class HeadWeights:
-    """A weights_source.WeightsSource: the network of a head."""
+    """A network.WeightsSource: the network of a head."""
 
     def __init__(self, file: Path, target: Path) -> None:
         """Keeps the file of the head, and that of its model's network."""

@@ -15,8 +15,9 @@ from ....engine.loading import json_tokenizer, model_info, vocabulary
 from ....engine.loading.settings import PipelineSettings
 from ....engine.loading.text_encoder import TextEncoder
 from ....errors import BadRequest
-from ....repository.gguf import is_gguf
+from ....repository import model_file
 from ....types import SamplingParams
+from .cut_text import encode_cut
 from .grammar_compiler import grammars, structured
 from .guard.pipeline import ImageTokenCounter, PipelineRequest
 
@@ -40,7 +41,7 @@ class GenAiPipeline:
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
         library = json_tokenizer.read(config.model_dir)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer, library)
-        ask = partial(model_info.encode_cut if is_gguf(config.model_dir) else model_info.encode, self._tokenizer)
+        ask = partial(encode_cut if model_file.is_one(config.model_dir) else model_info.encode, self._tokenizer)
         self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces, library)
         self.long_text_encoder: LongTextEncoder | None = self._encode
         self.grammars = grammars(config, self._tokenizer)

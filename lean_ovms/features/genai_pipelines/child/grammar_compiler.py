@@ -32,7 +32,7 @@ from ....engine.generation.pipeline import Grammars
 from ....engine.loading.network_inputs import network_input
 from ....errors import GrammarInvalid, StartError
 from ....grammar.xgrammar import Lowered
-from ....repository import gguf
+from ....repository import model_file
 from ....util import memory
 
 log = logging.getLogger(__name__)
@@ -114,8 +114,8 @@ def logits_width(model_dir: Path) -> int:
 
     The cache is dropped whenever a request comes with another width, so config.json's vocab_size is not exact enough.
     """
-    if gguf.is_gguf(model_dir):
-        return gguf.read(model_dir).logits_width
+    if (file := model_file.of(model_dir)) is not None:
+        return file.logits_width()
     networks = (model_dir / f"openvino_{name}.xml" for name in ("model", "language_model"))
     network = next((path for path in networks if path.is_file()), model_dir / "openvino_model.xml")
     output = ov.Core().read_model(network).output("logits")

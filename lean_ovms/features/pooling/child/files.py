@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ....repository import gguf, model_config
+from ....repository import model_config, model_file
 from ....types import Json
 from ....util import json_file
 
@@ -24,8 +24,6 @@ POOLING_MODES = (
 )
 """In 1_Pooling/config.json: the value of pooling_mode, which newer versions of sentence-transformers write, and the
 boolean of older ones."""
-GGUF_MODES = {1: "MEAN", 2: "CLS", 3: "LAST"}
-"""The pooling of a GGUF file by its number; 4 is that of a reranker."""
 NO_LIMIT = 1_000_000
 """A model_max_length above it means that there is none."""
 
@@ -68,8 +66,8 @@ class PoolingFiles:
 
 def read(path: Path) -> PoolingFiles:
     """Returns the files at path; those that are missing or damaged count as empty."""
-    if gguf.is_gguf(path):
-        return _of_gguf(path, gguf.read(path))
+    if (file := model_file.of(path)) is not None:
+        return _of_file(path, file)
     config = model_config.read(path)
     modules = _modules(path)
     bert = json_file.read_object(path / "sentence_bert_config.json")
@@ -91,15 +89,14 @@ def read(path: Path) -> PoolingFiles:
     )
 
 
-def _of_gguf(path: Path, header: gguf.Header) -> PoolingFiles:
-    mode = GGUF_MODES.get(header.number("pooling_type"))
-    names = {f"{name}_token": header.token(name) for name in ("bos", "eos")}
+def _of_file(path: Path, file: model_file.ModelFile) -> PoolingFiles:
+    found = file.pooling()
     return PoolingFiles(
         path=path,
-        config=header.config(),
-        pooling=[mode] if mode else [],
-        pooling_source="the GGUF file",
-        tokenizer_config=names,
+        config=file.config(),
+        pooling=[found.mode] if found.mode else [],
+        pooling_source=f"the {path.suffix[1:].upper()} file",
+        tokenizer_config=dict(found.tokens),
     )
 
 

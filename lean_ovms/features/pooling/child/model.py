@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ....engine.loading import quiet_imports  # noqa: F401 - first, for its effect
+from ....engine.paged import engine_file
 
 # isort: split
 import numpy as np
@@ -20,7 +21,7 @@ from ....engine_types import ModelInfo
 from ....errors import StartError
 from ....manifest import IMAGES_IN_TEXTS
 from ....media.images.pixels import SquareProcessor
-from ....repository import gguf, model_config, safetensors
+from ....repository import model_config, model_file, safetensors
 from ..options import PoolingOptions
 from ..types import EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
 from . import files as pooling_files
@@ -28,7 +29,7 @@ from .files import PoolingFiles
 from .model_kind import Shape, lost_limit, recognize
 from .network import SHORT, PoolingNetwork
 from .pooler import Array, Batch, PoolingVision, Prompt
-from .tokenizer import GgufPoolingTokenizer, PoolingTokenizer
+from .tokenizer import FilePoolingTokenizer, PoolingTokenizer
 from .vision import TRIAL, ImagesAlone
 
 log = logging.getLogger(__name__)
@@ -55,10 +56,13 @@ class OpenVinoPooler:
         """Raises StartError."""
         path = config.model_dir
         core = ov.Core()
-        with gguf.reading_once():
+        with model_file.reading_once():
             files = pooling_files.read(path)
             self._network = PoolingNetwork(core, config)
-            self._tokenizer = GgufPoolingTokenizer(path) if gguf.is_gguf(path) else PoolingTokenizer(path, core)
+            single = engine_file.of(path)
+            self._tokenizer: FilePoolingTokenizer | PoolingTokenizer = (
+                PoolingTokenizer(path, core) if single is None else FilePoolingTokenizer(single.tokenizer())
+            )
         self.tokenize, self.widen, self.wait = self._tokenizer.encode, self._network.widen, self._network.wait
         shape = self._network.shape(config.of(PoolingOptions).pooling)
         found = recognize(config, files, shape)

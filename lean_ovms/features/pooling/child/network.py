@@ -12,13 +12,12 @@ from ....config.options import read_object
 from ....engine.loading.devices import device_of
 from ....engine.loading.load_errors import as_start_error, network
 from ....engine.loading.settings import device_properties, network_bytes
-from ....engine.paged import input_embeddings
+from ....engine.paged import engine_file, input_embeddings
 from ....engine.paged.network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
 from ....errors import StartError
-from ....repository.gguf import is_gguf
 from ....repository.model_dir import LANGUAGE_MODEL
 from ..types import IMAGES_ALONE, IMAGES_IN_TEXT
-from . import gguf_network, pooling_graph
+from . import pooling_graph
 from .infer_runner import InferRequestPool, InferRunner, LazyCompiledModel
 from .model_kind import ALL, MODEL, Shape
 from .pooler import Array, Batch
@@ -98,8 +97,8 @@ class PoolingNetwork:
 
     def _read(self) -> ov.Model:
         """Raises StartError and RuntimeError."""
-        if is_gguf(self._path):
-            return gguf_network.read(self._path, "logits" if self._config.task == "rerank" else HIDDEN[0])
+        if (single := engine_file.of(self._path)) is not None:
+            return single.pooling_network("logits" if self._config.task == "rerank" else HIDDEN[0])
         model = self._core.read_model(self._path)
         if self._path.name == LANGUAGE_MODEL:
             pooling_graph.headless(model, HIDDEN[0])

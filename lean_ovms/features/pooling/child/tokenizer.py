@@ -9,10 +9,10 @@ from pathlib import Path
 import openvino as ov
 
 from ....engine.loading import json_tokenizer, vocabulary
-from ....engine.loading.gguf_tokenizer import GgufTokenizer
 from ....engine.loading.graph_tokenizer import GraphTokenizer
 from ....engine.loading.ir import NotUnderstood
 from ....engine.loading.json_tokenizer import JsonTokenizer
+from ....engine.paged.engine_file import FileTokenizer
 from ....engine_types import Vocabulary
 from .pooler import Template
 
@@ -47,12 +47,11 @@ class PoolingTokenizer(GraphTokenizer):
             return Vocabulary(pieces=[])
 
 
-class GgufPoolingTokenizer:
-    """The tokenizer of a GGUF file."""
+class FilePoolingTokenizer:
+    """The tokenizer of a model that is one file."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises StartError."""
-        self._tokenizer = GgufTokenizer(path)
+    def __init__(self, tokenizer: FileTokenizer) -> None:
+        self._tokenizer = tokenizer
         self.template = template(None, self._tokenizer.single)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:

@@ -11,9 +11,9 @@ pytest.importorskip("gguf")
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from lean_ovms.config import Config
-from lean_ovms.engine.loading.gguf_tokenizer import PRE_TOKENIZERS, GgufTokenizer
 from lean_ovms.engine.loading.json_tokenizer import SAMPLES
 from lean_ovms.errors import StartError
+from lean_ovms.features.gguf.child.tokenizer import PRE_TOKENIZERS, GgufTokenizer
 from tests.makers import zoo_gguf
 from tests.makers.make_gguf import words
 

@@ -1,11 +1,13 @@
-"""Defaults of sampling for a GGUF file: the request's, the option's, the file's, llama.cpp's, in this order."""
+"""What a GGUF file says of requests: its templates, and defaults of sampling (the request's, the option's, the file's,
+llama.cpp's, in this order)."""
 
 import json
 
 import pytest
 
-from lean_ovms.repository import gguf, model_dir
-from lean_ovms.repository.model_dir import LLAMA_CPP_DEFAULTS
+from lean_ovms.features.gguf import header as gguf
+from lean_ovms.features.gguf.model_file import LLAMA_CPP_DEFAULTS
+from lean_ovms.repository import model_dir
 
 
 @pytest.fixture
@@ -43,3 +45,33 @@ def test_options_win_over_the_file(read, tmp_path):
 def test_a_file_that_cannot_be_read_is_left_to_the_engine(tmp_path):
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
     assert model_dir.read(tmp_path / "x.gguf").generation_config == LLAMA_CPP_DEFAULTS
+
+
+def test_a_file_is_a_model(tmp_path):
+    file = tmp_path / "m.gguf"
+    file.write_bytes(b"GGUF")
+    assert model_dir.read(file) == model_dir.ModelDir(path=file, generation_config=LLAMA_CPP_DEFAULTS)
+
+
+PLAIN, OF_TOOLS = "{{ messages }}", "{{ tools }}"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "found"),
+    [
+        ({}, ("", "")),
+        ({"": PLAIN}, (PLAIN, "")),
+        ({"": PLAIN, "s": ["tool_use"], ".tool_use": OF_TOOLS}, (PLAIN, OF_TOOLS)),
+        ({"s": ["tool_use"], ".tool_use": OF_TOOLS}, ("", OF_TOOLS)),
+        ({"": PLAIN, "s": ["rag"], ".rag": "{{ documents }}"}, (PLAIN, "")),
+        ({"": 3, ".tool_use": [OF_TOOLS]}, ("", "")),
+    ],
+)
+@pytest.mark.slow
+def test_the_templates_of_a_file(tmp_path, metadata, found):
+    pytest.importorskip("gguf")
+    from tests.makers import zoo_gguf
+
+    named = {f"tokenizer.chat_template{name}": value for name, value in metadata.items()}
+    directory = model_dir.read(zoo_gguf.write(tmp_path / "x.gguf", "llama", **named))
+    assert (directory.fallback_template, directory.tool_template) == found

@@ -14,12 +14,12 @@ import openvino as ov
 from openvino import opset13 as ops
 from openvino.op import _PagedAttentionExtension
 
-from ...errors import StartError
-from ...repository import gguf
-from ..loading import gguf_frontend
-from ..loading.gguf_frontend import Attention
-from ..loading.network_inputs import network_input
-from .network import LOGITS_INPUT
+from ....engine.loading.network_inputs import network_input
+from ....engine.paged.network import LOGITS_INPUT
+from ....errors import StartError
+from ..model_file import header_of
+from . import frontend
+from .frontend import Attention
 
 TOKENS = {"inp_tokens": "input_ids", "inp_pos": "position_ids", "inp_out_ids": LOGITS_INPUT}
 """The frontend's inputs with a number for each token, and what they are called in paged networks."""
@@ -27,7 +27,7 @@ SEQUENCES = ("past_lens", "subsequence_begins", "block_indices", "block_indices_
 
 
 class GgufWeights:
-    """A weights_source.WeightsSource: the network of a GGUF file."""
+    """A network.WeightsSource: the network of a GGUF file."""
 
     def __init__(self, file: Path) -> None:
         """Keeps the path of the file, of a split one that of its first part."""
@@ -40,20 +40,20 @@ class GgufWeights:
 
 def read(path: Path) -> Any:
     """Returns the network of a file. Raises StartError, and RuntimeError from openvino."""
-    header = gguf.read(path)
-    model = gguf_frontend.read(path, header)
+    header = header_of(path)
+    model = frontend.read(path, header)
     inputs = []
     for old, new in TOKENS.items():
         inputs.append(network_input(new, [-1], np.int64))
-        gguf_frontend.replace_input(model, old, inputs[-1])
+        frontend.replace_input(model, old, inputs[-1])
     sequences = [network_input(name, [-1], np.int32) for name in SEQUENCES]
     longest = network_input("max_context_len", [], np.int32)
     caches: list[Any] = []
-    for number, attention in enumerate(gguf_frontend.attentions(model, header)):
+    for number, attention in enumerate(frontend.attentions(model, header)):
         pair = [network_input(f"{kind}_cache.{number}", [-1] * 4, ov.Type.dynamic) for kind in ("key", "value")]
         caches += pair
         _replace(attention, [*pair, *sequences], longest)
-    logits = gguf_frontend.logits(model)
+    logits = frontend.logits(model)
     paged = ov.Model([ops.convert(logits[0], "f32").output(0)], [*inputs, *sequences, longest, *caches], "gguf")
     _require_paged(paged, {node.get_friendly_name() for node in paged.get_parameters()}, logits)
     return paged

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...engine_types import Vocabulary
-from ...errors import StartError
-from ...repository import gguf
-from ...repository.gguf import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED
-from .json_tokenizer import JsonTokenizer
-from .vocabulary import byte_fallback, chars_to_bytes
+from ....engine.loading.json_tokenizer import JsonTokenizer
+from ....engine.loading.vocabulary import byte_fallback, chars_to_bytes
+from ....engine_types import Vocabulary
+from ....errors import StartError
+from .. import header as gguf
+from ..header import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED
+from ..model_file import header_of
 
 APOSTROPHES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -106,7 +107,7 @@ class GgufTokenizer:
 
     def __init__(self, path: Path) -> None:
         """Raises StartError."""
-        self._header = header = gguf.read(path)
+        self._header = header = header_of(path)
         self._metadata, self._tokens = header.metadata, (tokens := header.strings("tokenizer.ggml.tokens"))
         kinds = self._metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
         pieces = self._metadata["tokenizer.ggml.model"] == "llama"

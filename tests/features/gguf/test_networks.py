@@ -13,9 +13,9 @@ import gguf
 import numpy as np
 import openvino as ov
 
-from lean_ovms.engine.paged import gguf_network
 from lean_ovms.errors import StartError
-from lean_ovms.repository.gguf import BLOCKS, COMPARED
+from lean_ovms.features.gguf.child import network
+from lean_ovms.features.gguf.header import BLOCKS, COMPARED
 from tests.engine.paged.test_zoo import answers
 from tests.engine.real import EXACT, load
 from tests.makers import make_gguf, zoo_gguf
@@ -113,7 +113,7 @@ def tiny(path, kind):
 
 def weights(path):
     """The values of the matrices in the network of a file, by name."""
-    nodes = [node for node in gguf_network.read(path).get_ordered_ops() if ".weight" in node.get_friendly_name()]
+    nodes = [node for node in network.read(path).get_ordered_ops() if ".weight" in node.get_friendly_name()]
     nodes = [node for node in nodes if len(node.get_output_partial_shape(0)) == 2]
     folded = ov.Core().compile_model(ov.Model([node.output(0) for node in nodes], [], "weights"), "CPU")([])
     return {node.get_friendly_name(): np.array(folded[i], np.float32) for i, node in enumerate(nodes)}
@@ -142,7 +142,7 @@ def test_weights_of_every_type_answer_what_they_stand_for(kind, tmp_path):
 HOSTILE = """
 import random, sys
 from pathlib import Path
-from lean_ovms.engine.paged import gguf_network
+from lean_ovms.features.gguf.child import network
 from lean_ovms.errors import StartError
 
 path, dice = Path(sys.argv[1]), random.Random(3)
@@ -154,7 +154,7 @@ for _ in range(150):
         data[dice.randrange(int(sys.argv[2]))] = dice.choice([0, 1, 2, 255, dice.randrange(256)])
     path.write_bytes(data)
     try:
-        gguf_network.read(path)
+        network.read(path)
     except StartError:
         refused += 1
 sys.exit(refused == 0)
@@ -203,4 +203,4 @@ def test_what_the_network_lacks_is_named(tmp_path):
     metadata = {**known["metadata"], **zoo_gguf.WORDS}
     path = make_gguf.pack(tmp_path / "x.gguf", "llama", metadata, tensors.items(), "F16")
     with pytest.raises(StartError, match=r"blk\.0\.ffn_up\.weight"):
-        gguf_network.read(path)
+        network.read(path)

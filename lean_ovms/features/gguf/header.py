@@ -13,18 +13,18 @@ import struct
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import StartError
-from ..types import Json
-from ..util.files import open_regular
-from .gguf_names import parts
+from ...errors import StartError
+from ...repository.gguf_names import parts
+from ...types import Json
+from ...util.files import open_regular
 
 COMPARED = ("gemma", "gemma3", "llama", "olmoe", "phi3", "qwen2", "qwen3", "qwen3moe")
-"""Architectures whose tokens and log probabilities are transformers' on tiny files: tests/engine/paged/test_gguf.py."""
+"""Architectures whose tokens and log probabilities are transformers' on tiny files
+(tests/features/gguf/test_networks.py)."""
 UNTESTED = (
     *("bailingmoe2", "deepseek2-ocr", "ernie4_5-moe", "exaone-moe", "exaone4", "glm4moe", "gpt-oss", "hunyuan-dense"),
     *("hunyuan-moe", "jais2", "maincoder", "mellum", "minicpm", "minimax-m2", "mistral3", "plamo3"),
@@ -60,7 +60,6 @@ _LENGTH = struct.Struct("<Q")
 
 
 PULL_AGAIN = "copy the file again, or pull it with --source_model, --gguf_filename and --overwrite_models"
-TRY_PAGED = "--pipeline_type PAGED on the CPU tries it"
 EXPORT = "serve the original model: --source_model ORG/NAME, or optimum-cli export openvino --model ORG/NAME DIRECTORY"
 
 
@@ -138,35 +137,8 @@ class Header:
         }
 
 
-def is_gguf(path: Path) -> bool:
-    """Returns whether a model is one GGUF file, by its name."""
-    return path.suffix == ".gguf"
-
-
-_known: ContextVar[dict[Path, Header] | None] = ContextVar("known", default=None)
-
-
-@contextmanager
-def reading_once() -> Iterator[None]:
-    """Within it, the header of each file is read once: while a model is loaded, its file does not change."""
-    token = _known.set({})
-    try:
-        yield
-    finally:
-        _known.reset(token)
-
-
 def read(path: Path) -> Header:
-    """Returns the header of a file that can be loaded. Raises StartError with the reason if it cannot."""
-    known = _known.get()
-    if known is None:
-        return _read(path)
-    if path not in known:
-        known[path] = _read(path)
-    return known[path]
-
-
-def _read(path: Path) -> Header:
+    """Returns the header of a file that can be served. Raises StartError with the reason if it cannot."""
     files = parts(path)
     header = _of_part(path, 1, len(files))
     for number, file in enumerate(files[1:], 2):
@@ -386,9 +358,8 @@ def _expected(header: Header) -> Iterator[str]:
                 yield f"blk.{layer}.{part}"
 
 
-def only_paged(path: Path) -> str:
-    """Returns why openvino-genai's own pipelines cannot load a file; "" if they can. Raises StartError."""
-    header = read(path)
+def only_paged(header: Header) -> str:
+    """Returns why openvino-genai's own pipelines cannot load a file; "" if they can."""
     if header.number_at("split.count") > 1:
         return "openvino-genai loads no split GGUF files"
     kind = f"{header.architecture} with the tokenizer {header.metadata['tokenizer.ggml.model']}"

@@ -16,10 +16,11 @@ import numpy as np
 from openvino import opset13 as ops
 from openvino.frontend import FrontEndManager
 
-from ...errors import StartError
-from ...repository import gguf, gguf_merge
-from ..errors import last_line
-from . import exact_positions
+from ....engine.errors import last_line
+from ....engine.loading import exact_positions
+from ....errors import StartError
+from .. import header as gguf
+from . import merge
 
 POSITIONS = "inp_pos"
 """The frontend's input with the position of each token."""
@@ -38,7 +39,7 @@ def read(path: Path, header: gguf.Header) -> Any:
     """Returns the network of a file. Raises StartError, and RuntimeError from openvino."""
     os.environ.setdefault(*EXACT_MINIMUMS)
     frontend = FrontEndManager().load_by_framework("gguf")
-    with gguf_merge.whole(path) as file:
+    with merge.whole(path) as file:
         try:
             model = frontend.convert(frontend.load(str(file)))
         except Exception as error:  # the frontend has classes of its own, without a common one

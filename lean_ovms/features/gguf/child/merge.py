@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from ..errors import StartError
-from . import gguf, gguf_names
+from ....errors import StartError
+from ....repository import gguf_names
+from .. import header as gguf
 
 MERGE = "make one file of its parts: llama-gguf-split --merge FIRST-PART FILE, or set TMPDIR to a folder with room"
 ENTRIES_BEGIN = 24

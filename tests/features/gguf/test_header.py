@@ -7,13 +7,17 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.engine.generation.grammar_limits import GrammarBounds
-from lean_ovms.engine.loading import model_info, pipeline_choice, vocabulary
+from lean_ovms.engine.loading import pipeline_choice, vocabulary
 from lean_ovms.engine.worker.text_model import load_text_model
-from lean_ovms.errors import BadRequest, StartError
-from lean_ovms.repository import gguf, model_config, model_dir, task
+from lean_ovms.errors import StartError
+from lean_ovms.features.genai_pipelines.child.cut_text import MOST_TOKENS
+from lean_ovms.features.gguf import header as gguf
+from lean_ovms.features.gguf.model_file import GgufFile, header_of
+from lean_ovms.repository import model_config, model_dir, model_file, task
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, QUESTIONS, chat
 from tests.engine.rig import Rig
+from tests.repository.test_odd_files import MAKERS
 
 GREEDY = SamplingParams(temperature=0.0)
 
@@ -94,6 +98,13 @@ def test_a_file_that_ends_in_its_header_is_refused(read, size):
 def test_a_file_that_ends_before_its_tensors_is_refused(read):
     with pytest.raises(StartError, match=r"token_embd.weight.*pull it with --source_model, --gguf_filename"):
         read(file()[:-1])
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path, kind):
+    MAKERS[kind](tmp_path / "x.gguf")
+    with pytest.raises(StartError, match="cannot be read"):
+        gguf.read(tmp_path / "x.gguf")
 
 
 @pytest.mark.parametrize(
@@ -199,9 +210,9 @@ def test_the_task_follows_from_the_pooling(tmp_path, kind, name):
 def test_a_header_is_read_once_while_a_model_is_loaded(tmp_path):
     path = tmp_path / "x.gguf"
     path.write_bytes(file())
-    with gguf.reading_once():
-        assert gguf.read(path) is gguf.read(path)
-    assert gguf.read(path) is not gguf.read(path)
+    with model_file.reading_once():
+        assert header_of(path) is header_of(path)
+    assert header_of(path) is not header_of(path)
 
 
 @pytest.mark.parametrize(
@@ -246,49 +257,6 @@ def test_no_bytes_do_any_harm():
         except gguf.Malformed:
             continue
         assert isinstance(header.config(), dict)
-
-
-# --- text in parts
-
-
-class Cutting:
-    """A tokenizer of one token per character that keeps the last GGUF_TOKENS only. texts: what it was asked."""
-
-    def __init__(self):
-        self.texts = []
-
-    def encode(self, text, add_special_tokens):
-        self.texts.append(text)
-        ids = [0] * add_special_tokens + [ord(c) for c in text]
-        return Ids(ids[-model_info.GGUF_TOKENS :])
-
-
-class Ids:
-    def __init__(self, ids):
-        import numpy
-
-        self.input_ids = self
-        self.data = numpy.array([ids])
-
-
-def test_long_texts_are_tokenized_in_parts_that_end_at_line_breaks():
-    tokenizer, long = Cutting(), "word word\n" * 5000 + "end"
-    ids = model_info.encode_cut(tokenizer, long, True)
-    assert ids == [0, *map(ord, long)]
-    parts = tokenizer.texts[1:]
-    assert all(p.endswith(("\n", "end")) for p in parts)
-
-
-def test_a_short_text_is_asked_for_once():
-    tokenizer = Cutting()
-    assert model_info.encode_cut(tokenizer, "a\nb", False) == [97, 10, 98]
-    assert tokenizer.texts == ["a\nb"]
-
-
-@pytest.mark.parametrize("long", ["a" * 9000, "a \n" * 4000, "\n" * 9000])
-def test_a_text_that_cannot_be_parted_is_refused(long):
-    with pytest.raises(BadRequest, match="8192"):
-        model_info.encode_cut(Cutting(), long, False)
 
 
 # --- on the engine
@@ -357,7 +325,7 @@ def test_its_table_of_tokens_is_that_of_the_models_own_files(pipeline, engine):
 def test_prompts_beyond_its_tokenizers_limit_are_whole(pipeline, engine):
     lines = "".join(f"{n} ways to count, and none too many.\n" for n in range(3000))
     ids = pipeline.encode(lines, True)
-    assert len(ids) > 3 * model_info.GGUF_TOKENS
+    assert len(ids) > 3 * MOST_TOKENS
     assert ids == engine.encode(lines, True)
 
 
@@ -399,8 +367,9 @@ def test_quantized_files_load_and_answer(tmp_path, path):
     assert Rig(pipeline=pipeline).ask(chat("Hello!"), max_tokens=8).tokens[0]
 
 
-def test_the_vocabulary_shows_user_defined_tokens(monkeypatch):
+def test_the_vocabulary_shows_user_defined_tokens(monkeypatch, tmp_path):
     words = vocabulary.Vocabulary(pieces=[b"a", b"<think>", b"<eos>"], special=frozenset({1, 2}))
     monkeypatch.setattr(vocabulary, "from_tokens", lambda _: words)
-    header = gguf.parse(file({"tokenizer.ggml.token_type": (9, numbers("i", 5, 1, 4, 3))}))
-    assert vocabulary.from_gguf(header, None).special == {2}
+    path = tmp_path / "x.gguf"
+    path.write_bytes(file({"tokenizer.ggml.token_type": (9, numbers("i", 5, 1, 4, 3))}))
+    assert vocabulary.from_file(GgufFile(path), None).special == {2}

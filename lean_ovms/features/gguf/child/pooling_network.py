@@ -13,29 +13,29 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from ....engine.loading import gguf_frontend
-from ....engine.loading.gguf_frontend import Attention
 from ....engine.loading.network_inputs import network_input
 from ....errors import StartError
-from ....repository import gguf
+from ..model_file import header_of
+from . import frontend
+from .frontend import Attention
 
 
 def read(path: Path, output: str) -> ov.Model:
     """Returns the network of a file. output: logits or last_hidden_state. Raises StartError, and RuntimeError."""
-    header = gguf.read(path)
-    model = gguf_frontend.read(path, header)
+    header = header_of(path)
+    model = frontend.read(path, header)
     ids, mask = (network_input(name, [-1, -1], np.int64) for name in ("input_ids", "attention_mask"))
     shape = ops.shape_of(ids, "i64")
     positions = _counted(ops.gather(shape, np.int64(1), np.int64(0)))
-    gguf_frontend.replace_input(model, "inp_tokens", ids)
-    gguf_frontend.replace_input(model, "inp_pos", ops.broadcast(positions, shape))
-    gguf_frontend.replace_input(model, "inp_out_ids", _counted(ops.reduce_prod(shape, np.int64(0))))
+    frontend.replace_input(model, "inp_tokens", ids)
+    frontend.replace_input(model, "inp_pos", ops.broadcast(positions, shape))
+    frontend.replace_input(model, "inp_out_ids", _counted(ops.reduce_prod(shape, np.int64(0))))
     causal = header.metadata.get(f"{header.architecture}.attention.causal") is not False
-    for attention in gguf_frontend.attentions(model, header):
+    for attention in frontend.attentions(model, header):
         if attention.sinks is not None:
             raise StartError(f"{path} cannot be served: attention sinks of a pooling model are not known")
         _replace(attention, shape, _seen(positions, mask, causal, attention.window))
-    head = gguf_frontend.logits(model)[0].get_node()
+    head = frontend.logits(model)[0].get_node()
     if head.get_type_name() != "MatMul":
         raise StartError(f"{path} cannot be served: its logits are computed by {head.get_type_name()}")
     width = head.input_value(0).get_partial_shape()[-1].get_length()

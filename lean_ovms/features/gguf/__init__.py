@@ -1,0 +1,1 @@
+"""GGUF files: models as llama.cpp has them."""

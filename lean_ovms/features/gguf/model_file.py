@@ -1,0 +1,95 @@
+"""A GGUF file as a repository.model_file.ModelFile: what the metadata in its header says."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ...errors import StartError
+from ...repository import model_file
+from ...repository.model_file import FileDefaults, FilePooling
+from ...types import Json
+from . import header
+from .header import Header
+
+TEXT, EMBEDDINGS, RERANK = "text_generation", "embeddings", "rerank"
+RERANKS = 4
+"""The pooling type of rerankers."""
+POOLING_MODES = {1: "MEAN", 2: "CLS", 3: "LAST"}
+"""The pooling of an embedding model by its number."""
+SAMPLING = {
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "penalty_repeat": "repetition_penalty",
+}
+"""Keys behind "general.sampling.", and the request fields of which they are defaults."""
+LLAMA_CPP_DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+"""What llama.cpp samples with where neither the file nor the request says it."""
+
+
+class GgufFile:
+    """A model that is one GGUF file, or a split one by its first part."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @cached_property
+    def header(self) -> Header:
+        """The header. Raises StartError for a file that cannot be served."""
+        return header.read(self._path)
+
+    def config(self) -> Json:
+        return self.header.config()
+
+    def task(self) -> str:
+        """Implements ModelFile.task. The architecture does not tell: embedding models have those of others."""
+        try:
+            pooling = header.pooling_type(self._path)
+        except (OSError, ValueError, header.Malformed):
+            return ""  # loading it says what is wrong
+        return {0: TEXT, RERANKS: RERANK}.get(pooling, EMBEDDINGS)
+
+    def defaults(self) -> FileDefaults:
+        try:
+            metadata = self.header.metadata
+        except StartError:
+            metadata = {}
+        default, tools = (metadata.get(key) for key in (header.TEMPLATE, f"{header.TEMPLATE}.tool_use"))
+        return FileDefaults(
+            sampling=_sampling(metadata),
+            chat_template=default if isinstance(default, str) else "",
+            tool_template=tools if isinstance(tools, str) else "",
+        )
+
+    def pooling(self) -> FilePooling:
+        found = self.header
+        tokens = {f"{name}_token": found.token(name) for name in ("bos", "eos")}
+        return FilePooling(mode=POOLING_MODES.get(found.number("pooling_type"), ""), tokens=tokens)
+
+    def tested(self) -> bool:
+        return self.header.architecture in header.COMPARED
+
+    def only_paged(self) -> str:
+        return header.only_paged(self.header)
+
+    def logits_width(self) -> int:
+        return self.header.logits_width
+
+    def user_defined(self) -> frozenset[int]:
+        return self.header.user_defined
+
+
+def header_of(path: Path) -> Header:
+    """Returns the header of a file, which is read once while a model is loaded. Raises StartError."""
+    found = model_file.of(path)
+    assert isinstance(found, GgufFile)
+    return found.header
+
+
+def _sampling(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Returns the defaults of a file's requests: its own, and llama.cpp's for what it does not say."""
+    found = {field: metadata.get(f"general.sampling.{key}") for key, field in SAMPLING.items()}
+    return LLAMA_CPP_DEFAULTS | {field: value for field, value in found.items() if type(value) in (int, float)}

@@ -1,0 +1,22 @@
+"""A server without the feature gguf refuses the files that it would have read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lean_ovms import embed
+from lean_ovms.cli.arguments import parse
+from lean_ovms.errors import StartError
+
+
+def test_a_file_is_refused_with_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    path.write_bytes(b"GGUF")
+    config = parse(
+        ["--model_path", str(path), "--model_name", "m", "--without", "gguf", "--task", "text_generation"], {}
+    )
+    wrong = r"x\.gguf cannot be served: GGUF files are read by the feature gguf: left out by --without"
+    with pytest.raises(StartError, match=wrong):
+        embed.build(config)
