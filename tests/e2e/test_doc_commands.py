@@ -75,7 +75,7 @@ NOT_RUN = {
     ("langchain.md", "pip install"): "installs from the network",
     ("features/voice", "optimum-cli"): "needs the network and torch; tests/e2e/test_text_to_speech.py asks",
     ("features/pooling", "optimum-cli"): "needs the network and torch; tests/e2e/test_image_vectors.py asks",
-    ("image_generation.md", "optimum-cli"): "needs the network and torch; tests/e2e/test_image_generation.py asks",
+    ("features/images", "optimum-cli"): "needs the network and torch; tests/e2e/test_image_generation.py asks",
 }  # fmt: skip
 """Blocks that are not run, by file and beginning, and why."""
 
