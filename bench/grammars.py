@@ -173,8 +173,8 @@ def library(name: str, pieces: list[bytes]) -> Any:
         from lean_ovms.engine.paged.grammar.guidance import Guidance
 
         return Guidance(pieces, len(pieces), end)
-    from lean_ovms.engine.paged.grammar.xgrammar_matcher import XGrammar
-    from lean_ovms.engine.paged.grammar.xgrammar_process import XGrammarCompiler
+    from lean_ovms.features.xgrammar.child.matcher import XGrammar
+    from lean_ovms.features.xgrammar.child.process import XGrammarCompiler
 
     class Here:
         """A checker without its process."""
@@ -187,7 +187,7 @@ def library(name: str, pieces: list[bytes]) -> Any:
         def stop(self) -> None:
             """There is nothing to stop."""
 
-    return XGrammar(pieces, len(pieces), end, Here())  # type: ignore[arg-type]
+    return XGrammar(pieces, len(pieces), end, lambda _: Here())  # type: ignore[arg-type]
 
 
 def masks(found: Any, tag: str, width: int) -> Iterator[float]:

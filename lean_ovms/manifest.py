@@ -39,6 +39,8 @@ wait of the loop; and what reads the images of one text at a time, for an Engine
 layers beside the first get embeddings, of which length."""
 API_KEYS = "API keys"
 """The seam of who may use the server: a class derived from `api.keys.ApiKeys`."""
+GRAMMAR_LIBRARY = "grammar library"
+"""The seam of a grammar library besides llguidance: what makes an `engine.paged.grammar.libraries.OtherLibrary`."""
 SEAMS = (
     DRAFT_SETTINGS,
     DRAFT_PLAN,
@@ -51,6 +53,7 @@ SEAMS = (
     INPUT_EMBEDDINGS,
     IMAGES_IN_TEXTS,
     API_KEYS,
+    GRAMMAR_LIBRARY,
 )
 """The seams of models, engines and servers. Each has one part at most."""
 CORE_API = "lean_ovms.api"

@@ -38,5 +38,6 @@ NAMES = (
     "drafting",
     "lora",
     "gguf",
+    "xgrammar",
 )
 """The names of the features, which are those of their folders."""

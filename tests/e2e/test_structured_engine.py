@@ -19,8 +19,8 @@ import pytest_asyncio
 
 from lean_ovms.config import Config
 from lean_ovms.engine.client.engine import EngineClient
-from lean_ovms.engine.loading import pipeline_choice
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
+from lean_ovms.features.xgrammar.child.library import XGrammarLibrary
 from lean_ovms.grammar import constraint
 from lean_ovms.grammar.constraint import GrammarContext
 from lean_ovms.text import parsers
@@ -60,7 +60,7 @@ TOOLS: list[Json] = [
 ]
 
 
-without_xgrammar = pytest.mark.skipif(not pipeline_choice.has_xgrammar(), reason="xgrammar is not installed")
+without_xgrammar = pytest.mark.skipif(bool(XGrammarLibrary().missing), reason="xgrammar is not installed")
 LIBRARIES = ["auto", pytest.param("xgrammar", marks=without_xgrammar)]
 
 

@@ -6,16 +6,15 @@ NPU. AUTO takes the paged engine on the CPU where nothing is in its way.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...config import EngineConfig
 from ...engine_types import CAPABILITIES, SPEECH
 from ...errors import StartError
-from ...manifest import GENAI_ADAPTERS
+from ...manifest import GENAI_ADAPTERS, GRAMMAR_LIBRARY
 from ...repository import model_config, model_file
 from ...repository.model_dir import TALKER, TEXT_EMBEDDINGS
 from . import devices
@@ -26,9 +25,8 @@ log = logging.getLogger(__name__)
 VISION_FILES = (TEXT_EMBEDDINGS, "openvino_vision_embeddings_model.xml")
 TRY_PAGED = "--pipeline_type PAGED on the CPU tries it"
 PAGED, CONTINUOUS, STATEFUL, VISION, OMNI = "PAGED", "LM_CB", "LM", "VLM_CB", "OMNI"
-XGRAMMAR_INSTALL = "pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2 typing-extensions installs it"
-XGRAMMAR_MODULES = ("xgrammar", "tvm_ffi")
-XGRAMMAR_MISSING = "--structured_output_backend xgrammar without the package xgrammar"
+OWN_LIBRARY = ("auto", "guidance")
+"""The values of --structured_output_backend for the paged engine's own grammar library."""
 
 PROVEN = frozenset(
     (
@@ -137,15 +135,27 @@ def only_genai(config: EngineConfig) -> str:
         f"--draft_device {drafts.device}": drafts.model and drafts.device not in ("", "CPU"),
         **{f"--{name}": config.value(name) for row in config.composition.backends for name in row.options},
         "a LoRA adapter for all requests": config.part(GENAI_ADAPTERS) is not None,
-        XGRAMMAR_MISSING: config.structured_output_backend == "xgrammar" and not has_xgrammar(),
+        (lacking := lacking_library(config)): lacking,
         f"--target_device {config.target_device}": config.target_device != "CPU",
     }
     return next((what for what, needed in needs.items() if needed), "")
 
 
-def has_xgrammar() -> bool:
-    """The packages are installed that the paged engine needs to match grammars with XGrammar. They are not imported."""
-    return all(importlib.util.find_spec(module) is not None for module in XGRAMMAR_MODULES)
+def other_library(config: EngineConfig) -> Any:
+    """Returns the engine.paged.grammar.libraries.OtherLibrary of these options; None: the engine's own, or there is no
+    other one."""
+    if config.structured_output_backend in OWN_LIBRARY:
+        return None
+    make = config.composition.part(GRAMMAR_LIBRARY)
+    return None if make is None else make()
+
+
+def lacking_library(config: EngineConfig) -> str:
+    """Returns which grammar library the paged engine lacks; "" if it has that of these options."""
+    name, other = config.structured_output_backend, other_library(config)
+    if name in OWN_LIBRARY:
+        return ""
+    return str(other.missing) if other is not None else f"--structured_output_backend {name}"
 
 
 def has_vision(model_dir: Path) -> bool:

@@ -195,8 +195,9 @@ def _install_features(
 def _refuse(config: EngineConfig) -> None:
     """Raises StartError for options that this engine does not support and GenAI's does."""
     need = pipeline_choice.only_genai(config)
-    if need == pipeline_choice.XGRAMMAR_MISSING:
-        raise StartError(f"--pipeline_type PAGED does not support {need}; {pipeline_choice.XGRAMMAR_INSTALL}")
+    library = pipeline_choice.other_library(config)
+    if need and library is not None and need == library.missing:
+        raise StartError(f"--pipeline_type PAGED does not support {need}; {library.install}")
     if need:
         other = "VLM_CB" if pipeline_choice.has_vision(config.model_dir) else "LM_CB"
         raise StartError(f"--pipeline_type PAGED does not support {need}; --pipeline_type {other} does")

@@ -1,7 +1,6 @@
 """Which pipeline serves a model."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -132,22 +131,6 @@ def test_every_proven_architecture_is_paged(config, model_type):
     assert pipeline_choice.choose(config(model_type=model_type), ("CPU",)).pipeline == "PAGED"
 
 
-@pytest.mark.parametrize(("installed", "pipeline"), [(True, "PAGED"), (False, "LM_CB")])
-def test_auto_takes_the_paged_engine_for_xgrammar_where_its_package_is(config, monkeypatch, installed, pipeline):
-    monkeypatch.setattr(pipeline_choice, "has_xgrammar", lambda: installed)
-    found = pipeline_choice.choose(config(structured_output_backend="xgrammar"), ("CPU",))
-    assert found.pipeline == pipeline
-    assert installed or "xgrammar without the package xgrammar" in found.reason
-
-
-def test_the_packages_of_xgrammar_are_looked_for_and_not_imported(monkeypatch):
-    monkeypatch.setattr(pipeline_choice, "XGRAMMAR_MODULES", ("json", "no_such_module"))
-    assert not pipeline_choice.has_xgrammar()
-    monkeypatch.setattr(pipeline_choice, "XGRAMMAR_MODULES", ("json", "this"))
-    assert pipeline_choice.has_xgrammar()
-    assert "this" not in sys.modules
-
-
 @pytest.mark.parametrize("model_type", sorted(pipeline_choice.MISCOMPUTED))
 @pytest.mark.parametrize(
     ("options", "reason"), [row for row in OBSTACLES if row[0].keys() & {"cache_eviction_config", "target_device"}]
@@ -175,10 +158,3 @@ def test_what_serves_a_model_that_cannot_be_paged(config, model_type, miscounts,
     found = pipeline_choice.without_paged(config(model_type=model_type), "no attention", miscounts=miscounts)
     assert found.pipeline == pipeline
     assert found.reason.startswith("the paged engine cannot serve this model: no attention")
-
-
-def test_one_version_of_xgrammar_is_named_everywhere():
-    root = Path(__file__).parents[3]
-    command = pipeline_choice.XGRAMMAR_INSTALL.removesuffix(" installs it")
-    assert f"\n{command}\n" in (root / "docs" / "engine.md").read_text("utf-8")
-    assert f"\n    {command.split()[3]}\n" in (root / "setup.cfg").read_text("utf-8")

@@ -9,17 +9,12 @@ from lean_ovms.grammar.constraint import GrammarContext, build
 from lean_ovms.text import parsers
 from lean_ovms.types import OutputConstraint
 from tests.engine.paged.test_grammar import EOS, PIECES, WIDTH, fits
-from tests.engine.paged.xgrammar_library import xgrammar_library
 from tests.text.parsers.test_end_tags import FAMILIES, TOOL, read, syntax, values_with_markup, written
 
 
-@pytest.fixture(scope="module", params=["guidance", pytest.param("xgrammar", marks=pytest.mark.slow)])
-def library(request):
-    if request.param == "guidance":
-        yield Guidance(PIECES, WIDTH, [EOS, 0])
-    else:
-        with xgrammar_library(PIECES, WIDTH, [EOS, 0]) as found:
-            yield found
+@pytest.fixture(scope="module")
+def library():
+    return Guidance(PIECES, WIDTH, [EOS, 0])
 
 
 def tag_of(family):

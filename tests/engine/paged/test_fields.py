@@ -10,7 +10,7 @@ import openvino as ov
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.loading import pipeline_choice, settings
+from lean_ovms.engine.loading import settings
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, QUESTIONS, chat, generate, load
 from tests.engine.rig import Rig
@@ -24,15 +24,6 @@ NEAR = 2e-4
 @pytest.fixture(scope="module")
 def paged():
     return load(blocks=600, enable_prefix_caching=True, pipeline_type="PAGED")
-
-
-@pytest.fixture(scope="module")
-def with_xgrammar():
-    if not pipeline_choice.has_xgrammar():
-        pytest.skip("xgrammar is not installed")
-    loaded = load(blocks=600, pipeline_type="PAGED", structured_output_backend="xgrammar")
-    yield loaded
-    loaded.grammars.compiler.stop()
 
 
 @pytest.fixture(scope="module")
@@ -193,9 +184,7 @@ def test_bad_words_are_not_completed_across_tokens(paged):
     assert "3" in without  # only the last token of a word is forbidden, behind all before it
 
 
-@pytest.mark.parametrize("library", ["guidance", "xgrammar"])
-def test_min_tokens_and_beams_go_with_a_grammar(request, library):
-    paged = request.getfixturevalue("paged" if library == "guidance" else "with_xgrammar")
+def test_min_tokens_and_beams_go_with_a_grammar(paged):
     form = {"type": "grammar", "grammar": 'root ::= ("yes" | "no") (" please")*'}
     tag = json.dumps({"type": "structural_tag", "format": form})
     assert paged.grammars is not None

@@ -10,7 +10,7 @@ import openvino as ov
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.loading import pipeline_choice, settings
+from lean_ovms.engine.loading import settings
 from lean_ovms.engine.paged import assemble
 from lean_ovms.engine.paged.model import PagedModel
 from lean_ovms.engine.paged.network import NotPageable
@@ -313,11 +313,4 @@ def test_the_network_is_read_once_for_the_prefix_cache_on_disk_and_slots(tmp_pat
 def test_what_only_openvino_genai_can_do_stops_the_start(options, what):
     config = Config(pipeline_type="PAGED", **options)
     with pytest.raises(StartError, match=what):
-        assemble.load(config, settings.resolve(Config(), 1 << 30))
-
-
-def test_the_paged_engine_without_the_package_for_xgrammar_says_how_to_install_it(monkeypatch):
-    monkeypatch.setattr(pipeline_choice, "has_xgrammar", lambda: False)
-    config = Config(pipeline_type="PAGED", structured_output_backend="xgrammar")
-    with pytest.raises(StartError, match="without the package xgrammar; pip install --no-deps xgrammar=="):
         assemble.load(config, settings.resolve(Config(), 1 << 30))

@@ -1,7 +1,4 @@
-"""Grammars of the paged engine: structural tags, matched by each library with the demo model's vocabulary.
-
-XGrammar's is optional: its part is skipped where it is not installed.
-"""
+"""Grammars of the paged engine: structural tags, matched with the demo model's vocabulary."""
 
 import json
 import random
@@ -25,7 +22,6 @@ from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
 from lean_ovms.grammar.constraint import GrammarContext, build
 from lean_ovms.text import parsers
 from lean_ovms.types import OutputConstraint
-from tests.engine.paged.xgrammar_library import xgrammar_library
 
 EOS = 2
 PIECES = read(DEMO_MODEL).pieces
@@ -37,13 +33,9 @@ def guidance():
     return Guidance(PIECES, WIDTH, [EOS, 0])
 
 
-@pytest.fixture(scope="module", params=["guidance", pytest.param("xgrammar", marks=pytest.mark.slow)])
-def library(request):
-    if request.param == "guidance":
-        yield request.getfixturevalue("guidance")
-    else:
-        with xgrammar_library(PIECES, WIDTH, [EOS, 0]) as found:
-            yield found
+@pytest.fixture(scope="module")
+def library(guidance):
+    return guidance
 
 
 def begin(library, form, stops=frozenset({EOS})):

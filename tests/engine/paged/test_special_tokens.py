@@ -13,7 +13,6 @@ from lean_ovms.grammar.constraint import GrammarContext, build
 from lean_ovms.grammar.markup import markup
 from lean_ovms.text import parsers
 from lean_ovms.types import OutputConstraint
-from tests.engine.paged.xgrammar_library import xgrammar_library
 
 EOS = 2
 DEMO = read(DEMO_MODEL)
@@ -50,13 +49,9 @@ def in_json(schema):
     return content({"type": "json_schema", "json_schema": schema})
 
 
-@pytest.fixture(scope="module", params=["guidance", pytest.param("xgrammar", marks=pytest.mark.slow)])
-def library(request):
-    if request.param == "guidance":
-        yield Guidance(PIECES, WIDTH, [EOS], special=SPECIAL)
-    else:
-        with xgrammar_library(PIECES, WIDTH, [EOS], special=SPECIAL) as found:
-            yield found
+@pytest.fixture(scope="module")
+def library():
+    return Guidance(PIECES, WIDTH, [EOS], special=SPECIAL)
 
 
 def begin(library, tag):

@@ -6,12 +6,10 @@ import logging
 import sys
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ....config import EngineConfig
 from ....engine_types import Vocabulary
-from ....errors import StartError
 from ...generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ...loading import pipeline_choice
 from .matcher import Library, Matcher, Prepare
@@ -22,10 +20,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar.guidance_process")
-XGRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar.xgrammar_process")
 
 NewLibrary = Callable[[EngineConfig, Vocabulary, int, Seq[int]], Library]
 """Makes a grammar library for options, a vocabulary, the width of logits and the tokens that end a text."""
+
+
+class OtherLibrary(Protocol):
+    """A grammar library that a feature supplies."""
+
+    @property
+    def missing(self) -> str:
+        """What is missing where its packages are not installed, as a part of a sentence; empty: nothing is."""
+
+    @property
+    def install(self) -> str:
+        """The command that installs it, as a sentence."""
+
+    def load(self) -> tuple[NewLibrary, Prepare]:
+        """Imports it. Returns what makes the library, and what computes a step's masks. Raises StartError."""
 
 
 def compiler(config: EngineConfig, new: NewLibrary, words: Vocabulary, width: int, eos: Seq[int]) -> Library | None:
@@ -66,40 +78,23 @@ def chosen(config: EngineConfig) -> tuple[NewLibrary, Prepare]:
 
     Only the library that is used is imported. Raises StartError.
     """
-    if config.structured_output_backend != "xgrammar":
-        from . import guidance
+    other: OtherLibrary | None = pipeline_choice.other_library(config)
+    if other is not None:
+        return other.load()
+    from . import guidance
 
-        return _guidance, guidance.prepare
-    from . import xgrammar_core, xgrammar_matcher
-
-    try:
-        xgrammar_core.load()
-    except xgrammar_core.NotUsable as error:
-        raise StartError(
-            f"--structured_output_backend xgrammar: {error}; {pipeline_choice.XGRAMMAR_INSTALL}"
-        ) from error
-    return _xgrammar, xgrammar_matcher.prepare
+    return _guidance, guidance.prepare
 
 
 def _guidance(config: EngineConfig, words: Vocabulary, width: int, eos: Seq[int]) -> Library:
     from .guidance import Guidance
 
-    reader = ProcessGrammarChecker(_checker_settings(config, width), GRAMMAR_PROCESS)
+    reader = ProcessGrammarChecker(checker_settings(config, width), GRAMMAR_PROCESS)
     return Guidance(words.pieces, width, eos, reader, special=words.special)
 
 
-def _xgrammar(config: EngineConfig, words: Vocabulary, width: int, eos: Seq[int]) -> Library:
-    from .xgrammar_matcher import XGrammar
-
-    settings = replace(_checker_settings(config, width), eos=sorted(eos), probe_s=1.0)
-
-    def checker(pieces: Seq[bytes]) -> ProcessGrammarChecker:
-        return ProcessGrammarChecker(replace(settings, pieces=pieces), XGRAMMAR_PROCESS)
-
-    return XGrammar(words.pieces, width, eos, checker, special=words.special)
-
-
-def _checker_settings(config: EngineConfig, width: int) -> CheckerSettings:
+def checker_settings(config: EngineConfig, width: int) -> CheckerSettings:
+    """Returns the settings of the process that compiles grammars. width: the number of logits of a token."""
     return CheckerSettings(
         model_dir=str(config.model_dir),
         width=width,

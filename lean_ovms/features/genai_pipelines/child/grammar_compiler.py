@@ -31,7 +31,7 @@ from ....engine.generation.grammar_checker import CheckerSettings, ProcessGramma
 from ....engine.generation.pipeline import Grammars
 from ....engine.loading.network_inputs import network_input
 from ....errors import GrammarInvalid, StartError
-from ....grammar.xgrammar import Lowered
+from ....grammar.structural_tag import PlainFormat
 from ....repository import model_file
 from ....util import memory
 
@@ -105,7 +105,7 @@ def structured(tag: str) -> Any:
 @lru_cache(maxsize=64)
 def lowered(tag: str) -> tuple[str, tuple[str, ...]]:
     """Returns a tag as the XGrammar within GenAI takes it, and what it does not impose. Raises ValueError."""
-    found = Lowered(json.loads(tag)["format"], within_genai=True)
+    found = PlainFormat(json.loads(tag)["format"], within_genai=True)
     return json.dumps({"type": "structural_tag", "format": found.form}, ensure_ascii=False), found.notices
 
 

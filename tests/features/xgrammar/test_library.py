@@ -1,4 +1,4 @@
-"""XGrammar's library on the paged engine: its masks beside llguidance's, and what happens when one takes for ever.
+"""XGrammar's library on the paged engine: its masks beside llguidance's, and what happens when they take too long.
 
 Skipped where its packages are not installed.
 """
@@ -7,34 +7,28 @@ import json
 import random
 import subprocess
 import sys
-import threading
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 from lean_ovms.engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from lean_ovms.engine.generation.grammar_limits import GrammarBounds
-from lean_ovms.engine.loading import pipeline_choice
-from lean_ovms.engine.paged.grammar import xgrammar_matcher
 from lean_ovms.engine.paged.grammar.guidance import Guidance
-from lean_ovms.engine.paged.grammar.libraries import XGRAMMAR_PROCESS
-from lean_ovms.engine.paged.grammar.matcher import TOO_COMPLEX
+from lean_ovms.engine.paged.grammar.matcher import TOO_COMPLEX, padded
 from lean_ovms.engine.paged.sampling.logits_processors import NoToken
-from lean_ovms.errors import BadRequest, GrammarInvalid, GrammarTooComplex, Unavailable
+from lean_ovms.errors import BadRequest, GrammarInvalid, GrammarTooComplex
+from lean_ovms.features.xgrammar.child import core, matcher
+from lean_ovms.features.xgrammar.child.library import PROCESS, XGrammarLibrary
 from lean_ovms.grammar.constraint import build
 from lean_ovms.types import OutputConstraint
 from tests.engine.paged import test_grammar as grammars
 from tests.engine.paged.test_grammar import EOS, PIECES, WIDTH, allowed, begin, constraint, fits, grammar, tag, tokens
-from tests.engine.paged.xgrammar_library import xgrammar_library
+from tests.features.xgrammar.compiled_here import xgrammar_library
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        not pipeline_choice.has_xgrammar(), reason=f"xgrammar is not installed: {pipeline_choice.XGRAMMAR_INSTALL}"
-    ),
+    pytest.mark.skipif(bool(XGrammarLibrary().missing), reason=f"xgrammar is not installed: {XGrammarLibrary.install}"),
 ]
-LONG_S = 60
 TOOL = {
     "type": "function",
     "function": {"name": "f", "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}}},
@@ -150,22 +144,12 @@ def test_a_grammar_in_larks_notation(library):
 
 
 def test_a_token_against_the_mask_leaves_none(library):
-    matcher = begin(library, grammar('root ::= "a" "b"'))
-    matcher.consume(tokens("b")[0])
-    for one in (matcher, matcher.fork()):
+    text = begin(library, grammar('root ::= "a" "b"'))
+    text.consume(tokens("b")[0])
+    for one in (text, text.fork()):
         with pytest.raises(NoToken, match=TOO_COMPLEX):
             allowed(one)
         assert one.forced() == []
-
-
-@pytest.mark.parametrize("cores", [1, 4])
-def test_masks_of_several_texts_are_those_of_each_alone(library, monkeypatch, cores):
-    monkeypatch.setattr(xgrammar_matcher, "allowed_cores", lambda: cores)
-    made = [begin(library, grammar(f'root ::= "{letter}" "z"')) for letter in "abcdef"]
-    made[0].consume(tokens("a")[0])
-    xgrammar_matcher.prepare(made)
-    assert not any(one.needs_mask for one in made)
-    assert [allowed(one) for one in made] == [{tokens(letter)[0]} for letter in "zbcdef"]
 
 
 def test_what_was_dropped_can_begin_until_the_next_time(library):
@@ -179,56 +163,16 @@ def test_what_was_dropped_can_begin_until_the_next_time(library):
         library.matcher(one, frozenset({EOS}))
 
 
-@contextmanager
-def stuck(monkeypatch, *matchers):
-    """The masks of these come when it is over."""
-    go_on, fill = threading.Event(), xgrammar_matcher.xgrammar_core.fill
-    states = {id(one._state) for one in matchers}
-
-    def slow(state, mask):
-        if id(state) in states:
-            go_on.wait(LONG_S)
-        fill(state, mask)
-
-    monkeypatch.setattr(xgrammar_matcher.xgrammar_core, "fill", slow)
-    try:
-        yield
-    finally:
-        go_on.set()
-
-
-def test_a_mask_that_does_not_come_is_an_error_of_its_text_alone(monkeypatch):
-    with xgrammar_library(PIECES, WIDTH, [EOS], limit_s=0.001) as library:
-        sources = [grammar(f'root ::= "{letter}"') for letter in "abc"]
-        made = [begin(library, source) for source in sources]
-        again = begin(library, sources[1])
-        with stuck(monkeypatch, made[1]):
-            xgrammar_matcher.prepare(made)
-            assert library._threads.left == 1
-            assert [allowed(made[place]) for place in (0, 2)] == [{tokens("a")[0]}, {tokens("c")[0]}]
-            for one in (made[1], made[1].fork(), again):  # and of others with this grammar
-                with pytest.raises(NoToken):
-                    allowed(one)
-            with pytest.raises(GrammarTooComplex):
-                library.matcher(sources[1], frozenset({EOS}))
-            monkeypatch.setattr(xgrammar_matcher, "MOST_LEFT", 1)
-            with pytest.raises(Unavailable):
-                library.compile(grammar('root ::= "new"'))
-        while library._threads.left:
-            threading.Event().wait(0.01)
-        library.compile(grammar('root ::= "new"'))
-
-
 def test_masks_that_take_too_long_together_end_the_text_and_its_grammar(library, monkeypatch):
     form = grammar('root ::= "together" [0-9]')
-    matcher = begin(library, form)
-    assert allowed(matcher)
-    monkeypatch.setattr(xgrammar_matcher, "FREE_S", -1.0)
-    monkeypatch.setattr(xgrammar_matcher, "MOST_S", 1.5)
-    matcher.consume(tokens("t")[0])
-    assert allowed(matcher)
-    matcher.consume(tokens("o")[0])
-    for one in (matcher, matcher.fork()):
+    text, again = begin(library, form), begin(library, form)
+    assert allowed(text)
+    monkeypatch.setattr(matcher, "FREE_S", -1.0)
+    monkeypatch.setattr(matcher, "MOST_S", 1.5)
+    text.consume(tokens("t")[0])
+    assert allowed(text)
+    text.consume(tokens("o")[0])
+    for one in (text, text.fork(), again):  # and of others with this grammar
         with pytest.raises(NoToken):
             allowed(one)
     with pytest.raises(GrammarTooComplex):
@@ -236,20 +180,20 @@ def test_masks_that_take_too_long_together_end_the_text_and_its_grammar(library,
 
 
 def test_looking_ahead_stops_when_it_takes_long(library, monkeypatch):
-    matcher = begin(library, grammar('root ::= "abc"'))
-    monkeypatch.setattr(xgrammar_matcher, "GUESS_S", -1)
-    assert matcher.forced()
-    assert matcher.forced() == []
-    assert matcher.fork().forced() == []
-    assert allowed(matcher)
+    text = begin(library, grammar('root ::= "abc"'))
+    monkeypatch.setattr(matcher, "GUESS_S", -1)
+    assert text.forced()
+    assert text.forced() == []
+    assert text.fork().forced() == []
+    assert allowed(text)
 
 
 def test_the_process_compiles_and_is_killed_when_it_takes_too_long():
-    pieces = xgrammar_matcher.padded(PIECES, WIDTH)
+    pieces = padded(PIECES, WIDTH)
     settings = CheckerSettings(
         model_dir="", width=WIDTH, timeout_s=20, memory_bytes=256 << 20, probe_s=1, pieces=pieces, eos=[EOS]
     )
-    checker = ProcessGrammarChecker(settings, XGRAMMAR_PROCESS)
+    checker = ProcessGrammarChecker(settings, PROCESS)
     try:
         answer = checker.ask(grammar('root ::= "a" | "b"'), GrammarBounds())
         assert json.loads(answer["compiled"])
@@ -268,8 +212,8 @@ def test_torch_is_not_imported_where_it_is_installed(tmp_path):
     (tmp_path / "transformers.py").write_text("raise SystemExit('transformers was imported')\n")
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from lean_ovms.engine.paged.grammar import xgrammar_core\n"
-        "xgrammar_core.load()\n"
+        "from lean_ovms.features.xgrammar.child import core\n"
+        "core.load()\n"
         "assert not {'torch', 'transformers', 'xgrammar', 'pydantic', 'openvino'} & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -277,7 +221,6 @@ def test_torch_is_not_imported_where_it_is_installed(tmp_path):
 
 
 def test_another_version_says_so(monkeypatch):
-    core = xgrammar_matcher.xgrammar_core
     monkeypatch.setattr(core, "accept", lambda matcher, token: False)
     with pytest.raises(core.NotUsable, match="xgrammar cannot be used: it matches otherwise than expected"):
         core.load.__wrapped__()

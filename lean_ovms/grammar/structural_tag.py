@@ -1,8 +1,8 @@
-"""Structural tags (formats.py) as XGrammar takes them, which compiles the schemas in them by itself.
+"""Structural tags (formats.py) for XGrammar's own compilers, which take the schemas in them as they are.
 
-Two things are this server's own and are written in other words: values in a family's notation (their syntax is imposed,
-their schema is not), and, for the version inside openvino-genai, `optional`. What XGrammar ignores without a word in a
-schema is reported.
+What is this server's own is written in other words: values in a family's notation (their syntax is imposed, their
+schema is not), and, for the version inside openvino-genai, `optional`. What XGrammar ignores without a word in a schema
+is reported.
 """
 
 from __future__ import annotations
@@ -54,17 +54,18 @@ NOTATIONS = {
 """Any arguments in a notation, as EBNF."""
 
 
-class Lowered:
-    """A format in XGrammar's words. within_genai: for the version inside openvino-genai."""
+class PlainFormat:
+    """A format in XGrammar's words."""
 
     def __init__(self, form: Any, *, within_genai: bool) -> None:
+        """Writes the format. within_genai: for the version inside openvino-genai."""
         self._within_genai = within_genai
         self._ignored: set[str] = set()
         self.form = self._written(form)
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What is not imposed."""
+        """What is not imposed, by the keywords of schemas."""
         return tuple(sorted(self._ignored))
 
     def _written(self, form: Any) -> Any:
@@ -113,13 +114,17 @@ class Lowered:
                 self._ignored.add("bounds without a type")
             if "multipleOf" in part and (self._within_genai or part.get("type") != "integer"):
                 self._ignored.add("multipleOf")
-        done = {**form, "json_schema": self._rewritten(form.get("json_schema"))}
+            if self._within_genai:
+                self._ignored.update(f"{key} with a fraction" for key in _FRACTIONS if _is_fraction(part.get(key)))
+        done = dict(form)
         if one_line := done.get("style") == formats.ONE_LINE:
             del done["style"]
         return done if self._within_genai else {"max_whitespace_cnt": 1 if one_line else MAX_BLANKS, **done}
 
     def _note_names(self, part: Json) -> None:
         """Notes what is not imposed of the names of an object and of the values that patterns of names have."""
+        if part.get("required") and not part.get("properties") and "patternProperties" not in part:
+            self._ignored.add("required without properties")
         if "patternProperties" in part and set(part.get("required", ())) - set(part.get("properties", ())):
             self._ignored.add("required beside patternProperties")
         if part.get("patternProperties") and part.get("properties"):
@@ -143,64 +148,9 @@ class Lowered:
         if isinstance(ref := part.get("$ref"), str) and ref != "#" and not ref.startswith("#/"):
             self._ignored.add("$ref to elsewhere")
 
-    def _rewritten(self, schema: Any) -> Any:
-        """A schema with what XGrammar reads otherwise than meant in words that it reads as meant."""
-        if isinstance(schema, list):
-            return [self._rewritten(part) for part in schema]
-        if not isinstance(schema, dict):
-            return schema
-        done: Json = {key: part if key in LITERALS else self._part(key, part) for key, part in schema.items()}
-        if "|" in str(done.get("pattern", "")):
-            done["pattern"] = f"({done['pattern']})"
-        if "type" in done and isinstance(listed := done.get("enum"), list):
-            done["enum"] = [value for value in listed if has_type(value, done["type"])] or listed
-        if not {"patternProperties", "propertyNames", *_BESIDE} & set(done):
-            _declare_required(done)
-        return self._for_genai(done) if self._within_genai else done
 
-    def _part(self, key: str, part: Any) -> Any:
-        if key in MAPS and isinstance(part, dict):
-            return {name: self._rewritten(one) for name, one in part.items()}
-        if key == "propertyNames" and isinstance(part, dict) and not set(_BESIDE) & set(part):
-            return {"type": "string", **part}
-        return self._rewritten(part)
-
-    def _for_genai(self, schema: Json) -> Json:
-        """A schema for the version inside openvino-genai.
-
-        With patterns of names it forgets the properties, and it writes the point of a fraction as any character.
-        """
-        if schema.get("properties"):
-            schema.pop("patternProperties", None)
-        for key in _FRACTIONS:
-            if isinstance(bound := schema.get(key), float) and not bound.is_integer():
-                self._ignored.add(f"{key} with a fraction")
-                del schema[key]
-        return schema
-
-
-def _declare_required(schema: Json) -> None:
-    """Declares the required properties of an object that are not, which would not be required either."""
-    other = schema.get("additionalProperties", True)
-    missing = [name for name in schema.get("required", ()) if name not in schema.get("properties", {})]
-    if missing and other is not False:
-        schema["properties"] = {**schema.get("properties", {}), **dict.fromkeys(missing, other)}
-        schema["additionalProperties"] = other
-
-
-def has_type(value: Any, kinds: Any) -> bool:
-    """Tells whether a value of JSON has one of the types that a schema names."""
-    names = {
-        bool: ("boolean",),
-        int: ("integer", "number"),
-        float: ("number",),
-        str: ("string",),
-        type(None): ("null",),
-    }
-    own = names.get(type(value), ("array",) if isinstance(value, list) else ("object",))
-    if isinstance(value, float) and value.is_integer():
-        own = ("integer", "number")
-    return bool(set(own) & set(kinds if isinstance(kinds, list) else [kinds]))
+def _is_fraction(bound: Any) -> bool:
+    return isinstance(bound, float) and not bound.is_integer()
 
 
 def schemas(schema: Any) -> Iterator[Json]:

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ....engine.errors import last_line
+from ....engine.generation import grammar_limits
+from ....engine.generation.grammar_answers import Check, limit_memory, serve
+from ....engine.generation.grammar_limits import GrammarBounds, too_complex
 from ....errors import GrammarInvalid
 from ....grammar import formats
-from ....grammar.xgrammar import Lowered
-from ...errors import last_line
-from ...generation import grammar_limits
-from ...generation.grammar_answers import Check, limit_memory, serve
-from ...generation.grammar_limits import GrammarBounds, too_complex
-from . import xgrammar_core
+from ....grammar.structural_tag import PlainFormat
+from . import core
 
 Choose = Callable[[NDArray[np.int64]], Any]
 TRIAL_TEXTS, TRIAL_TOKENS, LONG_TOKENS, TRIAL_S = 3, 24, 256, 0.5
@@ -44,7 +44,8 @@ class XGrammarCompiler:
     """Compiles and tries grammars for one vocabulary."""
 
     def __init__(self, pieces: Sequence[bytes], eos: Sequence[int]) -> None:
-        self._core = xgrammar_core.load()
+        """Reads a vocabulary. pieces: the bytes of each token. eos: the tokens that end a text."""
+        self._core = core.load()
         self._vocabulary = self._core.vocabulary(pieces, eos)
         self._compiler = self._core.compiler(self._vocabulary)
         self._eos = list(eos)
@@ -54,25 +55,23 @@ class XGrammarCompiler:
     def check(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
         """Compiles and tries a grammar; returns the reply. Raises GrammarInvalid and GrammarTooComplex."""
         began = time.process_time()
-        form = grammar_limits.check(tag, bounds)
+        whole = grammar_limits.check(tag, bounds)
         try:
-            compiled, notices = self._compiled(form["format"])
+            plain = PlainFormat(form := whole["format"], within_genai=False)
+            own = form.get("grammar") if isinstance(form, dict) and form.get("type") == "grammar" else None
+            if isinstance(own, str) and formats.is_lark(own):
+                compiled = self._compiler.compile_lark(own, [], [])
+            else:
+                words = json.dumps({"type": "structural_tag", "format": plain.form})
+                compiled = self._compiler.compile_structural_tag(words)
         except (RuntimeError, KeyError, TypeError) as error:
             raise GrammarInvalid(f"XGrammar cannot compile the grammar: {_reason(error)}") from error
-        if len(compiled) > MAX_COMPILED_BYTES:
+        text = str(compiled.serialize_json())
+        if len(text) > MAX_COMPILED_BYTES:
             raise too_complex(f"compiled it has more than {MAX_COMPILED_BYTES >> 20} MB")
         seconds = time.process_time() - began
-        mask_s = self._tried(self._core.compiled(compiled, self._vocabulary))
-        return {"seconds": seconds, "mask_s": mask_s, "compiled": compiled, "notices": notices}
-
-    def _compiled(self, form: Any) -> tuple[str, Sequence[str]]:
-        """Returns the compiled grammar as JSON, and what it does not impose. Raises RuntimeError."""
-        own = form.get("grammar") if isinstance(form, dict) and form.get("type") == "grammar" else None
-        if isinstance(own, str) and formats.is_lark(own):
-            return self._core.compile_lark(self._compiler, own), ()
-        lowered = Lowered(form, within_genai=False)
-        tag = json.dumps({"type": "structural_tag", "format": lowered.form})
-        return self._core.compile(self._compiler, tag), lowered.notices
+        mask_s = self._tried(self._core.compiled(text, self._vocabulary))
+        return {"seconds": seconds, "mask_s": mask_s, "compiled": text, "notices": plain.notices}
 
     def _tried(self, compiled: Any) -> float:
         """Returns the CPU time of the slowest mask in random texts. Raises GrammarTooComplex."""
@@ -92,7 +91,7 @@ class XGrammarCompiler:
         mask = np.zeros((1, -(-self._width // 32)), np.int32)
         for _ in range(most):
             began = time.thread_time()
-            xgrammar_core.fill(matcher, mask)
+            core.fill(matcher, mask)
             times.append(time.thread_time() - began)
             if sum(int(mask_s / MASK_S) for mask_s in times) > ALLOWED_SLOW:
                 raise too_complex(f"a token takes more than {1000 * MASK_S:.0f} ms to match")
@@ -101,7 +100,7 @@ class XGrammarCompiler:
             allowed = np.flatnonzero(bits)
             if not len(allowed) or time.process_time() > end:
                 return
-            xgrammar_core.accept(matcher, int(choose(allowed)))
+            core.accept(matcher, int(choose(allowed)))
 
 
 def _reason(error: Exception) -> str:
@@ -111,4 +110,4 @@ def _reason(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    serve("lean_ovms.engine.paged.grammar.xgrammar_process", load)
+    serve("lean_ovms.features.xgrammar.child.process", load)

@@ -1,10 +1,11 @@
 """XGrammar's library for tests, where it is installed; grammars are compiled in this process."""
 
+import inspect
 from contextlib import contextmanager
 
 import pytest
 
-from lean_ovms.engine.loading import pipeline_choice
+from lean_ovms.features.xgrammar.child.library import XGrammarLibrary
 
 
 class Here:
@@ -25,13 +26,19 @@ class Here:
 @contextmanager
 def xgrammar_library(pieces, width, eos, **options):
     """XGrammar for a vocabulary; skips the test without the packages."""
-    if not pipeline_choice.has_xgrammar():
-        pytest.skip(f"xgrammar is not installed: {pipeline_choice.XGRAMMAR_INSTALL}")
-    from lean_ovms.engine.paged.grammar.xgrammar_matcher import XGrammar
-    from lean_ovms.engine.paged.grammar.xgrammar_process import XGrammarCompiler
+    if XGrammarLibrary().missing:
+        pytest.skip(f"xgrammar is not installed: {XGrammarLibrary.install}")
+    from lean_ovms.features.xgrammar.child.matcher import XGrammar
+    from lean_ovms.features.xgrammar.child.process import XGrammarCompiler
 
     found = XGrammar(pieces, width, eos, lambda known: Here(XGrammarCompiler(known, eos)), **options)
     try:
         yield found
     finally:
         found.stop()
+
+
+def sharing(module, fixture="library"):
+    """The tests of a module that take a grammar library, for another one."""
+    tests = {name: one for name, one in vars(module).items() if name.startswith("test_")}
+    return {name: one for name, one in tests.items() if fixture in inspect.signature(one).parameters}

@@ -9,8 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-PREFIX = "xgrammar.tvm_ffi_binding."
 RAW = 0
 """The kind of a vocabulary whose tokens are their bytes."""
-_PIECES, _END = (b"", b"a", b"b"), 0
 
 
 class NotUsable(Exception):
@@ -32,7 +29,7 @@ class Core:
     """The library's classes."""
 
     def __init__(self, registered: Any) -> None:
-        """registered: from a name to the class."""
+        """Finds the classes. registered: returns that of a name."""
         self._vocabulary = registered("TokenizerInfo")
         self._compiler = registered("GrammarCompiler")
         self._compiled = registered("CompiledGrammar")
@@ -44,19 +41,11 @@ class Core:
         return self._vocabulary(list(pieces), RAW, len(pieces), list(ends), False)
 
     def compiler(self, vocabulary: Any) -> Any:
-        """Makes a compiler with one thread and no cache."""
+        """Makes a compiler with one thread and no cache. What it compiles takes any time and memory."""
         return self._compiler(vocabulary, 1, False, -1)
 
-    def compile(self, compiler: Any, tag: str) -> str:
-        """Compiles a structural tag into JSON. Takes any time and memory; may end the process. Raises RuntimeError."""
-        return str(compiler.compile_structural_tag(tag).serialize_json())
-
-    def compile_lark(self, compiler: Any, text: str) -> str:
-        """Compiles a grammar in Lark's notation into JSON, like `compile`."""
-        return str(compiler.compile_lark(text, [], []).serialize_json())
-
     def compiled(self, text: str, vocabulary: Any) -> Any:
-        """Reads `compile`'s JSON. Raises RuntimeError."""
+        """Reads the JSON of a compiled grammar. Raises RuntimeError."""
         return self._compiled.deserialize_json(text, vocabulary)
 
     def matcher(self, compiled: Any) -> Any:
@@ -87,17 +76,14 @@ def forced(matcher: Any) -> bytes:
 def load() -> Core:
     """Loads the library: 17 MB and 0.25 s, without torch even where it is installed (2026-11). Raises NotUsable."""
     try:
-        with _without_torch():
-            import tvm_ffi
-            from tvm_ffi import libinfo
-        spec = importlib.util.find_spec("xgrammar")
-        if spec is None:
+        tvm_ffi, folders = _import(), getattr(importlib.util.find_spec("xgrammar"), "submodule_search_locations", None)
+        if folders is None:
             raise ImportError("No module named 'xgrammar'")
-        folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-        libinfo.load_lib_module("xgrammar", "xgrammar_bindings", extra_lib_paths=folders)
+        tvm_ffi.libinfo.load_lib_module("xgrammar", "xgrammar_bindings", extra_lib_paths=[Path(one) for one in folders])
 
         def registered(name: str) -> Any:
-            return tvm_ffi.register_object(PREFIX + name)(type(name, (tvm_ffi.Object,), {}))
+            kind = type(name, (tvm_ffi.Object,), {})
+            return tvm_ffi.register_object(f"xgrammar.tvm_ffi_binding.{name}")(kind)
 
         core = Core(registered)
         _try(core)
@@ -107,11 +93,25 @@ def load() -> Core:
     return core
 
 
+def _import() -> Any:
+    """Imports tvm_ffi, and keeps it from importing torch (seconds, and hundreds of MB), which nothing here needs."""
+    os.environ.setdefault("TVM_FFI_DISABLE_TORCH_C_DLPACK", "1")
+    known = "torch" in sys.modules
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # an import of it fails, as where it is not installed
+    try:
+        import tvm_ffi.libinfo
+
+        return tvm_ffi
+    finally:
+        if not known:
+            del sys.modules["torch"]
+
+
 def _try(core: Core) -> None:
     """Tries all that is called later with one grammar. Raises RuntimeError."""
-    vocabulary = core.vocabulary(_PIECES, [_END])
+    vocabulary = core.vocabulary((b"", b"a", b"b"), [0])
     tag = '{"type": "structural_tag", "format": {"type": "const_string", "value": "ab"}}'
-    compiled = core.compiled(core.compile(core.compiler(vocabulary), tag), vocabulary)
+    compiled = core.compiled(str(core.compiler(vocabulary).compile_structural_tag(tag).serialize_json()), vocabulary)
     matcher, mask = core.matcher(compiled), np.zeros((1, 1), np.int32)
     fill(matcher, mask)
     right = (
@@ -119,23 +119,3 @@ def _try(core: Core) -> None:
     )
     if not right or matcher.is_completed() or accept(matcher, 1):
         raise RuntimeError("it matches otherwise than expected")
-
-
-@contextmanager
-def _without_torch() -> Iterator[None]:
-    """Keeps tvm_ffi from importing torch (seconds, and hundreds of MB), which nothing here needs."""
-    if "torch" in sys.modules:
-        yield
-        return
-    name = "TVM_FFI_DISABLE_TORCH_C_DLPACK"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
-    sys.modules["torch"] = None  # type: ignore[assignment]  # an import of it fails, as where it is not installed
-    try:
-        yield
-    finally:
-        del sys.modules["torch"]
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before

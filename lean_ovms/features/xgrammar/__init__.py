@@ -1,0 +1,1 @@
+"""XGrammar: grammars of the paged engine matched by its library."""

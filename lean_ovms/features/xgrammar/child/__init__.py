@@ -1,0 +1,1 @@
+"""The part of the engine process: what compiles and matches grammars."""

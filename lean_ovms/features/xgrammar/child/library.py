@@ -1,0 +1,52 @@
+"""XGrammar as the paged engine's grammar library. Imports nothing of it before it is loaded."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ....config import EngineConfig
+from ....engine.generation.grammar_checker import ProcessGrammarChecker
+from ....engine.paged.grammar.libraries import NewLibrary, checker_settings
+from ....engine.paged.grammar.matcher import Library, Prepare, one_by_one
+from ....engine_types import Vocabulary
+from ....errors import StartError
+
+MODULES = ("xgrammar", "tvm_ffi")
+PROCESS = (sys.executable, "-m", f"{__package__}.process")
+"""What starts the process that compiles grammars."""
+
+
+class XGrammarLibrary:
+    """An `engine.paged.grammar.libraries.OtherLibrary`."""
+
+    install = "pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2 typing-extensions installs it"
+
+    @property
+    def missing(self) -> str:
+        """Implements OtherLibrary."""
+        found = all(importlib.util.find_spec(module) is not None for module in MODULES)
+        return "" if found else "--structured_output_backend xgrammar without the package xgrammar"
+
+    def load(self) -> tuple[NewLibrary, Prepare]:
+        """Implements OtherLibrary."""
+        from . import core
+
+        try:
+            core.load()
+        except core.NotUsable as error:
+            raise StartError(f"--structured_output_backend xgrammar: {error}; {self.install}") from error
+        return _new, one_by_one
+
+
+def _new(config: EngineConfig, words: Vocabulary, width: int, eos: Sequence[int]) -> Library:
+    from .matcher import XGrammar
+
+    settings = replace(checker_settings(config, width), eos=sorted(eos), probe_s=1.0)
+
+    def checker(pieces: Sequence[bytes]) -> ProcessGrammarChecker:
+        return ProcessGrammarChecker(replace(settings, pieces=pieces), PROCESS)
+
+    return XGrammar(words.pieces, width, eos, checker, special=words.special)

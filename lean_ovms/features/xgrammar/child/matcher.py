@@ -1,0 +1,219 @@
+"""Grammars compiled and matched by XGrammar's library (core.py).
+
+Neither its compilation nor its masks have a limit. So a grammar is compiled and tried in a process that can be killed
+(process.py) and read here from what that process answers. A mask cannot be interrupted: when those of a text have taken
+too long its request ends with an error, and its grammar is refused from then on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....engine.generation.grammar_checker import ProcessGrammarChecker
+from ....engine.generation.grammar_limits import GrammarBounds
+from ....engine.generation.pipeline import GrammarCost
+from ....engine.paged.grammar.matcher import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, forbid, padded
+from ....engine.paged.grammar.special_tokens import Needed
+from ....engine.paged.sampling.logits_processors import NoToken
+from ....errors import BadRequest, GrammarTooComplex
+from . import core
+
+log = logging.getLogger(__name__)
+
+FREE_S, MOST_S = 0.02, 0.5
+"""CPU time of a mask that counts as none, and of all others of a text together. `s ::= s s | "a"` needs more with every
+token, 0.2 s after 200 of them: each of them holds the steps of all others."""
+GUESS_S = 0.005
+"""CPU time of looking ahead, after which a text is no longer guessed: XGrammar follows it to its end."""
+
+
+@dataclass(slots=True)
+class _Compiled:
+    """A grammar that requests may begin with."""
+
+    grammar: Any
+    """The library's grammar."""
+    needed: Needed
+    """The special tokens that it may write."""
+    slow: bool = False
+    """Whether its masks took too long."""
+
+
+class XGrammar:
+    """A `matcher.Library` for one vocabulary. Thread-safe.
+
+    The vocabulary is read when the first grammar comes (0.2 s for 150,000 tokens). What is dropped by `clear` is kept
+    until the next time: a request may have been about to begin with it.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[bytes],
+        width: int,
+        eos: Sequence[int],
+        checker: Callable[[Sequence[bytes]], ProcessGrammarChecker],
+        *,
+        special: Collection[int] = (),
+    ) -> None:
+        """Loads the library.
+
+        Args:
+            pieces: The bytes of each token.
+            width: The number of logits of a token.
+            eos: The tokens that end a text.
+            checker: Makes what asks process.py, for the pieces that the library is to know.
+            special: The tokens that an answer does not show.
+
+        Raises:
+            NotUsable: The library cannot be loaded.
+        """
+        self._core = core.load()
+        self._eos = sorted(eos)
+        self._tokens = GrammarTokens(padded(pieces, width), self._eos, special)
+        self._checker = checker(self._tokens.tokens)
+        self._lock = threading.Lock()
+        self._asking = threading.Lock()
+        self._vocabulary: Any = None
+        self._bounds = GrammarBounds()
+        self._compiled: dict[str, _Compiled] = {}
+        self._dropped: dict[str, _Compiled] = {}
+
+    def compile(self, tag: str) -> None:
+        """Implements Compiler."""
+        if self._known(tag) is None:
+            self.check(tag, self._bounds)
+
+    def clear(self) -> None:
+        """Implements Compiler."""
+        with self._lock:
+            self._dropped, self._compiled = self._compiled, {}
+
+    def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
+        """Implements GrammarChecker; makes the grammar ready for `matcher` as well."""
+        self._bounds = bounds
+        with self._asking:
+            answer = self._checker.ask(tag, bounds)
+        text = answer["compiled"]
+        with self._lock:
+            if self._vocabulary is None:
+                self._vocabulary = self._core.vocabulary(self._tokens.tokens, self._eos)
+        compiled = _Compiled(self._core.compiled(text, self._vocabulary), self._tokens.special.needed(json.loads(tag)))
+        with self._lock:  # the step loop waits for it
+            self._compiled.setdefault(tag, compiled)
+        return GrammarCost(answer["seconds"], len(text), 0.0, answer["mask_s"], tuple(answer["notices"]))
+
+    def stop(self) -> None:
+        """Implements GrammarChecker."""
+        with self._asking:
+            self._checker.stop()
+
+    def matcher(self, tag: str, stops: frozenset[int]) -> XGrammarMatcher:
+        """Implements Library. Raises GrammarTooComplex for a grammar whose masks took too long before, BadRequest for
+        one that is dropped."""
+        compiled = self._known(tag)
+        if compiled is None:
+            raise BadRequest("The grammar was dropped for others that came after it; please try again")
+        if compiled.slow:
+            raise GrammarTooComplex(TOO_COMPLEX)
+        return XGrammarMatcher(
+            self._core.matcher(compiled.grammar), compiled, stops | frozenset(self._eos), self._tokens
+        )
+
+    def _known(self, tag: str) -> _Compiled | None:
+        with self._lock:
+            one = self._compiled.get(tag) or self._dropped.pop(tag, None)
+            if one is not None:
+                self._compiled[tag] = one
+            return one
+
+
+class XGrammarMatcher:
+    """A `matcher.Matcher`."""
+
+    def __init__(self, state: Any, compiled: _Compiled, stops: frozenset[int], tokens: GrammarTokens) -> None:
+        """Begins at a state of the library.
+
+        Args:
+            state: The library's matcher.
+            compiled: The grammar.
+            stops: The tokens that may end the text where the grammar can end.
+            tokens: The vocabulary.
+        """
+        self._state = state
+        self._compiled = compiled
+        self._stops = stops
+        self._tokens = tokens
+        self._mask = np.zeros((1, -(-len(tokens.tokens) // 32)), np.int32)
+        self._ready = self._failed = self._ends = False
+        self._guesses = True
+        self._pending: list[int] = []  # tokens that the library does not have yet
+        self._slow_s = 0.0  # CPU time beyond FREE_S
+
+    def prepare(self) -> None:
+        """Implements Matcher."""
+        self._failed = self._failed or self._compiled.slow
+        if self._ready or self._failed:
+            return
+        began = time.thread_time()
+        self._advance()
+        core.fill(self._state, self._mask)
+        self._ends = bool(self._state.is_completed())
+        self._ready = True
+        self._slow_s += max(0.0, time.thread_time() - began - FREE_S)
+        if self._slow_s > MOST_S:
+            self._failed = self._compiled.slow = True
+            log.warning("a grammar cannot be matched any more: its masks take too long together")
+
+    def apply(self, row: NDArray[np.float32]) -> None:
+        """Implements Matcher."""
+        self.prepare()
+        if self._failed:
+            raise NoToken(TOO_COMPLEX)
+        mask = self._mask[0].view(np.uint32)
+        also = self._tokens.special.forbidden(mask, self._compiled.needed)
+        forbid(row, mask, self._stops if self._ends else (), also)
+
+    def consume(self, token: int) -> bool:
+        """Implements Matcher: an end token ends the grammar, and the text by its stops."""
+        if token in self._stops:
+            return True
+        self._ready = False
+        self._pending.append(token)
+        return False
+
+    def forced(self) -> list[int]:
+        """Implements Matcher."""
+        if not self._guesses or self._failed or self._compiled.slow:
+            return []
+        self._advance()
+        began = time.thread_time()
+        ahead = core.forced(self._state)[:MAX_FORCED_BYTES]
+        self._guesses = time.thread_time() - began < GUESS_S
+        try:
+            return self._tokens(ahead) if ahead and not self._failed else []
+        except ValueError:
+            return []
+
+    def fork(self) -> XGrammarMatcher:
+        """Implements Matcher."""
+        other = XGrammarMatcher(self._state.fork(), self._compiled, self._stops, self._tokens)
+        other._pending, other._failed, other._guesses = self._pending[:], self._failed, self._guesses
+        other._slow_s = self._slow_s
+        return other
+
+    def _advance(self) -> None:
+        """Gives the library the tokens that it does not have yet."""
+        pending, self._pending = self._pending, []
+        for token in pending:
+            if not self._failed and not core.accept(self._state, token):
+                self._failed = True
+                log.warning("a grammar cannot be matched any more: a token that it does not allow")

@@ -1,0 +1,18 @@
+"""The values of XML-like calls are held to the same with XGrammar."""
+
+import pytest
+
+from tests.engine.paged import test_end_tags
+from tests.engine.paged.test_end_tags import EOS, PIECES, WIDTH
+from tests.features.xgrammar.compiled_here import sharing, xgrammar_library
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def library():
+    with xgrammar_library(PIECES, WIDTH, [EOS, 0]) as found:
+        yield found
+
+
+globals().update(sharing(test_end_tags))

@@ -1,0 +1,18 @@
+"""Special tokens stand where a grammar writes them with XGrammar, too."""
+
+import pytest
+
+from tests.engine.paged import test_special_tokens
+from tests.engine.paged.test_special_tokens import EOS, PIECES, SPECIAL, WIDTH
+from tests.features.xgrammar.compiled_here import sharing, xgrammar_library
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def library():
+    with xgrammar_library(PIECES, WIDTH, [EOS], special=SPECIAL) as found:
+        yield found
+
+
+globals().update(sharing(test_special_tokens))
