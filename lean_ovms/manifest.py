@@ -56,6 +56,8 @@ SEAMS = (
     GRAMMAR_LIBRARY,
 )
 """The seams of models, engines and servers. Each has one part at most."""
+SERVER_SEAMS = (ADAPTER_SET, MODEL_SOURCE, RUNTIME_PULLS)
+"""Those of the front end; the engine process has the others."""
 CORE_API = "lean_ovms.api"
 """The package of the handlers that are part of the core."""
 

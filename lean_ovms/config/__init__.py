@@ -7,14 +7,14 @@ A value out of bounds stops the start with a message that names the option. --he
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import Field, dataclass, fields
 from functools import cache
 from typing import Any, ClassVar, TypeVar
 
-from ..composition import Composition, compose
+from ..composition import TEXT_GENERATION, Composition, compose
 from ..errors import StartError
-from ..manifest import RUNTIME_PULLS
+from ..manifest import RUNTIME_PULLS, SERVER_SEAMS, TaskRow
 from .engine import EngineOptions
 from .limits import LimitOptions
 from .model import DEMO_MODEL, ModelOptions
@@ -64,13 +64,19 @@ class EngineConfig(ModelOptions, EngineOptions):
     Two are equal if all their options are.
     """
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, composition: Composition | None = None, **values: Any) -> None:
         """Builds the options from their names and values; the others have their defaults.
 
-        Raises StartError for a value out of bounds, for options that do not go together, and for names of features that
-        there are not; TypeError for an unknown name.
+        Args:
+            composition: The features that there are; None: all but those that the option `without` names.
+            values: The options that are set, by their names.
+
+        Raises:
+            StartError: A value is out of bounds, options do not go together, or there is no feature of such a name.
+            TypeError: There is no option of such a name.
         """
-        composition = compose(values.get("without", ""))
+        composition = composition or compose(values.get("without", ""))
+        object.__setattr__(self, "composition", composition)
         owners = composition.option_owners
         parts: dict[type[Options], dict[str, Any]] = {kind: {} for kind in composition.options if self._has(kind)}
         own: dict[str, Any] = {}
@@ -81,17 +87,14 @@ class EngineConfig(ModelOptions, EngineOptions):
         for part in self._parts.values():
             part.check(self)
 
+    composition: ClassVar[Composition]
+    """The features that there are."""
     _parts: ClassVar[dict[type[Options], Options]]
 
     @classmethod
     def _has(cls, kind: type[Options]) -> bool:
         """Returns whether the options of this class are part of it."""
         return kind.in_engine
-
-    @property
-    def composition(self) -> Composition:
-        """The features that there are."""
-        return compose(self.without)
 
     def of(self, kind: type[T]) -> T:
         """Returns the options of a feature."""
@@ -131,7 +134,7 @@ class EngineConfig(ModelOptions, EngineOptions):
 
     def replace(self: C, **changes: Any) -> C:
         """Returns the same options but for some. Raises StartError as the constructor does."""
-        return type(self)(**self.values() | changes)
+        return type(self)(None if "without" in changes else self.composition, **self.values() | changes)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other.values() == self.values()
@@ -140,7 +143,9 @@ class EngineConfig(ModelOptions, EngineOptions):
         return hash(tuple(self.values().values()))
 
     def __repr__(self) -> str:
-        private = {row.name for row in listed(self.without) if row.metadata["private"]}
+        private = {
+            row.name for part in (self, *self._parts.values()) for row in fields(part) if row.metadata["private"]
+        }
         shown = (f"{name}={value!r}" for name, value in self.values().items() if name not in private)
         return f"{type(self).__name__}({', '.join(shown)})"
 
@@ -152,9 +157,9 @@ C = TypeVar("C", bound=EngineConfig)
 class Config(EngineConfig, LimitOptions, ServerOptions):
     """All options of a server. Build it with keywords, or from a command line with cli.parse."""
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, composition: Composition | None = None, **values: Any) -> None:
         """Builds the options as an EngineConfig does, and checks those of the core together. Raises StartError."""
-        super().__init__(**values)
+        super().__init__(composition, **values)
         served = self.composition.task_names
         if self.task and self.task not in served:
             raise StartError(f"--task {self.task} is not served, only {', '.join(served)}")
@@ -173,12 +178,27 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
     def _has(cls, kind: type[Options]) -> bool:
         return True
 
-    def for_engine(self) -> dict[str, Any]:
-        """Returns the values of an EngineConfig, as JSON for the engine process. None of them is private."""
+    def engine_features(self, task: TaskRow) -> list[str]:
+        """Returns the names of the features of which the engine process of a model of this task needs something."""
+        features = self.composition.features
+        needed = {
+            one.name
+            for one in features
+            if task.name in [row.name for row in one.tasks]
+            or (one.backends and task is TEXT_GENERATION)
+            or (one.engine is not None and self.any_set(one.engine.options))
+            or any(row.seam not in SERVER_SEAMS and self.wants(row.seam) for row in one.parts)
+        }
+        while more := {name for one in features if one.name in needed for name in one.needs} - needed:
+            needed |= more
+        return [one.name for one in features if one.name in needed]
+
+    def for_engine(self, features: Collection[str]) -> dict[str, Any]:
+        """Returns the values of an EngineConfig with these features, as JSON for its process. None is private."""
         found = {row.name: getattr(self, row.name) for row in fields(EngineConfig)}
-        for part in self._parts.values():
-            if part.in_engine:
-                found |= {row.name: getattr(part, row.name) for row in fields(part)}
+        for one in self.composition.features:
+            if one.name in features and one.options is not None and one.options.in_engine:
+                found |= {row.name: getattr(self._parts[one.options], row.name) for row in fields(one.options)}
         return found
 
     def of_model(self) -> dict[str, Any]:

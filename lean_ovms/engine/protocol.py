@@ -56,6 +56,8 @@ class Load(Record):
     """The options of a config.EngineConfig by their names."""
     task: str = ""
     """The name of the model's task; "": text generation."""
+    features: list[str] = field(default_factory=list)
+    """The names of the features that the process has."""
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from lean_ovms.cli.arguments import COMMON, POINTERS, parse, parser
 from lean_ovms.composition import compose
 from lean_ovms.config import DEMO_MODEL, Config, listed
 from lean_ovms.errors import StartError
+from lean_ovms.features import NAMES
 from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
 from lean_ovms.text import parsers
 
@@ -51,10 +52,10 @@ def test_a_bare_boolean_flag_is_true_and_a_value_may_follow() -> None:
 def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -> None:
     config = parse([], {"API_KEY": "k"})
     assert config.api_key == "k"
-    assert "api_key" not in config.for_engine()
+    assert "api_key" not in config.for_engine(NAMES)
     config = parse(["--api-key", "typed"], {"API_KEY": "k"})  # vLLM's
     assert config.api_key == "typed"
-    assert "api_key" not in config.for_engine()
+    assert "api_key" not in config.for_engine(NAMES)
 
 
 @pytest.mark.parametrize(

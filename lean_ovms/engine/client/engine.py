@@ -136,8 +136,9 @@ class EngineClient:
         child = self._child = Child(self._deliver, self._on_lost, self._grace_s)
         try:
             row = self._config.composition.task(self._config.task)
+            features = self._config.engine_features(row)
             child.know(records_of(row, *self._features))
-            load = protocol.Load(self._config.for_engine(), row.name)
+            load = protocol.Load(self._config.for_engine(features), row.name, features)
             ready = await child.start(self._command, load, self._config.engine_load_timeout_s)
             if child.ended:
                 raise StartError("the engine died as soon as the model was loaded", temporary=True)

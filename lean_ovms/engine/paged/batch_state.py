@@ -86,7 +86,9 @@ class BatchState:
 
     def start(self, sequence: Sequence) -> None:
         """Adds a sequence whose cached blocks, if any, are its own already; its prompt is to be computed."""
-        sequence.row, sequence.state = self.tables.allocate(sequence.blocks, sequence.params), "prefill"
+        params = sequence.params
+        sequence.row = self.tables.allocate(sequence.blocks, params.adapter, params.shift)
+        sequence.state = "prefill"
         self.prefilling.append(sequence)
         if sequence.search is not None:
             self.searching.append(sequence)
@@ -125,7 +127,7 @@ class BatchState:
         A row and a block must be free.
         """
         self.adapters.acquire(child.params.adapter)
-        row = self.tables.allocate([], child.params)
+        row = self.tables.allocate([], child.params.adapter, child.params.shift)
         self.tables.copy(parent.row, row)
         whole, rest = divmod(int(self.tables.computed[parent.row]), self.blocks.block_size)
         child.row, child.state = row, "decode"

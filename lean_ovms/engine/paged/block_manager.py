@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .params import Params
-
 if TYPE_CHECKING:
     from .adapters import AdapterWeights
 
@@ -259,10 +257,6 @@ class BlockManager:
             self._evicted(serial)
 
 
-TEXT = Params()
-"""The parameters of a sequence without an adapter and images."""
-
-
 class BlockTables:
     """The block table of each running sequence, by row, with what else a decode step needs of it."""
 
@@ -302,11 +296,17 @@ class BlockTables:
         """Rows that `allocate` can give."""
         return len(self._free)
 
-    def allocate(self, blocks: list[int], params: Params = TEXT) -> int:
-        """Returns a row for a sequence whose KV cache has these full blocks."""
+    def allocate(self, blocks: list[int], adapter: AdapterWeights | None = None, shift: int = 0) -> int:
+        """Returns a row for a sequence.
+
+        Args:
+            blocks: The full blocks of its KV cache.
+            adapter: Its adapter.
+            shift: How far a new token's position is from its place in the text.
+        """
         row = self._free.pop()
         self.num_blocks[row] = 0
-        self.adapters[row], self.shift[row] = params.adapter, params.shift
+        self.adapters[row], self.shift[row] = adapter, shift
         self.append(row, blocks)
         self.computed[row] = len(blocks) * self.block_size
         return row

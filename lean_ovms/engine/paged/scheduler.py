@@ -475,8 +475,8 @@ class ChunkSizes:
     Each token of a chunk attends to all tokens before it: 256 tokens of the demo model take 11 ms at the beginning of a
     prompt and 500 ms behind 31,000 others. So the time of a step is about b * tokens + d * attended, where attended is
     the sum of the contexts of its tokens. b / d, the context at which attention takes as long as everything else, is
-    600 tokens for the demo model and 1,000 for one of 195M parameters; it depends on the network, its attention windows and
-    the machine, so it is learned from steps. Work is time in units of b, the time of a token without context.
+    600 tokens for the demo model and 1,000 for one of 195M parameters; it depends on the network, its attention windows
+    and the machine, so it is learned from steps. Work is time in units of b, the time of a token without context.
     """
 
     def __init__(self, step_tokens: int, block_size: int) -> None:

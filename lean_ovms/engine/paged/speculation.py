@@ -46,8 +46,8 @@ class DraftBudget:
     """Gives a batch draft tokens as long as they save time, and else as often as costs SHARE of the time.
 
     A step of few sequences reads weights more than it computes, so draft tokens are nearly free; at more rows each
-    takes time from all sequences. Where that begins depends on the network and the machine, and what it is worth on how many
-    tokens are accepted. So both are measured, together with what the drafts themselves take.
+    takes time from all sequences. Where that begins depends on the network and the machine, and what it is worth on how
+    many tokens are accepted. So both are measured, together with what the drafts themselves take.
 
     A token is worth the time of a step without draft tokens by the number of its sequences. A step with draft tokens
     saves what its tokens are worth less its time, drafts included; any other adds SHARE of its time to the balance.

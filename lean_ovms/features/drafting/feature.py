@@ -13,7 +13,7 @@ FEATURE = Feature(
     companions=(Companion(source="draft_source_model", path="draft_model_path", graph="draft_models_path"),),
     parts=(
         PartRow(seam=DRAFT_SETTINGS, make="settings:settings"),
-        PartRow(seam=DRAFT_PLAN, make="child.plan:NetworkDrafts"),
+        PartRow(seam=DRAFT_PLAN, make="child.plan:draft_plan"),
         PartRow(seam=TEXT_PROPOSER, make="child.ngrams:NgramProposer"),
     ),
 )

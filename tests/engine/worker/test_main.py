@@ -99,7 +99,9 @@ def child(task="", **options):
         try:
             found = Child(ours, process)
             if options:
-                found.send(Load(Config(**options).for_engine(), task))
+                config = Config(**options)
+                features = config.engine_features(config.composition.task(task))
+                found.send(Load(config.for_engine(features), task, features))
             yield found
         finally:
             process.kill()
@@ -268,7 +270,7 @@ from lean_ovms.types import SamplingParams
 ours, theirs = socket.socketpair()
 command = [sys.executable, "-m", "lean_ovms.engine.worker", str(theirs.fileno())]
 engine = subprocess.Popen(command, pass_fds=[theirs.fileno()])
-ours.sendall(encode([Load(Config(fake_engine=True).for_engine())]))
+ours.sendall(encode([Load(Config(fake_engine=True).for_engine([]))]))
 if sys.argv[1] == "hang":
     ours.recv(1 << 20)
     ours.sendall(encode([Submit(1, "<|hang|>", False, None, False, asdict(SamplingParams(seeds=(0,))))]))

@@ -1,0 +1,103 @@
+"""Drafts of a network: a draft model, or a head of the model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence as Seq
+from functools import partial
+from pathlib import Path
+
+from ....engine.loading.load_errors import network as network_file
+from ....engine.loading.settings import PipelineSettings, is_small
+from ....engine.paged.block_manager import BlockManager, BlockTables
+from ....engine.paged.grammar.matcher import Prepare
+from ....engine.paged.model import PagedModel
+from ....engine.paged.network import NetworkEdit, NotPageable
+from ....engine.paged.parts import TILE, EngineSizes, ProposerFactory
+from ....engine.paged.weights import open_weights
+from . import heads
+from .draft_model import DraftModel
+from .head import Head
+
+log = logging.getLogger(__name__)
+
+
+class NetworkDrafts:
+    """The parts.DraftPlan of a model for which a network drafts tokens."""
+
+    ngrams = False
+
+    def __init__(self, settings: PipelineSettings) -> None:
+        """Loads nothing yet. settings: what was resolved from the options."""
+        self.kind = settings.speculative
+        self.trees = self.kind in ("draft", "eagle3")
+        self.edits: Seq[NetworkEdit] = [heads.HeadTap(settings.head)] if settings.head is not None else []
+        self._settings = settings
+        self._network: PagedModel | None = None
+        self._tile = 1
+
+    def load(self, main: PagedModel, file: Path) -> int:
+        """Implements DraftPlan.load."""
+        settings = self._settings
+        if settings.head is not None:
+            head = heads.HeadWeights(settings.head, file)
+            self._network = PagedModel(head, settings.device, settings.properties)
+            main.share_blocks(self._network)
+            log.info("draft tokens come from the model's head, %s", settings.head)
+        elif self.kind == "draft" and settings.drafts.model is not None:
+            self._network = self._draft_network(network_file(settings.drafts.model))
+            return 0 if settings.drafts.cache_gb else self._network.block_bytes
+        return 0
+
+    def proposer_factory(self, main: PagedModel, sizes: EngineSizes, prepare: Prepare) -> ProposerFactory | None:
+        """Implements DraftPlan.proposer_factory."""
+        if self._network is None:
+            return None
+        new = self._new_draft_model if self._settings.head is None else self._new_head
+        return partial(new, self._network, main, sizes, prepare)
+
+    def _new_head(
+        self,
+        network: PagedModel,
+        main: PagedModel,
+        sizes: EngineSizes,
+        prepare: Prepare,
+        blocks: BlockManager,
+        tables: BlockTables,
+    ) -> Head:
+        return Head(network, main, blocks, tables, context=sizes.context, prepare=prepare)
+
+    def _new_draft_model(
+        self,
+        network: PagedModel,
+        main: PagedModel,
+        sizes: EngineSizes,
+        prepare: Prepare,
+        blocks: BlockManager,
+        tables: BlockTables,
+    ) -> DraftModel:
+        drafts = self._settings.drafts
+        own = drafts.cache_gb << 30
+        return DraftModel(
+            network,
+            blocks=max(1, own // network.block_bytes) if own else sizes.blocks,
+            block_size=sizes.block_size,
+            context=self._settings.draft_context,
+            step_tokens=drafts.step_tokens or sizes.step_tokens,
+            max_sequences=drafts.max_sequences or sizes.max_running,
+            main=main,
+            caching=sizes.caching,
+            prepare=prepare,
+            tile=self._tile,
+        )
+
+    def _draft_network(self, file: Path) -> PagedModel:
+        """Raises NotPageable."""
+        self._tile = TILE if (small := is_small(file)) else 1
+        try:
+            draft = PagedModel(open_weights(file), self._settings.device, self._settings.properties, twice=small)
+        except NotPageable as error:
+            raise NotPageable(f"the draft model: {error}") from error
+        if draft.hybrid:
+            raise NotPageable("the draft model keeps a state that cannot go back to before a wrong draft token")
+        return draft
