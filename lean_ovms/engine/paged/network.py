@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -49,6 +49,30 @@ class Miscounting(NotPageable):
     """Raised where all tokens of a step would have one position."""
 
     miscounts = True
+
+
+class PromptEmbeddings(Protocol):
+    """What one prompt has beside text: where its tokens are, their embeddings, and the positions of all tokens."""
+
+    token_id: int
+    """The id that the network gets in the places of tokens with embeddings."""
+    shift: int
+    """How far the position of a token behind the prompt is from its place."""
+
+    def missing(self) -> Sequence[object]:
+        """Returns what is not encoded. The embeddings of the rest are kept from now on."""
+
+    def chunk(self, start: int, count: int) -> int:
+        """Returns how many tokens from `start` on a step computes in the place of `count`."""
+
+    def cached(self, blocks: int, size: int) -> int:
+        """Returns how many of so many first blocks of `size` tokens may come from the prefix cache."""
+
+    def rows(self, start: int, count: int) -> Iterable[tuple[Places, Rows]]:
+        """Yields the embeddings among the `count` tokens from `start` on, with the places of their tokens behind it."""
+
+    def positions(self, start: int, count: int) -> NDArray[np.int64]:
+        """Returns the positions [3, count] (time, row, column) of the tokens from `start` on."""
 
 
 class InferTensor(Protocol):

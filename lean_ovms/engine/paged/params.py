@@ -12,7 +12,7 @@ from ..generation.sequence import GenerationRequest
 
 if TYPE_CHECKING:
     from .adapters import AdapterWeights
-    from .parts import PromptEmbeddings
+    from .network import PromptEmbeddings
 
 NO_LOGPROBS = -1
 MAX_DRAFTED = 20

@@ -16,20 +16,16 @@ from ..generation.backend import WaitingRequests
 from ..generation.pipeline import ImagePlaceholders
 from .adapters import AdapterProvider, NoAdapters
 from .grammar.matcher import Matcher, Prepare, one_by_one
-from .network import NetworkEdit
+from .network import NetworkEdit, PromptEmbeddings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from ..generation.sequence import GenerationRequest
     from .block_manager import BlockManager, BlockTables
     from .model import PagedModel
     from .model_inputs import Chunk
-    from .network import Places, Rows
     from .sequence import Sequence, TextProposer
 
 CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits", "progress")
@@ -86,30 +82,6 @@ class MatcherFactory(Protocol):
 def no_grammar(sequence: Sequence) -> Matcher:
     """Refuses every grammar, as a MatcherFactory for a vocabulary that no grammar can be matched with."""
     raise BadRequest("structured output is not possible with this model")
-
-
-class PromptEmbeddings(Protocol):
-    """What one prompt has beside text: where its tokens are, their embeddings, and the positions of all tokens."""
-
-    token_id: int
-    """The id that the network gets in the places of tokens with embeddings."""
-    shift: int
-    """How far the position of a token behind the prompt is from its place."""
-
-    def missing(self) -> Seq[object]:
-        """Returns what is not encoded. The embeddings of the rest are kept from now on."""
-
-    def chunk(self, start: int, count: int) -> int:
-        """Returns how many tokens from `start` on a step computes in the place of `count`."""
-
-    def cached(self, blocks: int, size: int) -> int:
-        """Returns how many of so many first blocks of `size` tokens may come from the prefix cache."""
-
-    def rows(self, start: int, count: int) -> Iterable[tuple[Places, Rows]]:
-        """Yields the embeddings among the `count` tokens from `start` on, with the places of their tokens behind it."""
-
-    def positions(self, start: int, count: int) -> NDArray[np.int64]:
-        """Returns the positions [3, count] (time, row, column) of the tokens from `start` on."""
 
 
 class InputEmbeddings(ImagePlaceholders, Protocol):
