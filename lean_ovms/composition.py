@@ -71,9 +71,19 @@ TEXT_GENERATION = TaskRow(
 
 
 @cache
-def manifests(names: tuple[str, ...] = features.NAMES) -> tuple[Feature, ...]:
-    """Returns the manifests of features, by default of all of them in the order of the list."""
-    return tuple(importlib.import_module(f"{features.__name__}.{name}.feature").FEATURE for name in names)
+def manifests() -> tuple[Feature, ...]:
+    """Returns the manifest of every feature that this process may have, in the order of the list."""
+    return tuple(importlib.import_module(f"{features.__name__}.{name}.feature").FEATURE for name in features.NAMES)
+
+
+def keep_only(names: Iterable[str]) -> None:
+    """Makes this process know these features alone: an engine process imports no manifest that its model does not need.
+
+    Called once, before anything is composed. names: those of `Config.engine_features`.
+    """
+    features.NAMES = tuple(names)
+    manifests.cache_clear()
+    compose.cache_clear()
 
 
 @cache
@@ -96,11 +106,6 @@ def compose(without: str = "") -> Composition:
             needed = next(name for name in one.needs if name in reasons)
             reasons[one.name] = f"it needs {needed}, which is left out"
     return Composition(tuple(one for one in found if one.name not in reasons), reasons)
-
-
-def of_engine(names: Iterable[str]) -> Composition:
-    """Returns the composition of an engine process, which has these features and imports no other one."""
-    return Composition(manifests(tuple(names)), {})
 
 
 @dataclass(frozen=True, eq=False)

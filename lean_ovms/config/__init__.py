@@ -64,19 +64,14 @@ class EngineConfig(ModelOptions, EngineOptions):
     Two are equal if all their options are.
     """
 
-    def __init__(self, composition: Composition | None = None, **values: Any) -> None:
+    def __init__(self, **values: Any) -> None:
         """Builds the options from their names and values; the others have their defaults.
-
-        Args:
-            composition: The features that there are; None: all but those that the option `without` names.
-            values: The options that are set, by their names.
 
         Raises:
             StartError: A value is out of bounds, options do not go together, or there is no feature of such a name.
             TypeError: There is no option of such a name.
         """
-        composition = composition or compose(values.get("without", ""))
-        object.__setattr__(self, "composition", composition)
+        composition = compose(values.get("without", ""))
         owners = composition.option_owners
         parts: dict[type[Options], dict[str, Any]] = {kind: {} for kind in composition.options if self._has(kind)}
         own: dict[str, Any] = {}
@@ -87,14 +82,17 @@ class EngineConfig(ModelOptions, EngineOptions):
         for part in self._parts.values():
             part.check(self)
 
-    composition: ClassVar[Composition]
-    """The features that there are."""
     _parts: ClassVar[dict[type[Options], Options]]
 
     @classmethod
     def _has(cls, kind: type[Options]) -> bool:
         """Returns whether the options of this class are part of it."""
         return kind.in_engine
+
+    @property
+    def composition(self) -> Composition:
+        """The features that there are."""
+        return compose(self.without)
 
     def of(self, kind: type[T]) -> T:
         """Returns the options of a feature."""
@@ -134,7 +132,7 @@ class EngineConfig(ModelOptions, EngineOptions):
 
     def replace(self: C, **changes: Any) -> C:
         """Returns the same options but for some. Raises StartError as the constructor does."""
-        return type(self)(None if "without" in changes else self.composition, **self.values() | changes)
+        return type(self)(**self.values() | changes)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other.values() == self.values()
@@ -157,9 +155,9 @@ C = TypeVar("C", bound=EngineConfig)
 class Config(EngineConfig, LimitOptions, ServerOptions):
     """All options of a server. Build it with keywords, or from a command line with cli.parse."""
 
-    def __init__(self, composition: Composition | None = None, **values: Any) -> None:
+    def __init__(self, **values: Any) -> None:
         """Builds the options as an EngineConfig does, and checks those of the core together. Raises StartError."""
-        super().__init__(composition, **values)
+        super().__init__(**values)
         served = self.composition.task_names
         if self.task and self.task not in served:
             raise StartError(f"--task {self.task} is not served, only {', '.join(served)}")
@@ -185,6 +183,7 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
             one.name
             for one in features
             if task.name in [row.name for row in one.tasks]
+            or one.formats
             or (one.backends and task is TEXT_GENERATION)
             or (one.engine is not None and self.any_set(one.engine.options))
             or any(row.seam not in SERVER_SEAMS and self.wants(row.seam) for row in one.parts)
@@ -195,7 +194,7 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
 
     def for_engine(self, features: Collection[str]) -> dict[str, Any]:
         """Returns the values of an EngineConfig with these features, as JSON for its process. None is private."""
-        found = {row.name: getattr(self, row.name) for row in fields(EngineConfig)}
+        found = {row.name: getattr(self, row.name) for row in fields(EngineConfig) if row.name != "without"}
         for one in self.composition.features:
             if one.name in features and one.options is not None and one.options.in_engine:
                 found |= {row.name: getattr(self._parts[one.options], row.name) for row in fields(one.options)}

@@ -3,7 +3,7 @@
 Of two tasks whose recognizers take the same model, that of the earlier feature wins.
 """
 
-NAMES = (
+NAMES: tuple[str, ...] = (
     "chat",
     "completions",
     "models",

@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 
-from ...composition import of_engine, records_of
+from ...composition import keep_only, records_of
 from ...config import EngineConfig
 from ...errors import StartError
 from ...manifest import named
@@ -62,7 +62,8 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
         return EXIT_CLOSED if records is None else EXIT_USAGE
     command = records[0]
     try:
-        config = EngineConfig(of_engine(command.features), **command.config)
+        keep_only(command.features)
+        config = EngineConfig(**command.config)
         with contextlib.suppress(OSError):  # no reason not to serve; the file's handler reports it, and tries again
             logs.setup(
                 config.log_level,

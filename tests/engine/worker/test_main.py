@@ -403,6 +403,7 @@ def test_a_model_for_which_memory_is_too_little_is_reported_as_that(monkeypatch:
 
     sent: list[list[LoadFailed]] = []
     transport = SimpleNamespace(receive=lambda wait: [Load({})], send=sent.append, know=lambda _: None, wake=None)
+    monkeypatch.setattr(worker, "keep_only", lambda _: None)  # the tests' process has all features
     monkeypatch.setattr(worker.logs, "setup", lambda *_, **__: None)
     monkeypatch.setattr(worker, "named", lambda *_: load)
     assert worker.serve(transport) == worker.EXIT_NOT_LOADED
