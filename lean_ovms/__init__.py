@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._version import __version__
+
 if TYPE_CHECKING:
-    from .llm.async_llm import AsyncLLM
-    from .llm.llm import LLM
-    from .llm.outputs import CompletionOutput, RequestOutput
-    from .llm.params import SamplingParams
-    from .llm.requests import BeamSearchParams, LoRARequest, StructuredOutputsParams
+    from .features.llm.async_llm import AsyncLLM
+    from .features.llm.llm import LLM
+    from .features.llm.outputs import CompletionOutput, RequestOutput
+    from .features.llm.params import SamplingParams
+    from .features.llm.requests import BeamSearchParams, LoRARequest, StructuredOutputsParams
 
 __all__ = [
     "LLM",
@@ -22,16 +24,15 @@ __all__ = [
     "StructuredOutputsParams",
     "__version__",
 ]
-__version__ = "0.1.0"
 _PLACES = {
-    "LLM": "llm.llm",
-    "AsyncLLM": "llm.async_llm",
-    "BeamSearchParams": "llm.requests",
-    "CompletionOutput": "llm.outputs",
-    "LoRARequest": "llm.requests",
-    "RequestOutput": "llm.outputs",
-    "SamplingParams": "llm.params",
-    "StructuredOutputsParams": "llm.requests",
+    "LLM": "features.llm.llm",
+    "AsyncLLM": "features.llm.async_llm",
+    "BeamSearchParams": "features.llm.requests",
+    "CompletionOutput": "features.llm.outputs",
+    "LoRARequest": "features.llm.requests",
+    "RequestOutput": "features.llm.outputs",
+    "SamplingParams": "features.llm.params",
+    "StructuredOutputsParams": "features.llm.requests",
 }
 """Modules that are imported when a program asks for their class: the package itself imports nothing."""
 

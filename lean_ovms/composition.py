@@ -71,9 +71,11 @@ TEXT_GENERATION = TaskRow(
 
 
 @cache
-def manifests() -> tuple[Feature, ...]:
-    """Returns the manifest of every feature that this process may have, in the order of the list."""
-    return tuple(importlib.import_module(f"{features.__name__}.{name}.feature").FEATURE for name in features.NAMES)
+def manifests(names: tuple[str, ...] = ()) -> tuple[Feature, ...]:
+    """Returns the manifests of these features; of none, of every one that this process may have, in their order."""
+    return tuple(
+        importlib.import_module(f"{features.__name__}.{name}.feature").FEATURE for name in names or features.NAMES
+    )
 
 
 def keep_only(names: Iterable[str]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from .. import __version__
+from .._version import __version__
 from ..composition import Composition, compose
 from ..error_forms import ErrorForms
 from ..manifest import BASES, ErrorForm, Route, named

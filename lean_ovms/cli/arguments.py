@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
+from .._version import __version__
 from ..composition import compose
 from ..config import DEMO_MODEL, GROUPS, Config, listed, shown
 from ..config.options import TYPE_NAMES, from_json

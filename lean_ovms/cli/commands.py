@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from .. import __version__
+from .._version import __version__
 from ..composition import TEXT_GENERATION
 from ..config import Config, listed
 from ..engine.client import prestart

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from .. import features as packages
 from ..composition import compose, manifests
 from ..errors import StartError
 from ..manifest import Feature
@@ -12,7 +13,8 @@ from ..server import exit_status
 from .arguments import own, without_of
 from .command_table import parser, table
 
-NOTES = "With --without NAME,... the states are those of a server with this option."
+NOTES = """With --without NAME,... the states are those of a server with this option. A host has a server in
+it: another program starts it."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -21,14 +23,18 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if words:
         raise StartError(f"unrecognized arguments: {' '.join(words)} (lean_ovms features --help)")
     left_out = compose(without_of(argv, environ)).left_out
-    rows = [_row(one, left_out.get(one.name, "")) for one in manifests()]
+    rows = [_row(one, _state(one, left_out), left_out.get(one.name, "")) for one in manifests()]
+    rows += [_row(one, "host") for one in manifests(packages.HOSTS)]
     print(table([("feature", "state", "what it does"), *rows]))
     return exit_status.OK
 
 
-def _row(one: Feature, reason: str) -> tuple[str, str, str]:
+def _state(one: Feature, left_out: Collection[str]) -> str:
+    return "off" if one.name in left_out else "essential" if one.essential else "on"
+
+
+def _row(one: Feature, state: str, reason: str = "") -> tuple[str, str, str]:
     """Returns the name, the state and the sentence of a feature. reason: why it is left out, or empty."""
-    state = "off" if reason else "essential" if one.essential else "on"
     missing = any(importlib.util.find_spec(name) is None for name in one.packages)
     notes = "; ".join(filter(None, (reason, f"needs the extra {one.extra}" if missing else "")))
     return one.name, state, f"{one.summary} ({notes})" if notes else one.summary

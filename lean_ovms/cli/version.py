@@ -6,7 +6,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from .. import __version__
+from .._version import __version__
 from ..server import exit_status
 from .command_table import add_json, parser, print_json, table
 

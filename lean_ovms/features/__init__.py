@@ -41,3 +41,6 @@ NAMES: tuple[str, ...] = (
     "xgrammar",
 )
 """The names of the features, which are those of their folders."""
+
+HOSTS = ("embed", "asgi", "ray", "llm")
+"""The features that have a server in them, instead of being a part of one, so that --without does not know them."""

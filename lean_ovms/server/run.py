@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from .. import __version__
+from .._version import __version__
 from ..api import routes
 from ..api.app import App
 from ..api.keys import ApiKeys

@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 
@@ -18,8 +18,10 @@ from lean_ovms.composition import compose, manifests
 from lean_ovms.manifest import Feature
 from tests.conventions.source import ROOT
 from tests.conventions.test_layout import imported
+from tools.import_rules import DOORS
 
 FOLDER = ROOT / "features"
+ALL = features.NAMES + features.HOSTS
 OPTIONAL = [one for one in manifests() if not one.essential]
 DEBTS: set[tuple[str, str]] = set()
 """Pairs of a feature and another one that it imports without naming it in its needs; the list only shrinks."""
@@ -37,22 +39,23 @@ def feature_of(name: str) -> str:
 
 
 def test_every_folder_is_in_the_list_and_the_manifest_has_its_name() -> None:
-    assert {path.name for path in FOLDER.iterdir() if path.is_dir() and path.name != "__pycache__"} == {*features.NAMES}
-    assert tuple(one.name for one in manifests()) == features.NAMES
-    for one in manifests():
-        assert set(one.needs) <= {*features.NAMES}
+    assert {path.name for path in FOLDER.iterdir() if path.is_dir() and path.name != "__pycache__"} == {*ALL}
+    assert tuple(one.name for one in manifests(ALL)) == ALL
+    for one in manifests(ALL):
+        assert set(one.needs) <= {*ALL}
         assert one.summary
         assert one.summary[-1] != "."
 
 
 def test_the_core_imports_no_feature_and_spells_no_name_of_one() -> None:
-    named = re.compile(rf"\bfeatures[./]({'|'.join(features.NAMES)})\b(?!\.html)")
-    core = [path for path in files(ROOT) if FOLDER not in path.parents]
+    named = re.compile(rf"\bfeatures[./]({'|'.join(ALL)})\b(?!\.html)")
+    doors = {ROOT / f"{door}.py" for door in DOORS}
+    core = [path for path in files(ROOT) if FOLDER not in path.parents and path not in doors]
     assert [path for path in core if any(feature_of(name) for name in imported(path))] == []
     assert [path for path in core if named.search(path.read_text("utf-8"))] == []
 
 
-@pytest.mark.parametrize("one", manifests(), ids=lambda one: one.name)
+@pytest.mark.parametrize("one", manifests(ALL), ids=lambda one: one.name)
 def test_a_feature_imports_other_features_only_if_it_needs_them(one: Feature) -> None:
     folder = FOLDER / one.name
     others = {other for path in files(folder) for name in imported(path) if (other := feature_of(name))}
@@ -60,7 +63,7 @@ def test_a_feature_imports_other_features_only_if_it_needs_them(one: Feature) ->
 
 
 def test_packages_of_a_feature_are_imported_in_its_folder_only() -> None:
-    owners = {package: one.name for one in manifests() for package in one.packages}
+    owners = {package: one.name for one in manifests(ALL) for package in one.packages}
     found = [
         f"{path.relative_to(ROOT)} imports {name}"
         for path in files(ROOT)
@@ -70,7 +73,7 @@ def test_packages_of_a_feature_are_imported_in_its_folder_only() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("one", manifests(), ids=lambda one: one.name)
+@pytest.mark.parametrize("one", manifests(ALL), ids=lambda one: one.name)
 def test_the_front_end_never_imports_what_is_for_the_engine_process(one: Feature) -> None:
     child = FOLDER / one.name / "child"
     inside = f"{one.package}.child"
@@ -80,14 +83,14 @@ def test_the_front_end_never_imports_what_is_for_the_engine_process(one: Feature
 
 PROGRAM = """
 import asyncio, sys
-from lean_ovms import embed
 from lean_ovms.api.openapi import document
 from lean_ovms.errors import StartError
 from lean_ovms.cli.arguments import parse
+from lean_ovms.server.run import build
 from lean_ovms.types import Request
 
 name, paths, options = sys.argv[1], sys.argv[2].split(), sys.argv[3].split()
-app = embed.build(parse(["--fake_engine", "--model_name", "m", "--without", name], {}))
+app = build(parse(["--fake_engine", "--model_name", "m", "--without", name], {}))
 
 async def status(path):
     return (await app.handle(Request("GET", path.replace("{id}", "1"), "", {}, b"", "test"))).status
@@ -128,8 +131,9 @@ def test_a_server_can_do_without_it(one: Feature) -> None:
 
 UNUSED = """
 import asyncio, sys
-from lean_ovms import embed
-app = embed.build(embed.Config(fake_engine=True, model_name="m"))
+from lean_ovms.config import Config
+from lean_ovms.server.run import build
+app = build(Config(fake_engine=True, model_name="m"))
 asyncio.run(app.preload())
 print(*(module for module in sys.modules if module.startswith("lean_ovms.features.")))
 """
@@ -150,30 +154,47 @@ def test_what_is_not_used_is_not_loaded() -> None:
 def test_the_package_works_without_its_folder(one: Feature, tmp_path: Path) -> None:
     """Its folder and its name in the list are removed, and those of features that need it."""
     kept = [other.name for other in compose(one.name).features]
-    copied = tmp_path / "lean_ovms"
+    chats_with(tmp_path, {"NAMES": kept, "HOSTS": features.HOSTS})
+
+
+@pytest.mark.slow
+def test_the_package_works_without_what_has_a_server_in_it(tmp_path: Path) -> None:
+    """The public names of hosts are removed as well, except that the package itself has one."""
+    chats_with(
+        tmp_path, {"NAMES": features.NAMES, "HOSTS": ()}, without={f"{door}.py" for door in DOORS - {"__init__"}}
+    )
+
+
+def chats_with(folder: Path, lists: dict[str, Sequence[str]], without: Collection[str] = ()) -> None:
+    """Answers a chat by a copy of the package that has the features of these lists, but for some files."""
+    copied = folder / "lean_ovms"
     shutil.copytree(ROOT, copied, ignore=shutil.ignore_patterns("__pycache__", "*.bin", "vendor"))
-    for name in set(features.NAMES) - {*kept}:
+    for name in without:
+        (copied / name).unlink()
+    for name in set(ALL).difference(*lists.values()):
         shutil.rmtree(copied / "features" / name)
     text = (copied / "features" / "__init__.py").read_text("utf-8")
-    names = ", ".join(f'"{name}"' for name in kept)
-    rewritten, count = re.subn(r"^NAMES = \(.*?\)", f"NAMES = ({names},)", text, flags=re.S | re.M)
-    assert count == 1
-    (copied / "features" / "__init__.py").write_text(rewritten, "utf-8")
-    done = subprocess.run([sys.executable, "-c", CHAT], capture_output=True, text=True, cwd=tmp_path)
+    for title, kept in lists.items():
+        names = "".join(f'"{name}", ' for name in kept)
+        text, count = re.subn(rf"^{title} = \(.*?\)", f"{title} = ({names})", text, flags=re.S | re.M)
+        assert count == 1
+    (copied / "features" / "__init__.py").write_text(text, "utf-8")
+    done = subprocess.run([sys.executable, "-c", CHAT], capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "200 True\n"
 
 
 CHAT = """
 import asyncio
-from lean_ovms import embed
 from lean_ovms.api import openapi
 from lean_ovms.cli.arguments import parse
+from lean_ovms.server.opened import opened
+from lean_ovms.types import Request
 
 async def main():
-    async with embed.opened(parse(["--fake_engine", "--model_name", "m", "--metrics_enable"], {})) as app:
+    async with opened(parse(["--fake_engine", "--model_name", "m", "--metrics_enable"], {})) as app:
         body = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}'
-        request = embed.Request("POST", "/v1/chat/completions", "", {"content-type": "application/json"}, body, "test")
+        request = Request("POST", "/v1/chat/completions", "", {"content-type": "application/json"}, body, "test")
         response = await app.handle(request)
         paths = openapi.document(["m"], key=False)["paths"]
         print(response.status, "/v1/chat/completions" in paths)

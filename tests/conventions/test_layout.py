@@ -178,9 +178,10 @@ def test_the_front_end_starts_without_what_few_requests_need() -> None:
     """numpy alone costs 0.1 s and 15 MB; all endpoints cost 0.1 s and 5 MB (2026-11)."""
     program = f"""
 import asyncio, sys
-import lean_ovms.embed as embed
 import lean_ovms.transports.http11.server
-app = embed.build(embed.Config(model_path="somewhere", fake_engine=True))
+from lean_ovms.config import Config
+from lean_ovms.server.run import build
+app = build(Config(model_path="somewhere", fake_engine=True))
 print(*(name for name in {LATER} if name in sys.modules))
 asyncio.run(app.preload())
 print(*(name for name in {LATER} if name in sys.modules))

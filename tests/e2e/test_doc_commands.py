@@ -68,7 +68,7 @@ NOT_RUN = {
     ("agents.md", "export ANTHROPIC_BASE_URL"): "needs the agent; tests/api/agents replays its requests",
     ("agents.md", "OPENAI_API_KEY=none"): "needs the agents; tests/api/agents replays their requests",
     ("agents.md", "aider"): "needs the agent; tests/api/agents replays its requests",
-    ("embedding.md", "LEAN_OVMS_MODEL_PATH"): "another server's command; tests/e2e/test_embedding_examples.py runs it",
+    ("features/asgi", "LEAN_OVMS_MODEL_PATH"): "another server's command; tests/e2e/test_embedding_examples.py runs it",
     (WALK, "optimum-cli"): "needs the network and torch",
     (WALK, "mkdir -p /var/lib"): "changes the machine, as root; tests/e2e/test_deploy.py checks the unit",
     ("open_webui.md", "docker run"): "needs an image from the network",

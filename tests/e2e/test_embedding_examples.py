@@ -1,4 +1,4 @@
-"""The examples of docs/embedding.md run, as their first lines say."""
+"""The examples for programs and hosts run, as their first lines say."""
 
 from __future__ import annotations
 

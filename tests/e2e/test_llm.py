@@ -112,7 +112,7 @@ def test_after_ctrl_c_the_model_is_usable_and_a_program_that_does_not_close_it_l
 
 
 def test_the_examples_print_what_their_page_shows() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "lean_ovms/features/llm/README.md").read_text("utf-8")
     for name in ("offline_batch.py", "async_stream.py"):
         printed = "\n".join(run(name))
         assert f"```text\n{printed}\n```" in page

@@ -21,8 +21,8 @@ from schemathesis.checks import CHECKS
 from lean_ovms.api.app import App
 from lean_ovms.api.generation.unsupported import UNSUPPORTED
 from lean_ovms.config import Config
+from lean_ovms.features.asgi.adapter import Asgi
 from lean_ovms.models.text_model import TextModel
-from lean_ovms.transports.asgi import Asgi
 from tests.fakes import FakeEngine, say
 from tests.features.images.fakes import fake_image_model
 from tests.features.pooling.fakes import fake_model

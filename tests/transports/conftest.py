@@ -37,7 +37,7 @@ async def real_loop(problems: list[dict[str, Any]], request: pytest.FixtureReque
     """A loop of the server: no task and no unhandled problem is left at the end of a test."""
     loop = asyncio.get_running_loop()
     if sys.version_info < (3, 11) and "tls" in request.node.name and not isinstance(loop, uvloop.Loop):
-        pytest.skip("asyncio's own TLS of Python 3.10 does not cut connections (docs/embedding.md)")
+        pytest.skip("asyncio's own TLS of Python 3.10 does not cut connections (lean_ovms/features/embed/README.md)")
     loop.set_exception_handler(lambda _, context: problems.append(context))
     yield
     await asyncio.sleep(0)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from lean_ovms.errors import Forbidden, TooManyRequests, Unavailable
+from lean_ovms.features.asgi.adapter import Asgi
 from lean_ovms.transports import cycle as request_body
-from lean_ovms.transports.asgi import Asgi
 from lean_ovms.types import Request, Response
 from tests.streams import Iterated
 from tests.transports.transports import ALL, LIMIT, NETWORK, AsgiDeaf, TransportClient

@@ -10,8 +10,8 @@ from starlette.requests import Request as StarletteRequest
 
 from lean_ovms.composition import compose
 from lean_ovms.config import Config
+from lean_ovms.features.asgi.adapter import Asgi
 from lean_ovms.ray_serve import LeanOvms
-from lean_ovms.transports.asgi import Asgi
 from lean_ovms.transports.http11.connection import HttpConnection
 from lean_ovms.transports.http11.server import Server
 from lean_ovms.types import Handle, Request

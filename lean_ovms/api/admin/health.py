@@ -5,7 +5,7 @@ GET and HEAD / answer agents that look whether there is a server at all.
 
 from __future__ import annotations
 
-from ... import __version__
+from ..._version import __version__
 from ...observability.records import log_quietly
 from ...types import Request, Response
 from ..response import json

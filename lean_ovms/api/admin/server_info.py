@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from typing import Any
 
-from ... import __version__
+from ..._version import __version__
 from ...config import Config, listed
 from ...models.model import Model
 from ...observability.process_stats import resident_bytes

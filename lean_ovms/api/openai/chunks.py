@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from ... import __version__
+from ..._version import __version__
 from ...config import Config
 from ...models.generation import Generation, GenerationGroup
 from ...timing_types import PromptProgress

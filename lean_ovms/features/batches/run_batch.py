@@ -19,10 +19,10 @@ from ...cli.client import CommandFailed
 from ...cli.command_table import CommandParser, parser
 from ...cli.commands import available
 from ...config import Config
-from ...embed import opened
 from ...errors import BadRequest, StartError
 from ...observability import logging as log
 from ...server import exit_status
+from ...server.opened import opened
 from ...types import Json
 from ...util.files import open_regular
 from ...util.plurals import counted

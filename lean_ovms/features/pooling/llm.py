@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ...api.caller import Caller
 from ...types import Json
 from .api import classify as classes
 from .api import embeddings, scoring
 from .api import score as scores
 from .types import TextOrTokens
 
-if TYPE_CHECKING:
-    from ...llm.async_llm import AsyncLLM
 
-
-async def embed(llm: AsyncLLM, text: TextOrTokens, fields: Json) -> list[float]:
+async def embed(llm: Caller, text: TextOrTokens, fields: Json) -> list[float]:
     """Returns the vector of a text. fields: those of embeddings. Raises RequestError, and TypeError for another."""
     call, inputs, _ = await llm.read(embeddings.parse_embeddings, embeddings.FIELDS, {"input": text}, fields)
     [found] = await embeddings.embed(call, inputs)
     return found.values
 
 
-async def score(llm: AsyncLLM, data: tuple[str | list[str], str | list[str]], fields: Json) -> list[float]:
+async def score(llm: Caller, data: tuple[str | list[str], str | list[str]], fields: Json) -> list[float]:
     """Returns how well texts fit each other. fields: those of /score. Raises RequestError; TypeError for another."""
     given = {"data_1": data[0], "data_2": data[1]}
     found = await scoring.score(await llm.read(scores.parse_score, scores.FIELDS, given, fields))
     return list(found.values)
 
 
-async def classify(llm: AsyncLLM, text: TextOrTokens, fields: Json) -> tuple[list[float], str | None]:
+async def classify(llm: Caller, text: TextOrTokens, fields: Json) -> tuple[list[float], str | None]:
     """Returns the probabilities of the labels, and the likeliest label; None if the labels have no names.
 
     fields: those of /classify. Raises RequestError, and TypeError for another.

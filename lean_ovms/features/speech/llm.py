@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
+from ...api.caller import Caller
 from ...api.forms import FilePart
 from ...media.audio.decoder import AudioDecoder
 from ...types import Json
@@ -14,11 +14,8 @@ from .api.transcript import Transcript
 from .api.transcriptions import collect
 from .params import TRANSCRIBE
 
-if TYPE_CHECKING:
-    from ...llm.async_llm import AsyncLLM
 
-
-async def transcribe(llm: AsyncLLM, audio: bytes, fields: Json) -> Transcript:
+async def transcribe(llm: Caller, audio: bytes, fields: Json) -> Transcript:
     """Returns what is said in an audio file.
 
     Args:

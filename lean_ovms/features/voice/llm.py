@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ...api.caller import Caller
 from ...types import Json
 from .api import FIELDS, parse, whole_file
 
-if TYPE_CHECKING:
-    from ...llm.async_llm import AsyncLLM
 
-
-async def speak(llm: AsyncLLM, text: str, fields: Json) -> tuple[bytes, int]:
+async def speak(llm: Caller, text: str, fields: Json) -> tuple[bytes, int]:
     """Returns a text as an audio file, and its samples of a second.
 
     Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .... import __version__
+from ...._version import __version__
 from ....api import routes
 from ....api.fields import UINT32_MAX, FieldSet
 from ....api.forms import read_query

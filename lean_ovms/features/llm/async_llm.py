@@ -17,21 +17,21 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..api.fields import UINT32_MAX, FieldSet
-from ..api.generation.request import GenerationBody
-from ..api.generation.sampling import SAMPLING, Defaults, build_sampling
-from ..api.openai import completion_request
-from ..api.openai.chat_request import ALL_FIELDS as CHAT_FIELDS
-from ..api.openai.chat_request import parse_chat
-from ..api.response import model_name
-from ..api.services import Services
-from ..cli.keywords import of_keywords
-from ..config import Config
-from ..embed import opened
-from ..errors import BadRequest, RequestError, StartError
-from ..models.generation import DeltaStream, Generation
-from ..models.text_model import TextModel
-from ..types import Json
+from ...api.fields import UINT32_MAX, FieldSet
+from ...api.generation.request import GenerationBody
+from ...api.generation.sampling import SAMPLING, Defaults, build_sampling
+from ...api.openai import completion_request
+from ...api.openai.chat_request import ALL_FIELDS as CHAT_FIELDS
+from ...api.openai.chat_request import parse_chat
+from ...api.response import model_name
+from ...api.services import Services
+from ...cli.keywords import of_keywords
+from ...config import Config
+from ...errors import BadRequest, RequestError, StartError
+from ...models.generation import DeltaStream, Generation
+from ...models.text_model import TextModel
+from ...server.opened import opened
+from ...types import Json
 from .options import in_python, python_options, with_lora
 from .outputs import (
     AudioTranscript,
@@ -119,7 +119,7 @@ class AsyncLLM:
 
     def pull(self) -> None:
         """Downloads the model of a hub, unless it is there. Blocks. Raises StartError."""
-        from ..cli.commands import available
+        from ...cli.commands import available
 
         with python_options():
             self.config = available(self.config)

@@ -16,32 +16,34 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from lean_ovms import asgi as hosted
-from lean_ovms import embed
+from lean_ovms import embed, features
 from lean_ovms.asgi import Hosted
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.embed import Client, ClientError, StartError, asgi, opened, running
+from lean_ovms.features.asgi import host as hosted
+from lean_ovms.features.embed import program
 from lean_ovms.ray_serve import LeanOvms
 
+FEATURES = Path(features.__file__).parent
 FAKE = {"fake_engine": True, "access_log": False, "model_name": "m"}
 SLOW = {"plugin_config": '{"step_s": 0.01, "answer": "a long answer that takes its time, step by step"}'}
 LOCAL = {**FAKE, "rest_port": 0, "rest_bind_address": "127.0.0.1"}
 
 
 def test_the_pages_about_programs_show_the_examples_that_tests_run() -> None:
-    docs = Path(__file__).parents[1] / "docs"
-    pages = "".join((docs / name).read_text("utf-8") for name in ("embedding.md", "python.md"))
+    pages = "".join((FEATURES / name / "README.md").read_text("utf-8") for name in features.HOSTS)
     shown = re.findall(r"```python\n(.*?)```", pages, re.S)
-    assert sorted(shown) == sorted(path.read_text("utf-8") for path in (docs / "examples").glob("*.py"))
+    examples = Path(__file__).parents[3] / "docs" / "examples"
+    assert sorted(shown) == sorted(path.read_text("utf-8") for path in examples.glob("*.py"))
 
 
 def test_what_the_page_about_embedding_names_comes_from_one_module() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "embedding.md").read_text("utf-8")
+    page = "".join((FEATURES / name / "README.md").read_text("utf-8") for name in ("embed", "asgi"))
     named = set(
         re.findall(r"\b(App|Client|ClientError|Config|Request|Response|StartError|asgi|opened|running)\b", page)
     )
-    assert named <= set(embed.__all__)
-    assert all(hasattr(embed, name) for name in embed.__all__)
+    assert named <= set(program.__all__)
+    assert all(hasattr(embed, name) for name in program.__all__)
 
 
 def test_importing_the_package_is_light_and_starts_nothing() -> None:
@@ -51,7 +53,7 @@ def test_importing_the_package_is_light_and_starts_nothing() -> None:
         "print(lean_ovms.__version__, threading.active_count(), *found)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split()[1:] == ["1", "lean_ovms"]
+    assert done.stdout.split()[1:] == ["1", "lean_ovms", "lean_ovms._version"]
 
 
 QUIET = """

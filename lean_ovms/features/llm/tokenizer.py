@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from ..api.fields import FieldSet, read
-from ..api.generation.common_fields import MESSAGES, OF_TEMPLATE
-from ..api.generation.messages import text_conversation
-from ..models.token_model import TokenModel
-from ..types import Json
+from ...api.fields import FieldSet, read
+from ...api.generation.common_fields import MESSAGES, OF_TEMPLATE
+from ...api.generation.messages import text_conversation
+from ...models.token_model import TokenModel
+from ...types import Json
 
 T = TypeVar("T")
 FIELDS = FieldSet((MESSAGES, *OF_TEMPLATE))

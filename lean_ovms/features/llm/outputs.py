@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
-from ..models.collect import Call, Collector, CompletedChoice, collect
-from ..models.generation import DeltaStream, Generation
-from ..push_types import StreamIterator
-from ..types import SamplingParams, TokenLogprob
+from ...models.collect import Call, Collector, CompletedChoice, collect
+from ...models.generation import DeltaStream, Generation
+from ...push_types import StreamIterator
+from ...types import SamplingParams, TokenLogprob
 
 T = TypeVar("T")
 

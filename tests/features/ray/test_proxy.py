@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from lean_ovms import ray_serve
+from lean_ovms.features.ray import deployment
 from lean_ovms.ray_serve import PROXY_CALLBACK, proxy_middlewares
 
 CHAT, MESSAGES, OLLAMA = "/v1/chat/completions", "/v1/messages", "/api/chat"
@@ -110,6 +110,6 @@ def test_a_cluster_that_an_application_starts_has_the_middlewares(
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(serve=serve, is_initialized=lambda: initialized))
     monkeypatch.setitem(sys.modules, "ray.serve", serve)
     environ: dict[str, str] = {}
-    monkeypatch.setattr(ray_serve.os, "environ", environ)
-    assert ray_serve.application(model_path="x") == {"model_path": "x"}
+    monkeypatch.setattr(deployment.os, "environ", environ)
+    assert deployment.application(model_path="x") == {"model_path": "x"}
     assert environ == ({PROXY_CALLBACK: "lean_ovms.ray_serve:proxy_middlewares"} if named else {})

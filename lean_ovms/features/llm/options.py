@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..config import listed
-from ..errors import StartError
+from ...config import listed
+from ...errors import StartError
 
 COMMANDS = re.compile(r"\b(?:optimum-cli|convert_tokenizer|lean_ovms|lean-ovms|pip) ")
 """Where a command for a shell begins, which stays as it is."""

@@ -6,8 +6,8 @@ import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from ..types import Request, Response
-from .cycle import FRAMING_HEADERS
+from ...transports.cycle import FRAMING_HEADERS
+from ...types import Request, Response
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]

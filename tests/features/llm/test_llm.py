@@ -19,12 +19,12 @@ import pytest
 from lean_ovms import LLM, AsyncLLM, RequestOutput, SamplingParams
 from lean_ovms.config import Config
 from lean_ovms.errors import EngineFailure, StartError
-from lean_ovms.llm.params import FIELDS
+from lean_ovms.features.llm.params import FIELDS
 from tests.fakes import EOS, FakeEngine, Script, encode, say
+from tests.features.llm.conftest import MakeLLM, serve, text_model
 from tests.features.pooling.fakes import fake_model
 from tests.features.speech.scripts import speech_model
 from tests.features.voice.fakes import fake_voice
-from tests.llm.conftest import MakeLLM, serve, text_model
 
 GREEDY = SamplingParams(temperature=0, max_tokens=64)
 

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..error_forms import ErrorForms
-from ..errors import InternalError, RequestError
-from ..types import Handle, Response
-from ..websocket_types import PROTOCOLS_HEADER, TOO_BIG, Close, Serve, Upgrade, WebSocketMessage
-from .asgi_scope import Receive, Scope, Send, request_of, response_headers
-from .cycle import RequestResponseCycle, request_headers
-from .websocket.channel import STOPPED, Channel
+from ...error_forms import ErrorForms
+from ...errors import InternalError, RequestError
+from ...transports.cycle import RequestResponseCycle, request_headers
+from ...transports.websocket.channel import STOPPED, Channel
+from ...types import Handle, Response
+from ...websocket_types import PROTOCOLS_HEADER, TOO_BIG, Close, Serve, Upgrade, WebSocketMessage
+from .scope import Receive, Scope, Send, request_of, response_headers
 
 DENIAL = "websocket.http.response"
 

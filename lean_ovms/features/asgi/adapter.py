@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from functools import partial
 
-from ..error_forms import OPENAI_ONLY, ErrorForms
-from ..errors import InternalError, PayloadTooLarge, RequestError
-from ..push_types import StreamIterator
-from ..types import Handle, Request, Response
-from . import asgi_websocket
-from .asgi_scope import Message, Receive, Scope, Send, header, request_of, response_headers
-from .cycle import RequestBody, RequestResponseCycle, request_headers
+from ...api.app import App
+from ...error_forms import OPENAI_ONLY, ErrorForms
+from ...errors import InternalError, PayloadTooLarge, RequestError
+from ...push_types import StreamIterator
+from ...transports.cycle import RequestBody, RequestResponseCycle, request_headers
+from ...types import Handle, Request, Response
+from . import websocket
+from .scope import Message, Receive, Scope, Send, header, request_of, response_headers
 
 
 class Asgi:
@@ -46,7 +47,7 @@ class Asgi:
         elif scope["type"] == "lifespan":
             await _lifespan(receive, send)
         elif scope["type"] == "websocket":
-            await asgi_websocket.serve(self._handle, self._error_forms, scope, receive, send)
+            await websocket.serve(self._handle, self._error_forms, scope, receive, send)
         else:
             raise ValueError(f"unknown ASGI scope {scope['type']!r}")
 
@@ -177,3 +178,11 @@ async def _lifespan(receive: Receive, send: Send) -> None:
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":
             return
+
+
+def asgi(app: App) -> Asgi:
+    """The app as an ASGI callable, to mount in Starlette or FastAPI, or for a host such as uvicorn."""
+    config = app.config
+    return Asgi(
+        app.handle, config.max_body_bytes, app.check_head, config.composition.error_forms.below(config.root_path)
+    )

@@ -15,10 +15,10 @@ from lean_ovms import LLM, AsyncLLM, BeamSearchParams, LoRARequest, SamplingPara
 from lean_ovms.cli.keywords import of_keywords
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.errors import StartError
+from lean_ovms.features.llm.options import in_python
 from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
-from lean_ovms.llm.options import in_python
 from tests.fakes import EOS, Script, encode, say
-from tests.llm.conftest import MakeLLM, text_model
+from tests.features.llm.conftest import MakeLLM, text_model
 
 CHAT = [{"role": "user", "content": "Hi"}]
 

@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from lean_ovms.errors import TooManyRequests, error_response
-from lean_ovms.transports.asgi import Asgi
+from lean_ovms.features.asgi.adapter import Asgi
 from lean_ovms.types import Request, Response
 from lean_ovms.websocket_types import Close, Upgrade, WebSocket
 

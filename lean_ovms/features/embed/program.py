@@ -1,0 +1,197 @@
+"""The server inside a Python program: with sockets (`running`), without (`opened`), called directly (`Client`).
+
+`server.opened` says what a program may rely on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from ...api.app import App
+from ...api.response import whole_body
+from ...cli.keywords import of_keywords
+from ...config import Config
+from ...errors import StartError
+from ...observability.logging import setup as setup_logging
+from ...push_types import StreamIterator
+from ...server.opened import OfOptions, opened
+from ...server.run import drain
+from ...transports.http11.server import Server
+from ...transports.websocket.local import Closed, LocalWebSocket, WebSocketRefused, connect
+from ...types import Json, Request, Response
+from ..asgi.adapter import asgi
+
+__all__ = [
+    "App",
+    "Client",
+    "ClientError",
+    "Closed",
+    "Config",
+    "Realtime",
+    "Request",
+    "Response",
+    "Running",
+    "StartError",
+    "asgi",
+    "opened",
+    "running",
+    "setup_logging",
+]
+CHAT, DONE, REALTIME = "/v1/chat/completions", b"[DONE]", "/v1/realtime"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A listening server. addresses: as URLs, with the real ports. client: calls it without a socket."""
+
+    app: App
+    addresses: list[str]
+
+    @property
+    def client(self) -> Client:
+        return Client(self.app)
+
+
+@OfOptions(Config)
+@contextlib.asynccontextmanager
+async def running(config: Config | None = None, **options: Any) -> AsyncIterator[Running]:
+    """A server on the addresses of the options, in this event loop; its models are loaded. Raises StartError.
+
+    At the end of the block running requests may finish for drain_timeout_s; after an exception they are cancelled.
+    """
+    async with opened(config or of_keywords(**options)) as app:
+        server = Server(app.config, app.handle, app.is_vital, app.check_head)
+        try:
+            await server.start()
+            yield Running(app, list(server.addresses))
+            app.services.draining = True
+            await drain(app, server)
+        finally:
+            await server.drain(0)
+
+
+class ClientError(Exception):
+    """An error response. status: the HTTP status. error: OpenAI's error object."""
+
+    def __init__(self, status: int, error: Mapping[str, Any]) -> None:
+        super().__init__(f"{status}: {error.get('message', 'unknown error')}")
+        self.status = status
+        self.error = error
+
+
+class Realtime:
+    """The events of a session, sent and received as JSON objects."""
+
+    def __init__(self, websocket: LocalWebSocket) -> None:
+        self._websocket = websocket
+
+    async def send(self, event: Json) -> None:
+        """An event of the client. Raises Closed."""
+        await self._websocket.send(orjson.dumps(event).decode())
+
+    async def receive(self) -> Json:
+        """The next event of the server. Raises Closed after the last."""
+        event: Json = orjson.loads(await self._websocket.receive())
+        return event
+
+
+class Client:
+    """Calls an app of this process as an HTTP client would, without sockets. Several tasks may share one."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        key = app.config.api_key
+        self._headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
+
+    async def chat(self, messages: str | list[Json], **fields: Any) -> str:
+        """The response's text. messages: a string is one user message. fields: of the request."""
+        response = await self.post(CHAT, self._chat(messages, fields))
+        return response["choices"][0]["message"]["content"] or ""
+
+    async def chat_stream(self, messages: str | list[Json], **fields: Any) -> AsyncGenerator[str, None]:
+        """The same as a stream of text deltas."""
+        async with contextlib.aclosing(self.stream(CHAT, self._chat(messages, fields))) as chunks:
+            async for chunk in chunks:
+                for choice in chunk["choices"]:
+                    if text := choice["delta"].get("content"):
+                        yield text
+
+    async def get(self, path: str) -> Any:
+        """The parsed JSON response of a GET. Raises ClientError."""
+        return await self._request("GET", path, b"")
+
+    async def post(self, path: str, body: Json) -> Any:
+        """The parsed JSON response of a POST. Raises ClientError."""
+        return await self._request("POST", path, orjson.dumps(body))
+
+    async def stream(self, path: str, body: Json) -> AsyncGenerator[Any, None]:
+        """The parsed events of a streamed POST. Leaving the loop cancels the request, at the latest when the iterator
+        is closed. Raises ClientError, also in the middle of the stream."""
+        response = await self._handle("POST", path, orjson.dumps({**body, "stream": True}))
+        try:
+            if isinstance(response.body, bytes):
+                _content(response.status, response.body)
+                return
+            async with contextlib.aclosing(StreamIterator(response.body)) as pieces:
+                async for block in _blocks(pieces):
+                    yield _event(block)
+        finally:
+            await response.aclose()
+
+    @contextlib.asynccontextmanager
+    async def realtime(self, path: str = REALTIME) -> AsyncIterator[Realtime]:
+        """A session over a WebSocket without a socket. Raises ClientError if it is refused."""
+        try:
+            async with connect(self._app.handle, self._of("GET", path, b"")) as websocket:
+                yield Realtime(websocket)
+        except WebSocketRefused as refused:
+            _content(refused.response.status, await whole_body(refused.response))
+            raise
+
+    async def _request(self, method: str, path: str, body: bytes) -> Any:
+        response = await self._handle(method, path, body)
+        if not isinstance(response.body, bytes) and ("Content-Type", "application/json") not in response.headers:
+            await response.aclose()
+            raise ClientError(response.status, {"message": "the response is a stream: use Client.stream"})
+        return _content(response.status, await whole_body(response))
+
+    async def _handle(self, method: str, path: str, body: bytes) -> Response:
+        return await self._app.handle(self._of(method, path, body))
+
+    def _of(self, method: str, path: str, body: bytes) -> Request:
+        plain, _, query = path.partition("?")
+        return Request(method, plain, query, self._headers, body, "in-process")
+
+    def _chat(self, messages: str | list[Json], fields: Json) -> Json:
+        turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+        return {"model": next(iter(self._app.registry.models), ""), "messages": turns, **fields}
+
+
+def _content(status: int, body: bytes) -> Any:
+    content: Any = orjson.loads(body) if body else None
+    if status >= 400:
+        raise ClientError(status, content["error"])
+    return content
+
+
+async def _blocks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The data of every event but the terminator [DONE]."""
+    rest = b""
+    async for data in body:
+        *blocks, rest = (rest + data).split(b"\n\n")
+        for block in blocks:
+            lines = [line[6:] for line in block.split(b"\n") if line.startswith(b"data: ")]
+            if lines and lines[0] != DONE:
+                yield lines[0]
+
+
+def _event(data: bytes) -> Any:
+    event = orjson.loads(data)
+    if isinstance(event, dict) and isinstance(event.get("error"), dict) and "choices" not in event:
+        raise ClientError(500, event["error"])
+    return event

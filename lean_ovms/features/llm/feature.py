@@ -1,0 +1,11 @@
+"""The manifest of vLLM's classes for programs."""
+
+from __future__ import annotations
+
+from ...manifest import Feature
+
+FEATURE = Feature(
+    name="llm",
+    summary="offers vLLM's classes LLM and AsyncLLM to Python programs",
+    packages=("tqdm",),
+)
