@@ -287,7 +287,6 @@ class DeploymentManager:
     def _enter(self, spec: ModelSpec, model: Model) -> None:
         """Put a model into the registry, and under the rules for what is in memory."""
         self._specs[spec.name] = spec
-        model.model_cache = self.model_cache
         model.on_demand = model.on_demand or model.loaded
         timeout_s = 0.0 if spec.permanent else spec.config.model_idle_timeout_s
         self.model_cache.add(model, spec.group, permanent=spec.permanent, idle_timeout_s=timeout_s)

@@ -1,6 +1,7 @@
 """The life of a served model: its directory is read, its engine child started; it is unloaded, replaced, stopped.
 
-LoRA adapters are models with such a life, too. Knows no requests but those that wait for it, no HTTP and no task.
+The arrows between loaded and unloaded are those of residency.py. Adapters are models with such a life, too. Knows no
+requests but those that wait for it, no HTTP and no task.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from ..observability.metrics import Metrics
 from ..repository import weights
 from ..repository.model_dir import MISSING, ModelDir, weights_bytes
 from ..repository.model_dir import read as read_model_dir
-from ..util.concurrency import InFlight, Offload
+from ..util.concurrency import Offload
 from .adapters import adapters_of
-from .model_cache import ModelCache
+from .residency import LOADED, LOADING, UNLOADED, Residency
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -36,10 +37,13 @@ PROGRESS_S = 10.0
 WEIGHTS_FACTOR = 1.2
 """Memory of a loaded model, without its KV cache, by the size of its weights."""
 _ADAPTER_LOADS = count(1)
+"""The number of the next load of an adapter that shares an engine."""
 DIRECTORY_MODES = {DIRECTORY: 0o777, PRIVATE_DIRECTORY: 0o700}
 """The permissions with which the directories of options are made, by the kind of path."""
 NO_VOCABULARY = Vocabulary(pieces=[], exact=False)
+"""The vocabulary of a model that has not been loaded."""
 NO_STATS = EngineStats(running=0, queued=0, steps=0)
+"""The statistics of an engine that does not run."""
 
 
 class Preparation(Protocol):
@@ -52,18 +56,11 @@ class Preparation(Protocol):
         """Does its work with the engine, which is ready. Raises StartError."""
 
 
-class ModelLifecycle:
-    """A model by name, with its engine child. While it drains it takes no new requests: its successor does, if any.
-
-    task: what it computes. config: the options of this model. loaded: an engine child has been started, and not been
-    stopped since. parent: the name of the model that it is an adapter of, or "". adapters: its own. failure: why the
-    last attempt to load it, or its replacement, failed. announced: it is in the list of models while it loads, too.
-    on_demand: a request loads it if it is not loaded. model_cache: decides when it is loaded and unloaded; None: it
-    is loaded once. known_info: what is known of it before it is loaded. adapter: as in protocol.Submit, for one
-    that the engine of its base serves; else "". preparations: what features do for it before requests may use it.
-    """
+class ModelLifecycle(Residency):
+    """A model by name, with its engine child. While it is retired its successor takes new requests, if it has one."""
 
     task: str = ""
+    """The name of what it computes."""
 
     def __init__(
         self,
@@ -71,13 +68,19 @@ class ModelLifecycle:
         engine: EngineClient | Callable[[], EngineClient] | None = None,
         base: ModelLifecycle | None = None,
     ) -> None:
-        """engine: the only one, or what makes one for each load. base: the model that this one is an adapter of.
+        """Makes a model that is not loaded.
 
-        Raises StartError for an adapter with the name of the model.
+        Args:
+            config: The options of this model.
+            engine: Its only engine, or what makes one for each load; None: an EngineClient for each.
+            base: The model that this one is an adapter of.
+
+        Raises:
+            StartError: An adapter has the name of the model.
         """
-        self.config = config
-        self.name: str = config.served_name
+        super().__init__(config)
         self.parent: str = base.name if base else ""
+        """The name of the model that it is an adapter of; empty: it is none."""
         self.created = int(time.time())
         self.directory = ModelDir()
         self._base = cast("Self | None", base)  # AdapterSet makes one of its own kind
@@ -86,24 +89,24 @@ class ModelLifecycle:
         self.adapters = adapters_of(self)
         self._make_engine = engine if callable(engine) else lambda: engine or EngineClient(self.adapters.engine_config)
         self.engine = self._make_engine()
-        self.failure: StartError | None = None
         self.announced = False
+        """Whether it is in the list of models while it loads, too."""
         self.on_demand = False
-        self.model_cache: ModelCache | None = None
+        """Whether a request loads it."""
         self.known_info: ModelInfo | None = None
-        self.in_flight = InFlight()
+        """What is known of it before it is loaded."""
         self.adapter = ""
+        """The adapter of each protocol.Submit, for an adapter that the engine of its base serves; else empty."""
         self.preparations: list[Preparation] = []
+        """What features do for it before requests may use it."""
         self.adapter_text: Callable[[int], str] | None = None
         """Makes the adapter of a protocol.Submit, for one that may share an engine, from the number of its load."""
         self._info: ModelInfo | None = None
         self._vocabulary = NO_VOCABULARY
-        self.loaded = False
         self._loads = 0
         self._checked = False
         self._restarts = 0
         self._stopped = False
-        self._draining_since: float | None = None  # of time.monotonic
         self._successor: Self | None = None
 
     # --- life
@@ -133,8 +136,8 @@ class ModelLifecycle:
             raise
         self.on_demand = True
 
-    async def load(self) -> None:
-        """Read the directory and start an engine; again after `unload`. Raises StartError."""
+    async def _load(self) -> None:
+        """Reads the directory and starts an engine; again after `unload`. Raises StartError."""
         if self.adapter_text is not None and self._base is not None and "adapters" in self._base.info.capabilities:
             # The next load reads its files anew.
             self.engine, self.adapter = self._base.engine, self.adapter_text(next(_ADAPTER_LOADS))
@@ -146,15 +149,14 @@ class ModelLifecycle:
             log.info("loading %s from %s on %s", self.name, self.config.model_dir, self.config.target_device)
         began, progress = time.monotonic(), asyncio.create_task(self._report_progress())
         try:
-            await self._load()
+            await self._start()
             await self.adapters.load()
-        except StartError as error:
-            self.failure, self.loaded = error, False
+        except StartError:
             await self._stop_engine()
             raise
         finally:
             progress.cancel()
-        self.failure, self.on_demand = None, self.model_cache is not None
+        self.on_demand = self.model_cache is not None
         self.metrics.model_loaded(self.name, time.monotonic() - began)
         log.info("%s: %s", self.name, self.summary)
 
@@ -164,14 +166,14 @@ class ModelLifecycle:
             await asyncio.sleep(PROGRESS_S)
             log.info("%s is still loading after %.0f s", self.name, time.monotonic() - began)
 
-    async def _load(self) -> None:
+    async def _start(self) -> None:
         await self._read_once()
         if self._stopped:
             raise StartError("the model was stopped before it was loaded")
         await asyncio.gather(asyncio.to_thread(self._import), *([] if self.adapter else [self.engine.start()]))
         self._update(self.engine.info, self.engine.vocabulary)
-        await self._warm_up()
-        self.loaded = True
+        for preparation in self.preparations:
+            await preparation.compute()
 
     def _update(self, info: ModelInfo, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -219,25 +221,16 @@ class ModelLifecycle:
     def _prepare(self, info: ModelInfo) -> None:
         """Builds what requests need besides the engine, which is ready. Raises StartError."""
 
-    async def _warm_up(self) -> None:
-        """Computes what is to be computed before the model is ready. Raises StartError."""
-        for preparation in self.preparations:
-            await preparation.compute()
-
-    async def unload(self) -> None:
-        """Stop the engine, and those of adapters; requests load it again. None may be running."""
-        self.loaded = False
+    async def _unload(self) -> None:
+        """Stops the engine, and those of adapters."""
         await self.adapters.unload()
         await self._stop_engine()
         self.metrics.model_unloaded(self.name)
 
     def leave_to(self, successor: Self | None) -> None:
-        """Take no more requests but those that have arrived: the successor does, if any."""
-        if self._draining_since is None:
-            self._draining_since = time.monotonic()
+        """Takes no more requests but those that have arrived: the successor does, if any."""
         self._successor = successor
-        if self.model_cache is not None:
-            self.model_cache.retire(self)
+        self.retire()
 
     async def drain(self, successor: Self | None = None) -> None:
         """Leave new requests to the successor, let running ones finish, then stop."""
@@ -252,8 +245,7 @@ class ModelLifecycle:
         self._stopped = True
         await self.adapters.stop()
         await self._stop_engine()
-        if self.model_cache is not None and self._draining_since is not None:
-            self.loaded = False
+        if self.model_cache is not None and self.retired:
             self.model_cache.remove(self)
 
     async def _stop_engine(self) -> None:
@@ -264,15 +256,14 @@ class ModelLifecycle:
 
     @property
     def state(self) -> str:
-        """The engine's state if it is loaded and the server awake, else the model cache's: "unloaded" and the like;
-        "failed" after a load that failed, "loading" until the first one."""
+        """The engine's state while the model is loaded, else its phase; "failed" after a load that failed, "sleeping"
+        while the server sleeps, and "loading" until the first load has ended."""
+        state = super().state
         if self.loaded:
-            state = self.model_cache.state(self) if self.model_cache is not None else ""
-            return state if state in ("unloading", "sleeping") else self.engine.state
+            return self.engine.state if state == LOADED else state
         if self.on_demand and self.model_cache is not None and not self._stopped:
-            state = self.model_cache.state(self)
-            return "failed" if self.failure is not None and state == "unloaded" else state
-        return "failed" if self.failure is not None else "loading"
+            return "failed" if self.failure is not None and state == UNLOADED else state
+        return "failed" if self.failure is not None else LOADING
 
     @property
     def ready(self) -> bool:
@@ -292,14 +283,12 @@ class ModelLifecycle:
     @property
     def waiting(self) -> int:
         """Requests that wait until it is loaded."""
-        member = self.model_cache.member(self) if self.model_cache is not None else None
-        return len(member.waiters) if member is not None else 0
+        return len(self.waiters)
 
     @property
     def seconds_left(self) -> float | None:
         """How long it stays in memory without another request; None: until its memory is needed, or for ever."""
-        member = self.model_cache.member(self) if self.model_cache is not None else None
-        return member.group.seconds_left() if member is not None else None
+        return self.group.seconds_left() if self.group is not None else None
 
     @property
     def restarts(self) -> int:

@@ -21,7 +21,7 @@ from ..repository.weights import WeightsSummary
 from ..types import Json
 from .lifecycle import ModelLifecycle
 from .model_cache import RETRY_S
-from .model_group import arrival, not_loaded, sleeping
+from .residency import arrival, not_loaded, sleeping
 
 M = TypeVar("M", bound="Model")
 
@@ -204,10 +204,10 @@ class Model(ModelLifecycle):
     def _takes_request(self) -> bool:
         """Whether this model serves this task's request. While it drains: one that arrived before, and may use the
         model already."""
-        if self._draining_since is None:
+        if self.retired_since is None:
             return True
         ready = self.loaded and not self._stopped and self.engine.state == "ready"
-        return ready and arrival() <= self._draining_since
+        return ready and arrival() <= self.retired_since
 
     def _resolve(self: M, *, latest: bool = False) -> M:
         """This model, or the one that replaced it since the request arrived. latest: since then or before.
@@ -215,7 +215,7 @@ class Model(ModelLifecycle):
         Raises RequestError.
         """
         model: Model = self
-        while model._draining_since is not None and (latest or not model._takes_request()):
+        while model.retired and (latest or not model._takes_request()):
             if model._successor is None:
                 raise ModelNotFound(f"The model {safe(self.name)!r} is no longer served", param="model")
             model = model._successor

@@ -5,7 +5,8 @@ when there is no room waits until the group that was idle longest is unloaded. I
 new requests until its running ones have finished. Requests for it wait, as those for the wanted group do, and are
 served in turn.
 
-`_pump` decides, after every event: a request, its end, a load, an unload, a timer. Knows no engines and no HTTP.
+`_pump` decides, after every event: a request, its end, a load, an unload, a timer. The phases of a model, and the rules
+that hold whatever is decided, are in residency.py. Knows no engines and no HTTP.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from functools import partial
 
 from ..errors import InternalError, StartError
 from ..observability.records import current_client
-from .model_group import (
-    CachedModel,
-    Member,
+from .residency import (
+    LOADING,
+    UNLOADED,
+    UNLOADING,
     ModelGroup,
+    Residency,
     Waiter,
     all_busy,
     arrival,
@@ -52,7 +55,6 @@ class ModelCache:
         self._limit = limit
         self._free_bytes = free_bytes
         self._groups: dict[str, ModelGroup] = {}
-        self._members: dict[CachedModel, Member] = {}
         self._asleep: frozenset[str] | None = None  # the groups that were in memory when it began
         self._woken = asyncio.Event()  # it has been woken up since this was made
         self._keeps = False
@@ -62,61 +64,64 @@ class ModelCache:
 
     # --- members
 
-    def add(self, model: CachedModel, group: str = "", *, permanent: bool = False, idle_timeout_s: float = 0.0) -> None:
-        """Adds a model. group: "" for one of its own. permanent: it is never unloaded for another."""
+    def add(self, model: Residency, group: str = "", *, permanent: bool = False, idle_timeout_s: float = 0.0) -> None:
+        """Adds a model.
+
+        Args:
+            model: the model; it may be loaded.
+            group: the name of its group; empty: it is in memory by itself.
+            permanent: whether it is never unloaded for another.
+            idle_timeout_s: the idle time in seconds after which it is unloaded; 0: it stays.
+        """
         name = f"group {group}" if group else f"model {model.name}"
         found = self._groups.setdefault(name, ModelGroup(name))
         found.permanent = permanent
         found.idle_timeout_s = max(found.idle_timeout_s if found.members else 0.0, idle_timeout_s)
-        member = self._members[model] = Member(model, found)
-        found.members.append(member)
+        found.members.append(model)
+        model.model_cache, model.group = self, found
         if self._asleep is not None:
             found.close()
         model.in_flight.on_none = lambda: self._used(found)
         if model.loaded:
             self._used(found)  # its idle time begins now
 
-    def retire(self, model: CachedModel) -> None:
-        """Stops new requests to a model: those that wait for it are sent on. `remove` it when it is out of memory."""
-        member = self._members.get(model)
-        if member is not None and not member.retired:
-            member.retire()
-
-    def remove(self, model: CachedModel) -> None:
-        """Forget a model that has been stopped. Idempotent."""
-        member = self._members.get(model)
-        if member is None:
+    def remove(self, model: Residency) -> None:
+        """Forgets a retired model whose engine has been stopped. Idempotent."""
+        group = model.group
+        if group is None:
             return
-        if member.task is not None:
-            member.task.add_done_callback(lambda _: self.remove(model))  # its load ends now, with an error
+        if model.change is not None:
+            model.change.add_done_callback(lambda _: self.remove(model))  # its load ends now, with an error
             return
-        del self._members[model]
-        model.in_flight.on_none = None
-        member.group.members.remove(member)
-        if not member.group.members:
-            del self._groups[member.group.name]
+        model.phase, model.group, model.in_flight.on_none = UNLOADED, None, None
+        group.members.remove(model)
+        if not group.members:
+            del self._groups[group.name]
         self._pump()
+
+    @property
+    def _models(self) -> list[Residency]:
+        return [model for group in self._groups.values() for model in group.members]
 
     # --- requests
 
-    async def hold(self, model: CachedModel) -> bool:
+    async def hold(self, model: Residency) -> bool:
         """Counts one use of the model in its in_flight, once it is loaded. Returns False if it is replaced or removed.
 
         Raises RequestError: too many requests wait, the load failed, the server sleeps or stops.
         """
-        member = self._members.get(model)
-        if member is None:
+        if model.group is None:
             return False
-        if member.admits(arrival()):
+        if model.takes(arrival()):
             model.in_flight.add()
             return True
-        if member.retired:
+        if model.retired:
             return False
         self._check_awake()
-        if member.failure is not None and (left_s := member.retry_at - now()) > 0:
-            raise not_loaded(member.failure, left_s)
-        member.check_queue(current_client())
-        return await self._wait(member)
+        if model.failure is not None and (left_s := model.retry_at - now()) > 0:
+            raise not_loaded(model.failure, left_s)
+        model.check_queue(current_client())
+        return await self._wait(model)
 
     def _check_awake(self) -> None:
         if self._stopped:
@@ -124,29 +129,29 @@ class ModelCache:
         if self._asleep is not None:
             raise sleeping()
 
-    async def _wait(self, member: Member) -> bool:
+    async def _wait(self, model: Residency) -> bool:
         loop = asyncio.get_running_loop()
         waiter = Waiter(loop.create_future(), arrival(), current_client())
         self._waiting += 1
-        member.waiters.append(waiter)
-        late = loop.call_later(member.model.config.engine_load_timeout_s, self._give_up, member, waiter)
+        model.waiters.append(waiter)
+        late = loop.call_later(model.config.engine_load_timeout_s, self._give_up, model, waiter)
         try:
             self._pump()
             return await waiter.granted
         except asyncio.CancelledError:
-            if waiter in member.waiters:
-                member.waiters.remove(waiter)
+            if waiter in model.waiters:
+                model.waiters.remove(waiter)
                 self._pump()  # another group may be wanted for it alone
             elif not waiter.granted.cancelled() and waiter.granted.exception() is None and waiter.granted.result():
-                member.model.in_flight.remove()
+                model.in_flight.remove()
             raise
         finally:
             self._waiting -= 1
             late.cancel()
 
-    def _give_up(self, member: Member, waiter: Waiter) -> None:
-        if waiter in member.waiters:
-            member.waiters.remove(waiter)
+    def _give_up(self, model: Residency, waiter: Waiter) -> None:
+        if waiter in model.waiters:
+            model.waiters.remove(waiter)
             if not waiter.granted.done():  # else its task has been cancelled, and has not run since
                 waiter.granted.set_exception(all_busy())
             self._pump()
@@ -163,39 +168,26 @@ class ModelCache:
 
     # --- operators
 
-    def state(self, model: CachedModel) -> str:
-        """Returns "loaded", "loading", "unloading", "sleeping" or "unloaded"."""
-        member = self._members.get(model)
-        if self._asleep is not None and (member is None or member.task is None):
-            return "sleeping"
-        return member.state if member is not None else "loaded" if model.loaded else "unloaded"
-
-    def member(self, model: CachedModel) -> Member | None:
-        """Returns the member that a model is; None if it was not added, or has been removed."""
-        return self._members.get(model)
-
     @property
     def asleep(self) -> bool:
         """Requests are refused until `wake_up`."""
         return self._asleep is not None
 
-    async def load(self, model: CachedModel) -> None:
-        """Load a model now, whether there is room or not: at the start. Requests wait for it. Raises StartError."""
-        member = self._members[model]
-        if member.state == "unloaded":
-            member.task = asyncio.create_task(self._load(member, logged=False))
-        if (task := member.task) is not None:
+    async def load(self, model: Residency) -> None:
+        """Loads a model now, whether there is room or not: at the start. Requests wait for it. Raises StartError."""
+        if model.phase == UNLOADED:
+            self._begin_load(model, logged=False)
+        if (task := model.change) is not None:
             await asyncio.wait([task])
             if not task.cancelled() and (failure := task.result()) is not None:
                 raise failure
 
-    async def unload(self, model: CachedModel) -> None:
-        """Unload a model and its group once their running requests have finished. Raises RequestError: all sleep."""
-        member = self._members.get(model)
-        if member is None:
+    async def unload(self, model: Residency) -> None:
+        """Unloads a model and its group once their running requests have finished. Raises RequestError: all sleep."""
+        group = model.group
+        if group is None:
             return
         self._check_awake()
-        group = member.group
         group.leaving = True
         group.close()
         try:
@@ -204,16 +196,15 @@ class ModelCache:
             group.leaving = False
             self._pump()  # opens it again, unless all sleep
 
-    def keep(self, model: CachedModel, seconds: float | None) -> bool:
+    def keep(self, model: Residency, seconds: float | None) -> bool:
         """Sets how long the model stays in memory after its running and coming requests. Returns False if it is never
         unloaded.
 
         None: as configured. Negative: until its memory is needed. The value holds until the next call. Thread-safe.
         """
-        member = self._members.get(model)
-        if member is None or member.group.permanent:
+        if model.group is None or model.group.permanent:
             return False
-        member.group.keep_s = seconds
+        model.group.keep_s = seconds
         return True
 
     async def sleep(self, *, keeps: bool = False, cut: bool = False) -> None:
@@ -225,8 +216,8 @@ class ModelCache:
         if self._asleep is None:
             self._asleep = frozenset(group.name for group in groups if group.occupied)
         self._keeps = keeps
-        for member in self._members.values():
-            member.answer(sleeping)
+        for model in self._models:
+            model.answer(sleeping)
         for group in groups:
             group.close()
             if cut:
@@ -242,7 +233,7 @@ class ModelCache:
             self._pump()
             if self._stopped or done():
                 return
-            changing = [one for group in groups for one in group.members if one.task is not None]
+            changing = [one for group in groups for one in group.members if one.change is not None]
             await (settled(changing) if changing else asyncio.sleep(LINGER_S))
 
     async def pause(self, seconds: float) -> None:
@@ -259,28 +250,28 @@ class ModelCache:
         for group in self._groups.values():
             group.closing_since = None
             woken += [one for one in group.members if group.name in before and one.loadable]
-        for member in woken:
-            member.task = asyncio.create_task(self._load(member))
+        for model in woken:
+            self._begin_load(model)
         await settled(woken)
         self._pump()
-        return [member.model.name for member in woken if not member.model.loaded]
+        return [model.name for model in woken if not model.loaded]
 
     async def unload_all(self) -> None:
         """Unload every model: their requests must have ended."""
         for group in self._groups.values():
             self._unload_group(group)
-        await settled(self._members.values())
+        await settled(self._models)
 
     async def stop(self) -> None:
         """End loads, and requests that wait for them, with an error; unloads come to their end. Idempotent."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        for member in self._members.values():
-            member.answer(stopping)
-            if member.task is not None and not member.unloading:
-                member.task.cancel()
-        await settled(self._members.values())
+        for model in self._models:
+            model.answer(stopping)
+            if model.change is not None and model.phase == LOADING:
+                model.change.cancel()
+        await settled(self._models)
 
     # --- what to load and unload
 
@@ -307,7 +298,7 @@ class ModelCache:
                 self._pump_at(until)
                 continue
             if group.closing_since is None and group.occupied:
-                names = ", ".join(one.model.name for one in group.members if one.open)
+                names = ", ".join(one.name for one in group.members if one.loaded)
                 log.info("%s: idle for %g s, unloaded", names, after_s)
             self._unload_group(group)
 
@@ -326,9 +317,9 @@ class ModelCache:
         """Let waiting requests of groups in memory go on, and load those of their models that are not there yet."""
         for group in list(self._groups.values()):
             if group.closing_since is None:
-                for member in group.members:
-                    if member.waiters and member.open:
-                        member.answer(True)
+                for model in group.members:
+                    if model.waiters and model.loaded:
+                        model.answer(True)
                 if group.occupied and group.wanted_since is not None:
                     self._load_members(group, wanted=True)
 
@@ -339,8 +330,8 @@ class ModelCache:
             return True
         if self._limit or self._free_bytes is None:
             return not self._limit or len(others) < self._limit
-        loading = [one for other in others for one in other.members if one.state == "loading"]
-        return sum(one.model.memory_bytes for one in [*wanted.members, *loading]) <= self._free_bytes()
+        loading = [one for other in others for one in other.members if one.phase == LOADING]
+        return sum(one.memory_bytes for one in [*wanted.members, *loading]) <= self._free_bytes()
 
     def _victim(self) -> ModelGroup | None:
         """Returns the group to unload for another: the one that was idle longest, or else the one that was loaded
@@ -376,62 +367,64 @@ class ModelCache:
     def _load_members(self, group: ModelGroup, *, wanted: bool = False) -> None:
         """Loads models of a group; none while a retired one is still in memory. wanted: only those that requests wait
         for."""
-        if any(one.retired and one.state != "unloaded" for one in group.members):
+        if any(one.retired and one.phase != UNLOADED for one in group.members):
             return
-        for member in group.members:
-            waits = bool(member.waiters) if wanted else (member.failure is None or now() >= member.retry_at)
-            if waits and member.loadable:
-                member.task = asyncio.create_task(self._load(member))
+        for model in group.members:
+            waits = bool(model.waiters) if wanted else (model.failure is None or now() >= model.retry_at)
+            if waits and model.loadable:
+                self._begin_load(model)
+
+    def _begin_load(self, model: Residency, *, logged: bool = True) -> None:
+        model.phase, model.change = LOADING, asyncio.create_task(self._load(model, logged=logged))
 
     def _unload_group(self, group: ModelGroup) -> None:
-        for member in group.members:
-            if member.open:
-                member.unloading, member.task = True, asyncio.create_task(self._unload(member))
+        for model in group.members:
+            if model.loaded:
+                model.phase, model.change = UNLOADING, asyncio.create_task(self._unload(model))
 
-    async def _load(self, member: Member, *, logged: bool = True) -> StartError | None:
+    async def _load(self, model: Residency, *, logged: bool) -> StartError | None:
         """Loads a model; a failure becomes the error of the requests that wait, and is returned."""
-        began, group = now(), member.group
+        began, group = now(), model.group
         try:
-            await self._load_or_make_room(member)
+            await model.load(partial(self._make_room, model))
         except StartError as error:
-            member.failure, member.retry_at = error, now() + RETRY_S
-            member.answer(partial(not_loaded, error, RETRY_S))
-            if logged and not member.retired:
-                log.error("%s cannot be served: %s", member.model.name, error)
+            model.retry_at = now() + RETRY_S
+            model.answer(partial(not_loaded, error, RETRY_S))
+            if logged and not model.retired:
+                log.error("%s cannot be served: %s", model.name, error)
             return error
         except Exception:
-            log.exception("loading %s failed", member.model.name)
-            member.answer(InternalError)
+            log.exception("loading %s failed", model.name)
+            model.answer(InternalError)
         else:
-            member.failure = None
-            group.loaded_at = group.last_used = now()
-            group.load_s = group.loaded_at - began
+            if group is not None:
+                group.loaded_at = group.last_used = now()
+                group.load_s = group.loaded_at - began
         finally:
-            member.task = None
+            model.change = None
             self._pump()
         return None
 
-    async def _load_or_make_room(self, member: Member) -> None:
-        """Loads a model. A load that fails while others are idle in memory may have failed for want of memory, on a GPU
-        for example: where only the memory limits their number, it is tried again without them."""
-        name = member.model.name
-        try:
-            await member.model.load()
-        except StartError as error:
-            idle = [one for one in self._groups.values() if one is not member.group and one.idle]
-            if self._limit or self._free_bytes is None or not idle or not LACKS_MEMORY.search(str(error)):
-                raise
-            log.warning("%s could not be loaded while %d idle groups are in memory: %s", name, len(idle), error)
-            for group in idle:
-                self._unload_group(group)
-            await settled(one for group in idle for one in group.members)
-            await member.model.load()
+    async def _make_room(self, model: Residency, error: StartError) -> bool:
+        """Unloads idle groups for a model whose load has failed. Returns whether another attempt may succeed.
 
-    async def _unload(self, member: Member) -> None:
+        A load that fails while others are idle in memory may have failed for want of memory, on a GPU for example.
+        Where only the memory limits their number, the others give way.
+        """
+        idle = [one for one in self._groups.values() if one is not model.group and one.idle]
+        if self._limit or self._free_bytes is None or not idle or not LACKS_MEMORY.search(str(error)):
+            return False
+        log.warning("%s could not be loaded while %d idle groups are in memory: %s", model.name, len(idle), error)
+        for group in idle:
+            self._unload_group(group)
+        await settled(one for group in idle for one in group.members)
+        return True
+
+    async def _unload(self, model: Residency) -> None:
         try:
-            await member.model.unload()
+            await model.unload()
         except Exception:
-            log.exception("unloading %s failed", member.model.name)
+            log.exception("unloading %s failed", model.name)
         finally:
-            member.task, member.unloading = None, False
+            model.change = None
             self._pump()

@@ -13,9 +13,12 @@ from lean_ovms.config import Config
 from lean_ovms.errors import RequestError, StartError, TooManyRequests, Unavailable
 from lean_ovms.models import model_cache as cache_module
 from lean_ovms.models.model_cache import ModelCache
+from lean_ovms.models.residency import LOADED, LOADING, UNLOADED, UNLOADING, Residency
 from lean_ovms.observability.records import RequestRecord, current_record
-from lean_ovms.util.concurrency import InFlight
 from tests.waiting import until
+
+ARROWS = {(UNLOADED, LOADING), (LOADING, LOADED), (LOADING, UNLOADED), (LOADED, UNLOADING), (UNLOADING, UNLOADED)}
+"""The changes of a model's phase that residency.py draws."""
 
 
 @pytest.fixture(autouse=True)
@@ -23,22 +26,27 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_module, "LINGER_S", 0.0)
 
 
-class FakeModel:
+class FakeModel(Residency):
     """Loads and unloads in a few turns of the loop; with a `fault` it does not load."""
 
+    memory_bytes = 1
+    phase = UNLOADED
+
     def __init__(self, name: str, memory: Memory, *, size: int = 1, fault: str = "", **options: object) -> None:
-        self.name = name
-        self.config = Config(model_name=name, **options)  # type: ignore[arg-type]
-        self.in_flight = InFlight()
+        super().__init__(Config(model_name=name, **options))  # type: ignore[arg-type]
         self.memory = memory
         self.memory_bytes = size
         self.fault = fault
-        self.loaded = False
         self.gate = asyncio.Event()
         self.gate.set()
         self.loads = 0
 
-    async def load(self) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "phase" and value != self.phase:
+            assert (self.phase, value) in ARROWS or (self.retired and value == UNLOADED)
+        super().__setattr__(name, value)
+
+    async def _load(self) -> None:
         self.loads += 1
         self.memory.take(self)
         for _ in range(3):
@@ -51,11 +59,9 @@ class FakeModel:
         if self.fault:
             self.memory.free(self)
             raise StartError(self.fault, reason="It is broken.")
-        self.loaded = True
 
-    async def unload(self) -> None:
+    async def _unload(self) -> None:
         assert not self.in_flight, f"{self.name} is cut"
-        self.loaded = False
         await asyncio.sleep(0)
         self.memory.free(self)
 
@@ -103,16 +109,9 @@ async def turns(count: int = 20) -> None:
         await asyncio.sleep(0)
 
 
-async def closing(model_cache: ModelCache, model: FakeModel) -> None:
+async def closing(model: FakeModel) -> None:
     """Return when the model gets no new requests."""
-    await until(lambda: model_cache._members[model].group.closing_since is not None)
-
-
-def waiting(model_cache: ModelCache, model: FakeModel) -> int:
-    """Requests that wait for the model to be loaded."""
-    member = model_cache.member(model)
-    assert member is not None
-    return len(member.waiters)
+    await until(lambda: model.group is not None and model.group.closing_since is not None)
 
 
 async def use(model_cache: ModelCache, model: FakeModel) -> None:
@@ -125,10 +124,10 @@ async def use(model_cache: ModelCache, model: FakeModel) -> None:
 
 async def test_the_first_request_loads_and_the_next_one_finds_it(memory: Memory, model_cache: ModelCache) -> None:
     [a] = models(memory, model_cache, "a")
-    assert model_cache.state(a) == "unloaded"
+    assert a.state == "unloaded"
     await use(model_cache, a)
     await use(model_cache, a)
-    assert (a.loads, model_cache.state(a)) == (1, "loaded")
+    assert (a.loads, a.state) == (1, "loaded")
 
 
 async def test_requests_that_come_together_share_one_load(memory: Memory, model_cache: ModelCache) -> None:
@@ -136,10 +135,10 @@ async def test_requests_that_come_together_share_one_load(memory: Memory, model_
     a.gate.clear()
     asked = [asyncio.create_task(use(model_cache, a)) for _ in range(3)]
     await turns()
-    assert (model_cache.state(a), waiting(model_cache, a)) == ("loading", 3)
+    assert (a.state, len(a.waiters)) == ("loading", 3)
     a.gate.set()
     await asyncio.gather(*asked)
-    assert (a.loads, waiting(model_cache, a)) == (1, 0)
+    assert (a.loads, len(a.waiters)) == (1, 0)
 
 
 async def test_the_one_that_was_idle_longest_makes_room(memory: Memory) -> None:
@@ -159,7 +158,7 @@ async def test_a_running_request_is_not_cut_and_the_next_model_waits_for_its_end
     a, b = models(memory, model_cache, "ab")
     await model_cache.hold(a)
     other = asyncio.create_task(use(model_cache, b))
-    await closing(model_cache, a)
+    await closing(a)
     late = asyncio.create_task(use(model_cache, a))  # waits behind b, or b would starve
     await turns()
     assert (memory.names, late.done()) == (["a"], False)
@@ -178,7 +177,7 @@ async def test_a_request_at_work_may_use_its_model_again_while_another_waits(
         await model_cache.hold(a)
         current_record.reset(token)
         other = asyncio.create_task(use(model_cache, b))
-        await closing(model_cache, a)
+        await closing(a)
         token = current_record.set(record)
         assert await asyncio.wait_for(model_cache.hold(a), 300)  # its second prompt: else both would wait for ever
     finally:
@@ -192,11 +191,11 @@ async def test_when_the_waiting_request_leaves_the_busy_model_goes_on(memory: Me
     a, b = models(memory, model_cache, "ab")
     await model_cache.hold(a)
     other = asyncio.create_task(use(model_cache, b))
-    await closing(model_cache, a)
+    await closing(a)
     other.cancel()
     await turns()
     await use(model_cache, a)
-    assert (a.loads, b.loads, waiting(model_cache, b)) == (1, 0, 0)
+    assert (a.loads, b.loads, len(b.waiters)) == (1, 0, 0)
     a.in_flight.remove()
 
 
@@ -215,7 +214,7 @@ async def test_a_load_that_fails_is_an_error_for_all_and_tried_again_later(
         await model_cache.hold(a)
     assert a.loads == 1  # not again for each request
     monkeypatch.setattr(cache_module, "RETRY_S", 0.0)
-    model_cache._members[a].retry_at = 0.0
+    a.retry_at = 0.0
     a.fault = ""
     await use(model_cache, a)
     assert a.loads == 2
@@ -268,13 +267,13 @@ async def test_a_load_without_memory_is_tried_again_without_idle_neighbours(memo
     model_cache = ModelCache(free_bytes=lambda: 1 << 40)  # a GPU has its own memory
     a, b, c = models(memory, model_cache, "abc")
     await use(model_cache, a)
-    load = b.load
+    load = b._load
 
     async def tight() -> None:
         b.fault = "CL_OUT_OF_RESOURCES" if a.loaded else ""
         await load()
 
-    b.load = tight  # type: ignore[method-assign]
+    b._load = tight  # type: ignore[method-assign]
     await use(model_cache, b)
     assert memory.names == ["b"]
     c.fault = "there is no file openvino_model.xml"
@@ -345,8 +344,7 @@ async def test_nothing_waits_for_ever_behind_a_busy_model(memory: Memory, model_
     await model_cache.hold(a)
     waiting = asyncio.create_task(use(model_cache, b))
     await turns()
-    member = model_cache._members[b]
-    model_cache._give_up(member, member.waiters[0])
+    model_cache._give_up(b, b.waiters[0])
     with pytest.raises(Unavailable) as caught:
         await waiting
     assert (caught.value.code, bool(caught.value.retry_after_s)) == ("models_busy", True)
@@ -360,9 +358,8 @@ async def test_a_request_that_leaves_as_its_wait_ends_keeps_no_other_waiting(
     await model_cache.hold(a)
     leaving, waiting = asyncio.create_task(use(model_cache, b)), asyncio.create_task(use(model_cache, c))
     await turns()
-    member = model_cache._members[b]
     leaving.cancel()
-    model_cache._give_up(member, member.waiters[0])  # in the same turn
+    model_cache._give_up(b, b.waiters[0])  # in the same turn
     await asyncio.wait([leaving])
     assert leaving.cancelled()
     a.in_flight.remove()
@@ -382,7 +379,7 @@ async def test_sleep_waits_for_running_requests_and_wake_up_restores(memory: Mem
     assert caught.value.code == "sleeping"
     a.in_flight.remove()
     await asleep
-    assert (memory.names, model_cache.state(a)) == ([], "sleeping")
+    assert (memory.names, a.state) == ([], "sleeping")
     await model_cache.sleep()  # again
     assert await model_cache.wake_up() == []
     assert (sorted(memory.names), model_cache.asleep, c.loads) == (["a", "b"], False, 0)
@@ -430,7 +427,7 @@ async def test_a_replaced_model_sends_its_requests_on_and_is_gone_before_the_new
 ) -> None:
     [old] = models(memory, model_cache, "a")
     await model_cache.hold(old)
-    model_cache.retire(old)
+    old.retire()
     assert not await model_cache.hold(old)
     [new] = models(memory, model_cache, "a")
     waiting = asyncio.create_task(use(model_cache, new))
@@ -500,10 +497,10 @@ async def test_whatever_the_order_each_request_has_one_outcome(seed: int, monkey
 
     async def replace(name: str) -> None:
         old = served[name]
-        model_cache.retire(old)
+        old.retire()
         install(name)
         await old.in_flight.drained()
-        if (task := model_cache._members[old].task) is not None:
+        if (task := old.change) is not None:
             await asyncio.wait([task])
         if old.loaded:
             await old.unload()

@@ -102,6 +102,5 @@ class LoraSet:
         model = type(self._base)(own, lambda: EngineClient(engine), self._base)
         model.adapter_text = lambda number: modules.dumps(replace(module, name=f"{module.name}#{number}"))
         model.metrics, model.offload = self._base.metrics, self._base.offload
-        model.model_cache = self._model_cache
         self._model_cache.add(model, idle_timeout_s=self._options.lora_idle_timeout_s)
         return model

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lean_ovms.errors import BadRequest, NotSupported
+from lean_ovms.models.residency import LOADED, UNLOADED
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, whole
 
@@ -46,7 +47,7 @@ async def test_blocks_that_stay_on_disk_are_told(
     options: dict[str, str], query: str, loaded: bool, warning: str | None, make_app: MakeApp
 ) -> None:
     app, _ = await make_app(**options)
-    app.registry.get("m").loaded = loaded
+    app.registry.get("m").phase = LOADED if loaded else UNLOADED
     response = await app.handle(Request("POST", PATH, query))
     assert response.status == 200
     assert (warning is None) is not any(warning or "" in value for name, value in response.headers if name == "Warning")
