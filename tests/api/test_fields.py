@@ -36,20 +36,9 @@ def test_a_byte_order_mark_in_front_is_no_part_of_the_body() -> None:
     assert json_body(post("\ufeff{}".encode())) == {}
 
 
-@pytest.mark.parametrize("row", SAMPLING, ids=lambda row: row.name)
-def test_null_and_absent_are_the_same_for_every_field(row: Field) -> None:
-    assert read(FieldSet([row]), {row.name: None}) == read(FieldSet([row]), {}) == {row.name: row.default}
-
-
-@pytest.mark.parametrize("row", [r for r in SAMPLING if r.kind != "any"], ids=lambda row: row.name)
-@pytest.mark.parametrize("wrong", ["x", 1.5, True, [], {}], ids=repr)
-def test_a_value_of_another_kind_is_refused_by_name(row: Field, wrong: object) -> None:
-    fits = {"bool": bool, "array": list, "number": float, "string": str, "object": dict}.get(row.kind)
-    if fits is not None and isinstance(wrong, fits):
-        return
-    with pytest.raises(BadRequest) as caught:
-        read_one(row, wrong)
-    assert caught.value.param == row.name
+def test_null_and_absent_are_the_same_for_every_field() -> None:
+    for row in SAMPLING:
+        assert read(FieldSet([row]), {row.name: None}) == read(FieldSet([row]), {}) == {row.name: row.default}
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,8 @@ from schemathesis.checks import CHECKS
 
 from lean_ovms.api.app import App
 from lean_ovms.api.generation.unsupported import UNSUPPORTED
-from lean_ovms.config import Config
 from lean_ovms.features.asgi.adapter import Asgi
-from lean_ovms.models.text_model import TextModel
-from tests.fakes import FakeEngine, say
-from tests.features.images.fakes import fake_image_model
-from tests.features.pooling.fakes import fake_model
-from tests.features.speech.scripts import speech_model
-from tests.features.voice.fakes import fake_voice
+from tests.every_model import app_with_every_model
 from tests.fuzz import examples
 
 ACCEPTED, SERVER_ERROR = "positive_data_acceptance", "not_a_server_error"
@@ -71,12 +65,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def app() -> Iterator[App]:
-    config = Config(fake_engine=True, model_name="m", access_log=False, metrics_enable=True)
-    model = TextModel(config, FakeEngine(lambda _, sampling: say("a", "b", sequences=sampling.n)))  # type: ignore[arg-type]
-    pooling = [fake_model(task, model_name=task) for task in ("embeddings", "rerank", "classify")]
-    others = (*pooling, speech_model(), fake_voice(model_name="voice"), fake_image_model(model_name="image"))
-    app = App(config, [model, *(asyncio.run(one)[0] for one in others)])
-    asyncio.run(model.load())
+    app = asyncio.run(app_with_every_model(metrics_enable=True))
     yield app
     asyncio.run(app.close())
 

@@ -111,6 +111,7 @@ def test_others_are_right(schema: Any) -> None:
     check(schema)
 
 
+@pytest.mark.slow
 def test_a_long_chain_of_references_is_followed() -> None:
     chain = {f"d{at}": {"$ref": f"#/$defs/d{at + 1}"} for at in range(2000)}
     check({"$ref": "#/$defs/d0", "$defs": {**chain, "d2000": INT}})

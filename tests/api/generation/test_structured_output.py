@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -37,14 +38,26 @@ def warned(response: Response) -> list[str]:
     return [value for name, value in response.headers if name == "Warning"]
 
 
-async def constraint(make_app: MakeApp, path: str = CHAT, options: dict[str, Any] | None = None, **fields: Any) -> Any:
-    """The format that the engine got; None for none. Nothing was warned of."""
-    app, engine = await make_app(say("x"), **{"tool_parser": "hermes3", **(options or {})})
-    response = await ask(app, path, **fields)
-    assert response.status == 200, await whole(response)
-    await whole(response)
-    assert warned(response) == []
-    return parsed(engine)
+async def constraints(
+    make_app: MakeApp, bodies: Iterable[dict[str, Any]], path: str = CHAT, **options: Any
+) -> list[Any]:
+    """The format that the engine got for each of these bodies; None for none. Nothing was warned of."""
+    app, engine = await make_app(lambda *_: say("x"), **{"tool_parser": "hermes3", **options})
+    found = []
+    for fields in bodies:
+        engine.constraints.clear()
+        response = await ask(app, path, **fields)
+        assert response.status == 200, await whole(response)
+        await whole(response)
+        assert warned(response) == []
+        found.append(parsed(engine))
+    return found
+
+
+async def constraint(make_app: MakeApp, options: dict[str, Any] | None = None, **fields: Any) -> Any:
+    """The format for one body."""
+    [found] = await constraints(make_app, [fields], **(options or {}))
+    return found
 
 
 def parsed(engine: FakeEngine) -> Any:
@@ -69,10 +82,9 @@ JSON_FORMS = [
 
 
 @pytest.mark.parametrize("path", [CHAT, TEXT])
-@pytest.mark.parametrize("fields", JSON_FORMS)
-async def test_a_schema_is_imposed_however_it_is_written(make_app: MakeApp, path: str, fields: dict[str, Any]) -> None:
-    found = await constraint(make_app, path, **fields)
-    assert found == schema_format(**POINT, additionalProperties=False)
+async def test_a_schema_is_imposed_however_it_is_written(make_app: MakeApp, path: str) -> None:
+    found = await constraints(make_app, JSON_FORMS, path)
+    assert found == [schema_format(**POINT, additionalProperties=False)] * len(JSON_FORMS)
 
 
 @pytest.mark.parametrize("fields", [{"response_format": {"type": "json_object"}},
@@ -88,9 +100,8 @@ FREE = [{}, {"grammar": ""}, {"response_format": None}, {"response_format": {"ty
         {"tool_choice": "auto"}]  # fmt: skip
 
 
-@pytest.mark.parametrize("fields", FREE)
-async def test_nothing_is_imposed_that_was_not_asked_for(make_app: MakeApp, fields: dict[str, Any]) -> None:
-    assert await constraint(make_app, **fields) is None
+async def test_nothing_is_imposed_that_was_not_asked_for(make_app: MakeApp) -> None:
+    assert await constraints(make_app, FREE) == [None] * len(FREE)
 
 
 CHOICE = {"type": "or", "elements": [{"type": "const_string", "value": "a"}, {"type": "const_string", "value": "b"}]}
@@ -118,9 +129,9 @@ AS_IT_COMES = [
 
 
 @pytest.mark.parametrize("path", [CHAT, TEXT])
-@pytest.mark.parametrize(("fields", "expected"), AS_IT_COMES)
-async def test_formats_pass_as_they_are(make_app: MakeApp, path: str, fields: dict[str, Any], expected: Any) -> None:
-    assert await constraint(make_app, path, **fields) == expected
+async def test_formats_pass_as_they_are(make_app: MakeApp, path: str) -> None:
+    found = await constraints(make_app, [fields for fields, _ in AS_IT_COMES], path)
+    assert found == [expected for _, expected in AS_IT_COMES]
 
 
 async def test_schemas_inside_formats_are_closed(make_app: MakeApp) -> None:
@@ -291,10 +302,9 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "param"), WRONG)
-async def test_wrong_fields_are_named(make_app: MakeApp, fields: dict[str, Any], param: str) -> None:
-    app, _ = await make_app(say("x"))
-    assert (await error(await ask(app, **fields)))["param"] == param
+async def test_wrong_fields_are_named(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    assert [(await error(await ask(app, **fields)))["param"] for fields, _ in WRONG] == [param for _, param in WRONG]
 
 
 # --- tools

@@ -131,21 +131,21 @@ def test_every_field_is_tried() -> None:
 
 
 @each_path
-@pytest.mark.parametrize("name", ASKED)
-async def test_what_cannot_be_honoured_is_accepted_but_not_silently(app: App, path: str, name: str) -> None:
-    response = await send(app, path, {name: ASKED[name]})
-    if (path == "/v1/responses" and name in responses.REFUSED) or (path in SPOKEN and name == "modalities"):
-        assert response.status == 400
-        return
-    assert response.status == 200
+async def test_what_cannot_be_honoured_is_accepted_but_not_silently(app: App, path: str) -> None:
     honoured = {"echo"} if path == "/v1/completions" else set()
     honoured |= {"timings", "timings_per_token"}
     honoured |= {"store", "metadata", "service_tier"} if path == "/v1/responses" else set()
     honoured |= {"functions", "function_call", "media_io_kwargs"} if path == CHAT else set()
-    expected = [] if name in honoured else [f"{name} is not supported and was ignored"]
-    if path in SPOKEN and name == "audio":
-        expected = ["audio has no effect without modalities ['text', 'audio']"]
-    assert warned(response) == expected
+    for name, value in ASKED.items():
+        response = await send(app, path, {name: value})
+        if (path == "/v1/responses" and name in responses.REFUSED) or (path in SPOKEN and name == "modalities"):
+            assert response.status == 400, name
+            continue
+        expected = [] if name in honoured else [f"{name} is not supported and was ignored"]
+        if path in SPOKEN and name == "audio":
+            expected = ["audio has no effect without modalities ['text', 'audio']"]
+        assert (response.status, warned(response)) == (200, expected), name
+        await response.aclose()
 
 
 HONOURED: dict[str, Any] = {
@@ -246,21 +246,18 @@ async def test_what_requests_nothing_gets_no_warning(app: App, path: str) -> Non
 @pytest.mark.parametrize(
     ("fields", "message", "param"),
     [
-        ({"modalities": "audio"}, "modalities is not an array", "modalities"),
         ({"modalities": ["text", 5]}, "modalities array must contain strings", "modalities"),
-        ({"audio": "wav"}, "audio is not an object", "audio"),
         ({"audio": {"format": "aac"}}, 'audio.format must be "wav" or "pcm16"', "audio.format"),
         ({"audio": {"format": 5}}, 'audio.format must be "wav" or "pcm16"', "audio.format"),
         ({"chunk_frames": "4"}, "chunk_frames must be a positive integer", "chunk_frames"),
         ({"chunk_frames": -1}, "chunk_frames must be a positive integer", "chunk_frames"),
         ({"chunk_frames": 0}, "chunk_frames must be >= 1", "chunk_frames"),
-        ({"detokenize": "no"}, "detokenize accepts values true or false", "detokenize"),
-        ({"echo": 1}, "echo accepts values true or false", "echo"),
-        ({"kv_transfer_params": []}, "kv_transfer_params is not an object", "kv_transfer_params"),
     ],
 )
 @each_path
-async def test_a_wrong_type_is_a_400(app: App, path: str, fields: dict[str, Any], message: str, param: str) -> None:
+async def test_a_wrong_value_has_a_text_of_its_own(
+    app: App, path: str, fields: dict[str, Any], message: str, param: str
+) -> None:
     response = await send(app, path, fields)
     assert response.status == 400
     error = (await whole(response))["error"]

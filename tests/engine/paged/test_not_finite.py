@@ -60,7 +60,7 @@ def sound(length, seed=0):
     return [1, *(token % SICK for token in prompt(length - 1, seed))]
 
 
-@pytest.mark.parametrize("since", [0, 25], ids=["at once", "later"])
+@pytest.mark.parametrize("since", [0, pytest.param(25, marks=pytest.mark.slow)], ids=["at once", "later"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_request_ends_with_an_error_and_others_go_on(fault, kind, since):

@@ -126,7 +126,7 @@ def test_the_latest_slots_are_remembered(tmp_path):
     assert act(made, "save", 1, FILE)[0] == 4 * SIZE
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", [pytest.param(n, marks=[pytest.mark.slow] * (n % 5 > 0)) for n in range(60)])
 def test_a_damaged_file_is_refused_and_leaves_nothing(seed, saved):
     """Cut, longer, changed in any place: an error, or what was saved."""
     path, ids, kind, _ = saved

@@ -1,0 +1,108 @@
+"""Every field that an endpoint declares: a value that it cannot have is a 400 that names it, in the form of the API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import orjson
+import pytest
+
+from lean_ovms.api.app import App
+from lean_ovms.api.fields import Field
+from lean_ovms.api.generation.unsupported import ACCEPTED, UNSUPPORTED
+from lean_ovms.api.route_doc import RouteDoc, doc_of
+from lean_ovms.api.router import imported
+from lean_ovms.api.routes import table
+from lean_ovms.types import Json, Request
+from tests.every_model import app_with_every_model
+from tests.forms import form_request
+
+UNREAD = ("/invocations", "/messages/count_tokens")
+"""The body of the first is that of another path; the second looks at no field that does not change its answer."""
+PATHS = {
+    (route.bases[0] + route.path).replace("{id}", "0"): doc
+    for route in table()
+    if route.method == "POST" and route.path not in UNREAD and (doc := doc_of(imported(route))).body
+}
+GENERATING = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
+"""They check fields without an effect, too."""
+VALUES: Json = {"bool": True, "number": 1.5, "string": "no such thing", "object": {"a": 1}, "array": [1.5]}
+HELLO: Json = {"messages": [{"role": "user", "content": "x"}]}
+NEEDED: dict[str, Json] = {
+    "/v1/chat/completions": HELLO,
+    "/v1/completions": {"prompt": "x"},
+    "/v1/responses": {"input": "x"},
+    "/v1/messages": HELLO | {"max_tokens": 5},
+    "/v1/chat/completions/batch": {"messages": [HELLO["messages"]]},
+    "/prewarm": HELLO,
+}
+"""What is looked for before the other fields."""
+
+
+@pytest.fixture
+async def app(tmp_path: Any) -> AsyncIterator[App]:
+    app = await app_with_every_model(files_path=str(tmp_path), allow_runtime_lora=True)
+    await app.open()
+    yield app
+    await app.close()
+
+
+def outside(field: Field) -> Iterator[Any]:
+    """Numbers just out of the bounds."""
+    for bound, step in ((field.low, -1), (field.high, 1), (field.above, 0), (field.below, 0)):
+        if bound is not None:
+            yield bound + step
+    if field.kind == "uint":
+        yield -1
+
+
+def wrong_values(field: Field, doc: RouteDoc) -> list[Any]:
+    """Values that the field cannot have; in a form every text is one of a string, and of an array."""
+    if field.kind == "any":
+        return []
+    if doc.form:
+        found = [] if field.kind in ("string", "array") else [VALUES["string"]]
+    else:
+        found = [value for kind, value in VALUES.items() if kind != field.kind]
+    if field.kind in ("int", "uint", "number"):
+        found += outside(field)
+    return [*found, *([VALUES["string"]] if field.choices and field.kind == "string" else [])]
+
+
+def request(path: str, doc: RouteDoc, fields: Json) -> Request:
+    if doc.form:
+        return form_request(path, [(name, str(value)) for name, value in fields.items()])
+    headers = {"content-type": "application/json"}
+    return Request("POST", path, headers=headers, body=orjson.dumps(NEEDED.get(path, {}) | fields))
+
+
+async def test_a_wrong_value_is_a_400_that_names_the_field(app: App) -> None:
+    for path, doc in PATHS.items():
+        named = {field.name for field in doc.body}
+        ignored = [field for field in (*ACCEPTED, *UNSUPPORTED) if field.name not in named]
+        fields = (*doc.body, *ignored) if path in GENERATING else doc.body
+        for field, value in [(one, value) for one in fields for value in wrong_values(one, doc)]:
+            asked = request(path, doc, {field.name: value})
+            response = await app.handle(asked)
+            assert isinstance(response.body, bytes), (path, field.name, value)
+            assert response.status == 400, (path, field.name, value, response.body)
+            error = orjson.loads(response.body)["error"]
+            if app.config.composition.error_forms.of(asked) is None:
+                assert set(error) >= {"message", "type", "param", "code"}
+                assert re.split(r"[.\[]", error["param"])[0] == field.name, (path, value, error)
+            else:
+                text = error if isinstance(error, str) else error["message"]
+                assert field.name in text, (path, value, error)
+
+
+async def test_null_is_no_value(app: App) -> None:
+    for path, doc in PATHS.items():
+        if not doc.form:
+            nothing = await app.handle(request(path, doc, {}))
+            for field in [field for field in doc.body if field.name not in NEEDED.get(path, {})]:
+                response = await app.handle(request(path, doc, {field.name: None}))
+                assert response.status == nothing.status, (path, field.name)
+                await response.aclose()
+            await nothing.aclose()
