@@ -71,11 +71,10 @@ TEXT_GENERATION = TaskRow(
 
 
 @cache
-def manifests(names: tuple[str, ...] = ()) -> tuple[Feature, ...]:
-    """Returns the manifests of these features; of none, of every one that this process may have, in their order."""
-    return tuple(
-        importlib.import_module(f"{features.__name__}.{name}.feature").FEATURE for name in names or features.NAMES
-    )
+def manifests(names: tuple[str, ...] | None = None) -> tuple[Feature, ...]:
+    """Returns the manifests of features, by default of every one that this process may have, in their order."""
+    names = features.NAMES if names is None else names
+    return tuple(importlib.import_module(f"{features.__name__}.{name}.feature").FEATURE for name in names)
 
 
 def keep_only(names: Iterable[str]) -> None:

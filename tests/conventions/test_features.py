@@ -176,7 +176,7 @@ def chats_with(folder: Path, lists: dict[str, Sequence[str]], without: Collectio
     text = (copied / "features" / "__init__.py").read_text("utf-8")
     for title, kept in lists.items():
         names = "".join(f'"{name}", ' for name in kept)
-        text, count = re.subn(rf"^{title} = \(.*?\)", f"{title} = ({names})", text, flags=re.S | re.M)
+        text, count = re.subn(rf"^{title}([^=]*) = \(.*?\)", rf"{title}\1 = ({names})", text, flags=re.S | re.M)
         assert count == 1
     (copied / "features" / "__init__.py").write_text(text, "utf-8")
     done = subprocess.run([sys.executable, "-c", CHAT], capture_output=True, text=True, cwd=folder)
