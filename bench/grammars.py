@@ -24,10 +24,10 @@ from lean_ovms.engine.client.engine import EngineClient
 from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.errors import RequestError
 from lean_ovms.grammar.constraint import GrammarContext, build
-from lean_ovms.push_types import StreamIterator
 from lean_ovms.text import parsers
 from lean_ovms.text.decode.detokenizer import Detokenizer
 from lean_ovms.types import Json, OutputConstraint, SamplingParams
+from lean_ovms.types.push import StreamIterator
 
 WALK_TEXTS, WALK_TOKENS = 3, 40
 AT_ONCE = 8

@@ -19,10 +19,10 @@ from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.engine import EngineClient
 from lean_ovms.engine.scripted.backend import ScriptedEngine
-from lean_ovms.engine_types import ModelInfo
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.transports.http11.connection import HttpConnection
 from lean_ovms.transports.http11.server import Server
+from lean_ovms.types.engine import ModelInfo
 
 WORD = [ord(letter) for letter in "w"]
 

@@ -18,8 +18,8 @@ import uvloop
 from bench.work import Outcome, Work
 from lean_ovms.cli.arguments import parse
 from lean_ovms.models.text_model import TextModel
-from lean_ovms.push_types import StreamIterator
 from lean_ovms.types import ChatPrompt, SamplingParams
+from lean_ovms.types.push import StreamIterator
 
 
 class Parent:

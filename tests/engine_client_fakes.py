@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lean_ovms.engine import protocol
-from lean_ovms.engine_types import EngineStats, ModelInfo, Vocabulary
 from lean_ovms.errors import RequestError, Unavailable, from_wire
+from lean_ovms.types.engine import EngineStats, ModelInfo, Vocabulary
 
 
 class FakeEngineClient:

@@ -16,11 +16,11 @@ from typing import Any
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.replies import ReplyRouter, ReplyStream
 from lean_ovms.engine.generation import request_validator
-from lean_ovms.engine_types import ModelInfo, Vocabulary
 from lean_ovms.errors import RequestError
 from lean_ovms.features.disk_cache.records import BlocksOnDisk, DiskCacheAction
 from lean_ovms.features.slots.records import SlotAction, SlotDone
 from lean_ovms.types import Image, SamplingParams
+from lean_ovms.types.engine import ModelInfo, Vocabulary
 from tests.engine_client_fakes import FakeEngineClient
 from tests.in_range import assert_complete
 

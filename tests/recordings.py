@@ -7,7 +7,7 @@ import struct
 
 import numpy as np
 
-from lean_ovms.audio_types import SAMPLE_RATE
+from lean_ovms.types.audio import SAMPLE_RATE
 
 
 def tone(seconds: float = 1.0, *, rate: int = SAMPLE_RATE, channels: int = 1, hertz: float = 440.0) -> np.ndarray:

@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import pytest
 
-from lean_ovms.push_types import Sink, StreamIterator
+from lean_ovms.types.push import Sink, StreamIterator
 
 
 class Counting:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-BASE = {"types", "engine_types", "push_types", "audio_types", "timing_types", "errors"}
-BASE |= {"manifest", "composition", "error_forms"}
+BASE = {"types", "errors", "manifest", "composition", "error_forms"}
 OBSERVED = BASE | {"observability"}
 TEXT = {"text.decode", "text.parsers", "text.template"}
 DOORS = {"__init__", "asgi", "embed", "ray_serve"}
@@ -11,12 +10,7 @@ DOORS = {"__init__", "asgi", "embed", "ray_serve"}
 ALLOWED: dict[str, set[str]] = {
     **{door: {"features", "_version"} for door in sorted(DOORS)},
     "_version": set(),
-    "audio_types": set(),
-    "timing_types": set(),
-    "push_types": set(),
-    "types": {"timing_types", "push_types"},
-    "engine_types": {"types", "audio_types"},
-    "websocket_types": {"types"},
+    "types": set(),
     "errors": {"types"},
     "model_files": {"util"},
     "manifest": {"model_files"},
@@ -25,7 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "config": {"errors", "composition", "manifest"},
     "util": {"errors"},
     "observability": BASE,
-    "transports": OBSERVED | {"config", "util", "websocket_types"},
+    "transports": OBSERVED | {"config", "util"},
     "repository": OBSERVED | {"config", "util", "model_files"},
     "media": OBSERVED | {"config", "util"},
     "text.decode": BASE,
@@ -34,12 +28,8 @@ ALLOWED: dict[str, set[str]] = {
     "text.template": BASE | {"repository", "util"},
     "text": set(),
     "engine": set(),
-    "engine.protocol": {
-        "engine.record",
-        "engine.text_records",
-    },
+    "engine.protocol": {"engine.record"},
     "engine.record": set(),
-    "engine.text_records": {"engine.record"},
     "engine.errors": BASE,
     "engine.task": BASE | {"engine.errors", "engine.protocol"},
     "engine.client": OBSERVED | {"engine.protocol", "engine.record", "config", "util"},
@@ -56,10 +46,9 @@ ALLOWED: dict[str, set[str]] = {
     "engine.worker.loop": {"engine.protocol", "engine.task", "util"},
     "models": OBSERVED | TEXT | {"engine.client", "engine.protocol", "grammar", "repository", "config", "util"},
     "deployment": OBSERVED | {"models", "repository", "config", "util"},
-    "api": OBSERVED | {"models", "media", "config", "util", "websocket_types", "_version"},
+    "api": OBSERVED | {"models", "media", "config", "util", "_version"},
     "api.generation": OBSERVED | {"api", "models", "media", "config", "util"},
-    "api.openai": OBSERVED
-    | {"api", "api.generation", "models", "media", "config", "util", "websocket_types", "_version"},
+    "api.openai": OBSERVED | {"api", "api.generation", "models", "media", "config", "util", "_version"},
     "api.admin": OBSERVED | {"api", "models", "config", "_version"},
     "demo_model": set(),
 }

@@ -16,7 +16,7 @@ from ..manifest import API_KEYS, Route
 from ..observability.metrics import Sample
 from ..observability.records import GenerationRecord, RequestRecord
 from ..types import Request
-from ..websocket_types import PROTOCOLS_HEADER
+from ..types.websocket import PROTOCOLS_HEADER
 
 KEY_SUBPROTOCOL = "openai-insecure-api-key."
 """How the subprotocol begins in which OpenAI's clients send a key that opens a WebSocket of a browser."""

@@ -11,10 +11,10 @@ from collections.abc import Awaitable
 
 import orjson
 
-from ..engine_types import EngineStats
 from ..errors import RequestError
 from ..models.model import Model
 from ..types import Response
+from ..types.engine import EngineStats
 
 ASKED_IN = "endpoint-load-metrics-format"
 NAME = "endpoint-load-metrics"

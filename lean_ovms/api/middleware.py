@@ -19,9 +19,9 @@ from ..manifest import ObserverRow, named
 from ..observability.logging import Access
 from ..observability.metrics import Metrics
 from ..observability.records import CLIENT_LEFT, RequestRecord, current_record
-from ..push_types import Sink
 from ..types import ByteStream, Request, Response
-from ..websocket_types import Close, Upgrade, WebSocket
+from ..types.push import Sink
+from ..types.websocket import Close, Upgrade, WebSocket
 from .response import is_safe_id
 
 logger = logging.getLogger("lean_ovms.access")

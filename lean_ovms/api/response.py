@@ -14,9 +14,8 @@ import orjson
 
 from ..errors import BadRequest
 from ..observability.logging import safe
-from ..push_types import Sink, StreamIterator
-from ..timing_types import PromptProgress, Timings
-from ..types import ByteStream, Json, Response, TokenLogprob, Usage
+from ..types import ByteStream, Json, PromptProgress, Response, Timings, TokenLogprob, Usage
+from ..types.push import Sink, StreamIterator
 from ..util import chunked_json
 from ..util.concurrency import Offload
 from .fields import Values

@@ -20,8 +20,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import orjson
 
 from ..errors import RequestError, reported
-from ..push_types import Sink, wake
 from ..types import Response, Usage
+from ..types.push import Sink, wake
 from ..util import chunked_json
 
 logger = logging.getLogger("lean_ovms.api")

@@ -12,8 +12,13 @@ from typing import Any, Generic, TypeVar
 from ..errors import BadRequest, TooManyRequests, Unavailable, UpgradeRequired
 from ..observability.records import current_client
 from ..types import Json, Request
+from ..types.websocket import (
+    Close,
+    Upgrade,
+    WebSocket,
+    WebSocketMessage,
+)
 from ..util.client_slots import share
-from ..websocket_types import Close, Upgrade, WebSocket, WebSocketMessage
 from .services import Services
 
 S = TypeVar("S")

@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict
 from typing import Any
 
-from ..engine_types import ModelInfo, Vocabulary
 from ..errors import TooManyRequests
+from ..types.engine import ModelInfo, Vocabulary
 from .errors import for_client
 from .protocol import Ready, Record, Refused
 
@@ -75,4 +75,4 @@ class Task(ABC):
 
     @abstractmethod
     def stats(self) -> dict[str, Any]:
-        """Returns the fields of engine_types.EngineStats."""
+        """Returns the fields of types.engine.EngineStats."""

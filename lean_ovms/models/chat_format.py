@@ -14,7 +14,6 @@ from typing import Any
 
 from ..config import Config
 from ..config.options import read_object
-from ..engine_types import ModelInfo, Vocabulary
 from ..errors import BadRequest, RequestError, WrongOptions
 from ..grammar.call_text import WrittenCall, calls_text
 from ..grammar.constraint import GrammarContext
@@ -26,6 +25,7 @@ from ..text.decode.stop_strings import StopMatcher
 from ..text.template.chat_template import ChatTemplate
 from ..text.template.escape import SpecialTokenEscaper
 from ..types import ChatPrompt, OutputConstraint, OutputParams, SamplingParams
+from ..types.engine import ModelInfo, Vocabulary
 from ..util.concurrency import INLINE_CHARACTERS, Offload
 from .output_decoder import OutputDecoder
 from .structured_output import StructuredOutput

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..push_types import Sink
 from ..types import Delta, Event, Reasoning, Text, TokenLogprob, ToolCallDelta, ToolCallStart, Usage
+from ..types.push import Sink
 from .generation import DeltaStream, Generation, GenerationGroup
 
 

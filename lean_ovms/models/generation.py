@@ -17,9 +17,8 @@ from ..engine.protocol import Progress, SpokenTokens, Tokens
 from ..errors import RequestError, RequestTimeout
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord
-from ..push_types import Paused, Sink, never
-from ..timing_types import PromptProgress, Timings
-from ..types import Delta, TokenLogprob, Usage
+from ..types import Delta, PromptProgress, Timings, TokenLogprob, Usage
+from ..types.push import Paused, Sink, never
 from .output_decoder import OutputDecoder
 
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Protocol, cast
 from ..config import Config, listed
 from ..config.options import DIRECTORY, PRIVATE_DIRECTORY
 from ..engine.client.engine import EngineClient
-from ..engine_types import EngineStats, ModelInfo, Vocabulary
 from ..errors import StartError, WrongOptions
 from ..observability.metrics import Metrics
 from ..repository import weights
 from ..repository.model_dir import MISSING, ModelDir, weights_bytes
 from ..repository.model_dir import read as read_model_dir
+from ..types.engine import EngineStats, ModelInfo, Vocabulary
 from ..util.concurrency import Offload
 from .adapters import adapters_of
 from .residency import LOADED, LOADING, UNLOADED, Residency

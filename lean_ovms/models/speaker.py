@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from ..audio_types import SpeakParams, VoiceInfo
+from ..types.audio import SpeakParams, VoiceInfo
 from .model import Model
 
 
@@ -24,7 +24,7 @@ class Speaker(Model):
         return info
 
     def speak(self, text: str | AsyncGenerator[str, None], params: SpeakParams) -> AsyncGenerator[bytes, None]:
-        """Returns the audio of a text, a block for each sentence, samples as in audio_types.
+        """Returns the audio of a text, a block for each sentence, samples as in types.audio.
 
         Args:
             text: what is spoken; if it is still being written, each sentence is spoken once it has ended.

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any
 from ..config import listed
 from ..config.options import MODEL
 from ..engine.client.engine import ReplyStream
-from ..engine_types import ModelInfo
 from ..errors import GrammarInvalid, GrammarTooComplex, WrongOptions, prompt_too_long, too_many_characters
 from ..observability.logging import safe
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord, RequestRecord, current_record, own_salt
 from ..repository import gguf_names, model_config, model_dir, weights
 from ..types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams, TokenPrompt, Usage
+from ..types.engine import ModelInfo
 from .collect import collect
 from .generation import Generation
 from .token_model import TokenModel
 
 if TYPE_CHECKING:
-    from ..audio_types import VoiceInfo
+    from ..types.audio import VoiceInfo
     from .structured_output import StructuredOutput
 
 log = logging.getLogger("lean_ovms.models.text_model")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..engine_types import ModelInfo
 from ..errors import BadRequest
 from ..observability.records import current_client
 from ..text.decode.detokenizer import Detokenizer, decode_slices
 from ..types import ChatPrompt, Prompt, TokenPrompt
+from ..types.engine import ModelInfo
 from .model import Model
 
 if TYPE_CHECKING:

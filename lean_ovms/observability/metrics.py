@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..engine_types import EngineStats, ModelInfo
 from ..manifest import Metric
+from ..types.engine import EngineStats, ModelInfo
 from . import process_stats
 from .exposition import Exposition, Histogram
 from .families import HIDDEN, ITL_BUCKETS, METHODS, PROCESS, initial_labels, select

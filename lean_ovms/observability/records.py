@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Protocol
 
-from ..push_types import never
 from ..types import SamplingParams
+from ..types.push import never
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,11 +14,11 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.api.response import whole_body
 from lean_ovms.config import Config
-from lean_ovms.engine_types import CAPABILITIES
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.server.run import close
 from lean_ovms.text.template import chat_template
 from lean_ovms.types import Request, Response
+from lean_ovms.types.engine import CAPABILITIES
 from tests.fakes import FakeEngine, Script
 from tests.features.pooling.fakes import FakePoolingEngine, fake_model
 from tests.streams import pieces

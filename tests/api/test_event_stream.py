@@ -10,8 +10,8 @@ import pytest
 
 from lean_ovms.api.sse import DONE, PING, EventStream, Rendered, Renderer
 from lean_ovms.errors import EngineFailure, RequestError
-from lean_ovms.push_types import Sink
 from lean_ovms.types import Usage
+from lean_ovms.types.push import Sink
 
 LARGE = [b"large %d," % n for n in range(50)]
 

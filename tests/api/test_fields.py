@@ -9,9 +9,9 @@ from lean_ovms.api.fields import Field, FieldSet, json_body, parsed, read, read_
 from lean_ovms.api.forms import read_query
 from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.api.openai import chat_request
-from lean_ovms.engine_types import CAPABILITIES
 from lean_ovms.errors import BadRequest, UnsupportedMediaType
 from lean_ovms.types import Json, Request
+from lean_ovms.types.engine import CAPABILITIES
 from tests.api.conftest import MakeApp, MakePooling
 from tests.api.conftest import post as ask_json
 from tests.fakes import say

@@ -10,9 +10,9 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.engine_types import ModelInfo
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.server.run import close
+from lean_ovms.types.engine import ModelInfo
 from tests.api.conftest import get, post, whole
 from tests.fakes import FakeEngine, say
 

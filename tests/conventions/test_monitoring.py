@@ -12,10 +12,10 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from lean_ovms.composition import compose
-from lean_ovms.engine_types import EngineStats, ModelInfo
 from lean_ovms.observability.families import FAMILIES, PROCESS
 from lean_ovms.observability.metrics import EngineState, Metrics
 from lean_ovms.observability.records import GenerationRecord, RequestRecord
+from lean_ovms.types.engine import EngineStats, ModelInfo
 
 DOCS = Path(__file__).parents[2] / "docs"
 BOARD = json.loads((DOCS / "grafana.json").read_text("utf-8"))

@@ -15,11 +15,11 @@ from lean_ovms.config import Config
 from lean_ovms.deployment import manager as manager_module
 from lean_ovms.deployment.desired import DesiredState, ModelSpec
 from lean_ovms.deployment.manager import DeploymentManager
-from lean_ovms.engine_types import ModelInfo
 from lean_ovms.errors import ModelNotFound, StartError, Unavailable
 from lean_ovms.models.model import Model
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import OutputParams, Request, SamplingParams, TextPrompt
+from lean_ovms.types.engine import ModelInfo
 from lean_ovms.util.files import file_stat
 from tests.fakes import FakeEngine, say
 from tests.streams import pieces

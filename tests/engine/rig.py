@@ -21,8 +21,8 @@ from lean_ovms.engine.protocol import (
     Tokens,
 )
 from lean_ovms.engine.worker.loop import Worker
-from lean_ovms.engine_types import EngineStats
 from lean_ovms.types import SamplingParams
+from lean_ovms.types.engine import EngineStats
 
 
 def queue_limits(queued, queued_by_client=1 << 30, queued_tokens=1 << 30):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.replies import ReplyRouter
 from lean_ovms.errors import BadRequest, RequestError, Unavailable
-from lean_ovms.push_types import StreamIterator
+from lean_ovms.types.push import StreamIterator
 from tests.engine.client.harness import run_fast, running, submit, until
 from tests.streams import Gate
 

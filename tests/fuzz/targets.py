@@ -22,8 +22,8 @@ from lean_ovms.media.audio.formats import WAV, AudioLimits, recognise
 from lean_ovms.text.parsers import make, names
 from lean_ovms.transports.http11.protocol import CONTINUE, Phase, ServerProtocol
 from lean_ovms.types import Event, Reasoning, Request, Response, Text, ToolCallDelta, ToolCallStart
+from lean_ovms.types.websocket import WebSocketMessage
 from lean_ovms.util.spool import Spool
-from lean_ovms.websocket_types import WebSocketMessage
 from tests.forms import encoded
 from tests.recordings import wav
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine_types import Vocabulary
 from lean_ovms.errors import StartError
 from lean_ovms.models.chat_format import ChatFormat
 from lean_ovms.repository.model_dir import ModelDir
 from lean_ovms.types import OutputParams
+from lean_ovms.types.engine import Vocabulary
 from tests.fakes import INFO
 
 

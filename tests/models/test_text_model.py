@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine_types import ModelInfo
 from lean_ovms.errors import BadRequest, GrammarInvalid, GrammarTooComplex, ModelNotFound, StartError, Unavailable
 from lean_ovms.models.collect import collect
 from lean_ovms.models.model import Model
 from lean_ovms.models.text_model import MAX_OTHER_CHARS, TextModel
 from lean_ovms.observability.records import RequestRecord, current_record
 from lean_ovms.types import ChatPrompt, Image, OutputConstraint, OutputParams, SamplingParams, TextPrompt, TokenPrompt
+from lean_ovms.types.engine import ModelInfo
 from tests.fakes import INFO, FakeEngine, say
 
 HELLO = ChatPrompt([{"role": "user", "content": "hi"}])

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from lean_ovms.engine_types import EngineStats
 from lean_ovms.observability.metrics import EngineState, Metrics
 from lean_ovms.observability.records import GenerationRecord
+from lean_ovms.types.engine import EngineStats
 
 STATS = EngineStats(running=0, queued=0, kv_blocks_used=0, kv_blocks_total=1, steps=9, preemptions=0, recoveries=0)
 GUESSES = "vllm:spec_decode_num_"

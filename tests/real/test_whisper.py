@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import soxr
 
-from lean_ovms.audio_types import SAMPLE_RATE
 from lean_ovms.config import Config
 from lean_ovms.features.speech.child import model as loading
 from lean_ovms.features.speech.child.task import SpeechTask
 from lean_ovms.features.speech.params import TranscribeParams
 from lean_ovms.features.speech.records import Audio, Transcribe, WindowTranscribed
+from lean_ovms.types.audio import SAMPLE_RATE
 from tests.engine.rig import WorkerRig
 from tests.features.speech.child.words import EXACT
 

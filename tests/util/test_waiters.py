@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lean_ovms.push_types import Sink
 from lean_ovms.transports.http11.writer import ResponseWriter
+from lean_ovms.types.push import Sink
 from lean_ovms.util.budget import Budget
 from lean_ovms.util.client_slots import ClientSlots
 

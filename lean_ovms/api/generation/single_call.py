@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from ...models.generation import Generation, WrappedStream
-from ...push_types import Sink
 from ...types import Delta, ToolCallStart
+from ...types.push import Sink
 
 
 class SingleCallStream(WrappedStream):

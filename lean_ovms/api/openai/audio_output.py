@@ -16,13 +16,13 @@ from functools import partial
 
 import orjson
 
-from ...audio_types import SpeakParams
 from ...errors import BadRequest
 from ...media.audio.encoder import SAMPLE_BYTES, open_encoder
 from ...models.generation import DeltaStream, WrappedStream
 from ...models.speaker import Speaker
-from ...push_types import Sink
 from ...types import Delta, Json, Text
+from ...types.audio import SpeakParams
+from ...types.push import Sink
 from ..fields import Values
 from ..generation.request import GenerationBody
 from ..response import new_id, now

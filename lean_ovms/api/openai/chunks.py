@@ -14,8 +14,7 @@ import orjson
 from ..._version import __version__
 from ...config import Config
 from ...models.generation import Generation, GenerationGroup
-from ...timing_types import PromptProgress
-from ...types import Delta, Json, TokenLogprob, Usage
+from ...types import Delta, Json, PromptProgress, TokenLogprob, Usage
 from ..fields import Values
 from ..generation.request import GenerationBody
 from ..response import draft_metrics, new_id, now, prompt_progress, request_metrics, timings, token_name, usage

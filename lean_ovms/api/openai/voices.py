@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...audio_types import VoiceInfo
 from ...errors import BadRequest
 from ...observability.logging import safe
+from ...types.audio import VoiceInfo
 
 PCM_RATE = 24_000
 """Samples a second of the format pcm: it has no head that could say so, and OpenAI's clients expect this."""

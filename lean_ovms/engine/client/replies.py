@@ -13,7 +13,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from ...errors import RequestError, from_wire
-from ...push_types import Sink, wake
+from ...types.push import Sink, wake
 from .. import protocol
 from ..record import ANSWER, COMMAND, PARTIAL
 

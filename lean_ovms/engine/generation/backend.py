@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ...engine_types import EngineStats
+from ...types.engine import EngineStats
 from ..protocol import Record
 from .fair_queue import FairQueue
 from .pipeline import ImagePlaceholders, LoadedModel
@@ -44,7 +44,7 @@ class SpecDecodeStats:
             self.by_position[position] += 1
 
     def stats(self) -> dict[str, Any]:
-        """Returns the fields of engine_types.EngineStats that are about draft tokens."""
+        """Returns the fields of types.engine.EngineStats that are about draft tokens."""
         return {
             "drafts": self.drafts,
             "drafted": self.drafted,

@@ -7,8 +7,8 @@ import re
 import signal
 import time
 
-from ...engine_types import Vocabulary
 from ...errors import BadRequest
+from ...types.engine import Vocabulary
 from ..errors import NOT_UNICODE
 
 SPECIAL = ("<eos>", "<bos>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|end|>")

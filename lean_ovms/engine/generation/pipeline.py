@@ -9,8 +9,8 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ...engine_types import ModelInfo, Vocabulary
 from ...types import Image
+from ...types.engine import ModelInfo, Vocabulary
 from .grammar_limits import GrammarBounds
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ HEAD_TOKENS = 3
 class ImagePrompt:
     """A prompt for a model with vision: text in which <ov_genai_image_0>, ... stand for the images.
 
-    audio: the samples (audio_types) of <ov_genai_audio_0>, ...
+    audio: the samples (types.audio) of <ov_genai_audio_0>, ...
 
     salt: what is kept of its images is shared with prompts of the same salt.
     """

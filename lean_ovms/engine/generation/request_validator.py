@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ...engine_types import CAPABILITIES, ModelInfo
 from ...errors import NO_VIDEO, BadRequest, prompt_too_long, too_long, too_many_characters
 from ...types import SamplingParams
+from ...types.engine import CAPABILITIES, ModelInfo
 from ..protocol import Submit
 from .backend import Backend
 from .pipeline import ASSISTANT_TOKENS, HEAD_TOKENS, NGRAM_SIZE, Thinking

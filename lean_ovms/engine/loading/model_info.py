@@ -9,8 +9,8 @@ import openvino as ov
 import openvino_genai as genai
 
 from ...config import EngineConfig
-from ...engine_types import ModelInfo
 from ...errors import BadRequest
+from ...types.engine import ModelInfo
 from ...util.files import read_text
 from ..errors import NOT_UNICODE
 from .settings import PipelineSettings, kv_precisions

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...config import EngineConfig
-from ...engine_types import CAPABILITIES, SPEECH
 from ...errors import StartError
 from ...manifest import GENAI_ADAPTERS, GRAMMAR_LIBRARY
 from ...repository import model_config, model_file
 from ...repository.model_dir import TALKER, TEXT_EMBEDDINGS
+from ...types.engine import CAPABILITIES, SPEECH
 from . import devices
 from .drafts import drafts_of
 

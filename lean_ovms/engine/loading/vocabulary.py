@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
 
-from ...engine_types import CLEAN_UP, Vocabulary
 from ...repository import model_file
+from ...types.engine import CLEAN_UP, Vocabulary
 from .ir import Graph, NotUnderstood
 from .json_tokenizer import FILE, JsonTokenizer
 
@@ -31,7 +31,7 @@ _BYTE_TOKEN = re.compile(rb"<0x([0-9A-Fa-f]{2})>")
 _LITERAL = re.compile(rb"(?:[^\\^$.|?*+()\[\]{}]|\\[^A-Za-z0-9])*")
 _CLEAN_UP = (rb"(?| ([\\.\\?\\!,])| ('[ms])| (') | ('[rv]e)| (n't))", b"$1")
 _SPACED = re.compile(CLEAN_UP)
-"""clean_up_tokenization_spaces as openvino_tokenizers writes it (2024.0 to 2026.4); engine_types.CLEAN_UP in Python."""
+"""clean_up_tokenization_spaces as openvino_tokenizers writes it (2024.0 to 2026.4); types.engine.CLEAN_UP in Python."""
 
 Rewrite = Callable[[bytes], bytes]
 

@@ -9,8 +9,8 @@ import logging
 from array import array
 from typing import NamedTuple
 
-from ...engine_types import EngineStats
 from ...errors import BadRequest, EngineFailure, NotSupported
+from ...types.engine import EngineStats
 from ..errors import last_line
 from ..generation.fair_queue import FairQueue
 from ..generation.sequence import GenerationRequest

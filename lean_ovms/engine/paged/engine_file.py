@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ...composition import compose
-from ...engine_types import Vocabulary
 from ...manifest import named
+from ...types.engine import Vocabulary
 from ..loading.json_tokenizer import JsonTokenizer
 from .network import NetworkEdit, WeightsSource
 

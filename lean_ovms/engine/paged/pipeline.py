@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...engine_types import ModelInfo
 from ...errors import BadRequest
 from ...types import SamplingParams
+from ...types.engine import ModelInfo
 from ..generation.backend import SpecDecodeStats, WaitingRequests
 from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, ImagePlaceholders, LongTextEncoder
 from ..generation.sequence import GenerationRequest

@@ -12,7 +12,7 @@ from typing import Any
 
 import openvino_genai as genai
 
-from ...engine_types import Vocabulary
+from ...types.engine import Vocabulary
 from ..loading import json_tokenizer, model_info, vocabulary
 from ..loading.graph_tokenizer import TOKENIZER_PROPERTIES
 from ..loading.text_encoder import TextEncoder

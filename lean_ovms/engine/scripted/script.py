@@ -13,9 +13,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from ...config import EngineConfig
-from ...engine_types import ModelInfo
 from ...errors import StartError
 from ...types import SamplingParams
+from ...types.engine import ModelInfo
 from ..generation import fake_tokenizer as words
 
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...config import EngineConfig
-from ...engine_types import ModelInfo
 from ...errors import StartError
 from ...manifest import named
 from ...repository import model_file
+from ...types.engine import ModelInfo
 from ..generation.backend import Backend
 from ..generation.task import GenerationTask
 

@@ -15,9 +15,9 @@ from functools import partial
 from ...api.app import App
 from ...error_forms import OPENAI_ONLY, ErrorForms
 from ...errors import InternalError, PayloadTooLarge, RequestError
-from ...push_types import StreamIterator
 from ...transports.cycle import RequestBody, RequestResponseCycle, request_headers
 from ...types import Handle, Request, Response
+from ...types.push import StreamIterator
 from . import websocket
 from .scope import Message, Receive, Scope, Send, header, request_of, response_headers
 

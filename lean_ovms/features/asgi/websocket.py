@@ -16,7 +16,7 @@ from ...errors import InternalError, RequestError
 from ...transports.cycle import RequestResponseCycle, request_headers
 from ...transports.websocket.channel import STOPPED, Channel
 from ...types import Handle, Response
-from ...websocket_types import PROTOCOLS_HEADER, TOO_BIG, Close, Serve, Upgrade, WebSocketMessage
+from ...types.websocket import PROTOCOLS_HEADER, TOO_BIG, Close, Serve, Upgrade, WebSocketMessage
 from .scope import Receive, Scope, Send, request_of, response_headers
 
 DENIAL = "websocket.http.response"

@@ -24,8 +24,8 @@ from ...api.openai.pages import Page
 from ...config import Config
 from ...errors import BadRequest, NotFound, StoreFailure, StoreFull
 from ...media.file_slice import FileSlice
-from ...push_types import Sink
 from ...types import Json
+from ...types.push import Sink
 from ...util import atomic_file
 from ...util.files import open_regular, read_bytes
 from .options import BatchOptions

@@ -18,12 +18,12 @@ from ...cli.keywords import of_keywords
 from ...config import Config
 from ...errors import StartError
 from ...observability.logging import setup as setup_logging
-from ...push_types import StreamIterator
 from ...server.opened import OfOptions, opened
 from ...server.run import drain
 from ...transports.http11.server import Server
 from ...transports.websocket.local import Closed, LocalWebSocket, WebSocketRefused, connect
 from ...types import Json, Request, Response
+from ...types.push import StreamIterator
 from ..asgi.adapter import asgi
 
 __all__ = [

@@ -18,8 +18,8 @@ from ...api.response import now, written
 from ...api.route_doc import RouteDoc
 from ...api.services import INLINE_BYTES, Services
 from ...observability.records import current_record
-from ...push_types import Sink, StreamIterator
 from ...types import Image, Json, Request, Response
+from ...types.push import Sink, StreamIterator
 from .fields import EDITS, GENERATIONS, VARIATIONS, ImageGenerationRequest, parse
 from .params import ImageFile, ImageParams
 

@@ -11,8 +11,8 @@ from itertools import count
 
 from ...models.model import Model, UsageRecorder, too_slow
 from ...observability.records import current_client
-from ...push_types import Sink
 from ...types import Image, Json
+from ...types.push import Sink
 from .feature import QUEUE_SECONDS, SECONDS
 from .params import ImageFile, ImageInfo, ImageParams
 from .records import GenerateImage, PartialImage

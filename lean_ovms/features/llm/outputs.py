@@ -12,8 +12,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from ...models.collect import Call, Collector, CompletedChoice, collect
 from ...models.generation import DeltaStream, Generation
-from ...push_types import StreamIterator
 from ...types import SamplingParams, TokenLogprob
+from ...types.push import StreamIterator
 
 T = TypeVar("T")
 

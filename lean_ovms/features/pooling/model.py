@@ -9,12 +9,12 @@ from typing import Any
 
 from ...config import Config
 from ...engine.client.engine import EngineClient
-from ...engine_types import ModelInfo, Vocabulary
 from ...errors import BadRequest, too_many_characters
 from ...models.model import Model, UsageRecorder, too_slow
 from ...models.token_model import MIN_ENCODE_LIMIT, TokenModel
 from ...observability.logging import safe
 from ...types import ChatPrompt, Json
+from ...types.engine import ModelInfo, Vocabulary
 from ...util import json_file
 from .options import PoolingOptions
 from .reply import PoolReply

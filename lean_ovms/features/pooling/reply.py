@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Sequence
 
 from ...engine.client.replies import Close, Send
-from ...engine.protocol import Cancel, FrameError, Record
+from ...engine.protocol import Cancel, FrameError, Record, changed_fields
 from ...errors import RequestError
 from ...types import Image
-from ...util.changed_fields import changed_fields
 from .records import Pool, Pooled
 from .types import PooledOutput, PoolingInput, PoolingParams, TextOrTokens, TextWithImages
 

@@ -1,9 +1,9 @@
-"""The dataclasses of pooling models (embeddings, rerank, score, classification), as types.py has those of generation.
+"""The dataclasses of pooling models (embeddings, rerank, score, classification); lean_ovms/types has those of others.
 
     api --PoolingInput, PoolingParams--> model.py --> engine
     api <--------- PooledOutput -------- model.py <-- engine
 
-This module imports nothing of the package but types.py, and has no behaviour beyond trivial properties.
+This module imports nothing of the package but lean_ovms/types, and has no behaviour beyond trivial properties.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from ...api.sse import DONE, PING
 from ...errors import RequestError, reported
 from ...models.generation import DeltaStream
-from ...push_types import Sink
 from ...types import Json, Usage
+from ...types.push import Sink
 from ...util.chunked_json import PIECE_BYTES
 from .events import Events
 from .output_items import Frame, joined, pieces_of

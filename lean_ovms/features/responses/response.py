@@ -11,8 +11,7 @@ from dataclasses import InitVar, dataclass, field
 from ...api.openai.ids import item_id
 from ...api.response import now, timings
 from ...errors import BadRequest, RequestError, TooManyRequests
-from ...timing_types import Timings
-from ...types import Delta, Json, Usage
+from ...types import Delta, Json, Timings, Usage
 from .tool_origin import ToolOrigin
 
 

@@ -11,9 +11,8 @@ from ...api.openai.ids import item_id
 from ...api.services import Services
 from ...errors import BadRequest
 from ...models.generation import DeltaStream, total_usage
-from ...push_types import Sink
-from ...timing_types import Timings
-from ...types import Delta, Json, Usage
+from ...types import Delta, Json, Timings, Usage
+from ...types.push import Sink
 from .events import Events
 from .items import is_usable
 from .mcp_items import McpCall

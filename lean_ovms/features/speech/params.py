@@ -3,7 +3,7 @@
     api --audio blocks, TranscribeParams--> model --> engine
     api <---------- SpeechEvent ----------- model <-- engine
 
-Audio is as in audio_types. Times are seconds from the beginning of the request's audio. Both processes use this module;
+Audio is as in types.audio. Times are seconds from the beginning of the request's audio. Both processes use this module;
 it has no behaviour beyond trivial properties.
 """
 

@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 
-from ...audio_types import SAMPLE_BYTES, SAMPLE_RATE
 from ...engine import protocol
 from ...engine.client.replies import Close, Send
 from ...errors import EngineFailure, RequestError
-from ...push_types import wake
+from ...types.audio import SAMPLE_BYTES, SAMPLE_RATE
+from ...types.push import wake
 from . import records
 from .params import (
     AHEAD_S,

@@ -21,13 +21,13 @@ from ...api.schemas import VOICE
 from ...api.services import Services
 from ...api.sse import HEADERS as SSE_HEADERS
 from ...api.sse import event
-from ...audio_types import SAMPLE_BYTES, SpeakParams, VoiceInfo
 from ...errors import BadRequest, RequestError
 from ...media.audio.encoder import FORMATS, Encoder, open_encoder
 from ...observability.logging import safe
 from ...observability.records import current_record
-from ...push_types import Sink
 from ...types import Json, Request, Response
+from ...types.audio import SAMPLE_BYTES, SpeakParams, VoiceInfo
+from ...types.push import Sink
 from .model import VoiceModel
 from .options import VoiceOptions
 

@@ -10,12 +10,12 @@ from collections.abc import AsyncGenerator
 from dataclasses import asdict
 from functools import partial
 
-from ...audio_types import SpeakParams
 from ...errors import BadRequest
 from ...models.model import UsageRecorder, too_slow
 from ...models.speaker import Speaker
 from ...observability.records import current_client
 from ...types import Json
+from ...types.audio import SpeakParams
 from .records import Speak
 
 SENTENCE = re.compile(r"[.!?…;:]+[\"'”’)\]]*(?=\s)|[。！？；]+[」』”’]*|\n+")
@@ -46,7 +46,7 @@ class VoiceModel(Speaker):
         return pieces
 
     async def speak(self, text: str | AsyncGenerator[str, None], params: SpeakParams) -> AsyncGenerator[bytes, None]:
-        """The audio of a text, as in audio_types, at params.sample_rate or VoiceInfo's: a block for each sentence.
+        """The audio of a text, as in types.audio, at params.sample_rate or VoiceInfo's: a block for each sentence.
 
         text: may still be written; then each sentence is spoken once it has ended.
 

@@ -12,7 +12,7 @@ from ...engine.record import ANSWER, COMMAND, DataRecord, Record
 class Speak(Record):
     """Speak a text of a sentence or so. Answered by one Spoken, Refused or Failed.
 
-    params: the fields of audio_types.SpeakParams. begun: some of its request has been spoken, so it is not refused
+    params: the fields of types.audio.SpeakParams. begun: some of its request has been spoken, so it is not refused
     where too many wait. client: as in Submit.
     """
 

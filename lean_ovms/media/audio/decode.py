@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...audio_types import SAMPLE_RATE
 from ...errors import BadRequest, install_command
+from ...types.audio import SAMPLE_RATE
 from .formats import AAC, MP4, PYAV, SNDFILE, WAV, WEBM, AudioLimits
 from .wav import BROKEN, Samples, WavFile, block_frames
 
@@ -31,7 +31,7 @@ _CODECS = frozenset(("aac", "opus", "vorbis", "mp3", "flac", "alac", "mp3float",
 
 
 def decode(data: bytes | memoryview, format: str, limits: AudioLimits) -> Iterator[bytes]:  # noqa: A002 - as in formats
-    """Returns samples as audio_types has them. Raises BadRequest, also in the middle, and MemoryError."""
+    """Returns samples as types.audio has them. Raises BadRequest, also in the middle, and MemoryError."""
     try:
         count = 0
         for block in _unlimited(data, format, limits):

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 
-from ...audio_types import SAMPLE_BYTES, SAMPLE_RATE
 from ...config import Config
 from ...errors import BadRequest, PayloadTooLarge, RequestError, Unavailable
+from ...types.audio import SAMPLE_BYTES, SAMPLE_RATE
 from ...util.budget import Budget, Lease
 from ..file_slice import FileSlice
 from ..helper import Helper, IdleHelpers
@@ -91,7 +91,7 @@ class AudioDecoder:
 
 
 class AudioStream:
-    """Blocks of samples (audio_types), as an async iterator. samples: how many have been read."""
+    """Blocks of samples (types.audio), as an async iterator. samples: how many have been read."""
 
     def __init__(self, process: _Process, timeout_s: float, release: Callable[[], None]) -> None:
         self.samples = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from ...engine_types import CLEAN_UP
+from ...types.engine import CLEAN_UP
 
 MATCH = re.compile(CLEAN_UP)
 

@@ -12,7 +12,7 @@ import codecs
 import re
 from collections.abc import Awaitable, Callable, Sequence
 
-from ...engine_types import Vocabulary
+from ...types.engine import Vocabulary
 from .cleanup import CleanUp
 
 SLICE = 4096

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...errors import InternalError, MissingExtra
-from ...push_types import Sink
 from ...types import ByteStream, Handle, Response
-from ...websocket_types import Upgrade
+from ...types.push import Sink
+from ...types.websocket import Upgrade
 from ..cycle import RequestResponseCycle
 from .protocol import ServerProtocol
 from .writer import ResponseWriter

@@ -10,7 +10,13 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from ...websocket_types import INTERNAL_ERROR, POLICY_VIOLATION, TRY_AGAIN_LATER, Close, Serve
+from ...types.websocket import (
+    INTERNAL_ERROR,
+    POLICY_VIOLATION,
+    TRY_AGAIN_LATER,
+    Close,
+    Serve,
+)
 from ..websocket.channel import STOPPED, Channel
 from ..websocket.frames import Frames
 from .writer import ResponseWriter

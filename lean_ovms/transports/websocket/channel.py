@@ -11,7 +11,13 @@ import logging
 from collections import deque
 from typing import Any
 
-from ...websocket_types import GOING_AWAY, INTERNAL_ERROR, Close, Serve, WebSocketMessage
+from ...types.websocket import (
+    GOING_AWAY,
+    INTERNAL_ERROR,
+    Close,
+    Serve,
+    WebSocketMessage,
+)
 
 MAX_QUEUED_MESSAGES = 64
 MAX_QUEUED_BYTES = 1 << 20

@@ -15,7 +15,7 @@ import logging
 from websockets.frames import Frame, Opcode
 from websockets.protocol import SERVER, Protocol, State
 
-from ...websocket_types import MAX_REASON_BYTES, Close, WebSocketMessage
+from ...types.websocket import MAX_REASON_BYTES, Close, WebSocketMessage
 from ..cycle import RequestBody
 
 PIECE_BYTES = 1 << 15

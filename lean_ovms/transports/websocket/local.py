@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from ...types import Handle, Request, Response
-from ...websocket_types import Close, Upgrade, WebSocketMessage
+from ...types.websocket import Close, Upgrade, WebSocketMessage
 from .channel import STOPPED, Channel
 
 MAX_UNREAD = 64

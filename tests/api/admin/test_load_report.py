@@ -8,8 +8,8 @@ import json
 import pytest
 
 from lean_ovms.api import load_report
-from lean_ovms.engine_types import EngineStats
 from lean_ovms.errors import EngineFailure
+from lean_ovms.types.engine import EngineStats
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
 

@@ -6,7 +6,7 @@ import pytest
 
 from lean_ovms.api.admin.server_info import changed_options
 from lean_ovms.config import Config
-from lean_ovms.engine_types import EngineStats
+from lean_ovms.types.engine import EngineStats
 from tests.api.conftest import MakeApp, get, post, whole
 from tests.fakes import say
 

@@ -16,12 +16,12 @@ import orjson
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.audio_types import VoiceInfo
 from lean_ovms.engine.protocol import SpokenTokens
 from lean_ovms.errors import EngineFailure
 from lean_ovms.features.voice.records import Speak
 from lean_ovms.observability.records import RequestRecord
 from lean_ovms.types import Request, Response
+from lean_ovms.types.audio import VoiceInfo
 from tests.api.conftest import MakeApp, events, get, parts, post, whole
 from tests.fakes import FakeEngine, say
 from tests.features.voice.fakes import FakeVoiceEngine, fake_voice

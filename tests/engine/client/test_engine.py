@@ -16,8 +16,8 @@ from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client import engine as engine_module
 from lean_ovms.engine.client.engine import FIRST_TRIES, EngineClient
-from lean_ovms.engine_types import EngineStats
 from lean_ovms.errors import BadRequest, EngineFailure, RequestTimeout, StartError, Unavailable
+from lean_ovms.types.engine import EngineStats
 from tests.engine.client.harness import command, read, run_fast, running, submit, until
 from tests.streams import pieces
 from tests.waiting import cancel

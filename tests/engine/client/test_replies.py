@@ -8,7 +8,7 @@ from lean_ovms.engine import protocol
 from lean_ovms.engine.client.replies import ReplyRouter
 from lean_ovms.engine.protocol import Tokens
 from lean_ovms.errors import BadRequest, EngineFailure, RequestTimeout, Unavailable
-from lean_ovms.push_types import Sink
+from lean_ovms.types.push import Sink
 from tests.streams import Gate
 from tests.waiting import cancel
 

@@ -5,7 +5,7 @@ import heapq
 
 import pytest
 
-from lean_ovms.engine.client.watchdog import Watchdog
+from lean_ovms.engine.client.engine import Watchdog
 
 
 class Clock(asyncio.AbstractEventLoop):

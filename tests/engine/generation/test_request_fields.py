@@ -9,8 +9,8 @@ from lean_ovms.engine.generation.sequence import repeats
 from lean_ovms.engine.paged.sampling.thinking_budget import Thinking, ThinkingState
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.scripted.network import ScriptedNetwork
-from lean_ovms.engine_types import CAPABILITIES
 from lean_ovms.types import SamplingParams
+from lean_ovms.types.engine import CAPABILITIES
 from tests.engine.rig import Rig, guarded, scripted
 from tests.features.genai_pipelines.guard.fake_pipeline import FakePipeline, Script
 

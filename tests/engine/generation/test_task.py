@@ -23,8 +23,8 @@ from lean_ovms.engine.protocol import (
     attachments,
     encode,
 )
-from lean_ovms.engine_types import EngineStats
 from lean_ovms.errors import from_wire
+from lean_ovms.types.engine import EngineStats
 from tests.engine.rig import Rig, queue_limits
 
 pytestmark = pytest.mark.usefixtures("each_backend")

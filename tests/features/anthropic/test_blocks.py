@@ -11,8 +11,8 @@ import pytest
 from lean_ovms.errors import EngineFailure
 from lean_ovms.features.anthropic.api.blocks import Content
 from lean_ovms.features.anthropic.api.events import MessageObject, MessageRenderer
-from lean_ovms.push_types import Sink
 from lean_ovms.types import Delta, Event, Reasoning, Response, Text, ToolCallDelta, ToolCallStart, Usage
+from lean_ovms.types.push import Sink
 from tests.api.conftest import MakeApp
 from tests.features.anthropic.conftest import stream
 

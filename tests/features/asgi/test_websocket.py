@@ -16,7 +16,7 @@ from starlette.routing import Mount
 from lean_ovms.errors import TooManyRequests, error_response
 from lean_ovms.features.asgi.adapter import Asgi
 from lean_ovms.types import Request, Response
-from lean_ovms.websocket_types import Close, Upgrade, WebSocket
+from lean_ovms.types.websocket import Close, Upgrade, WebSocket
 
 
 class Echo:

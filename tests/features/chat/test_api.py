@@ -10,8 +10,8 @@ import pytest
 
 from lean_ovms.api import sse
 from lean_ovms.errors import EngineFailure, RequestError, TooManyRequests
-from lean_ovms.push_types import Sink
 from lean_ovms.types import Delta, Usage
+from lean_ovms.types.push import Sink
 from tests.api.conftest import MakeApp, events, get, parts, post, whole
 from tests.fakes import EOS, say
 from tests.streams import pieces

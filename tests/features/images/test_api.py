@@ -21,9 +21,9 @@ from lean_ovms.features.images.params import ImageInfo
 from lean_ovms.media.images import pillow
 from lean_ovms.media.images.decoder_pool import DecodeJob, DecoderPool
 from lean_ovms.models.text_model import TextModel
-from lean_ovms.push_types import Sink
 from lean_ovms.types import Image as Pixels
 from lean_ovms.types import Response
+from lean_ovms.types.push import Sink
 from tests.api.conftest import apps_of, events, get, post, refused, whole
 from tests.fakes import FakeEngine, say
 from tests.features.images.fakes import FakeImageEngine, fake_image_model

@@ -22,7 +22,6 @@ from lean_ovms.engine.protocol import (
     attachments,
     encode,
 )
-from lean_ovms.engine_types import EngineStats, ModelInfo
 from lean_ovms.errors import StartError
 from lean_ovms.features.images.child import task as image_generation
 from lean_ovms.features.images.child.fake import RAISE, FakeImagePipeline
@@ -30,6 +29,7 @@ from lean_ovms.features.images.child.task import ImageTask
 from lean_ovms.features.images.params import ImageInfo, ImageParams
 from lean_ovms.features.images.records import GeneratedImage, GenerateImage, PartialImage
 from lean_ovms.types import Image as Source
+from lean_ovms.types.engine import EngineStats, ModelInfo
 from tests.engine.rig import WorkerRig
 
 STEPS = 3

@@ -12,11 +12,11 @@ import pytest
 from lean_ovms import LLM
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.engine_types import CAPABILITIES
 from lean_ovms.features.llm import async_llm
 from lean_ovms.models.model import Model
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.server.run import close
+from lean_ovms.types.engine import CAPABILITIES
 from tests.fakes import FakeEngine
 
 MakeLLM = Callable[..., LLM]

@@ -16,7 +16,6 @@ from lean_ovms.api import router, routes
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
-from lean_ovms.engine_types import EngineStats, ModelInfo
 from lean_ovms.errors import RequestError, Unavailable, from_wire
 from lean_ovms.features.speech.child.fake_recognizer import FakeRecognizer
 from lean_ovms.features.speech.child.task import SpeechTask
@@ -25,7 +24,8 @@ from lean_ovms.features.speech.params import TranscribeParams
 from lean_ovms.features.speech.reply import SpeechReply
 from lean_ovms.transports.websocket.local import Closed, LocalWebSocket, connect
 from lean_ovms.types import Request
-from lean_ovms.websocket_types import Close
+from lean_ovms.types.engine import EngineStats, ModelInfo
+from lean_ovms.types.websocket import Close
 
 for route in routes.table():
     if route.module == "lean_ovms.features.realtime.api.endpoint":

@@ -14,7 +14,7 @@ from lean_ovms.embed import ClientError
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.transports.http11.protocol import accept_key, asks_for_websocket
 from lean_ovms.types import Request, Response
-from lean_ovms.websocket_types import Upgrade
+from lean_ovms.types.websocket import Upgrade
 from tests.api.conftest import MakeApp
 from tests.fakes import FakeEngine
 from tests.features.realtime.fakes import COMMIT, session, silence, speech_app, tone

@@ -23,8 +23,8 @@ from lean_ovms.features.responses.api import websocket as responses_websocket
 from lean_ovms.features.responses.api.websocket import ResponseSockets
 from lean_ovms.transports.websocket.local import Closed, LocalWebSocket, WebSocketRefused, connect
 from lean_ovms.types import Request
+from lean_ovms.types.websocket import GOING_AWAY
 from lean_ovms.util import budget, chunked_json
-from lean_ovms.websocket_types import GOING_AWAY
 from tests.api.conftest import MakeApp, get, whole
 from tests.fakes import say
 from tests.features.responses.rules import Json, check

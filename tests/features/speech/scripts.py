@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from lean_ovms.config import Config
-from lean_ovms.engine_types import ModelInfo, Vocabulary
 from lean_ovms.errors import BadRequest, RequestError
 from lean_ovms.features.speech.model import SpeechModel
 from lean_ovms.features.speech.params import (
@@ -24,6 +23,7 @@ from lean_ovms.features.speech.reply import SpeechReply
 from lean_ovms.media.audio.decode import decode
 from lean_ovms.media.audio.formats import AudioLimits, Found
 from lean_ovms.media.helper import Helper
+from lean_ovms.types.engine import ModelInfo, Vocabulary
 from tests.engine_client_fakes import FakeEngineClient
 
 SPEECH = SpeechInfo(

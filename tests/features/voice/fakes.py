@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from lean_ovms.audio_types import SpeakParams
 from lean_ovms.config import Config
 from lean_ovms.features.voice.child.fake_synthesizer import FakeSynthesizer
 from lean_ovms.features.voice.child.task import VoiceTask
 from lean_ovms.features.voice.model import VoiceModel
 from lean_ovms.features.voice.records import Speak, Spoken
+from lean_ovms.types.audio import SpeakParams
 from tests.engine_client_fakes import FakeTaskClient
 
 

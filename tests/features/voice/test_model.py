@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import pytest
 import pytest_asyncio
 
-from lean_ovms.audio_types import SpeakParams
 from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest, EngineFailure, ModelNotFound, RequestTimeout, TooManyRequests, Unavailable
 from lean_ovms.features.voice.model import VoiceModel
@@ -17,6 +16,7 @@ from lean_ovms.models.registry import ModelRegistry
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.observability.metrics import Metrics
 from lean_ovms.observability.records import RequestRecord, current_record
+from lean_ovms.types.audio import SpeakParams
 from lean_ovms.util.concurrency import Offload
 from tests.features.voice.fakes import fake_voice
 

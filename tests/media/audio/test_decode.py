@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lean_ovms.audio_types import SAMPLE_RATE
 from lean_ovms.errors import BadRequest
 from lean_ovms.media.audio.decode import SHORTEST, decode
 from lean_ovms.media.audio.formats import AudioLimits, Found, recognise
 from lean_ovms.media.audio.wav import block_frames
+from lean_ovms.types.audio import SAMPLE_RATE
 from tests.recordings import film, pcm, plain_wav, sound, tone, wav
 
 LIMITS = AudioLimits(max_s=20.0, max_channels=8, min_rate=4000, max_rate=192_000)

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 
-from lean_ovms.audio_types import SAMPLE_RATE
 from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest, PayloadTooLarge, RequestError, Unavailable
 from lean_ovms.media.audio import decoder
@@ -18,6 +17,7 @@ from lean_ovms.media.audio.decoder import AudioDecoder
 from lean_ovms.media.audio.framing import head, parse_head
 from lean_ovms.media.audio.wav import block_frames
 from lean_ovms.media.file_slice import FileSlice
+from lean_ovms.types.audio import SAMPLE_RATE
 from lean_ovms.util.spool import Spool
 from tests.recordings import pcm, plain_wav, sound, tone, wav
 

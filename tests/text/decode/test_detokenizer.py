@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from lean_ovms.engine_types import Vocabulary
 from lean_ovms.text.decode.detokenizer import Detokenizer, WindowDetokenizer
+from lean_ovms.types.engine import Vocabulary
 
 PIECES = [b"<s>", b"</s>", b" Hello", b" world", b"!", "é".encode(), "日本".encode(), b"", b" "]
 BYTE = len(PIECES)  # BYTE + b is the byte b

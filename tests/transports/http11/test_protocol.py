@@ -12,10 +12,10 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.errors import RequestTimeout, TooManyRequests
-from lean_ovms.push_types import Sink
 from lean_ovms.transports.http11 import request_parser as reader_module
 from lean_ovms.transports.http11.protocol import CONTINUE, Phase, ServerProtocol
 from lean_ovms.types import Request, Response
+from lean_ovms.types.push import Sink
 
 CONFIG = Config(max_header_bytes=1024, max_body_bytes=2048)
 HOST = b"Host: x\r\n"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from lean_ovms.config import Config
-from lean_ovms.push_types import Sink
 from lean_ovms.types import Response
+from lean_ovms.types.push import Sink
 from tests.transports.http11.fakes import JumpLoop, Wire, answering
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -16,7 +16,12 @@ from lean_ovms.transports.http11.connection import LINGER_S
 from lean_ovms.transports.http11.websocket import AHEAD_BYTES, CLOSE_S, MAX_FRAMES_PER_TURN, PING_S, SLICE
 from lean_ovms.transports.websocket.channel import MAX_QUEUED_BYTES, MAX_QUEUED_MESSAGES
 from lean_ovms.types import Request, Response
-from lean_ovms.websocket_types import TRY_AGAIN_LATER, Close, Upgrade, WebSocket
+from lean_ovms.types.websocket import (
+    TRY_AGAIN_LATER,
+    Close,
+    Upgrade,
+    WebSocket,
+)
 from tests.fuzz.targets import masked
 from tests.transports.http11.fakes import JumpLoop, Wire, jump_loop
 

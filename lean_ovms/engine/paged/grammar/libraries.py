@@ -9,7 +9,7 @@ from collections.abc import Sequence as Seq
 from typing import TYPE_CHECKING, Protocol
 
 from ....config import EngineConfig
-from ....engine_types import Vocabulary
+from ....types.engine import Vocabulary
 from ...generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ...loading import pipeline_choice
 from .matcher import Library, Matcher, Prepare

@@ -15,8 +15,7 @@ import orjson
 from ....api.response import new_id, prompt_progress, timings, with_timings
 from ....api.sse import event
 from ....errors import RequestError
-from ....timing_types import Timings
-from ....types import Delta, Json, Usage
+from ....types import Delta, Json, Timings, Usage
 from ..errors import anthropic_error
 from .blocks import TEXT, THINKING, TOOL_USE, Blocks, Content
 

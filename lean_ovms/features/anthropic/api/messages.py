@@ -10,8 +10,8 @@ from ....api.response import any_size, json, warning_headers
 from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....observability.records import current_record
-from ....push_types import Sink
 from ....types import Request, Response
+from ....types.push import Sink
 from .. import fields
 from .blocks import Content
 from .events import PING, MessageObject, MessageRenderer

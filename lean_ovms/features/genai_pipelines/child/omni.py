@@ -19,12 +19,12 @@ import numpy.typing as npt
 import openvino as ov
 import openvino_genai as genai
 
-from ....audio_types import SAMPLE_BYTES, SAMPLE_RATE, VoiceInfo
 from ....config import EngineConfig
 from ....engine.generation.image_prompts import TAG
 from ....engine.generation.pipeline import ImagePrompt
 from ....engine.loading.settings import PipelineSettings
 from ....errors import StartError
+from ....types.audio import SAMPLE_BYTES, SAMPLE_RATE, VoiceInfo
 from ....util import json_file
 from .image_tokens import GenAiImageTokens
 from .scheduler_config import scheduler

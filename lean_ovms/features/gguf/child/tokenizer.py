@@ -12,8 +12,8 @@ from typing import Any
 
 from ....engine.loading.json_tokenizer import JsonTokenizer
 from ....engine.loading.vocabulary import byte_fallback, chars_to_bytes
-from ....engine_types import Vocabulary
 from ....errors import StartError
+from ....types.engine import Vocabulary
 from .. import header as gguf
 from ..header import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED
 from ..model_file import header_of

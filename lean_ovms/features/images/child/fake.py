@@ -6,9 +6,9 @@ import zlib
 from collections.abc import Generator, Sequence
 from dataclasses import asdict
 
-from ....engine_types import ModelInfo
 from ....errors import BadRequest
 from ....types import Image
+from ....types.engine import ModelInfo
 from ..params import ImageInfo, ImageParams
 
 RAISE = "<|raise|>"

@@ -33,9 +33,9 @@ from ....engine.errors import last_line
 from ....engine.loading.adapters import genai_adapters
 from ....engine.loading.load_errors import as_start_error
 from ....engine.loading.settings import base_properties
-from ....engine_types import ModelInfo
 from ....errors import BadRequest
 from ....types import Image
+from ....types.engine import ModelInfo
 from ..params import ImageInfo, ImageParams
 
 log = logging.getLogger(__name__)

@@ -24,8 +24,8 @@ from ....api.services import Services
 from ....api.sse import Renderer, event
 from ....models.collect import Collector, CompletedChoice
 from ....models.generation import DeltaStream, Generation, joined
-from ....push_types import Sink
 from ....types import Delta, Json, OutputParams, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt
+from ....types.push import Sink
 from ..fields import AS_COMPLETION, COMPLETION, INFILL, PRECEDENCE, translated, values_of
 from .results import CompletionCall, head, last, probabilities, selected
 

@@ -18,8 +18,8 @@ from ....api.route_doc import RouteDoc
 from ....api.services import ModelManager, Services
 from ....errors import Forbidden, ModelNotFound, RequestError, reported
 from ....observability.logging import safe
-from ....push_types import Sink
 from ....types import Request, Response
+from ....types.push import Sink
 from ..errors import ollama_error
 from ..fields import STREAMED
 from . import names

@@ -17,11 +17,11 @@ import openvino as ov
 from ....config import EngineConfig
 from ....engine.generation.image_prompts import image_tokens
 from ....engine.loading.weights import floats
-from ....engine_types import ModelInfo
 from ....errors import StartError
 from ....manifest import IMAGES_IN_TEXTS
 from ....media.images.pixels import SquareProcessor
 from ....repository import model_config, model_file, safetensors
+from ....types.engine import ModelInfo
 from ..options import PoolingOptions
 from ..types import EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
 from . import files as pooling_files

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ....engine_types import ModelInfo, Vocabulary
 from ....types import Image
+from ....types.engine import ModelInfo, Vocabulary
 from ..types import PoolingInfo
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -13,7 +13,7 @@ from ....engine.loading.graph_tokenizer import GraphTokenizer
 from ....engine.loading.ir import NotUnderstood
 from ....engine.loading.json_tokenizer import JsonTokenizer
 from ....engine.paged.engine_file import FileTokenizer
-from ....engine_types import Vocabulary
+from ....types.engine import Vocabulary
 from .pooler import Template
 
 Ids = tuple[int, ...]

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ....audio_types import SAMPLE_BYTES, SAMPLE_RATE
 from ....errors import BadRequest
+from ....types.audio import SAMPLE_BYTES, SAMPLE_RATE
 
 if TYPE_CHECKING:
     from ....media.audio.live_decoder import LiveDecoder

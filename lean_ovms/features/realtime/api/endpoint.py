@@ -15,7 +15,7 @@ from ....api.websockets import OpenWebSockets, no_upgrade
 from ....config import Config
 from ....errors import NotFound
 from ....types import Json, Request, Response
-from ....websocket_types import PROTOCOLS_HEADER, Close, WebSocket
+from ....types.websocket import PROTOCOLS_HEADER, Close, WebSocket
 from ...speech.model import SpeechModel
 from ..feature import SESSIONS
 from ..options import RealtimeOptions

@@ -22,7 +22,12 @@ from ....api.websockets import read_event
 from ....errors import BadRequest, RequestError, reported
 from ....observability.logging import safe
 from ....types import Json
-from ....websocket_types import GOING_AWAY, Close, WebSocket, WebSocketMessage
+from ....types.websocket import (
+    GOING_AWAY,
+    Close,
+    WebSocket,
+    WebSocketMessage,
+)
 from ...speech.model import SpeechModel
 from ...speech.params import SpeechEvent
 from ..options import RealtimeOptions

@@ -17,8 +17,8 @@ from ....api.services import INLINE_BYTES, Services
 from ....api.sse import HEADERS, EventStream, Rendered
 from ....errors import RequestError
 from ....models.generation import DeltaStream
-from ....push_types import Sink
 from ....types import ByteStream, Delta, Request, Response, Usage
+from ....types.push import Sink
 from ....util import chunked_json
 from .. import fields
 from ..events import Events

@@ -27,11 +27,17 @@ from ....api.websockets import OpenWebSockets, no_upgrade, read_event
 from ....config import Config
 from ....errors import BadRequest, PayloadTooLarge, RequestError
 from ....manifest import BASES
-from ....push_types import StreamIterator
 from ....types import Json, Request, Response, Usage
+from ....types.push import StreamIterator
+from ....types.websocket import (
+    GOING_AWAY,
+    NORMAL,
+    Close,
+    WebSocket,
+    WebSocketMessage,
+)
 from ....util import chunked_json
 from ....util.concurrency import INLINE_CHARACTERS
-from ....websocket_types import GOING_AWAY, NORMAL, Close, WebSocket, WebSocketMessage
 from ..items import is_usable, read_input, without_logprobs
 from ..options import ResponseOptions
 from ..response import counts

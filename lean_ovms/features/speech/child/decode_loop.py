@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ....engine_types import ModelInfo, Vocabulary
+from ....types.engine import ModelInfo, Vocabulary
 from ..params import TRANSLATE, SpeechInfo, TranscribeParams
 from .alignment import word_times
 from .decode_groups import BeamGroup, DecodeGroup, DecodeQueue

@@ -12,10 +12,10 @@ from dataclasses import asdict
 
 import numpy as np
 
-from ....audio_types import SAMPLE_RATE
 from ....config import EngineConfig
 from ....engine.generation import fake_tokenizer as tokenizer
-from ....engine_types import ModelInfo
+from ....types.audio import SAMPLE_RATE
+from ....types.engine import ModelInfo
 from ..params import TRANSLATE, Segment, SpeechInfo, TextDelta, WindowDone, Word
 from .recognizer import Job
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ....audio_types import SAMPLE_RATE
+from ....types.audio import SAMPLE_RATE
 from .recognizer import Samples
 from .whisper_files import HOP
 

@@ -19,8 +19,8 @@ from ....engine.loading.devices import device_of
 from ....engine.loading.graph_tokenizer import GraphTokenizer
 from ....engine.loading.ir import NotUnderstood
 from ....engine.loading.settings import device_properties
-from ....engine_types import Vocabulary
 from ....errors import StartError
+from ....types.engine import Vocabulary
 from ....util import json_file
 from . import whisper_files
 from .decode_loop import DecodeLoop

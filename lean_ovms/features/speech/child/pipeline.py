@@ -23,8 +23,8 @@ import openvino_genai as genai
 from ....config import EngineConfig
 from ....engine.errors import EngineLost
 from ....engine.loading.load_errors import as_start_error
-from ....engine_types import ModelInfo, Vocabulary
 from ....errors import RequestError
+from ....types.engine import ModelInfo, Vocabulary
 from ..params import SpeechInfo, TranscribeParams
 from .pipeline_kinds import Kind, Texts, plain
 from .recognizer import Job

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ....audio_types import SAMPLE_RATE
-from ....engine_types import Vocabulary
 from ....errors import StartError
+from ....types.audio import SAMPLE_RATE
+from ....types.engine import Vocabulary
 from ....util import json_file, languages
 from ..params import TRANSLATE, WINDOW_S, Segment, TextDelta, TranscribeParams, WindowDone, Word
 from . import whisper_files

@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ....engine_types import ModelInfo, Vocabulary
 from ....errors import RequestError
+from ....types.engine import ModelInfo, Vocabulary
 from ..params import TextDelta, TranscribeParams, WindowDone
 
 Samples = NDArray[np.float32]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from ....audio_types import SAMPLE_RATE
 from ....engine.protocol import Record
+from ....types.audio import SAMPLE_RATE
 from ..params import TranscribeParams, TurnDetection, WindowDone
 from ..records import AudioUsed, SpeechText, SpeechTurn, Transcribe, WindowTranscribed
 from .recognizer import Job

@@ -11,7 +11,7 @@ from ....engine.loading import quiet_imports  # noqa: F401 - first, for its effe
 import numpy as np
 import openvino as ov
 
-from ....audio_types import SAMPLE_RATE
+from ....types.audio import SAMPLE_RATE
 from . import silero
 from .recognizer import Samples
 from .vad import FRAME

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ....audio_types import SAMPLE_RATE
+from ....types.audio import SAMPLE_RATE
 from ..params import TurnDetection
 from .recognizer import Samples
 from .vad import FRAME, SILENCE, Detector, rms

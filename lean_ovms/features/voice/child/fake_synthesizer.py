@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ....audio_types import SpeakParams, VoiceInfo
 from ....config import EngineConfig
-from ....engine_types import ModelInfo
+from ....types.audio import SpeakParams, VoiceInfo
+from ....types.engine import ModelInfo
 from ..options import VoiceOptions
 
 RATE = 16_000

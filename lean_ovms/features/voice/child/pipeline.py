@@ -22,12 +22,12 @@ import openvino as ov
 import openvino_genai as genai
 from numpy.typing import NDArray
 
-from ....audio_types import SpeakParams, VoiceInfo
 from ....config import EngineConfig
 from ....config.options import read_object
 from ....engine.loading.load_errors import as_start_error
 from ....engine.loading.settings import base_properties
-from ....engine_types import ModelInfo
+from ....types.audio import SpeakParams, VoiceInfo
+from ....types.engine import ModelInfo
 from ....util import json_file
 from ....util.resources import cores
 from . import voices

@@ -14,12 +14,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ....audio_types import SpeakParams
 from ....config import EngineConfig
 from ....engine.protocol import Cancel, Record
 from ....engine.task import Task, busy
-from ....engine_types import ModelInfo
 from ....errors import BadRequest, EngineFailure, install_command
+from ....types.audio import SpeakParams
+from ....types.engine import ModelInfo
 from ....util.plurals import requests_waiting
 from ..records import Speak, Spoken
 

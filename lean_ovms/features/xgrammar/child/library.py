@@ -11,8 +11,8 @@ from ....config import EngineConfig
 from ....engine.generation.grammar_checker import ProcessGrammarChecker
 from ....engine.paged.grammar.libraries import NewLibrary, checker_settings
 from ....engine.paged.grammar.matcher import Library, Prepare, one_by_one
-from ....engine_types import Vocabulary
 from ....errors import StartError
+from ....types.engine import Vocabulary
 
 MODULES = ("xgrammar", "tvm_ffi")
 PROCESS = (sys.executable, "-m", f"{__package__}.process")

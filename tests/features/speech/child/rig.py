@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from lean_ovms.audio_types import SAMPLE_RATE
 from lean_ovms.config import Config
 from lean_ovms.features.speech.child.fake_recognizer import FakeRecognizer
 from lean_ovms.features.speech.child.task import SpeechTask
 from lean_ovms.features.speech.params import TranscribeParams
 from lean_ovms.features.speech.records import Audio, SpeechText, Transcribe, WindowStarted, WindowTranscribed
+from lean_ovms.types.audio import SAMPLE_RATE
 from tests.engine.rig import WorkerRig
 
 FINALS = ("transcribed", "failed", "refused")

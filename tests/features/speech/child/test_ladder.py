@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lean_ovms.engine_types import Vocabulary
 from lean_ovms.features.speech.child.decode_loop import SLOTS, DecodeLoop
 from lean_ovms.features.speech.child.decode_rows import DRAWS, LADDER, Attempt, DecodeRow, loops
 from lean_ovms.features.speech.child.recognizer import Job
 from lean_ovms.features.speech.params import TranscribeParams
+from lean_ovms.types.engine import Vocabulary
 from tests.features.speech.child.test_rules import FILES, SIZE
 
 PIECES = [b" " + bytes([97 + token]) * 3 for token in range(10)] + [b""] * (SIZE - 10)

@@ -15,7 +15,6 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.errors import EngineLost
 from lean_ovms.engine.protocol import Cancel
-from lean_ovms.engine_types import Vocabulary
 from lean_ovms.errors import StartError
 from lean_ovms.features.speech.child import model as loading
 from lean_ovms.features.speech.child import pipeline_kinds
@@ -26,6 +25,7 @@ from lean_ovms.features.speech.child.task import SpeechTask
 from lean_ovms.features.speech.child.whisper_files import read
 from lean_ovms.features.speech.params import TextDelta, TranscribeParams, WindowDone
 from lean_ovms.features.speech.records import Audio, SpeechText, Transcribe
+from lean_ovms.types.engine import Vocabulary
 from tests.features.speech.child import words
 from tests.makers import asr_sounds as sounds
 

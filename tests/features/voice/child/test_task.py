@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lean_ovms.audio_types import SpeakParams
 from lean_ovms.config import Config
 from lean_ovms.engine.protocol import Cancel, Encode, Record, Refused
-from lean_ovms.engine_types import ModelInfo
 from lean_ovms.features.voice.child import task as voice
 from lean_ovms.features.voice.child.fake_synthesizer import BROKEN, RAISE, RATE, FakeSynthesizer
 from lean_ovms.features.voice.child.task import VoiceTask
 from lean_ovms.features.voice.records import Speak, Spoken
+from lean_ovms.types.audio import SpeakParams
+from lean_ovms.types.engine import ModelInfo
 from tests.engine.rig import WorkerRig
 
 

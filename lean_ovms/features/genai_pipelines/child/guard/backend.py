@@ -30,8 +30,8 @@ from .....engine.generation.request_validator import BEAM_SPARE_BLOCKS
 from .....engine.generation.sequence import GenerationRequest
 from .....engine.loading.drafts import drafts_of
 from .....engine.protocol import Counted, Failed, Prefilled, Record, ResetPrefixCache, Tokens
-from .....engine_types import EngineStats
 from .....errors import BadRequest, EngineFailure, NotSupported, RequestError
+from .....types.engine import EngineStats
 from .outputs import Diverged, emit
 from .pipeline import Pipeline
 from .sequence import GuardedSequence

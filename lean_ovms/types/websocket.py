@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from .types import Response
+from . import Response
 
 PROTOCOLS_HEADER = "sec-websocket-protocol"
 """The request's header with the subprotocols that the client offers, separated by commas."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .types import Json
+from . import Json
 
 if TYPE_CHECKING:
-    from .audio_types import VoiceInfo
+    from .audio import VoiceInfo
 
 CLEAN_UP = r" (?:[.?!,\\]|'[ms]|' |'[rv]e|n't)"
 """clean_up_tokenization_spaces as a regular expression: each match loses the spaces at its ends."""
@@ -113,7 +113,7 @@ class ModelInfo:
         """Returns the info whose dataclasses.asdict() these values are. Raises TypeError."""
         values = dict(values)
         if values.get("voices"):
-            from .audio_types import VoiceInfo  # it takes milliseconds, and most servers do not need it
+            from .audio import VoiceInfo
 
             values["voices"] = VoiceInfo(**values["voices"])
         return cls(**values)

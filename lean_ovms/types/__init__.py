@@ -3,8 +3,8 @@
     transport --Request--> api --Prompt, SamplingParams, OutputParams--> models --> engine
     transport <-Response-- api <------------- Delta, Usage ------------- models <-- engine
 
-engine_types.py has what an engine reports, audio_types.py how samples are stored, timing_types.py times, and
-push_types.py how pieces of a stream are passed down. This module imports nothing else of the package; its classes count
+engine.py beside it has what an engine reports, audio.py how samples are stored, push.py how pieces of a stream are
+passed down, websocket.py a WebSocket. This module imports nothing else of the package; its classes count
 and copy themselves, and do nothing else. Token ids are plain ints ("tokens"), text is str, bytes are what clients get.
 """
 
@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from .push_types import Sink
-    from .timing_types import PromptProgress
+    from .push import Sink
 
 # --- HTTP: between transports and api ------------------------------------------------------------------------------
 
@@ -398,7 +397,7 @@ class Delta:
     index: of the choice. tokens: generated ids (0 or more). logprobs: one per token if the request wants them. finish:
     "stop", "length", or None while it continues. stop: the stop string or token id that ended it, if any. progress: of
     its prompt, if the request wants it; then nothing else is set. audio: samples of its text, if it is spoken, as in
-    audio_types.
+    types.audio.
     """
 
     index: int
@@ -423,3 +422,36 @@ class Usage:
     completion_tokens: int = 0
     reasoning_tokens: int = 0
     cached_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptProgress:
+    """How much of a prompt is computed. total, cached, processed: tokens; processed has the cached ones, too.
+
+    time_ms: since the engine started with it.
+    """
+
+    total: int
+    cached: int
+    processed: int
+    time_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """How long a request took in the engine.
+
+    cached: prompt tokens from the prefix cache, 0 if that is not known. prompt: those computed, in prompt_ms; 0.0 as
+    long as that is not known. predicted: generated tokens of all choices, in predicted_ms since the first one.
+    drafted, accepted: tokens of each draft of choices that have ended, and how many were kept; None: not known.
+    queue_ms: before the engine started with the prompt; 0.0 as long as prompt_ms is not known.
+    """
+
+    cached: int
+    prompt: int
+    prompt_ms: float
+    predicted: int
+    predicted_ms: float
+    queue_ms: float = 0.0
+    drafted: Sequence[int] | None = None
+    accepted: Sequence[int] = ()
