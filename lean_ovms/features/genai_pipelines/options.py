@@ -17,8 +17,12 @@ class GenAiOptions(Options):
     in_engine = True
 
     cache_eviction_config: str = _engine(
-        "", "JSON object with settings of KV cache eviction (docs/engine.md); empty: off", json_object=True
+        "",
+        "JSON object with settings of KV cache eviction (lean_ovms/features/genai_pipelines/README.md); empty: off",
+        json_object=True,
     )
     sparse_attention_config: str = _engine(
-        "", "JSON object with settings of sparse attention (docs/engine.md); empty: off", json_object=True
+        "",
+        "JSON object with settings of sparse attention (lean_ovms/features/genai_pipelines/README.md); empty: off",
+        json_object=True,
     )

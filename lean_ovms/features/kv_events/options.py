@@ -15,8 +15,8 @@ class KvEventOptions(Options):
 
     kv_events_config: str = option(
         "",
-        "JSON object with vLLM's settings of KV cache events over ZeroMQ (docs/operations.md), for one model with "
-        "PAGED; empty: off",
+        "JSON object with vLLM's settings of KV cache events over ZeroMQ "
+        "(lean_ovms/features/kv_events/README.md), for one model with PAGED; empty: off",
         group="engine",
         json_object=True,
     )

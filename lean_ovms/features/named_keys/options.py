@@ -14,8 +14,8 @@ class KeyOptions(Options):
     api_key_file: str = option(
         "",
         "file with the API key in its first line, or a JSON object with the hashes of several named keys, their roles"
-        " and limits (docs/security.md); empty: the environment variable API_KEY is the key. With named keys API_KEY is"
-        " the one that this program's own commands send",
+        " and limits (lean_ovms/features/named_keys/README.md); empty: the environment variable API_KEY is the key."
+        " With named keys API_KEY is the one that this program's own commands send",
         group="listen",
     )
     api_key_usage_file: str = option(

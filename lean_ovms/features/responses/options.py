@@ -43,14 +43,15 @@ class ResponseOptions(Options):
     reasoning_key_file: str = _responses(
         "",
         "file with the keys of sealed reasoning (reasoning.encrypted_content), a line each; the first seals, all open"
-        " (docs/security.md); empty: a random key, until the server stops",
+        " (lean_ovms/features/responses/README.md); empty: a random key, until the server stops",
     )
 
     # --- tools
     tool_server: str = _tools(
         "",
-        "MCP servers whose tools responses may use (docs/operations.md): NAME=URL, or NAME=COMMAND of one that is "
-        "started for a response and reached by its stdin; several are separated by blanks; it needs the extra mcp",
+        "MCP servers whose tools responses may use (lean_ovms/features/responses/README.md): NAME=URL, "
+        "or NAME=COMMAND of one that is started for a response and reached by its stdin; "
+        "several are separated by blanks; it needs the extra mcp",
         several=True,
         private=True,
     )
