@@ -52,7 +52,8 @@ def anchors(file: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "folder", [".", "docs", "docs/deploy", "bench", "tools", f"{FEATURES}/pooling/demo_embed", FEATURES]
+    "folder",
+    [".", "docs", "docs/deploy", "bench", "tools", "tests/threats", f"{FEATURES}/pooling/demo_embed", FEATURES],
 )
 def test_links_lead_to_files_and_headings_that_exist(folder: str) -> None:
     files = sorted((ROOT / folder).glob("*/*.md" if folder == FEATURES else "*.md"))

@@ -1,4 +1,4 @@
-"""docs/security.md and the tests of its rows cannot drift apart."""
+"""The threats of tests/threats/README.md and the tests of its rows cannot drift apart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ALL_FIELDS = re.findall(r"^\| (T\d\d) \|.*\| ([^|]*) \|$", (ROOT / "docs/security.md").read_text("utf-8"), re.MULTILINE)
+THREATS = ROOT / "tests/threats/README.md"
+ALL_FIELDS = re.findall(r"^\| (T\d\d) \|.*\| ([^|]*) \|$", THREATS.read_text("utf-8"), re.MULTILINE)
+    r"^\| (T\d\d) \|.*\| ([^|]*) \|$", (ROOT / "tests/threats/README.md").read_text("utf-8"), re.MULTILINE
+)
 
 
 def test_every_threat_has_a_row_in_order() -> None:

@@ -1,4 +1,4 @@
-"""What would break the engine, sent to the engine: the demo model in a server process (docs/security.md)."""
+"""What would break the engine, sent to the engine: the demo model in a server process (README.md)."""
 
 from __future__ import annotations
 

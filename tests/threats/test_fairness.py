@@ -1,4 +1,4 @@
-"""A client with more work than the engine can do keeps nobody else waiting (docs/security.md)."""
+"""A client with more work than the engine can do keeps nobody else waiting (README.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threats that come from models and their output, and from between our own processes (docs/security.md)."""
+"""Threats that come from models and their output, and from between our own processes (README.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a browser sends for pages of other sites, as bytes (docs/security.md)."""
+"""What a browser sends for pages of other sites, as bytes (README.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile requests for vectors: huge lists, huge texts, impossible ids, floods. See docs/security.md."""
+"""Hostile requests for vectors: huge lists, huge texts, impossible ids, floods. See README.md."""
 
 from __future__ import annotations
 

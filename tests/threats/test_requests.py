@@ -1,4 +1,4 @@
-"""Hostile requests to a served model: refused with the field's name, and nobody else notices (docs/security.md)."""
+"""Hostile requests to a served model: refused with the field's name, and nobody else notices (README.md)."""
 
 from __future__ import annotations
 

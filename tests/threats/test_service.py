@@ -1,4 +1,4 @@
-"""Clients that leave, wait, take nothing or send slowly; queues that are full; engines that die (docs/security.md)."""
+"""Clients that leave, wait, take nothing or send slowly; queues that are full; engines that die (README.md)."""
 
 from __future__ import annotations
 
