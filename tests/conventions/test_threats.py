@@ -10,8 +10,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 THREATS = ROOT / "tests/threats/README.md"
 ALL_FIELDS = re.findall(r"^\| (T\d\d) \|.*\| ([^|]*) \|$", THREATS.read_text("utf-8"), re.MULTILINE)
-    r"^\| (T\d\d) \|.*\| ([^|]*) \|$", (ROOT / "tests/threats/README.md").read_text("utf-8"), re.MULTILINE
-)
 
 
 def test_every_threat_has_a_row_in_order() -> None:

@@ -1,7 +1,7 @@
 """Reading --api_key_file: named keys as a JSON object, or one key.
 
 A file that begins with "{" names its keys and has their SHA-256 hashes; the first line of any other file is the one key
-of all clients, which may do everything. The format is in docs/security.md.
+of all clients, which may do everything. The format is in its README.md.
 """
 
 from __future__ import annotations
