@@ -24,7 +24,7 @@ from ..types import Request, Response
 from ..util.budget import Budget
 from ..util.concurrency import InlineTime, Offload, inline_time
 from ..util.memory import Trimmer
-from . import load_report, routes
+from . import orca_report, routes
 from .clients import Clients
 from .keys import ApiKey, kind_of
 from .middleware import Cors, RequestRecords, release_all
@@ -155,8 +155,8 @@ class App:
             route = self._admit(request, record, key)
             response = await (await load(route))(request, self.services)
             record.quiet = record.quiet or (route.vital and response.status < 400)  # it is asked for all the time
-            if form := request.headers.get(load_report.ASKED_IN, ""):
-                await load_report.add(response, form, self.registry.names.get(record.model))
+            if form := request.headers.get(orca_report.HEADER, ""):
+                await orca_report.add(response, form, self.registry.names.get(record.model))
             return response
         except Exception as failure:
             named = (request.method, safe(request.path), record.request_id)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ..errors import GrammarInvalid
 from ..types import Json
 from . import notations
-from .frames import CallForm, CannotEnforce, Tool
+from .call_syntax import CallForm, CannotEnforce, Tool
 
 
 class WrittenCall(NamedTuple):

@@ -15,9 +15,9 @@ from typing import Any
 from ..config import Config
 from ..config.options import read_object
 from ..errors import BadRequest, RequestError, WrongOptions
+from ..grammar.call_syntax import OutputForm
 from ..grammar.call_text import WrittenCall, calls_text
 from ..grammar.constraint import GrammarContext
-from ..grammar.frames import OutputForm
 from ..repository.model_dir import ModelDir
 from ..text import parsers
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer

@@ -7,7 +7,7 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Hashable
 
-from .turns import Turns
+from .round_robin import RoundRobin
 
 
 def share(most: int) -> int:
@@ -23,7 +23,7 @@ class ClientSlots:
         self.free = most
         self._share = most if most_of_client is None else most_of_client
         self._held: Counter[Hashable] = Counter()
-        self._waiting: Turns[tuple[str, asyncio.Future[None]]] = Turns()
+        self._waiting: RoundRobin[tuple[str, asyncio.Future[None]]] = RoundRobin()
 
     def at_share(self, client: Hashable) -> bool:
         """Returns whether a client has as many slots as it may."""

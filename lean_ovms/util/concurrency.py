@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ..errors import Unavailable
-from .turns import Turns
+from .round_robin import RoundRobin
 
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ class Offload:
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(1, "offload")
         self._turn_left_s = INLINE_S
-        self._waiting: OrderedDict[str, Turns[_Job[Any]]] = OrderedDict()  # by client, and then by request
+        self._waiting: OrderedDict[str, RoundRobin[_Job[Any]]] = OrderedDict()  # by client, and then by request
 
     async def run(self, size: int, work: Callable[[], T], *, inline_below: int = 0) -> T:
         """Returns what work returns. size: of its input, in bytes, roughly. Raises what it raises, or Unavailable.
@@ -114,7 +114,7 @@ class Offload:
         job = _Job(partial(copy_context().run, work))
         with self._lock:
             self._bytes += size
-            self._waiting.setdefault(request.client, Turns()).add(request, job)
+            self._waiting.setdefault(request.client, RoundRobin()).add(request, job)
         job.future.add_done_callback(lambda _: self._release(size))  # in the worker thread, or in the one that cancels
         self._pool.submit(self._run_next)
         future = asyncio.wrap_future(job.future)

@@ -88,7 +88,7 @@ def scripted(running=RUNNING, priority_across_clients=False, **changes):
     from lean_ovms.engine.scripted.backend import ScriptedEngine  # numpy takes 0.1 s to import
     from lean_ovms.engine.scripted.script import Script
 
-    return ScriptedEngine(Script(**changes), max_running=running, across=priority_across_clients)
+    return ScriptedEngine(Script(**changes), max_running=running, priority_across_clients=priority_across_clients)
 
 
 def guarded(pipeline, running=RUNNING):

@@ -13,7 +13,7 @@ from ...models.model import Model
 from ...observability.metrics import EngineState
 from ...observability.process_stats import resident_bytes
 from ...types import Request, Response
-from .. import load_report
+from .. import orca_report
 from ..route_doc import RouteDoc
 from ..services import Services
 
@@ -40,7 +40,7 @@ async def _state(services: Services, model: Model) -> EngineState:
         memory=resident_bytes(None if model.adapter else model.engine.pid),
         info=model.info if model.loaded and not model.adapter else None,
         loras=_loras(services, model),
-        stats=await load_report.read(model.stats(), STATS_TIMEOUT_S),
+        stats=await orca_report.read(model.stats(), STATS_TIMEOUT_S),
     )
 
 

@@ -18,7 +18,7 @@ from ...models.model import Model
 from ...observability.process_stats import resident_bytes
 from ...observability.records import log_quietly
 from ...types import Json, Request, Response
-from .. import load_report
+from .. import orca_report
 from ..response import json
 from ..route_doc import RouteDoc
 from ..services import Services
@@ -64,7 +64,7 @@ async def load(services: Services) -> Json:
     What features report is summed by the names that their metrics have here.
     """
     found = await asyncio.gather(
-        *(load_report.read(model.stats(), STATS_TIMEOUT_S) for model in services.registry.served)
+        *(orca_report.read(model.stats(), STATS_TIMEOUT_S) for model in services.registry.served)
     )
     stats = [one for one in found if one is not None]
     blocks = sum(one.kv_blocks_total for one in stats)

@@ -96,7 +96,7 @@ KEEP_ALIVE = Field(
         schemas.NUMBER, {"type": "string", "maxLength": MAX_DURATION, "pattern": f"^{_KEEP_ALIVE.pattern}$"}
     ),
 )
-ANSWERING = (MODEL, STREAM, STREAM_OPTIONS, *TOKEN_IDS, *TIMINGS, KEEP_ALIVE, REQUEST_ID)
+RESPONSE_FIELDS = (MODEL, STREAM, STREAM_OPTIONS, *TOKEN_IDS, *TIMINGS, KEEP_ALIVE, REQUEST_ID)
 """Fields for the form of the response of chat and completions."""
 
 MESSAGES = Field(

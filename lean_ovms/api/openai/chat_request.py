@@ -14,7 +14,6 @@ from ...types import ChatPrompt, Json, TokenLogprob
 from ..fields import Field, Values
 from ..generation.common_fields import (
     ADD_GENERATION_PROMPT,
-    ANSWERING,
     CHAT_TEMPLATE,
     CONTINUE_FINAL_MESSAGE,
     DOCUMENTS,
@@ -22,6 +21,7 @@ from ..generation.common_fields import (
     MEDIA_IO_KWARGS,
     MESSAGES,
     PROMPT_LOGPROBS,
+    RESPONSE_FIELDS,
     TEMPLATE_KWARGS,
     TOOLS,
     TOP_LOGPROBS,
@@ -69,7 +69,7 @@ FIELDS = (
     *PARSING,
     *SAMPLING_NAMES,
 )  # fmt: skip
-ALL_FIELDS = GenerationFields((*ANSWERING, *FIELDS, *STRUCTURED, *SAMPLING))
+ALL_FIELDS = GenerationFields((*RESPONSE_FIELDS, *FIELDS, *STRUCTURED, *SAMPLING))
 
 
 @dataclass(slots=True)

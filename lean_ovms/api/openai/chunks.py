@@ -93,7 +93,7 @@ class ChunkOptions:
 
     @classmethod
     def of(cls, values: Values, generation: GenerationBody, config: Config, *, single: bool) -> ChunkOptions:
-        """Builds the options from the values of the fields ANSWERING. single: there is one choice."""
+        """Builds the options from the values of the fields RESPONSE_FIELDS. single: there is one choice."""
         stream_options = generation.stream_options
         continuous = stream_options["continuous_usage_stats"]
         return cls(

@@ -17,7 +17,7 @@ from ...models.generation import Generation
 from ...types import Json, OutputParams, Request, TextPrompt, TokenPrompt
 from ...util.plurals import counted
 from ..fields import Field, Values
-from ..generation.common_fields import ANSWERING, NUM_LOGPROBS, PROMPT_LOGPROBS
+from ..generation.common_fields import NUM_LOGPROBS, PROMPT_LOGPROBS, RESPONSE_FIELDS
 from ..generation.fim import filled_in
 from ..generation.llama_cpp_fields import SAMPLING_NAMES, sampling_names
 from ..generation.logprobs_request import LogprobsRequest
@@ -47,7 +47,7 @@ FIELDS = (
 
 
 _SAMPLING = tuple(field for field in SAMPLING if field.name != "max_tokens")
-ALL_FIELDS = GenerationFields((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *_SAMPLING, *SAMPLING_NAMES))
+ALL_FIELDS = GenerationFields((*RESPONSE_FIELDS, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *_SAMPLING, *SAMPLING_NAMES))
 TokenPrompts = Sequence[TextPrompt | TokenPrompt]
 MAX_ECHOED = 8 << 20
 """Bytes of the prompts in a response: writing them is one call, 1 ms for each MB."""

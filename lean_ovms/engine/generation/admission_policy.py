@@ -107,7 +107,7 @@ class AdmissionPolicy(Generic[S]):
         giver = self._queue.giver(group)
         if giver is None:
             return None
-        least = group.priority if self._queue.across else None
+        least = group.priority if self._queue.priority_across_clients else None
         return for_another(self._scheduler.running, giver, self._scheduler.steps, least_priority=least)
 
     def _makes_room(self, sequence: S, lacking: ClientQueue | None, leaving: S | None) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ...types.engine import EngineStats
 from ..protocol import Record
 from .fair_queue import FairQueue
-from .pipeline import ImagePlaceholders, LoadedModel
+from .loaded_model import ImagePlaceholders, LoadedModel
 from .sequence import GenerationRequest
 
 POSITIONS = 20
@@ -85,7 +85,7 @@ class Backend(LoadedModel, Protocol):
         """There is nothing to step for."""
 
     @property
-    def calm(self) -> bool:
+    def may_compile(self) -> bool:
         """A grammar may be compiled in a thread: no sequence is about to have its first step with one."""
 
     def check(self, request: GenerationRequest) -> None:

@@ -25,13 +25,18 @@ S = TypeVar("S", bound=QueuedSequence)
 class FairQueue(Generic[S]):
     """Waiting sequences, and the counts of the running ones by client. len, iteration: the waiting ones."""
 
-    def __init__(self, slots: int, *, across: bool = False) -> None:
-        """slots: sequences that run at once. across: priorities order the requests of all clients."""
+    def __init__(self, slots: int, *, priority_across_clients: bool = False) -> None:
+        """Begins without requests.
+
+        Args:
+            slots: The sequences that run at once.
+            priority_across_clients: Whether priorities order the requests of all clients, not only those of one.
+        """
         self.clock: Callable[[], float] = time.monotonic
         self.clients: dict[str, ClientQueue] = {}  # those with waiting or running sequences
         self.queued = 0  # requests of which no sequence has started
         self.slots = slots
-        self.across = across
+        self.priority_across_clients = priority_across_clients
         self._starts: deque[float] = deque(maxlen=32)  # the latest
         self._size = 0
         self._serial = 0
@@ -173,7 +178,7 @@ class FairQueue(Generic[S]):
         best, least = None, None
         for client in self.clients.values():
             if client.levels and not client.paused:
-                level = min(client.levels) if self.across else 0
+                level = min(client.levels) if self.priority_across_clients else 0
                 rank = (level, client.running >= share, client.charged, client.running, client.serial)
                 if least is None or rank < least:
                     best, least = client, rank

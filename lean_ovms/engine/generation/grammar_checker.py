@@ -25,7 +25,7 @@ from typing import Any
 from ...errors import GrammarInvalid, GrammarTooComplex, Unavailable
 from ...util.child_process import spawn_with_socket
 from .grammar_limits import GrammarBounds, too_complex
-from .pipeline import GrammarCost
+from .loaded_model import GrammarCost
 
 log = logging.getLogger(__name__)
 

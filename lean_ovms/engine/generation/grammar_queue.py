@@ -6,7 +6,7 @@ threads and the loop goes on. One grammar is checked at a time, the clients take
 Everything else here belongs to the loop's thread and never blocks.
 
 One rule protects GenAI's unguarded lists: while a thread compiles, no request with a grammar has its first step. So a
-compilation starts only when no such request is about to (`calm`), and none is released while it lasts.
+compilation starts only when no such request is about to (`may_compile`), and none is released while it lasts.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ...errors import EngineFailure, GrammarInvalid, RequestError, TooManyReques
 from ..protocol import Submit
 from . import grammar_limits
 from .grammar_limits import GrammarBounds
-from .item_thread import ItemThread
-from .pipeline import GrammarCost, Grammars
+from .loaded_model import GrammarCost, Grammars
 from .sequence import GenerationRequest
+from .worker_thread import WorkerThread
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class GrammarQueue:
         self._checked: deque[str] = deque()  # good, not compiled here
         self._compiled: dict[str, GrammarCost | None] = {}
         self._compiled_bytes = 0
-        self._checks: ItemThread[str, GrammarCost] = ItemThread(
+        self._checks: WorkerThread[str, GrammarCost] = WorkerThread(
             "grammar-check",
             self._check,
             wake,
@@ -73,7 +73,7 @@ class GrammarQueue:
             idle_s=IDLE_S,
             on_idle=self._stop_checker,
         )
-        self._compilations: ItemThread[str, None] = ItemThread(
+        self._compilations: WorkerThread[str, None] = WorkerThread(
             "grammar-compile", self._compile, wake, "the grammar could not be compiled: {}"
         )
 
@@ -115,8 +115,8 @@ class GrammarQueue:
                     request.sequences = [s for s in request.sequences if s.index in request.unfinished]
             items[:] = [item for item in items if item[1].unfinished]
 
-    def poll(self, calm: bool) -> list[GrammarOutcome]:
-        """Requests that no longer wait. calm: no request with a grammar is about to have its first step."""
+    def poll(self, may_compile: bool) -> list[GrammarOutcome]:
+        """Requests that no longer wait. may_compile: no request with a grammar is about to have its first step."""
         if not self._waiting and not self.compiling:
             return []
         outcomes: list[GrammarOutcome] = []
@@ -136,7 +136,7 @@ class GrammarQueue:
         if not self.compiling:
             for tag in [tag for tag in self._waiting if tag in self._compiled]:
                 outcomes += self._release(tag, None)
-            if calm and not outcomes:
+            if may_compile and not outcomes:
                 self._compile_next()
         return outcomes
 

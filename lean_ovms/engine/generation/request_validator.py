@@ -15,7 +15,12 @@ from ...types import SamplingParams
 from ...types.engine import CAPABILITIES, ModelInfo
 from ..protocol import Submit
 from .backend import Backend
-from .pipeline import ASSISTANT_TOKENS, HEAD_TOKENS, NGRAM_SIZE, Thinking
+from .loaded_model import (
+    ASSISTANT_TOKENS,
+    HEAD_TOKENS,
+    NGRAM_SIZE,
+    Thinking,
+)
 from .sequence import GenerationRequest
 
 GREEDY_BELOW = 1e-5

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...types import SamplingParams
-from .pipeline import GrammarCost, ImagePrompt, Thinking
+from .loaded_model import GrammarCost, ImagePrompt, Thinking
 
 
 @dataclass(slots=True, eq=False)

@@ -144,7 +144,7 @@ class GenerationTask(Task):
 
     def _process_grammars(self) -> None:
         """Accepts the requests whose grammar is compiled now, refuse those whose grammar was rejected."""
-        for submit, request, error in self.grammars.poll(self.backend.calm):
+        for submit, request, error in self.grammars.poll(self.backend.may_compile):
             if error is None:
                 self._accept(submit, request)
             else:

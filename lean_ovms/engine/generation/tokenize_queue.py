@@ -16,9 +16,9 @@ from typing import NamedTuple
 from ...errors import RequestError, TooManyRequests
 from ..protocol import Encode, Submit
 from .backend import Backend
-from .item_thread import ItemThread
-from .pipeline import LongTextEncoder
+from .loaded_model import LongTextEncoder
 from .request_validator import BadWords, RequestValidator, kept
+from .worker_thread import WorkerThread
 
 MOST, MOST_OF_CLIENT = 64, 32
 """Commands that wait for their tokens, and those of one client; more are a 429."""
@@ -76,7 +76,7 @@ class TokenizeQueue:
         """wake: ends the loop's wait; called from the thread."""
         self._backend, self._validator = backend, validator
         self._waiting: dict[int, _Waiting] = {}
-        self._thread: ItemThread[_Waiting, Ids] = ItemThread(
+        self._thread: WorkerThread[_Waiting, Ids] = WorkerThread(
             "tokenize",
             lambda item: item.work(),
             wake,

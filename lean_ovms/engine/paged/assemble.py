@@ -18,7 +18,7 @@ from ...errors import StartError
 from ...manifest import ADAPTER_INPUTS, DRAFT_PLAN, INPUT_EMBEDDINGS, TEXT_PROPOSER, named
 from ...repository.model_dir import LANGUAGE_MODEL
 from ...util.resources import allowed_cores
-from ..generation.pipeline import ASSISTANT_TOKENS
+from ..generation.loaded_model import ASSISTANT_TOKENS
 from ..loading import model_info, pipeline_choice
 from ..loading.load_errors import as_start_error, check_files, network
 from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, network_bytes, resolve
@@ -71,8 +71,8 @@ def load(
             settings.device,
             settings.properties,
             adapters=inputs,
-            plain=network_bytes(file) < TWO_COPIES_MAX_BYTES,
-            twice=small,
+            keep_base_model=network_bytes(file) < TWO_COPIES_MAX_BYTES,
+            separate_prefill_model=small,
             while_compiling=lambda: found.append(load_tokenizer()),
         )
         [tokenizer] = found
@@ -95,11 +95,11 @@ def load(
             interval=(config.cache_interval_multiplier or CACHE_INTERVAL) * settings.block_size,
             split=settings.split_prompts,
             caching=settings.prefix_caching,
-            across=config.priority_across_clients,
+            priority_across_clients=config.priority_across_clients,
             # Two more threads want a core then, this one and the front end's. Where the network's threads have all
             # cores they wait for each other: 8 streams of the demo model took 22 % more CPU time (2026-11).
             overlapping=allowed_cores() >= model.threads + 2,
-            tile=TILE if small and not model.hybrid else 1,
+            pad_to=TILE if small and not model.hybrid else 1,
         )
         info = model_info.describe(config, settings, sizes.blocks, tokenizer.native, defaults)
         compiler = libraries.compiler(config, new_library, tokenizer.vocabulary, model.vocab_size, info.eos_token_ids)

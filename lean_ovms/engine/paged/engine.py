@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 class Engine:
     """Serves the requests of one model by continuous batching."""
 
-    calm = True
+    may_compile = True
     """Compiling a grammar touches nothing that a step uses."""
 
     def __init__(self, network: Network, sizes: EngineSizes, parts: EngineParts) -> None:
@@ -52,7 +52,7 @@ class Engine:
         most = max(min(sizes.step_tokens, MAX_ROWS), sizes.max_sequences)
         slots = (sizes.states or slots_for(most, sizes.caching)) if network.hybrid else 0
         tables = BlockTables(min(most, rows_of(slots)) if slots else most, sizes.context, sizes.block_size)
-        network.allocate(sizes.blocks + (sizes.tile > 1), slots)
+        network.allocate(sizes.blocks + (sizes.pad_to > 1), slots)
         self.states = StateCache(slots)
         self.blocks = BlockManager(sizes.blocks, sizes.block_size, self.states.remove)
         self.requests: dict[int, GenerationRequest] = {}
@@ -70,14 +70,14 @@ class Engine:
             step_tokens=sizes.step_tokens,
             slots=sizes.max_running,
             split=sizes.split,
-            priority_across_clients=sizes.across,
+            priority_across_clients=sizes.priority_across_clients,
             new_matcher=parts.new_matcher,
             report_failure=self.outputs.fail,
         )
         self.runner = StepRunner(
             self.scheduler,
             network,
-            ModelInputs(network, tables, tile=sizes.tile, spare=sizes.blocks, adapters=parts.adapters),
+            ModelInputs(network, tables, pad_to=sizes.pad_to, padding_block=sizes.blocks, adapters=parts.adapters),
             self.outputs,
             self.hooks,
             prepare=parts.prepare,

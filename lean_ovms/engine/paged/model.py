@@ -44,8 +44,8 @@ class PagedModel:
         properties: dict[str, Any],
         *,
         adapters: AdapterInputs | None = None,
-        plain: bool = True,
-        twice: bool = False,
+        keep_base_model: bool = True,
+        separate_prefill_model: bool = False,
         while_compiling: Callable[[], None] = lambda: None,
     ) -> None:
         """Compiles a network.
@@ -61,8 +61,8 @@ class PagedModel:
             device: OpenVINO's device.
             properties: OpenVINO's properties of the network.
             adapters: Adds the inputs of adapters; None: it takes none.
-            plain: Whether steps in which no row has an adapter have a compiled network without them.
-            twice: Whether such steps with prompts have one of their own, too.
+            keep_base_model: Whether steps in which no row has an adapter have a compiled network without them.
+            separate_prefill_model: Whether such steps with prompts have one of their own, too.
             while_compiling: Is called meanwhile.
 
         Raises:
@@ -76,10 +76,10 @@ class PagedModel:
             model = source.read(core)
             adapters.insert(model, _precision(core, device, properties))
             networks.append((model, ALL))
-        if plain or adapters is None:
+        if keep_base_model or adapters is None:
             model = source.read(core)
             networks.append((model, ALL[:2] if adapters is not None else ALL))
-            if twice:
+            if separate_prefill_model:
                 networks.append((model.clone(), ALL[1:2]))
         compiling = [(in_thread("compile", partial(compile_network, model)), kinds) for model, kinds in networks]
         while_compiling()

@@ -5,7 +5,7 @@ draft tokens behind it and alternatives to the first of these. Shapes: tokens ar
 `past_lens` [n] is the number of tokens of each sequence in the cache, `subsequence_begins` [n + 1] where its tokens
 begin, `block_indices` with `block_indices_begins` [n + 1] its blocks.
 
-Padding is one more sequence, for which nothing is wanted: it makes the number of tokens a multiple of `tile`. openvino
+Padding is one more sequence, for which nothing is wanted: it makes the tokens a multiple of `pad_to`. openvino
 prepares itself for each number of tokens that is new: the prompt takes 2.5 times as long with the demo model.
 """
 
@@ -71,20 +71,20 @@ class ModelInputs:
         network: Network,
         tables: BlockTables,
         *,
-        tile: int = 1,
-        spare: int = 0,
+        pad_to: int = 1,
+        padding_block: int = 0,
         ahead: int = 0,
         adapters: AdapterProvider | None = None,
     ) -> None:
         """ahead: chunks have tokens that are so far behind their places, as with a head of multi-token prediction.
-        tile: steps with chunks get a multiple of so many tokens. spare: the block that padding is written to.
+        pad_to: steps with chunks get a multiple of so many tokens. padding_block: the block that padding is written to.
 
         adapters: in the network, if it takes any.
         """
         self._network = network
-        self._tile = tile
+        self._pad_to = pad_to
         self._ahead = ahead
-        self._spare = np.array([spare], np.int32)
+        self._padding_block = np.array([padding_block], np.int32)
         self._tables = tables
         self._names = network.inputs
         self._adapters = adapters if ADAPTER_CHOICE in network.inputs else None
@@ -103,7 +103,7 @@ class ModelInputs:
         tokens = decoding + sum(chunk.length for chunk in chunks)
         if tokens >= len(self._count):
             self._count = np.arange(2 * tokens, dtype=np.int32)
-        padding = -tokens % self._tile if chunks and tokens > 1 else 0
+        padding = -tokens % self._pad_to if chunks and tokens > 1 else 0
         ids, positions = self._sized("input_ids", tokens + padding), self._positions(tokens + padding)
         past = self._sized("past_lens", batch + (padding > 0))
         longest = padding
@@ -183,7 +183,7 @@ class ModelInputs:
             past[batch - 1] = 0
             begins[batch] = at + padding
             num_blocks.append(1)
-            tables.append(self._spare)
+            tables.append(self._padding_block)
         first_blocks[0] = 0
         np.cumsum(num_blocks, out=first_blocks[1 : batch + 1])
         self._fill("block_indices", np.concatenate(tables))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..generation.pipeline import Thinking
+from ..generation.loaded_model import Thinking
 from ..generation.request_validator import GREEDY_BELOW
 from ..generation.sequence import GenerationRequest
 

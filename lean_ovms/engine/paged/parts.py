@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...errors import BadRequest, RequestError
 from ..generation.backend import WaitingRequests
-from ..generation.pipeline import ImagePlaceholders
+from ..generation.loaded_model import ImagePlaceholders
 from .adapters import AdapterProvider, NoAdapters
 from .grammar.matcher import Matcher, Prepare, one_by_one
 from .network import NetworkEdit, PromptEmbeddings
@@ -63,11 +63,11 @@ class EngineSizes:
     """Whether a prompt may be computed over several steps."""
     caching: bool = True
     """Whether prompts may begin with the blocks of others."""
-    across: bool = False
+    priority_across_clients: bool = False
     """Whether a request's priority counts against those of other clients, too."""
     overlapping: bool = False
     """Whether the results of a step are sent while the next one is computed."""
-    tile: int = 1
+    pad_to: int = 1
     """Steps with parts of prompts get a multiple of so many tokens: at most `block_size`, and 1 for a hybrid network,
     which has no row for padding."""
 

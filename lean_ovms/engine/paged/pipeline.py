@@ -8,7 +8,12 @@ from ...errors import BadRequest
 from ...types import SamplingParams
 from ...types.engine import ModelInfo
 from ..generation.backend import SpecDecodeStats, WaitingRequests
-from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, ImagePlaceholders, LongTextEncoder
+from ..generation.loaded_model import (
+    ASSISTANT_TOKENS,
+    Grammars,
+    ImagePlaceholders,
+    LongTextEncoder,
+)
 from ..generation.sequence import GenerationRequest
 from ..loading.settings import warm_up_prompts
 from .engine import Engine

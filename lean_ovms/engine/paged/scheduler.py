@@ -85,7 +85,7 @@ class Scheduler:
         self.tables = batch.tables
         reserved = min(PREFILL_TOKENS, step_tokens // 4)
         most = min(self.tables.total, max(1, step_tokens - reserved))
-        self.waiting: FairQueue[Sequence] = FairQueue(min(slots, most), across=priority_across_clients)
+        self.waiting: FairQueue[Sequence] = FairQueue(min(slots, most), priority_across_clients=priority_across_clients)
         """The sequences that wait, by client."""
         self.steps = self.preemptions = 0
         """Steps, counted by the engine, and preempted sequences, since the start."""

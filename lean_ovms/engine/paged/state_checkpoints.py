@@ -64,7 +64,7 @@ class StateCheckpoints:
         self._network = network
         self._blocks = blocks
         self._tables = tables
-        self._moving: list[Sequence] = []  # plain sequences whose states the running step writes to other slots
+        self._reassigned: list[Sequence] = []  # plain sequences whose states the running step writes to other slots
 
     # --- slots
 
@@ -107,7 +107,7 @@ class StateCheckpoints:
 
         It is one slot for both, unless others refer to it. plain: the decoding sequences of one token each.
         """
-        self._moving = []
+        self._reassigned = []
         if not self.enabled:
             return
         for sequence in sorted(plain, key=lambda s: s.search is None):  # beams must have a slot each
@@ -118,15 +118,15 @@ class StateCheckpoints:
             self._tables.states[sequence.row] = sequence.state_slot, slot
             if slot != sequence.state_slot:
                 sequence.written = [slot]
-                self._moving.append(sequence)
+                self._reassigned.append(sequence)
 
     def keep_state_slots(self) -> None:
         """Notes that the next decode step reads and writes the same slots as the one before."""
-        self._moving = []
+        self._reassigned = []
 
     def take_moved(self) -> bool:
         """Takes the states that a decode step has written to other slots; returns whether there are any."""
-        moved = [sequence for sequence in self._moving if sequence.row >= 0]
+        moved = [sequence for sequence in self._reassigned if sequence.row >= 0]
         for sequence in moved:
             self.take_written_state(sequence)
         return bool(moved)

@@ -16,7 +16,12 @@ from ..generation import fake_tokenizer as words
 from ..generation import grammar_limits
 from ..generation.backend import WaitingRequests
 from ..generation.grammar_limits import GrammarBounds
-from ..generation.pipeline import GrammarCost, Grammars, ImagePlaceholders, LongTextEncoder
+from ..generation.loaded_model import (
+    GrammarCost,
+    Grammars,
+    ImagePlaceholders,
+    LongTextEncoder,
+)
 from ..generation.sequence import GenerationRequest
 from ..paged.engine import Engine
 from ..paged.params import read
@@ -70,7 +75,12 @@ class ScriptedEngine(Engine):
     """Serves requests as PagedPipeline does; what the network would say is in a script."""
 
     def __init__(
-        self, script: Script | None = None, *, max_running: int = 64, beams: int = BEAMS, across: bool = False
+        self,
+        script: Script | None = None,
+        *,
+        max_running: int = 64,
+        beams: int = BEAMS,
+        priority_across_clients: bool = False,
     ) -> None:
         """Makes an engine that is ready at once.
 
@@ -78,7 +88,7 @@ class ScriptedEngine(Engine):
             script: How it behaves; None for the defaults.
             max_running: Sequences that run at once.
             beams: Sequences of one request at most.
-            across: Priorities order the requests of all clients.
+            priority_across_clients: Priorities order the requests of all clients.
         """
         self.script = script = script or Script()
         self.network = ScriptedNetwork(script.step_s)
@@ -90,7 +100,7 @@ class ScriptedEngine(Engine):
             max_sequences=beams,
             max_running=max_running,
             caching=script.prefix_caching,
-            across=across,
+            priority_across_clients=priority_across_clients,
         )
         # With this clock, what runs at once depends on no measured time.
         parts = EngineParts(
@@ -115,7 +125,7 @@ class ScriptedEngine(Engine):
             from_config(config),
             max_running=config.max_num_seqs,
             beams=config.best_of_limit,
-            across=config.priority_across_clients,
+            priority_across_clients=config.priority_across_clients,
         )
 
     # --- generation.backend.Backend

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...util import memory
-from ...util.turns import Turns
+from ...util.round_robin import RoundRobin
 from ..protocol import Cancel, Decoder, Ping, Pong, Record, Submit, attachments, encode
 from ..task import Task
 
@@ -79,7 +79,7 @@ class CommandQueue:
     """
 
     def __init__(self) -> None:
-        self._turns: Turns[Record] = Turns()
+        self._turns: RoundRobin[Record] = RoundRobin()
         self._client_of: dict[int, str] = {}  # by the id of a waiting command that has a client
 
     def __bool__(self) -> bool:

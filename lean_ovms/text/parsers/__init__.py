@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from ...grammar.frames import OutputForm
+from ...grammar.call_syntax import OutputForm
 from ...types import Json
 from .base import CombinedParser, Parser, PlainText, Syntax
 from .family import Detection, ModelFamily

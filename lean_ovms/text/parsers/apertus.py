@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from ...grammar import formats
-from ...grammar.frames import CallForm, Tool
+from ...grammar.call_syntax import CallForm, Tool
 from ...types import Json
 from .family import ModelFamily
 from .json_arguments import json_arguments

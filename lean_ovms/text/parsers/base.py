@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import ClassVar, TypeVar, cast
 
-from ...grammar.frames import ReasoningForm
+from ...grammar.call_syntax import ReasoningForm
 from ...types import Event, Json, Reasoning, Text, ToolCallDelta, ToolCallStart
 from .scanner import Scanner, Steps, Tags
 from .tool_schemas import schemas_of

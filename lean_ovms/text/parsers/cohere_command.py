@@ -13,7 +13,7 @@ import json
 import re
 
 from ...grammar import formats
-from ...grammar.frames import INDEX, CallForm, Tool
+from ...grammar.call_syntax import INDEX, CallForm, Tool
 from ...types import Json
 from .family import ModelFamily
 from .json_calls import EnclosedJson

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ...grammar.frames import CallForm, arguments_after
+from ...grammar.call_syntax import CallForm, arguments_after
 from .base import Enclosed
 from .family import ModelFamily
 from .json_arguments import json_arguments

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ...grammar.frames import CallForm, xml_call
+from ...grammar.call_syntax import CallForm, xml_call
 from .family import ModelFamily
 from .scanner import Steps
 from .think_tags import ThinkTags

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...grammar.frames import CallForm, OutputForm
+from ...grammar.call_syntax import CallForm, OutputForm
 from .base import Syntax
 
 

@@ -14,7 +14,7 @@ import json
 import re
 from typing import ClassVar
 
-from ...grammar.frames import CallForm, arguments_after
+from ...grammar.call_syntax import CallForm, arguments_after
 from .base import Enclosed
 from .family import ModelFamily
 from .literals import number_or_word

@@ -9,7 +9,7 @@ answer where the client does not ask for several.
 from __future__ import annotations
 
 from ...grammar import formats
-from ...grammar.frames import CallForm, in_json
+from ...grammar.call_syntax import CallForm, in_json
 from .family import ModelFamily
 from .json_calls import EnclosedJson
 from .scanner import Steps

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-from ...grammar.frames import CallForm, ReasoningForm, arguments_after
+from ...grammar.call_syntax import CallForm, ReasoningForm, arguments_after
 from .base import Syntax
 from .family import ModelFamily
 from .scanner import Sink, Steps, Tags

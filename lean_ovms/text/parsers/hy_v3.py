@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 
-from ...grammar.frames import CallForm, OutputForm, xml_call
+from ...grammar.call_syntax import CallForm, OutputForm, xml_call
 from .base import Syntax
 from .family import ModelFamily
 from .key_value_calls import KeyValueCalls

@@ -12,7 +12,7 @@ import re
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ...grammar.frames import CallForm, OutputForm, xml_call
+from ...grammar.call_syntax import CallForm, OutputForm, xml_call
 from .family import ModelFamily
 from .key_value_calls import KeyValueCalls, KeyValueOrJson
 from .scanner import Steps

@@ -8,7 +8,12 @@ from __future__ import annotations
 import re
 
 from ...grammar import formats
-from ...grammar.frames import INDEX, CallForm, Tool, function_name
+from ...grammar.call_syntax import (
+    INDEX,
+    CallForm,
+    Tool,
+    function_name,
+)
 from ...types import Json
 from .base import Enclosed
 from .family import ModelFamily

@@ -13,7 +13,7 @@ import re
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ...grammar.frames import CallForm, OutputForm, xml_call
+from ...grammar.call_syntax import CallForm, OutputForm, xml_call
 from .family import ModelFamily
 from .scanner import Steps, Tags
 from .think_tags import ThinkTags

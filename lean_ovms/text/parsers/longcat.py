@@ -10,7 +10,7 @@ The second is newer. Reasoning: <longcat_think>…</longcat_think>.
 
 from __future__ import annotations
 
-from ...grammar.frames import CallForm, in_json
+from ...grammar.call_syntax import CallForm, in_json
 from .family import ModelFamily
 from .key_value_calls import KeyValueCalls, KeyValueOrJson
 from .think_tags import ThinkTags

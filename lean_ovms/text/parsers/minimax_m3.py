@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from ...grammar.frames import CallForm, xml_call
+from ...grammar.call_syntax import CallForm, xml_call
 from .base import Syntax
 from .elements import Element, to_json
 from .family import ModelFamily

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from ...grammar.frames import CallForm, arguments_after, in_json
+from ...grammar.call_syntax import CallForm, arguments_after, in_json
 from .family import ModelFamily
 from .json_arguments import json_arguments
 from .json_calls import JsonCalls

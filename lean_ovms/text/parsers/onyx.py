@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from ...grammar.frames import CallForm, ReasoningForm, xml_call
+from ...grammar.call_syntax import CallForm, ReasoningForm, xml_call
 from .family import ModelFamily
 from .scanner import Steps, Tags
 from .xml_calls import XmlCalls

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ...grammar.frames import CallForm, python_call
+from ...grammar.call_syntax import CallForm, python_call
 from .base import Enclosed
 from .family import ModelFamily
 from .literals import lenient_text

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
-from ...grammar.frames import ReasoningForm
+from ...grammar.call_syntax import ReasoningForm
 from .base import Syntax
 from .family import ModelFamily
 from .scanner import Steps, Tags

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ...grammar.frames import CallForm, xml_call
+from ...grammar.call_syntax import CallForm, xml_call
 from .family import ModelFamily
 from .json_calls import JsonCalls
 from .key_value_calls import KeyValueCalls

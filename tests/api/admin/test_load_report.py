@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from lean_ovms.api import load_report
+from lean_ovms.api import orca_report
 from lean_ovms.errors import EngineFailure
 from lean_ovms.types.engine import EngineStats
 from tests.api.conftest import MakeApp, post, whole
@@ -28,9 +28,9 @@ async def reports(
         return BUSY
 
     monkeypatch.setattr(engine, "stats", stats)
-    response = await post(app, path, {**HELLO, **changed}, **{load_report.ASKED_IN: form})
+    response = await post(app, path, {**HELLO, **changed}, **{orca_report.HEADER: form})
     await response.aclose()
-    return [value for name, value in response.headers if name == load_report.NAME]
+    return [value for name, value in response.headers if name == orca_report.NAME]
 
 
 async def test_a_report_in_both_forms(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,7 @@ async def test_nothing_where_there_is_no_report(
 async def test_an_engine_that_does_not_report_holds_no_response_up(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, silent: bool
 ) -> None:
-    monkeypatch.setattr(load_report, "TIMEOUT_S", 0.01)
+    monkeypatch.setattr(orca_report, "TIMEOUT_S", 0.01)
     app, engine = await make_app(say("a"))
 
     async def stats() -> EngineStats:
@@ -65,6 +65,6 @@ async def test_an_engine_that_does_not_report_holds_no_response_up(
         raise EngineFailure("gone")
 
     monkeypatch.setattr(engine, "stats", stats)
-    response = await post(app, CHAT, HELLO, **{load_report.ASKED_IN: "TEXT"})
-    assert load_report.NAME not in dict(response.headers)
+    response = await post(app, CHAT, HELLO, **{orca_report.HEADER: "TEXT"})
+    assert orca_report.NAME not in dict(response.headers)
     assert (await whole(response))["object"] == "chat.completion"

@@ -8,7 +8,7 @@ import pytest
 
 from lean_ovms.engine.generation import grammar_limits, grammar_queue
 from lean_ovms.engine.generation.admission_policy import GrammarLoad
-from lean_ovms.engine.generation.pipeline import GrammarCost, Grammars
+from lean_ovms.engine.generation.loaded_model import GrammarCost, Grammars
 from lean_ovms.engine.generation.sequence import GenerationRequest, QueuedSequence
 from lean_ovms.engine.generation.task import GenerationTask
 from lean_ovms.engine.protocol import Submit
@@ -361,7 +361,7 @@ def test_clients_take_turns_and_none_fills_the_queue(monkeypatch):
     of_client(rig, "polite", "p0")
     rig.compiler.let["check"].set()
     while rig.queue._checks.queued("greedy"):
-        rig.queue.poll(calm=False)
+        rig.queue.poll(may_compile=False)
     order = [call[1] for call in rig.compiler.calls if call[0] == "check"]
     assert order.index(tag("p0")) <= 2
 

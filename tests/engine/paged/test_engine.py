@@ -115,7 +115,7 @@ def disturbed_step(made, dice, live, texts, wanted):
 )
 def test_many_texts_together_are_what_each_is_alone(seed, blocks, step_tokens, caching):
     """Random arrivals, shared beginnings, cancellations, failed steps, and with few blocks many preemptions."""
-    dice, made = random.Random(seed), engine(blocks, step_tokens, caching=caching, tile=(1, SIZE)[seed % 2])
+    dice, made = random.Random(seed), engine(blocks, step_tokens, caching=caching, pad_to=(1, SIZE)[seed % 2])
     base = prompt(60, seed)
     live, texts, wanted = [], {}, {}
     waiting = []
@@ -199,7 +199,7 @@ def test_forked_texts_have_states_of_their_own():
 
 @pytest.mark.parametrize(("length", "computed"), [(1, 1), (2, 4), (4, 4), (5, 8), (31, 32)])
 def test_a_prompt_is_padded_to_few_lengths_and_answered_as_without(length, computed):
-    made = engine(tile=SIZE)
+    made = engine(pad_to=SIZE)
     request = made.add(prompt(length), KINDS[0])
     made.step()
     assert made.network.tensors["input_ids"].shape == [computed]

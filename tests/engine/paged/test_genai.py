@@ -120,7 +120,7 @@ def test_a_network_that_is_compiled_twice_has_one_cache():
     dice, found = random.Random(2), []
     asked = [[dice.randrange(3, 640) for _ in range(size)] for size in (3, 90, 150)]
     for twice in (False, True):
-        network = PagedModel(open_weights(LLAMA / "openvino_model.xml"), "CPU", {}, twice=twice)
+        network = PagedModel(open_weights(LLAMA / "openvino_model.xml"), "CPU", {}, separate_prefill_model=twice)
         sizes = {"blocks": 40, "block_size": 32, "context": 256, "step_tokens": 32, "max_sequences": 8}
         engine = Driver(network, **sizes, clock=lambda: 0.0)  # parts of prompts do not depend on time
         requests = [engine.add(ids, Params(max_tokens=30)) for ids in asked]

@@ -88,7 +88,7 @@ ADAPTERS = [None, adapter(1, 1), adapter(2, 3), adapter(3, 4), adapter(4, 2)]
 
 @pytest.mark.parametrize(("most", "blocks"), [(4, 200), (1, 200), (4, 24)])
 def test_each_text_has_the_weights_of_its_adapter_and_its_own_prefix_cache(most, blocks):
-    made, dice, asked = engine(most, blocks, tile=SIZE), random.Random(most), {}
+    made, dice, asked = engine(most, blocks, pad_to=SIZE), random.Random(most), {}
     base = prompt(21)
     for turn in range(2):  # the second from the prefix cache
         for number in dice.sample(range(15), 15):

@@ -26,7 +26,7 @@ from ....util.resources import allowed_cores
 from ...generation import grammar_limits
 from ...generation.grammar_checker import ProcessGrammarChecker
 from ...generation.grammar_limits import GrammarBounds
-from ...generation.pipeline import GrammarCost
+from ...generation.loaded_model import GrammarCost
 from ..sampling.logits_processors import NoToken
 from .matcher import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Matcher, forbid, padded
 from .special_tokens import Needed

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...generation.pipeline import Compiler, GrammarChecker
+from ...generation.loaded_model import Compiler, GrammarChecker
 from .special_tokens import SpecialTokens
 
 MAX_FORCED_BYTES = 128

@@ -13,7 +13,7 @@ from array import array
 import numpy as np
 from numpy.typing import NDArray
 
-from ...generation.pipeline import Thinking
+from ...generation.loaded_model import Thinking
 from ..sequence import LogitArrays, Sequence
 from .thinking_budget import ThinkingState
 from .token_counts import TokenCounts

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from ...generation.pipeline import Thinking
+from ...generation.loaded_model import Thinking
 
 
 class ThinkingState:

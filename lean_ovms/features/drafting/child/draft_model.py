@@ -40,15 +40,15 @@ class DraftModel(Drafter):
         main: Network,
         caching: bool = True,
         prepare: Prepare = one_by_one,
-        tile: int = 1,
+        pad_to: int = 1,
     ) -> None:
         """context: the draft model's own. max_sequences: that get drafts at once. main: the main model.
 
-        caching, prepare, tile: as in Engine.
+        caching, prepare, pad_to: as in Engine.
         """
         tables = BlockTables(max_sequences, context, block_size)
-        network.allocate(blocks + (tile > 1), tables.total)
-        inputs = ModelInputs(network, tables, tile=tile, spare=blocks)
+        network.allocate(blocks + (pad_to > 1), tables.total)
+        inputs = ModelInputs(network, tables, pad_to=pad_to, padding_block=blocks)
         super().__init__(
             *(network, inputs, BlockManager(blocks, block_size), tables), context=context, main=main, prepare=prepare
         )

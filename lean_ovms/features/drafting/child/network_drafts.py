@@ -34,7 +34,7 @@ class NetworkDrafts:
         self.edits: Seq[NetworkEdit] = [heads.HeadTap(settings.head)] if settings.head is not None else []
         self._settings = settings
         self._network: PagedModel | None = None
-        self._tile = 1
+        self._pad_to = 1
 
     def load(self, main: PagedModel, file: Path) -> int:
         """Implements DraftPlan.load."""
@@ -88,14 +88,16 @@ class NetworkDrafts:
             main=main,
             caching=sizes.caching,
             prepare=prepare,
-            tile=self._tile,
+            pad_to=self._pad_to,
         )
 
     def _draft_network(self, file: Path) -> PagedModel:
         """Raises NotPageable."""
-        self._tile = TILE if (small := is_small(file)) else 1
+        self._pad_to = TILE if (small := is_small(file)) else 1
         try:
-            draft = PagedModel(open_weights(file), self._settings.device, self._settings.properties, twice=small)
+            draft = PagedModel(
+                open_weights(file), self._settings.device, self._settings.properties, separate_prefill_model=small
+            )
         except NotPageable as error:
             raise NotPageable(f"the draft model: {error}") from error
         if draft.hybrid:

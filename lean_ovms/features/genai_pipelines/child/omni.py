@@ -21,7 +21,7 @@ import openvino_genai as genai
 
 from ....config import EngineConfig
 from ....engine.generation.image_prompts import TAG
-from ....engine.generation.pipeline import ImagePrompt
+from ....engine.generation.loaded_model import ImagePrompt
 from ....engine.loading.settings import PipelineSettings
 from ....errors import StartError
 from ....types.audio import SAMPLE_BYTES, SAMPLE_RATE, VoiceInfo

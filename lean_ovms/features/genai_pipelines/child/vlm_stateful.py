@@ -15,7 +15,7 @@ import openvino_genai as genai
 
 from ....config import EngineConfig
 from ....engine.generation import image_prompts
-from ....engine.generation.pipeline import ImagePrompt
+from ....engine.generation.loaded_model import ImagePrompt
 from ....engine.loading.settings import PipelineSettings
 from ....errors import BadRequest, StartError
 from ....repository.model_dir import LANGUAGE_MODEL

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ....engine.generation.item_thread import ItemThread
 from ....engine.generation.sequence import GenerationRequest
+from ....engine.generation.worker_thread import WorkerThread
 from ....engine.paged.network import Rows
 from ....engine.paged.parts import ReleasedRequest
 from ....errors import RequestError
@@ -45,7 +45,7 @@ class ImageQueue:
         self._cache = cache
         self._waiting: dict[int, _Waiting] = {}
         self._queued: set[KnownImage] = set()
-        self._thread: ItemThread[_Job, Rows] = ItemThread(
+        self._thread: WorkerThread[_Job, Rows] = WorkerThread(
             "vision", self._encode, wake, "the engine failed while it encoded it", wanted=self._is_wanted
         )
 

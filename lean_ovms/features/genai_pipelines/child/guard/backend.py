@@ -25,7 +25,7 @@ from .....engine.errors import RESTARTING, EngineLost, last_line
 from .....engine.generation.admission_policy import MAX_PASSED, FaultIsolation
 from .....engine.generation.backend import SpecDecodeStats, WaitingRequests
 from .....engine.generation.fair_queue import FairQueue
-from .....engine.generation.pipeline import ASSISTANT_TOKENS, ImagePlaceholders, LongTextEncoder
+from .....engine.generation.loaded_model import ASSISTANT_TOKENS, ImagePlaceholders, LongTextEncoder
 from .....engine.generation.request_validator import BEAM_SPARE_BLOCKS
 from .....engine.generation.sequence import GenerationRequest
 from .....engine.loading.drafts import drafts_of
@@ -53,13 +53,13 @@ PREFILL_TOKENS = 32
 class GuardedPipeline:
     """A Backend that keeps a pipeline from what it cannot do."""
 
-    def __init__(self, pipeline: Pipeline, max_running: int, *, across: bool = False) -> None:
+    def __init__(self, pipeline: Pipeline, max_running: int, *, priority_across_clients: bool = False) -> None:
         """Makes a guard of a loaded pipeline.
 
         Args:
             pipeline: The pipeline, which has no other user.
             max_running: The most sequences in the pipeline at once.
-            across: Whether a request's priority counts against those of other clients, too.
+            priority_across_clients: Whether a request's priority counts against those of other clients, too.
         """
         self.pipeline = pipeline
         self.info, self.vocabulary, self.grammars = pipeline.info, pipeline.vocabulary, pipeline.grammars
@@ -77,7 +77,9 @@ class GuardedPipeline:
         self._step_tokens_each = 1 + (ASSISTANT_TOKENS if self.info.speculative else 0)  # of a decoding sequence
         for_prompts = min(PREFILL_TOKENS, pipeline.step_tokens // 4)
         most = max(1, (pipeline.step_tokens - for_prompts) // self._step_tokens_each)
-        self.waiting: FairQueue[GuardedSequence] = FairQueue(min(max_running, most), across=across)
+        self.waiting: FairQueue[GuardedSequence] = FairQueue(
+            min(max_running, most), priority_across_clients=priority_across_clients
+        )
         self._drafts = SpecDecodeStats()
         self._stuck_since: float | None = None
 
@@ -88,7 +90,9 @@ class GuardedPipeline:
         A draft model that takes fewer sequences than the main one would keep the others waiting inside GenAI for ever.
         """
         limits = (config.max_num_seqs, drafts_of(config).max_sequences, pipeline.info.max_sequences)
-        return cls(pipeline, min(limit for limit in limits if limit), across=config.priority_across_clients)
+        return cls(
+            pipeline, min(limit for limit in limits if limit), priority_across_clients=config.priority_across_clients
+        )
 
     # --- requests
 
@@ -97,7 +101,7 @@ class GuardedPipeline:
         return not (self.running or self.waiting or self._cleanup_due)
 
     @property
-    def calm(self) -> bool:
+    def may_compile(self) -> bool:
         return all(s.has_output or not s.constrained for s in self.running) and not any(
             s.constrained for s in self.waiting
         )

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from .....engine.generation.pipeline import ImagePlaceholders, ImagePrompt, LoadedModel
+from .....engine.generation.loaded_model import ImagePlaceholders, ImagePrompt, LoadedModel
 from .....types import SamplingParams
 
 Status = Literal["running", "finished", "lost"]

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from ...errors import EngineFailure, RequestError
-from ...util.turns import Turns
+from ...util.round_robin import RoundRobin
 from ..errors import last_line
 
 log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class ItemThread(Generic[T, R]):
+class WorkerThread(Generic[T, R]):
     """The items that wait, the thread that works on one of them, and what it returned of others.
 
     busy: the thread has an item. All but the work itself belongs to the loop's thread and never blocks.
@@ -42,7 +42,7 @@ class ItemThread(Generic[T, R]):
         self.busy = False
         self._name, self._work, self._wake, self._failure = name, work, wake, failure
         self._wanted, self._idle_s, self._on_idle = wanted, idle_s, on_idle
-        self._turns: Turns[T] = Turns()
+        self._turns: RoundRobin[T] = RoundRobin()
         self._begun: SimpleQueue[T] = SimpleQueue()
         self._done: SimpleQueue[tuple[T, R | RequestError]] = SimpleQueue()
         self._thread: threading.Thread | None = None

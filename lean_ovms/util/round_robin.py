@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Turns(Generic[T]):
+class RoundRobin(Generic[T]):
     """Items of several owners; the owners take turns."""
 
     def __init__(self) -> None:
