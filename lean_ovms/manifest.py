@@ -31,7 +31,7 @@ ADAPTER_SET, ADAPTER_INPUTS, GENAI_ADAPTERS = "adapter set", "adapter inputs", "
 `engine.paged.parts.AdapterInputs`; and one to openvino_genai's AdapterConfig."""
 MODEL_SOURCE, RUNTIME_PULLS = "model source", "runtime pulls"
 """Seams of models that are fetched: what makes a `cli.commands.ModelSource`; and what makes, of the path of a directory
-of models, the `deployment.manager.RepositoryPulls` of clients."""
+of models, the `models.deployment.RepositoryPulls` of clients."""
 INPUT_EMBEDDINGS, IMAGES_IN_TEXTS = "input embeddings", "images in texts"
 """Seams of what prompts have beside text, for models whose network takes embeddings of it: what makes an
 `engine.paged.parts.InputEmbeddings` of an EngineConfig, its PipelineSettings, the model's tokenizer and what ends the

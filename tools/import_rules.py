@@ -45,7 +45,6 @@ ALLOWED: dict[str, set[str]] = {
     | {"config", "util"},
     "engine.worker.loop": {"engine.protocol", "engine.task", "util"},
     "models": OBSERVED | TEXT | {"engine.client", "engine.protocol", "grammar", "repository", "config", "util"},
-    "deployment": OBSERVED | {"models", "repository", "config", "util"},
     "api": OBSERVED | {"models", "media", "config", "util", "_version"},
     "api.generation": OBSERVED | {"api", "models", "media", "config", "util"},
     "api.openai": OBSERVED | {"api", "api.generation", "models", "media", "config", "util", "_version"},

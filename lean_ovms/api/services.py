@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeVar
 from ..config import Config
 from ..errors import BadRequest, ModelNotFound, RequestError, Unavailable
 from ..media.images.loader import ImageLoader
+from ..models.deployment import DeploymentManager
 from ..models.model import Model, NotLoaded
-from ..models.model_cache import ModelCache
 from ..models.registry import ModelRegistry
 from ..observability.metrics import Metrics
 from ..types import Json, Request, Response
@@ -50,27 +50,6 @@ class Service(Protocol):
         """End what still runs, and release files. Idempotent."""
 
 
-class ModelManager(Protocol):
-    """Keeps the registry in line with the configuration (deployment.manager). model_cache: what is in memory."""
-
-    model_cache: ModelCache
-
-    async def check(self) -> None: ...
-
-    async def load(self) -> None: ...
-
-    async def reload(self) -> bool: ...
-
-    async def pull(self, name: str, report: Callable[[str, str, int, int], None]) -> None:
-        """report: called with path, SHA-256, size of a file and how much of it is there."""
-
-    async def delete(self, name: str) -> None: ...
-
-    async def watch(self, period_s: float) -> None: ...
-
-    async def stop(self) -> None: ...
-
-
 @dataclass(slots=True)
 class Services:
     """What handlers may use. manager: loads and replaces the models; None: they stay as they are.
@@ -89,7 +68,7 @@ class Services:
     keys: ApiKeys
     handle: Callable[[Request], Awaitable[Response]]
     forward: Callable[[Request, str], Awaitable[Response]]
-    manager: ModelManager | None = None
+    manager: DeploymentManager | None = None
     draining: bool = False
     stopping: bool = False
     states: dict[type[Any], Any] = field(default_factory=dict)

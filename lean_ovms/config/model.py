@@ -37,7 +37,10 @@ class ModelOptions(Options):
         " serve",
     )
     model_aliases: str = _model(
-        "", "further names of the model in requests, separated by spaces; responses have model_name", several=True
+        "",
+        "further names of the model in requests, separated by spaces; responses have model_name",
+        several=True,
+        of_one=True,
     )
     group_name: str = _model(
         "", "models of the same group are loaded and unloaded together; those of the group permanent are never unloaded"

@@ -30,6 +30,7 @@ def option(
     secret: bool = False,
     bare: str | None = None,
     several: bool = False,
+    of_one: bool = False,
     private: bool = False,
     json_object: bool = False,
     tasks: tuple[str, ...] = (),
@@ -48,6 +49,7 @@ def option(
         secret: whether it is never sent or logged, and has no flag.
         bare: what the flag means without a value; None: it needs one.
         several: whether the flag takes several values, which are joined by spaces.
+        of_one: whether no two models may have the same value, so that it cannot be set for all models of a server.
         private: whether the value may hold a password; it is neither sent to the engine process nor in a Config's repr.
         json_object: whether the value is empty or the JSON text of an object.
         tasks: the only tasks of models that have it; empty: all.
@@ -58,7 +60,7 @@ def option(
     """
     row = {"help": help, "group": group, "low": low, "high": high, "choices": choices, "env": env, "secret": secret,
            "private": private or secret, "json_object": json_object,
-           "several": several, "tasks": tasks, "path": path,
+           "several": several, "of_one": of_one, "tasks": tasks, "path": path,
            "bare": "true" if isinstance(default, bool) else bare}  # fmt: skip
     return field(default=default, metadata=row, repr=not row["private"])
 

@@ -19,11 +19,11 @@ from ..api import routes
 from ..api.app import App
 from ..api.keys import ApiKeys
 from ..config import Config
-from ..deployment.desired import server_config
-from ..deployment.manager import DeploymentManager
 from ..engine.client import prestart
 from ..errors import StartError, WrongOptions
 from ..manifest import API_KEYS, named
+from ..models.deployment import DeploymentManager
+from ..models.desired import server_config
 from ..models.factory import make as make_model
 from ..models.model import Model
 from ..observability import logging as log

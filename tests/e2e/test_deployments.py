@@ -15,8 +15,8 @@ import openai
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-from tests.deployment.graphs import graph
 from tests.e2e.conftest import Process, start_process, until
+from tests.models.graphs import graph
 
 pytestmark = pytest.mark.model
 

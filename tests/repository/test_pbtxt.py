@@ -6,7 +6,7 @@ import pytest
 
 from lean_ovms.errors import StartError
 from lean_ovms.repository.pbtxt import node_options
-from tests.deployment.graphs import EVERY_OPTION, graph
+from tests.models.graphs import EVERY_OPTION, graph
 
 
 def test_every_option_of_the_node_is_read() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from ...cli.commands import served, write_graph
 from ...config import Config
-from ...deployment.desired import check_task
 from ...engine.client import prestart
 from ...errors import WrongOptions
+from ...models.desired import check_task
 from ...repository import model_dir
 from ...repository.graph_schema import FILE as GRAPH_FILE
 from . import pull as pulls

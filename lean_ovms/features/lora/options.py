@@ -18,7 +18,10 @@ class LoraOptions(Options):
     in_engine = True
 
     lora_modules: str = _model(
-        "", "LoRA adapters, each served under a name of its own: NAME=DIRECTORY or NAME=DIRECTORY,ALPHA", several=True
+        "",
+        "LoRA adapters, each served under a name of its own: NAME=DIRECTORY or NAME=DIRECTORY,ALPHA",
+        several=True,
+        of_one=True,
     )
     max_loras: int = _model(
         4, "most LoRA adapters that are loaded at once; a further one replaces the least recently used", low=1

@@ -16,9 +16,9 @@ import pytest
 from lean_ovms.cli import commands
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import DEMO_MODEL, Config
-from lean_ovms.deployment.desired import desired_state, server_config
 from lean_ovms.errors import StartError
 from lean_ovms.features.hub import pull
+from lean_ovms.models.desired import desired_state, server_config
 from lean_ovms.repository.pbtxt import node_options
 from tests.cli.conftest import Run, served
 from tests.features.hub.conftest import model_files

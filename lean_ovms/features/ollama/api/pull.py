@@ -15,8 +15,9 @@ from ....api.fields import Field, FieldSet, Values, read
 from ....api.generation.common_fields import MODEL
 from ....api.response import json
 from ....api.route_doc import RouteDoc
-from ....api.services import ModelManager, Services
+from ....api.services import Services
 from ....errors import Forbidden, ModelNotFound, RequestError, reported
+from ....models.deployment import DeploymentManager
 from ....observability.logging import safe
 from ....types import Request, Response
 from ....types.push import Sink
@@ -71,7 +72,7 @@ async def handle_unsupported(request: Request, services: Services) -> Response:
 
 Report = Callable[[str, str, int, int], None]
 Pull = Callable[[Report], Awaitable[None]]
-"""Pulls a model. The argument is called as ModelManager.pull says."""
+"""Pulls a model. The argument is called as DeploymentManager.pull says."""
 
 
 async def _nothing(report: Report) -> None:
@@ -88,7 +89,7 @@ def _pull_of(values: Values, services: Services) -> Pull:
     return _nothing
 
 
-def _manager(services: Services) -> ModelManager:
+def _manager(services: Services) -> DeploymentManager:
     if services.manager is None or not services.config.pulls_at_run_time:
         raise Forbidden(NOT_ALLOWED, code="pull_not_allowed")
     return services.manager

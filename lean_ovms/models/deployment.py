@@ -18,14 +18,14 @@ from ..composition import TEXT_GENERATION
 from ..config import Config
 from ..errors import StartError, Unavailable, WrongOptions
 from ..manifest import RUNTIME_PULLS
-from ..models.factory import make as make_model
-from ..models.model import Model
-from ..models.model_cache import RETRY_S, ModelCache
-from ..models.registry import ModelRegistry
 from ..repository import listing
 from ..util.files import FileStat, file_stat
 from ..util.resources import free_memory_bytes
 from .desired import DesiredState, ModelSpec, desired_state
+from .factory import make as make_model
+from .model import Model
+from .model_cache import RETRY_S, ModelCache
+from .registry import ModelRegistry
 
 log = logging.getLogger("lean_ovms.models")
 
@@ -65,10 +65,7 @@ class RepositoryPulls(Protocol):
 
 
 class DeploymentManager:
-    """Installs the configured models when it is made; then `load` them, `watch` the files perhaps, and `stop`.
-
-    model_cache: what is in memory.
-    """
+    """Installs the configured models when it is made; then `load` them, `watch` the files perhaps, and `stop`."""
 
     def __init__(
         self,
@@ -78,14 +75,24 @@ class DeploymentManager:
         read: Callable[[Config], DesiredState] = desired_state,
         make: Callable[[Config], Model] = make_model,
     ) -> None:
-        """Installs the configured models. read: returns the desired state by the options. make: makes a model of its
-        options. Raises StartError for wrong options."""
+        """Installs the configured models.
+
+        Args:
+            config: The options of the server.
+            registry: Where the models are served.
+            read: Returns the desired state by the options.
+            make: Makes a model of its options.
+
+        Raises:
+            StartError: The options are wrong.
+        """
         self._config = config
         self._registry = registry
         self._read = read
         self._make = make
         self._desired = read(config)
         self.model_cache = ModelCache(self._desired.max_loaded, free_memory_bytes)
+        """What decides which models are in memory."""
         self._files = dict(self._desired.files)
         self._specs: dict[str, ModelSpec] = {}  # of the models in the registry
         self._reloading: asyncio.Task[bool] | None = None

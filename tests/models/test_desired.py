@@ -11,12 +11,12 @@ import pytest
 
 from lean_ovms.cli import foreign_flags
 from lean_ovms.config import Config
-from lean_ovms.deployment.desired import DesiredState, ModelSpec, desired_state, server_config
 from lean_ovms.errors import StartError, WrongOptions
 from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
+from lean_ovms.models.desired import DesiredState, ModelSpec, desired_state, server_config
 from lean_ovms.repository import model_dir
 from lean_ovms.util.files import file_stat
-from tests.deployment.graphs import graph, write_config
+from tests.models.graphs import graph, write_config
 
 
 def only(config: Config) -> ModelSpec:

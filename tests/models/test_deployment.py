@@ -12,10 +12,10 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.deployment import manager as manager_module
-from lean_ovms.deployment.desired import DesiredState, ModelSpec
-from lean_ovms.deployment.manager import DeploymentManager
 from lean_ovms.errors import ModelNotFound, StartError, Unavailable
+from lean_ovms.models import deployment as deployment_module
+from lean_ovms.models.deployment import DeploymentManager
+from lean_ovms.models.desired import DesiredState, ModelSpec
 from lean_ovms.models.model import Model
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import OutputParams, Request, SamplingParams, TextPrompt
@@ -304,7 +304,7 @@ async def test_one_that_was_killed_while_it_loaded_is_tried_again_by_itself(
     replaces: bool, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the start and in the place of another one; one with a fault of its own is left alone."""
-    monkeypatch.setattr(manager_module, "RETRY_S", 0.01)
+    monkeypatch.setattr(deployment_module, "RETRY_S", 0.01)
     manager = await deployment.loaded(*(["a"] if replaces else []))
     deployment.want("a", "b", max_num_seqs=7)
     deployment.faults = {"a": "killed by SIGKILL", "b": "no such model"}

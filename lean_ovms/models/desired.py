@@ -29,23 +29,25 @@ PERMANENT = "permanent"
 """OVMS's name of the group whose models are never unloaded."""
 
 DEMO_IDLE_TIMEOUT_S = 300.0
+"""The idle time in seconds after which a further demo model is unloaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """A model that should be served, with its options.
-
-    problem: why it cannot be served. stamp: changes when the model has to be reloaded although its options are the
-    same. announced: it is listed while it loads, too. on_demand: it is loaded by its first request. permanent: it stays
-    in memory.
-    """
+    """A model that should be served."""
 
     config: Config
+    """The options of the model."""
     problem: StartError | None = None
+    """Why it cannot be served."""
     stamp: str = ""
+    """What changes when the model has to be loaded again although its options are the same."""
     announced: bool = False
+    """Whether it is listed while it loads, too."""
     on_demand: bool = False
+    """Whether its first request loads it."""
     permanent: bool = True
+    """Whether it stays in memory."""
 
     @property
     def group(self) -> str:
@@ -60,16 +62,16 @@ class ModelSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredState:
-    """All models that should be served, in the order of the model list.
-
-    files: those that were read, with their state before. required: a model that does not load stops the start.
-    max_loaded: groups in memory at once; 0: as many as the memory holds.
-    """
+    """All models that should be served."""
 
     models: tuple[ModelSpec, ...]
+    """The models, in the order of the model list."""
     files: dict[Path, FileStat] = field(default_factory=dict)
+    """The files that were read, with their state before."""
     required: bool = False
+    """Whether a model that does not load stops the start."""
     max_loaded: int = 0
+    """How many groups are in memory at once; 0: as many as the memory holds."""
 
 
 def desired_state(config: Config) -> DesiredState:
@@ -226,9 +228,9 @@ def _in_repository(config: Config) -> Config:
 
 
 def _refuse_of_one_model(config: Config, otherwise: str) -> None:
-    for name in ("lora_modules", "model_aliases"):
-        if config.given(name):
-            raise WrongOptions(f"--{name} is for one model: {otherwise.format(name)}")
+    for row in listed(config.without):
+        if row.metadata["of_one"] and config.value(row.name):
+            raise WrongOptions(f"--{row.name} is for one model: {otherwise.format(row.name)}")
 
 
 def _from_model_path(config: Config, base: Path) -> ModelSpec:
