@@ -1,4 +1,4 @@
-"""Which folder may import what. tests/conventions/test_layout.py holds the package to it, docs/tour.md shows it."""
+"""Which folder may import what. tests/conventions/test_layout.py holds the package to it."""
 
 from __future__ import annotations
 

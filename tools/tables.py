@@ -21,10 +21,9 @@ from lean_ovms.features.ollama import fields as ollama
 from lean_ovms.manifest import BASES
 from lean_ovms.observability.families import FAMILIES
 from lean_ovms.text import parsers
-from tools import import_rules
 
 ROOT = Path(__file__).parent.parent
-NAMES = ("options", "endpoints", "fields", "operations", "cli", "tour", "coming_from")
+NAMES = ("options", "endpoints", "fields", "operations", "cli", "coming_from")
 FILES = tuple(ROOT / "docs" / f"{name}.md" for name in NAMES)
 API_NAMES = {"admin": "The server itself"}
 """The APIs by the folders of lean_ovms/api, where the folder's name is not enough."""
@@ -179,37 +178,6 @@ def metrics() -> str:
     return "\n".join(lines)
 
 
-def imports() -> str:
-    """What each folder may import, of ours and of others."""
-    lines = ["| folder or module | may import | and of other packages |", "|---|---|---|"]
-    for name, allowed in import_rules.ALLOWED.items():
-        if name != "__init__":
-            base = import_rules.BASE if allowed >= import_rules.BASE else set()
-            mine = ", ".join(["base"] * bool(base) + [_file(other) for other in sorted(allowed - base)])
-            lines.append(f"| {_file(name)} | {mine or 'nothing'} | {', '.join(_packages(name))} |")
-    rest = ", ".join(_file(name) for name in sorted(import_rules.EVERYTHING))
-    return "\n".join([*lines, f"| {rest} | everything | |"])
-
-
-def _file(name: str) -> str:
-    path = name.replace(".", "/") if name != "__version__" else "__init__"
-    return f"`{path}/`" if (ROOT / "lean_ovms" / path).is_dir() else f"`{path}.py`"
-
-
-def _packages(name: str) -> list[str]:
-    """The packages that a folder may import, each with the file if it is one only."""
-    found = []
-    for package, places in sorted(import_rules.FOREIGN.items()):
-        for place in sorted(places):
-            if import_rules.rule_of(place.rstrip("/").removesuffix(".py").replace("/", ".")) == name:
-                found.append(f"{package} in `{place}`" if place.rstrip("/").replace("/", ".") != name else package)
-    return found
-
-
-SERVERS = ("OVMS", "vLLM", "llama.cpp")
-"""The servers with other names of options, in the order of the table."""
-
-
 def aliases() -> str:
     """Other servers' names of options."""
     known = foreign_flags.known()
@@ -272,7 +240,7 @@ def parser_names() -> str:
     return "\n".join(lines)
 
 
-TABLES = {"options": options, "routes": routes, "fields": request_fields, "metrics": metrics, "imports": imports}
+TABLES = {"options": options, "routes": routes, "fields": request_fields, "metrics": metrics}
 TABLES |= {"ollama options": ollama_options, "accepted": accepted_fields, "warned": warned_fields}
 TABLES |= {"aliases": aliases, "ignored": ignored, "refused": refused, "parsers": parser_names, "commands": commands}
 

@@ -1,4 +1,4 @@
-"""Imports go one way, by folder. Lazy and type-only imports count. The rules are those of docs/tour.md."""
+"""Imports go one way, by folder. Lazy and type-only imports count. The rules are those of tools/import_rules.py."""
 
 from __future__ import annotations
 
