@@ -178,6 +178,10 @@ def metrics() -> str:
     return "\n".join(lines)
 
 
+SERVERS = ("OVMS", "vLLM", "llama.cpp")
+"""The servers with other names of options, in the order of the table."""
+
+
 def aliases() -> str:
     """Other servers' names of options."""
     known = foreign_flags.known()
