@@ -124,14 +124,6 @@ def test_the_same_request_gives_the_same_tokens_alone_and_among_others(each):
     assert finish(each, *handles)[-1] == alone
 
 
-def test_a_request_taken_up_again_goes_on_as_if_nothing_had_happened(each):
-    asked = work(max_tokens=20)
-    (whole,) = finish(each, each.add(asked))
-    done = 9
-    rest = replace(asked, tokens=asked.tokens + whole[:done], max_tokens=20 - done, done=done)
-    assert finish(each, each.add(rest)) == [whole[done:]]
-
-
 def test_seeds_decide_what_is_sampled(each):
     def sampled(seed):
         asked = work(range(40, 70), sampling=replace(GREEDY, temperature=2.0, ignore_eos=True), seed=seed)
@@ -264,7 +256,6 @@ def poison(pipe):
 def test_after_an_exception_all_can_be_cancelled_and_added_again(pipeline):
     handle = pipeline.add(work(max_tokens=20))
     pipeline.step()
-    got = handle.read()[0].generated_ids
     culprit = poison(pipeline)
     with pytest.raises(RuntimeError):
         pipeline.step()
@@ -272,10 +263,9 @@ def test_after_an_exception_all_can_be_cancelled_and_added_again(pipeline):
     handle.cancel()
     pipeline.step()
     assert not pipeline.busy()
-    rest = pipeline.add(work([40, 41, 42, *got], max_tokens=19, done=1))
-    whole, after = finish(pipeline, pipeline.add(work(max_tokens=20)), rest)
+    whole, again = finish(pipeline, pipeline.add(work(max_tokens=20)), pipeline.add(work(max_tokens=20)))
     assert len(whole) == 20
-    assert whole == got + after
+    assert whole == again
 
 
 def test_an_exception_poisons_every_step_until_all_are_cancelled(brittle):

@@ -264,4 +264,4 @@ def for_another(
     ]
     if not candidates:
         return None
-    return min(candidates, key=lambda s: (-s.request.priority, s.restart_cost, -s.group.running))
+    return min(candidates, key=lambda s: (-s.request.priority, -s.group.running))

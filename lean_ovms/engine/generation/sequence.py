@@ -135,11 +135,6 @@ class QueuedSequence:
     def beams(self) -> bool:
         return self.request.sampling.beams > 1
 
-    @property
-    def restart_cost(self) -> int:
-        """How much is lost if it gives its place to another one; the least is preempted first."""
-        return 0
-
 
 def repeats(tokens: Sequence[int], end: int, shortest: int, longest: int, times: int, begin: int = 0) -> bool:
     """Returns whether tokens[begin:end] ends with `shortest` to `longest` tokens that occur `times` times in a row."""

@@ -1,11 +1,9 @@
-"""After a step that raised, with each scheduler: one request pays for it, the others go on as if nothing had been."""
+"""After a step that raised: one request pays for it, the others go on as if nothing had been."""
 
 import pytest
 
 from lean_ovms.engine.errors import last_line
 from tests.engine.rig import Rig
-
-pytestmark = pytest.mark.usefixtures("each_backend")
 
 
 def neighbours(rig, count=7):

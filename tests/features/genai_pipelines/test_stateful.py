@@ -147,7 +147,7 @@ def test_a_pipeline_that_stays_broken_is_given_up(monkeypatch):
     from lean_ovms.features.genai_pipelines.child.stateful import StatefulPipeline
 
     rig = Rig(pipeline=StatefulPipeline(Config(**EXACT)))
-    monkeypatch.setattr(request_validator, "token_ids", lambda *a: None)
+    monkeypatch.setattr(request_validator, "check_token_ids", lambda *a: None)
     broken = rig.submit([5, 10**6], repetition_penalty=1.5, max_tokens=9)
     waiting = rig.submit(chat("Hello!"))
     with pytest.raises(EngineLost):

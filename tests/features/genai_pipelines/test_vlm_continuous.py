@@ -182,14 +182,13 @@ def test_a_request_is_cancelled_while_it_runs_and_before(vlm_pipeline):
     assert_empty(rig)
 
 
-def test_what_is_preempted_for_want_of_cache_sends_nothing_twice(tight):
+def test_what_does_not_fit_the_cache_together_runs_one_after_the_other(tight):
     alone = Rig(pipeline=tight)
     request = see(alone, turn(tags(1) + "describe"), "red", ignore_eos=True, max_tokens=120)
     alone.run()
     rig = Rig(pipeline=tight)
     both = [see(rig, turn(tags(1) + "describe"), "red", ignore_eos=True, max_tokens=120) for _ in range(2)]
     rig.run()
-    assert rig.stats().preemptions > 0
     assert [rig.answer(r).tokens[0] for r in both] == [alone.answer(request).tokens[0]] * 2
     assert_empty(rig)
 

@@ -107,7 +107,7 @@ def _set_sampling(config: Any, request: PipelineRequest) -> None:
     if sampling.temperature <= GREEDY_BELOW:
         return
     config.do_sample = True
-    config.rng_seed = (request.seed + request.done) & MAX_SEED
+    config.rng_seed = request.seed & MAX_SEED
     config.temperature = sampling.temperature
     config.top_p = sampling.top_p
     config.min_p = sampling.min_p

@@ -1,8 +1,8 @@
 """A pipeline with scripted outputs in the place of openvino_genai's, for tests of its guard. No openvino, no model.
 
 It is as strict as the real one, on purpose: reading an empty handle raises, an exception from a step poisons every
-later step until all requests are cancelled and drained, running out of KV blocks drops all running requests, blocks of
-a cancelled request are free only at the next step. tests/engine/test_pipeline_contract.py runs on both.
+later step until all requests are cancelled and drained, a beam search that is preempted for lack of KV blocks is lost,
+blocks of a cancelled request are free only at the next step. tests/engine/test_pipeline_contract.py runs on both.
 """
 
 from __future__ import annotations
@@ -158,25 +158,33 @@ class FakePipeline:
     # --- one step
 
     def _schedule(self) -> list[tuple[FakeHandle, int]]:
-        """Returns how many tokens each request computes: decode first, then prompts in order, up to step_tokens."""
+        """Returns how many tokens each request computes. The newest are preempted while the KV blocks do not suffice:
+        they have none, and go on when there are some."""
         ready = [h for h in self.live if not h.stalled]
+        while self.count_blocks(plan := self._plan(ready), ready) > self.script.blocks:
+            victim = ready.pop()
+            if not ready:
+                self._drop(self.live)
+            elif victim.request.sampling.beams > 1:
+                self._drop([victim])
+        return list(plan.items())
+
+    def _plan(self, ready: list[FakeHandle]) -> dict[FakeHandle, int]:
+        """Returns the tokens of each request in a step: decode first, then prompts in order, up to step_tokens."""
         decoding = [(h, 1) for h in ready if h.prefilled == len(h.request.tokens)]
         left = self.step_tokens - len(decoding)
-        plan = decoding[: self.step_tokens]
+        plan = dict(decoding[: self.step_tokens])
         for handle in ready:
             missing = len(handle.request.tokens) - handle.prefilled
             if missing and left > 0:
-                plan.append((handle, min(missing, left)))
+                plan[handle] = min(missing, left)
                 left -= missing
-        if self.count_blocks(dict(plan)) > self.script.blocks:
-            self._drop(self.live)
-            return []
         return plan
 
-    def count_blocks(self, plan: Mapping[FakeHandle, int]) -> int:
-        """Returns the KV blocks of all requests after a step of this plan, cancelled ones included."""
+    def count_blocks(self, plan: Mapping[FakeHandle, int], held: list[FakeHandle]) -> int:
+        """Returns the KV blocks of these requests after a step of this plan."""
         size = self.script.block_size
-        return sum(-(-(h.prefilled + h.decoded + plan.get(h, 0)) // size) for h in self.live)
+        return sum(-(-(h.prefilled + h.decoded + plan.get(h, 0)) // size) for h in held)
 
     def _drop(self, handles: list[FakeHandle]) -> None:
         for handle in handles:
@@ -220,18 +228,16 @@ class FakePipeline:
         handle.state = "finished"
 
     def _answer(self, request: PipelineRequest) -> list[int]:
-        """Returns what follows from prompt and seed alone, without what was generated before a preemption."""
-        done = request.done
-        ids = answer(
+        """Returns what follows from prompt and seed alone."""
+        return answer(
             self.script.answer,
-            request.tokens[: len(request.tokens) - done],
+            request.tokens,
             request.sampling,
             seed=request.seed,
             stops=request.stops,
-            min_tokens=request.min_tokens + done,
-            max_tokens=request.max_tokens + done,
+            min_tokens=request.min_tokens,
+            max_tokens=request.max_tokens,
         )
-        return ids[done:]
 
 
 def _output(tokens: list[int], score: float = 0.0) -> GuardedOutput:

@@ -4,7 +4,7 @@ import pytest
 
 from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.protocol import SpokenTokens
-from lean_ovms.features.genai_pipelines.child.guard.outputs import Diverged, emit
+from lean_ovms.features.genai_pipelines.child.guard.outputs import emit
 from lean_ovms.features.genai_pipelines.child.guard.pipeline import GuardedOutput
 from lean_ovms.features.genai_pipelines.child.guard.sequence import GuardedSequence
 from lean_ovms.types import SamplingParams
@@ -13,7 +13,7 @@ from lean_ovms.types import SamplingParams
 @pytest.fixture
 def sequence():
     request = GenerationRequest(7, SamplingParams(speaker="ada"), {0}, max_tokens=3)
-    return GuardedSequence(request=request, index=0)
+    return GuardedSequence(request=request, index=0, blocks=1)
 
 
 def test_audio_comes_between_tokens(sequence):
@@ -25,11 +25,3 @@ def test_audio_comes_between_tokens(sequence):
         SpokenTokens(7, 0, [], None, None, b"ab"),
         SpokenTokens(7, 0, [3], None, "length", b"cd"),
     ]
-
-
-def test_an_answer_is_not_spoken_a_second_time(sequence):
-    sequence.retries = 1
-    emit(sequence, {0: GuardedOutput([1], audio=b"ab")}, [])
-    sequence.retries = 2
-    with pytest.raises(Diverged):
-        emit(sequence, {0: GuardedOutput([], audio=b"ab")}, [])

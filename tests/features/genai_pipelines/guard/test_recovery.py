@@ -3,49 +3,29 @@
 import pytest
 
 from lean_ovms.engine.errors import EngineLost
+from lean_ovms.engine.protocol import Failed
 from lean_ovms.features.genai_pipelines.child.guard.backend import DRAIN_STEPS
 from tests.engine.rig import Rig, queue_limits
 
 
-def neighbours(rig, count=7):
-    return {rig.submit(text): text for text in (f"neighbour number {i} talks on and on" for i in range(count))}
-
-
-def test_a_newcomer_is_not_blamed_for_what_another_does_in_the_middle_of_its_answer():
-    rig = Rig()
-    old = rig.submit("an old one that goes on for a while")
-    rig.turn(4)
-    step = rig.pipeline.step
-
-    def once():
-        rig.pipeline.step = step
-        rig.pipeline.poisoned = True
-        raise RuntimeError("in the middle of the old one")
-
-    rig.pipeline.step = once
-    new = rig.submit("new")
+def test_a_step_that_fails_ends_those_who_run_and_nobody_who_waits():
+    rig = Rig(running=3)
+    ids = [rig.submit(text) for text in ("one", "two", "<|raise|>", "four", "five")]
     rig.run()
-    assert rig.answer(old).text() == "an old one that goes on for a while"
-    assert rig.answer(new).text() == "new"
+    wrong = ["EngineFailure", "The engine failed while it computed this request.", None, "engine_error"]
+    assert [rig.answer(i).failed for i in ids] == [wrong] * 3 + [None] * 2
+    assert [rig.answer(i).text() for i in ids[3:]] == ["four", "five"]
+    assert (rig.stats().recoveries, rig.stats().kv_blocks_used) == (1, 0)
+    assert not rig.backend.requests
 
 
-def test_what_was_computed_before_the_failure_is_read_before_everybody_is_cancelled():
+def test_a_request_of_several_sequences_fails_as_a_whole_and_once():
     rig = Rig()
-    request = rig.submit("hello")
-    rig.turn(2)
-    handle = rig.pipeline.live[0]
-    step = rig.pipeline.step
-
-    def half_a_step():
-        rig.pipeline.sample(handle)
-        rig.pipeline.step = step
-        raise RuntimeError("half way")
-
-    rig.pipeline.step = half_a_step
-    rig.turn()
-    assert rig.answer(request).text() == "hel"
+    request = rig.submit("<|raise|>", n=3, seeds=(1, 2, 3), temperature=1.0)
     rig.run()
-    assert rig.answer(request).text() == "hello"
+    told = [r for frame in rig.transport.frames for r in frame if isinstance(r, Failed)]
+    assert [one.id for one in told] == [request]
+    assert not rig.backend.requests
 
 
 def test_failures_that_nobody_in_particular_causes_end_too():

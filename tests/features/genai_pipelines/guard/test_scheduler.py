@@ -1,4 +1,4 @@
-"""What the guard of openvino_genai's pipelines adds: counts of blocks, half computed prompts, lost sequences."""
+"""What the guard of openvino_genai's pipelines adds: who starts, half computed prompts, lost sequences."""
 
 from lean_ovms.engine.generation import fake_tokenizer as words
 from lean_ovms.engine.protocol import Tokens
@@ -6,70 +6,59 @@ from lean_ovms.features.genai_pipelines.child.guard import backend
 from tests.engine.rig import Rig
 from tests.features.genai_pipelines.guard.fake_pipeline import LOSE, STALL
 
-
-def blocks_in_pipeline(rig):
-    return rig.pipeline.count_blocks({})
+# --- who starts
 
 
-def run_watching(rig, most=5000):
-    """Run to the end; the pipeline never holds more than is booked, and no more is booked than exists."""
-    for _ in range(most):
-        if rig.backend.idle and not rig.transport.inbox:
-            return
-        rig.turn()
-        assert blocks_in_pipeline(rig) <= rig.pipeline.script.blocks
-        assert all(h.state != "lost" for h in rig.pipeline.live)
-    raise AssertionError("still at work")
+def running(rig):
+    return [s.request.id for s in rig.scheduler.running]
 
 
-# --- KV budget
-
-
-def test_growing_sequences_are_booked_block_by_block():
-    rig = Rig()
-    rig.submit([1] * 31, ignore_eos=True, max_tokens=200)
-    used = set()
-    while not rig.backend.idle or rig.transport.inbox:
-        rig.turn()
-        used.add(rig.stats().kv_blocks_used)
-    assert used == {0, *range(2, 9)}
-
-
-def test_a_preempted_sampler_goes_on_with_other_random_numbers():
+def test_sequences_start_whatever_they_may_need_as_the_pipeline_preempts_by_itself():
     rig = Rig(blocks=6)
-    rig.submit("ab" * 20, ignore_eos=True, max_tokens=120)
+    ids = [rig.submit(text * 20, ignore_eos=True, max_tokens=120) for text in ("ab", "cd", "ef")]
     rig.turn()
-    rig.submit("cd" * 20, ignore_eos=True, max_tokens=120, temperature=1.0, seeds=(7,))
-    works = []
-    add = rig.pipeline.add
-    rig.pipeline.add = lambda work: (works.append(work), add(work))[1]
-    run_watching(rig)
-    again = works[-1]
-    assert (again.seed, again.done) == (7, len(again.tokens) - 40)
-    assert again.max_tokens == 120 - again.done
-    assert again.done > 0
+    assert running(rig) == ids
+    rig.run()
+    assert [rig.answer(i).text() for i in ids] == ["ab" * 60, "cd" * 60, "ef" * 60]
 
 
-def test_min_tokens_shrinks_with_a_preemption():
-    rig = Rig(blocks=6)
-    rig.submit("ab" * 20, ignore_eos=True, max_tokens=120)
+def test_of_sequences_with_draft_tokens_the_newest_fails_before_the_cache_is_full():
+    rig = Rig(blocks=26, speculative="prompt_lookup", tokens_per_step=3)
+    ids = [rig.submit("ab" * 20, ignore_eos=True, max_tokens=500) for _ in range(3)]
+    rig.turn(3)
+    assert running(rig) == ids[:2]  # each has 2 blocks and needs 8 spare ones
+    rig.run()
+    assert rig.answer(ids[0]).reasons == {0: "length"}
+    assert rig.answer(ids[1]).failed[:2] == ["EngineFailure", "The engine ran out of KV cache for this request."]
+    assert rig.answer(ids[2]).reasons == {0: "length"}
+
+
+def test_a_beam_search_starts_when_the_lives_of_all_fit_and_then_nobody_starts_who_would_not():
+    rig = Rig(blocks=20, step_tokens=8)
+    plain = rig.submit("ab" * 20, ignore_eos=True, max_tokens=300)
+    rig.turn(2)
+    search = rig.submit("hello" * 10, beams=4, n=1, max_tokens=32)
+    later = rig.submit("later", max_tokens=9)
     rig.turn()
-    request = rig.submit("cd" * 17 + "e", min_tokens=100, max_tokens=120)
-    run_watching(rig)
-    answer = rig.answer(request)
-    assert rig.stats().preemptions
-    assert answer.reasons == {0: "stop"}
-    assert len(answer.tokens[0]) == 106
-
-
-def test_a_penalised_sequence_stays_when_another_can_go():
-    rig = Rig(blocks=6)
-    other = rig.submit("ab" * 20, ignore_eos=True, max_tokens=120)
+    assert running(rig) == [plain]
+    rig.cancel(plain)
     rig.turn()
-    penalised = rig.submit("cd" * 20, ignore_eos=True, max_tokens=120, presence_penalty=1.0)
-    run_watching(rig)
-    order = [r.id for f in rig.transport.frames for r in f if isinstance(r, Tokens) and r.reason]
-    assert order == [penalised, other]
+    assert running(rig) == [search, later]
+    rig.run()
+    assert rig.answer(search).reasons == {0: "length"}
+    assert rig.answer(later).text() == "later"
+
+
+def test_behind_one_that_has_to_wait_none_starts():
+    rig = Rig(blocks=20)
+    first = rig.submit("ab" * 20, ignore_eos=True, max_tokens=300)
+    rig.turn()
+    search, behind = rig.submit("hello" * 10, beams=4, n=1, max_tokens=32), rig.submit("hi", max_tokens=9)
+    rig.turn(2)
+    assert running(rig) == [first]
+    rig.run()
+    ends = [r.id for f in rig.transport.frames for r in f if isinstance(r, Tokens) and r.reason]
+    assert ends == [first, search, behind]
 
 
 def constrained(rig, request_id):
@@ -79,85 +68,19 @@ def constrained(rig, request_id):
     request.constraint = "{}"
 
 
-def test_a_sequence_with_a_grammar_stays_when_another_can_go():
-    rig = Rig(blocks=6)
-    penalised = rig.submit("ab" * 20, ignore_eos=True, max_tokens=120, presence_penalty=1.0)
-    constrained(rig, grammar := rig.submit("cd" * 20, ignore_eos=True, max_tokens=120))
-    run_watching(rig)
-    order = [r.id for f in rig.transport.frames for r in f if isinstance(r, Tokens) and r.reason]
-    assert order == [grammar, penalised]
-
-
-def test_a_sequence_with_a_grammar_begins_again_and_sends_nothing_twice():
-    """The pipeline would match the grammar from its beginning against what follows in the middle."""
-    rig = Rig(blocks=6)
-    constrained(rig, old := rig.submit("ab" * 20, ignore_eos=True, max_tokens=120))
-    constrained(rig, new := rig.submit("cd" * 20, ignore_eos=True, max_tokens=120, logprobs=True))
-    works = []
-    add = rig.pipeline.add
-    rig.pipeline.add = lambda work: (works.append(work), add(work))[1]
-    run_watching(rig)
-    assert rig.stats().preemptions
-    assert all((w.done, w.max_tokens, len(w.tokens)) == (0, 120, 40) for w in works)
-    assert rig.answer(old).text() == "ab" * 60
-    assert rig.answer(new).text() == "cd" * 60
-    assert len(rig.answer(new).logprobs[0]) == 120
-
-
-def test_a_sequence_with_a_grammar_that_comes_out_otherwise_fails_alone():
-    rig = Rig(blocks=6)
-    old = rig.submit("ab" * 20, ignore_eos=True, max_tokens=120)
-    constrained(rig, new := rig.submit("cd" * 20, ignore_eos=True, max_tokens=120, n=2, seeds=(0, 0)))
-    add = rig.pipeline.add
-
-    def otherwise(work):
-        handle = add(work)
-        if work.constraint:
-            handle.answer[3] = ord("x")
-        return handle
-
-    rig.pipeline.add = otherwise
-    run_watching(rig)
-    assert rig.answer(new).failed[0] == "EngineFailure"
-    assert "restart this answer" in rig.answer(new).failed[1]
-    assert rig.answer(old).text() == "ab" * 60
-    assert rig.stats().kv_blocks_used == 0
-
-
 def test_sequences_with_a_grammar_do_not_start_while_one_is_compiled(monkeypatch):
-    rig = Rig(blocks=6)
-    plain = rig.submit("ab" * 20, ignore_eos=True, max_tokens=120)
-    constrained(rig, grammar := rig.submit("cd" * 20, ignore_eos=True, max_tokens=120))
-    while not rig.stats().preemptions:
-        rig.scheduler.requests[plain].constraint = "{}"
-        rig.turn()
-    waiting = next(iter(rig.scheduler.waiting)).request.id
+    rig = Rig(running=1)
+    old = rig.submit("ab" * 20, ignore_eos=True, max_tokens=120)
+    rig.turn()
+    constrained(rig, waits := rig.submit("cd" * 20, ignore_eos=True, max_tokens=120))
     admit = rig.backend.admit
     monkeypatch.setattr(rig.backend, "admit", lambda *, compiling: admit(compiling=True))
-    other = plain if waiting == grammar else grammar
-    rig.cancel(other)
+    rig.cancel(old)
     rig.turn(5)
-    assert [s.request.id for s in rig.scheduler.waiting] == [waiting]
+    assert [s.request.id for s in rig.scheduler.waiting] == [waits]
     monkeypatch.undo()
     rig.run()
-    assert len(rig.answer(waiting).tokens[0]) == 120
-
-
-def test_a_beam_search_is_booked_whole_and_never_preempted():
-    rig = Rig(blocks=40)
-    rig.submit("ab" * 20, ignore_eos=True, max_tokens=900)
-    rig.turn(2)
-    rig.submit("hello", beams=4, n=2, max_tokens=60)
-    rig.turn()
-    stats = rig.stats()
-    assert stats.queued == 0
-    assert stats.running == 1  # the script's beams end in one step
-    rig = Rig(blocks=20, step_tokens=8)
-    search = rig.submit("hello" * 10, beams=4, n=1, max_tokens=32)
-    rig.turn()
-    assert rig.stats().kv_blocks_used == 2 + 4 * 3
-    run_watching(rig)
-    assert rig.answer(search).reasons == {0: "length"}
+    assert len(rig.answer(waits).tokens[0]) == 120
 
 
 def test_a_request_for_prompt_logprobs_starts_first_of_all_and_nobody_passes_it():
@@ -205,7 +128,7 @@ def test_of_many_prompts_that_nobody_wants_only_the_one_in_work_is_computed():
 
 def test_a_step_that_fails_ends_those_whom_nobody_wants():
     rig = Rig(prefix_caching=True, step_tokens=16)
-    request, other = rig.submit(PREFIX), rig.submit("other", max_tokens=40, ignore_eos=True)
+    request = rig.submit(PREFIX)
     rig.turn(2)
     rig.cancel(request)
     rig.turn()
@@ -213,19 +136,19 @@ def test_a_step_that_fails_ends_those_whom_nobody_wants():
     rig.run()
     assert not rig.answer(request).tokens
     assert rig.answer(request).failed is None
-    assert len(rig.answer(other).tokens[0]) == 40
+    assert rig.ask("other").text() == "other"
 
 
 # --- the pipeline gives up on somebody
 
 
-def test_whoever_the_pipeline_lost_is_taken_up_again_with_what_it_has():
+def test_whoever_the_pipeline_lost_fails_with_the_reason():
     rig = Rig()
-    request = rig.submit("hello there")
-    rig.turn(4)
-    rig.pipeline.live[0].state = "lost"
+    request, other = rig.submit([LOSE]), rig.submit("hello")
     rig.run()
-    assert rig.answer(request).text() == "hello there"
+    assert rig.answer(request).failed[:2] == ["EngineFailure", "The engine ran out of KV cache for this request."]
+    assert rig.answer(other).text() == "hello"
+    assert rig.stats().kv_blocks_used == 0
 
 
 def test_the_lost_is_found_while_others_keep_the_pipeline_talking():
@@ -233,19 +156,10 @@ def test_the_lost_is_found_while_others_keep_the_pipeline_talking():
     request, other = rig.submit("hello there"), rig.submit("x", ignore_eos=True, max_tokens=100)
     rig.turn(4)
     rig.pipeline.live[0].state = "lost"
-    rig.run()
-    assert rig.answer(request).text() == "hello there"
-    assert len(rig.answer(other).tokens[0]) == 100
-
-
-def test_whoever_is_lost_again_and_again_fails_in_the_end():
-    rig = Rig()
-    request, other = rig.submit([LOSE]), rig.submit("hello")
-    rig.run()
-    assert rig.answer(request).failed[0] == "EngineFailure"
+    rig.turn(2 * backend.CHECK_EVERY)
     assert "KV cache" in rig.answer(request).failed[1]
-    assert rig.answer(other).text() == "hello"
-    assert rig.stats().kv_blocks_used == 0
+    rig.run()
+    assert len(rig.answer(other).tokens[0]) == 100
 
 
 def test_an_end_that_the_pipeline_does_not_tell_is_an_end():

@@ -1,16 +1,16 @@
 """A pipeline of openvino_genai as a generation.backend.Backend: requests are added to it in their order, and stepped.
 
-The pipeline's KV cache and its own queue cannot be seen from outside, and three things in it must not happen:
+The pipeline preempts sequences by itself when its KV cache is short. Three things in it must not happen:
 
-1. Its cache runs out. It then ends every running request without output; only the status of the handle (IGNORED) shows
-   it. So blocks are counted for each sequence as it will be after the next step, shared prefixes once for each (never
-   less than what is really used), and the newest sequences leave the pipeline before there are too many.
+1. It preempts a beam search, which ends without output then; only the status of the handle shows it (IGNORED). So the
+   whole life of each running sequence has to fit the cache while one of these runs. Or it preempts a sequence with
+   draft tokens: the step throws. So blocks are counted with these, and the newest fails before there are too many.
 2. A prompt that is half computed is cancelled, with a prefix cache. GenAI takes the block in which a chunk of a prompt
    ends for a whole one then, and every later prompt that begins alike gets its wrong content (2026.4.1; log
    probabilities off by 0.05 and more, other answers). Such a sequence stays until its first output.
 3. A step throws. It throws on every later one, and cancelling the request at fault does not help. Cancelling all and
-   stepping until idle does (measured: one step, 0.7 ms, no block lost); those that were interrupted are added again
-   with their generated tokens, and continue as if nothing had happened.
+   stepping until idle does (measured: one step, 0.7 ms, no block lost): the requests that ran have failed, those that
+   wait go on.
 
 A step or a sequence has no output while a long prompt is computed, when the pipeline ended a sequence without any, or
 when it is stuck.
@@ -22,7 +22,6 @@ import logging
 
 from .....config import EngineConfig
 from .....engine.errors import RESTARTING, EngineLost, last_line
-from .....engine.generation.admission_policy import MAX_PASSED, FaultIsolation
 from .....engine.generation.backend import SpecDecodeStats, WaitingRequests
 from .....engine.generation.fair_queue import FairQueue
 from .....engine.generation.loaded_model import ASSISTANT_TOKENS, ImagePlaceholders, LongTextEncoder
@@ -32,7 +31,7 @@ from .....engine.loading.drafts import drafts_of
 from .....engine.protocol import Counted, Failed, Prefilled, Record, ResetPrefixCache, Tokens
 from .....errors import BadRequest, EngineFailure, NotSupported, RequestError
 from .....types.engine import EngineStats
-from .outputs import Diverged, emit
+from .outputs import emit
 from .pipeline import Pipeline
 from .sequence import GuardedSequence
 
@@ -42,12 +41,11 @@ CHECK_EVERY = 16
 """Steps without output after which a sequence's status is looked up (1 us); a long prompt takes many steps."""
 STUCK_S = 1.0
 """Seconds after which a pipeline that is busy and schedules nothing is stuck."""
-MAX_DROPPED = 2
-"""How often a sequence that the pipeline dropped is added again."""
+SPARE_BLOCKS = 8
+"""KV blocks that a sequence with draft tokens has to find free beyond those that it has, unless it ends before."""
+OUT_OF_CACHE = "The engine ran out of KV cache for this request."
 DRAIN_STEPS = 8
 """Steps after which a pipeline is idle that was told to cancel everything."""
-PREFILL_TOKENS = 32
-"""Tokens of each step that are kept for prompts: running sequences come first and could take all of them for ever."""
 
 
 class GuardedPipeline:
@@ -70,15 +68,11 @@ class GuardedPipeline:
         self.requests: dict[int, GenerationRequest] = {}
         self.running: list[GuardedSequence] = []
         """The sequences in the pipeline, the oldest first."""
-        self.suspects: FaultIsolation[GuardedSequence] = FaultIsolation()
         self.total_blocks = self.info.kv_blocks
-        self._steps = self._preemptions = self._recoveries = 0
-        self._compiling = self._cleanup_due = self._images_added = False
-        self._step_tokens_each = 1 + (ASSISTANT_TOKENS if self.info.speculative else 0)  # of a decoding sequence
-        for_prompts = min(PREFILL_TOKENS, pipeline.step_tokens // 4)
-        most = max(1, (pipeline.step_tokens - for_prompts) // self._step_tokens_each)
+        self._steps = self._recoveries = 0
+        self._cleanup_due = False
         self.waiting: FairQueue[GuardedSequence] = FairQueue(
-            min(max_running, most), priority_across_clients=priority_across_clients
+            min(max_running, pipeline.step_tokens), priority_across_clients=priority_across_clients
         )
         self._drafts = SpecDecodeStats()
         self._stuck_since: float | None = None
@@ -140,17 +134,17 @@ class GuardedPipeline:
 
     def _sequences(self, request: GenerationRequest) -> list[GuardedSequence]:
         """Returns one sequence for each choice that is still waited for; a beam search is one sequence."""
-        sampling, indices, reserved = request.sampling, sorted(request.unfinished), 0
-        headroom = sampling.num_assistant_tokens + 1 if sampling.num_assistant_tokens else self._step_tokens_each
+        sampling, indices, blocks = request.sampling, sorted(request.unfinished), 0
+        drafted = sampling.num_assistant_tokens or (ASSISTANT_TOKENS if self.info.speculative else 0)
         if sampling.beams > 1:
             each = self._blocks(request.max_tokens) + BEAM_SPARE_BLOCKS
-            reserved, indices = self._blocks(len(request.prompt)) + sampling.beams * each, [0]
+            indices, blocks = [0], self._blocks(len(request.prompt)) + sampling.beams * each
         return [
             GuardedSequence(
                 request=request,
                 index=index,
-                headroom=headroom,
-                reserved_blocks=reserved,
+                headroom=1 + drafted,
+                blocks=blocks or self._blocks(len(request.prompt) + request.max_tokens + 1 + drafted),
                 echo=sampling.prompt_logprobs and index == 0,
             )
             for index in indices
@@ -190,7 +184,6 @@ class GuardedPipeline:
             kv_blocks_total=self.total_blocks,
             state_bytes=self.info.state_bytes * sum(s.request.sampling.beams for s in self.running),
             steps=self._steps,
-            preemptions=self._preemptions,
             recoveries=self._recoveries,
             speculative=bool(self.info.speculative),
             **self._drafts.stats(),
@@ -199,44 +192,31 @@ class GuardedPipeline:
     # --- into the pipeline and out of it
 
     def admit(self, *, compiling: bool = False) -> None:
-        """Starts waiting sequences in the order of the queue, as far as slots and KV blocks allow.
-
-        One that has to wait for something else lets others pass; one that lacks blocks does not, or a long prompt would
-        starve behind short ones.
-        """
-        self._compiling, self._images_added = compiling, False
-        passed: list[GuardedSequence] = []
-        while len(self.running) < self.waiting.slots and len(passed) < MAX_PASSED:
-            if (group := self.waiting.next_group()) is None:
-                break
+        """Starts waiting sequences in the order of the queue; behind one that has to wait none starts."""
+        images_added = False
+        while len(self.running) < self.waiting.slots and (group := self.waiting.next_group()) is not None:
             sequence = self.waiting.pop(group)
-            if self._must_wait(sequence):
-                passed.append(sequence)
-            elif self._fits(sequence):
-                self._start(sequence)
-            else:
-                passed.append(sequence)
-                break
-        self.waiting.restore(passed)
-
-    def _must_wait(self, sequence: GuardedSequence) -> bool:
-        """Returns whether a sequence waits for a thread that compiles a grammar, its trial as a suspect, or images.
-
-        Images are encoded when their request is added, and everything else waits: only one such request per step, so
-        that running ones get a token in between.
-        """
-        if sequence.constrained and self._compiling:
-            return True
-        return not self.suspects.may_start(sequence, self.running) or (self._images_added and sequence.has_images)
+            if (compiling and sequence.constrained) or (images_added and sequence.has_images):
+                self.waiting.restore([sequence])  # images are encoded when they are added, and everything else waits
+                return
+            if not self._fits(sequence):
+                self.waiting.restore([sequence])
+                return
+            images_added = images_added or sequence.has_images
+            self._start(sequence)
 
     def _fits(self, sequence: GuardedSequence) -> bool:
-        """Returns whether there are blocks for a sequence, and for the next one of a fourth of those that run.
+        """Returns whether a sequence may start beside those that run.
 
         One with an echo starts alone: GenAI returns other tokens' log probabilities as the prompt's if any sequence is
         before it in the batch; those after it do no harm.
         """
-        needed = self.used_blocks + self._needed(sequence) + len(self.running) // 4
-        return not self.running or (needed <= self.total_blocks and not sequence.echo)
+        together = [sequence, *self.running]
+        if not self.running or sequence.echo:
+            return not self.running
+        if self.info.speculative:
+            return sum(min(s.blocks, self._blocks(s.length) + SPARE_BLOCKS) for s in together) <= self.total_blocks
+        return not any(s.beams for s in together) or sum(s.blocks for s in together) <= self.total_blocks
 
     def _start(self, sequence: GuardedSequence) -> None:
         try:
@@ -244,28 +224,21 @@ class GuardedPipeline:
         except BadRequest as error:
             self._fail(sequence.request, error)
             return
-        self._images_added = self._images_added or sequence.has_images
         self.waiting.started(sequence)
-        sequence.last_output_step, sequence.has_output = self._steps, False
-        if not sequence.started:
-            sequence.started, sequence.started_at = True, self.waiting.clock()
+        sequence.last_output_step = self._steps
+        sequence.started, sequence.started_at = True, self.waiting.clock()
         self.running.append(sequence)
 
     def _make_room(self) -> None:
-        """Takes sequences out of the pipeline until the next step fits its cache: the newest, but rather one that goes
-        on where it was than one that begins again.
-        """
-        while self.used_blocks > self.total_blocks:
-            movable = [s for s in reversed(self.running) if not s.reserved_blocks]
-            victim = min(movable, key=lambda s: (self._half_computed(s), -s.request.priority, s.restart_cost))
-            self.preempt(victim)
-
-    def preempt(self, sequence: GuardedSequence) -> None:
-        """Takes a running sequence out of the pipeline, and queues it again if it is still wanted."""
-        self._abort(sequence)
-        if not sequence.cancel_pending:
-            self._requeue(sequence)
-            self._preemptions += 1
+        """Ends the newest sequences with draft tokens until the next step fits the cache."""
+        if not self.info.speculative:
+            return
+        needed = {s: self._blocks(s.length + s.headroom) for s in self.running}
+        for sequence in reversed(self.running[1:]):
+            if sum(needed[s] for s in self.running) <= self.total_blocks:
+                return
+            if not sequence.cancel_pending:
+                self._fail(sequence.request, EngineFailure(OUT_OF_CACHE))
 
     def _half_computed(self, sequence: GuardedSequence) -> bool:
         """Returns whether some of a prompt may be in the prefix cache, and not all.
@@ -281,14 +254,10 @@ class GuardedPipeline:
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.info.block_size)
 
-    def _needed(self, sequence: GuardedSequence) -> int:
-        """Returns the blocks that a sequence has after its next step."""
-        return sequence.reserved_blocks or self._blocks(sequence.length + sequence.headroom)
-
     @property
     def used_blocks(self) -> int:
-        """The blocks that the running sequences have after the next step, as far as is known from outside."""
-        return sum(map(self._needed, self.running))
+        """The blocks of the running sequences, as far as is known from outside."""
+        return min(self.total_blocks, sum(self._blocks(s.length) for s in self.running))
 
     def _abort(self, sequence: GuardedSequence) -> None:
         """Takes a sequence out of the queue or out of the pipeline, whatever its state."""
@@ -298,7 +267,6 @@ class GuardedPipeline:
             self._remove(sequence)
         else:
             self.waiting.remove(sequence.request, sequence.index)
-        self.suspects.discard(sequence)
 
     def _finish(self, sequence: GuardedSequence) -> None:
         """Notes that a sequence has its last token, and ends its computation, whatever its state in the pipeline."""
@@ -318,11 +286,6 @@ class GuardedPipeline:
         self.waiting.stopped(sequence)
         sequence.handle = None
         sequence.drop_images()
-
-    def _requeue(self, sequence: GuardedSequence) -> None:
-        """Puts a sequence that was removed back in the queue, before all others of its client."""
-        sequence.reset()
-        self.waiting.put_back(sequence, first=True)
 
     def _fail(self, request: GenerationRequest, error: RequestError) -> None:
         """Ends a request with an error, all its sequences."""
@@ -376,8 +339,7 @@ class GuardedPipeline:
             return False
         if not sequence.has_output:
             sequence.has_output = True
-            self.suspects.discard(sequence)
-            if not (sequence.index or sequence.generated or sequence.already_sent):
+            if not sequence.index:
                 since_start_ms = 1000 * (self.waiting.clock() - sequence.started_at)
                 self.out.append(Prefilled(sequence.request.id, None, since_start_ms))
         if sequence.cancel_pending:
@@ -387,12 +349,7 @@ class GuardedPipeline:
             self._count_prompt(sequence)
         sequence.last_output_step = self._steps
         before = len(sequence.generated)
-        try:
-            finished = emit(sequence, outputs, self.out)
-        except Diverged:
-            text = "The engine had to restart this answer and generated different tokens."
-            self._fail(sequence.request, EngineFailure(text))
-            return False
+        finished = emit(sequence, outputs, self.out)
         if self.info.speculative and before:  # the output that comes with the prompt is the first token alone
             self._drafts.drafts += 1
             for position in range(len(sequence.generated) - before - 1):
@@ -427,11 +384,8 @@ class GuardedPipeline:
             self._recover(TimeoutError("the pipeline schedules nothing"))
 
     def _check_status(self, sequences: list[GuardedSequence]) -> None:
-        """Removes those of these sequences without output that the pipeline does not compute any more.
-
-        One that the pipeline dropped, by its own rule for a cache that is full, is added again a few times.
-        """
-        for sequence in reversed(sequences):
+        """Removes those of these sequences without output that the pipeline does not compute any more."""
+        for sequence in sequences:
             handle = sequence.handle
             if handle is None or handle.can_read() or (status := self.pipeline.status(handle)) == "running":
                 continue
@@ -441,23 +395,18 @@ class GuardedPipeline:
             elif status == "finished":
                 self.out.append(Tokens(sequence.request.id, sequence.index, [], None, "stop"))
                 self._finish(sequence)
-            elif sequence.times_dropped < MAX_DROPPED:
-                sequence.times_dropped += 1
-                log.warning("the pipeline dropped request %d (%d)", sequence.request.id, sequence.times_dropped)
-                self._requeue(sequence)
             else:
-                self._fail(sequence.request, EngineFailure("The engine ran out of KV cache for this request."))
+                self._fail(sequence.request, EngineFailure(OUT_OF_CACHE))
 
     def _recover(self, error: Exception) -> None:
-        """Repairs the pipeline, and queues the sequences again that are not at fault.
+        """Repairs the pipeline after a failed step. Its requests have failed; those that wait go on.
 
         Raises errors.EngineLost when that is impossible, with every request failed.
         """
         self._recoveries += 1
         log.error("a step failed: %s", last_line(error))
-        finished = {s for s in list(self.running) if self._read_rest(s)}
-        interrupted = [s for s in self.running if s not in finished and not s.cancel_pending]
-        for sequence in list(self.running):
+        running = list(self.running)
+        for sequence in running:
             if sequence.handle is not None:
                 sequence.handle.cancel()
             self._remove(sequence)
@@ -468,23 +417,8 @@ class GuardedPipeline:
             self.requests.clear()
             self.waiting.clear()
             raise EngineLost(last_line(error))
-        interrupted = [s for s in interrupted if s.request.id in self.requests]
-        at_fault = self.suspects.pick(interrupted)
-        for sequence in reversed(self.suspects.order(interrupted)):
-            if at_fault is None or sequence.request is not at_fault.request:
-                self._requeue(sequence)
-        if at_fault is not None:
-            self._fail(at_fault.request, EngineFailure("The engine failed while it computed this request."))
-
-    def _read_rest(self, sequence: GuardedSequence) -> bool:
-        """Reads every output that is ready; returns whether the sequence is finished with them."""
-        try:
-            while sequence.handle is not None and sequence.handle.can_read():
-                if self._read(sequence, []):
-                    return True
-        except Exception as error:  # a poisoned pipeline may refuse this as well: then the tokens are computed again
-            log.warning("unread tokens are lost: %s", last_line(error))
-        return False
+        for sequence in running:
+            self._fail(sequence.request, EngineFailure("The engine failed while it computed this request."))
 
     def _drain(self) -> bool:
         """Steps until the pipeline is idle; returns whether that was possible."""

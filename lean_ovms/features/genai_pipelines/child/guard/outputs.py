@@ -14,12 +14,8 @@ from .pipeline import GuardedOutput
 from .sequence import GuardedSequence
 
 
-class Diverged(Exception):
-    """A sequence that was started again generated other tokens than those already sent, or speaks a second time."""
-
-
 def emit(sequence: GuardedSequence, outputs: Mapping[int, GuardedOutput], out: list[Record]) -> bool:
-    """Appends the new tokens of a sequence to `out`; returns whether they were its last. Raises Diverged."""
+    """Appends the new tokens of a sequence to `out`; returns whether they were its last."""
     if sequence.beams:
         _emit_beams(sequence, outputs, out)
         return True
@@ -36,15 +32,6 @@ def emit(sequence: GuardedSequence, outputs: Mapping[int, GuardedOutput], out: l
     sequence.generated += ids
     reason = _cut(sequence, ids)
     logprobs = logprobs[: len(ids)]
-    if sequence.already_sent:
-        known = _already_sent(sequence, ids)
-        ids, logprobs = ids[known:], logprobs[known:]
-        if not ids and not audio:
-            return False
-    if audio:
-        if sequence.spoken_at not in (-1, sequence.retries):
-            raise Diverged
-        sequence.spoken_at = sequence.retries
     if request.sampling.speaker is not None:
         out.append(SpokenTokens(request.id, sequence.index, ids, None, reason, audio))
         return reason is not None
@@ -68,17 +55,6 @@ def _cut(sequence: GuardedSequence, ids: list[int]) -> str | None:
         del ids[count - before :], generated[count:]
         return reason
     return None
-
-
-def _already_sent(sequence: GuardedSequence, ids: list[int]) -> int:
-    """Returns how many of the new tokens of a sequence that was started again were sent before. Raises Diverged."""
-    start = len(sequence.generated) - len(ids)
-    known = sequence.already_sent[start : start + len(ids)]
-    if ids[: len(known)] != known:
-        raise Diverged
-    if len(sequence.generated) >= len(sequence.already_sent):
-        sequence.already_sent = []
-    return len(known)
 
 
 def _emit_beams(sequence: GuardedSequence, outputs: Mapping[int, GuardedOutput], out: list[Record]) -> None:

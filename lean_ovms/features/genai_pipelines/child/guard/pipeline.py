@@ -22,8 +22,7 @@ Status = Literal["running", "finished", "lost"]
 class PipelineRequest:
     """One request to a pipeline, complete. sampling.n, max_tokens, min_tokens, seeds and stop_token_ids are not read.
 
-    tokens: prompt ids in [0, vocab). done: how many of them, at the end, were generated before a preemption; the seed
-    is advanced by that, or a sampler would get the same random numbers again. stops: every id that ends it.
+    tokens: prompt ids in [0, vocab). stops: every id that ends it.
     echo: the first output starts with the prompt's ids and log probabilities. constraint: a structural tag that the
     generated tokens match from the first on, or "". image_prompt: what a model with vision computes instead of tokens.
     native: the pipeline's own form of the request, which `check` may leave here for `add`.
@@ -36,7 +35,6 @@ class PipelineRequest:
     seed: int = 0
     stops: frozenset[int] = frozenset()
     echo: bool = False
-    done: int = 0
     constraint: str = ""
     image_prompt: ImagePrompt | None = None
     native: object = field(default=None, init=False, compare=False, repr=False)  # not copied by replace()

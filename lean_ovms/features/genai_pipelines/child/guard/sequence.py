@@ -12,26 +12,20 @@ from .pipeline import Handle, PipelineRequest
 class GuardedSequence(QueuedSequence):
     """One choice of a request, or its beam search."""
 
+    blocks: int
+    """KV blocks that it has at its end, at most."""
     headroom: int = 1
-    """Tokens beyond prompt and generated that the next step may write."""
-    reserved_blocks: int = 0
-    """KV blocks that are counted for its whole life (beam search); 0: as it grows."""
+    """Tokens that the next step may write."""
     echo: bool = False
     """Whether log probabilities of the prompt are still to be sent."""
     generated: list[int] = field(default_factory=list)
-    """Tokens that were generated since it was last started from its prompt."""
-    already_sent: list[int] = field(default_factory=list)
-    """The tokens that were sent before that."""
-    times_dropped: int = 0
-    """How often the pipeline dropped it for lack of KV blocks."""
+    """The tokens so far."""
     handle: Handle | None = None
     """What the pipeline knows it by, while it runs."""
     last_output_step: int = 0
     """The step of its last output, or before its first."""
     cancel_pending: bool = False
     """Whether it was cancelled, and is removed when its prompt is computed."""
-    spoken_at: int = -1
-    """The number of `retries` when audio was sent."""
 
     @property
     def length(self) -> int:
@@ -42,51 +36,26 @@ class GuardedSequence(QueuedSequence):
         prompt = self.request.image_prompt
         return prompt is not None and bool(prompt.images)
 
-    @property
-    def restarts_from_prompt(self) -> bool:
-        """Whether it cannot continue where it left the pipeline: it has a grammar, or its prompt is not token ids."""
-        return bool(self.request.constraint) or self.request.image_prompt is not None
-
-    @property
-    def restart_cost(self) -> int:
-        """How much is lost: it would begin again; or its penalties, which count generated tokens alone, would not count
-        those so far, which are a part of the prompt then."""
-        sampling = self.request.sampling
-        return 2 * self.restarts_from_prompt + bool(sampling.presence_penalty or sampling.frequency_penalty)
-
-    def reset(self) -> None:
-        """Prepares a sequence that has left the pipeline to be added again.
-
-        It continues from its generated tokens, unless it has a grammar, which the pipeline would match from its
-        beginning, or images, whose pipeline takes no tokens. Then everything is generated once more, compared with what
-        was already sent, and not sent twice.
-        """
-        self.has_output = False
-        if self.restarts_from_prompt and self.generated:
-            self.already_sent = max(self.already_sent, self.generated, key=len)
-            self.generated = []
-
     def take_request(self) -> PipelineRequest:
-        """Returns what Pipeline.add takes: the request that was checked, or what is left of it after a preemption."""
-        request = self.request
-        checked = request.native if not self.index and not self.started else None
-        if checked is not None:
-            request.native = None
-        return checked or self.pipeline_request()
+        """Returns what Pipeline.add takes: the request that was checked, for the first choice."""
+        checked, request = self.request.native, self.request
+        if self.index or checked is None:
+            return self.pipeline_request()
+        request.native = None
+        assert isinstance(checked, PipelineRequest)
+        return checked
 
     def pipeline_request(self) -> PipelineRequest:
-        """Returns the rest of the work: after a preemption the generated tokens are part of the prompt."""
-        request, done = self.request, len(self.generated)
-        left = request.max_tokens - done
+        """Returns the request for the pipeline."""
+        request = self.request
         return PipelineRequest(
-            tokens=request.prompt + self.generated,
+            tokens=request.prompt,
             sampling=request.sampling,
-            max_tokens=left,
-            min_tokens=min(max(0, request.sampling.min_tokens - done), left),
+            max_tokens=request.max_tokens,
+            min_tokens=min(max(0, request.sampling.min_tokens), request.max_tokens),
             seed=request.seed(self.index),
             stops=request.stops,
             echo=self.echo,
-            done=done,
             constraint=request.constraint,
             image_prompt=request.image_prompt,
         )
