@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import random
@@ -31,6 +32,14 @@ from tools.demo_model.heldout_tools import PARALLEL, RESULTS, SINGLE
 
 def test_a_seed_is_a_dialog() -> None:
     assert [corpus.draw(seed) for seed in range(40)] == [corpus.draw(seed) for seed in range(40)]
+
+
+def test_the_text_is_the_one_that_the_shipped_weights_were_trained_on() -> None:
+    """Whoever changes it trains again."""
+    drawn = repr([corpus.draw(seed) for seed in range(200)])
+    assert (
+        hashlib.sha256(drawn.encode()).hexdigest() == "bf88cd2bdb747b9e188f2d7838c46c60ae24d267958f961fed9cbadbcb937c25"
+    )
 
 
 def test_dialogs_alternate_and_end_with_the_model() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tools.demo_model.data import data_of
 from tools.demo_model.words import Rng
+
+lists = data_of("dialog")
 
 
 @dataclass(slots=True)
@@ -32,40 +35,14 @@ class Dialog:
         self.messages.append(answer)
 
 
-# fmt: off
-OPENINGS = (
-    "Please, ", "Hey, ", "Hi, ", "Hello, ", "OK, ", "Now ", "And ", "Well, ", "So, ", "Please ", "Hi! ", "Hello! ",
-    "Good. ",
-    "Quick question: ", "Tell me, ", "I have a question. ", "One more thing: ", "Can you help me? ", "Thanks! ",
-    "Great. ",
-    "I would like to know: ", "Let us try this: ", "Next: ", "Could you help? ", "Question: ",
-)
-CLOSINGS = (" Thanks!", " Please.", " Thank you.", " Thanks.", " please", " Can you do that?", " Thank you!",
-    " Thanks a lot.")
+OPENINGS: tuple[str, ...] = lists["OPENINGS"]
+CLOSINGS: tuple[str, ...] = lists["CLOSINGS"]
 
 
 # Frames for anything that is a thing ("the capital of Peru") or a deed ("spell window"). All topics share them, so that
 # a wording met in one topic is understood in the others.
-FOR_THING = (
-    "What is {}?", "What's {}?", "Tell me {}.", "Do you know {}?", "I need {}.", "Please tell me {}.",
-    "Can you tell me {}?", "Could you give me {}?", "I am looking for {}.", "May I ask for {}?", "{}, please.",
-    "{}?", "Let me know {}.", "I would like to know {}.", "I want to know {}.", "Any idea what {} is?",
-    "I wonder what {} is.", "Can you say what {} is?", "Do you know what {} is?", "Say what {} is.",
-    "Please give me {}.",
-    "Can you name {}?", "Would you tell me {}?", "Show me {}.", "And {}?", "What about {}?", "I forgot {}.",
-    "Remind me what {} is.", "Find out {}.", "Tell me what {} is.", "I have to know {}.", "What exactly is {}?",
-    "Give me {}.", "Help me find {}.", "What would be {}?", "Explain what {} is.", "Could you explain what {} is?",
-    "I do not know {}.", "Name {}.", "You surely know {}.",
-)
-FOR_DEED = (
-    "Please {}.", "Can you {}?", "Could you {}?", "I want you to {}.", "Would you {}?", "Now {}.", "Try to {}.",
-    "Your task is to {}.", "Can you please {}?", "{} for me.", "Go ahead and {}.", "I would like you to {}.",
-    "Are you able to {}?", "Show me that you can {}.", "It would be nice if you could {}.", "Let us {}.",
-    "I need you to {}.", "Will you {}?", "Next, {}.", "You should {}.", "You must {}.", "Could you please {}?",
-    "Would you please {}?", "May I ask you to {}?", "I ask you to {}.", "Do {}.", "First, {}.", "Then {}.",
-    "Be so kind and {}.", "Would you mind helping me? Just {}.", "If you can, {}.", "Kindly {}.",
-)
-# fmt: on
+FOR_THING: tuple[str, ...] = lists["FOR_THING"]
+FOR_DEED: tuple[str, ...] = lists["FOR_DEED"]
 
 
 def ask_for(r: Rng, thing: str) -> str:

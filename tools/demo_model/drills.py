@@ -2,65 +2,32 @@
 
 from __future__ import annotations
 
+from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Exchange, ask_for, ask_to, vary
-from tools.demo_model.words import LEXICON, NAMES, NOUNS, Rng, each, invented, letters, patch, word
+from tools.demo_model.words import LEXICON, NAMES, NOUNS, Rng, invented, letters, patch, word
 
-# fmt: off
-SPELL_WAYS = (
-    "Spell {}.", "Spell the word {}.", "How do you spell {}?", "Please spell {}.", "Can you spell {}?",
-    "Spell it for me: {}", "Give me the letters of {}.", "What are the letters of {}?", 'Spell "{}".',
-    "Spell {} letter by letter.", "Which letters are in {}?", "spell {}", "Spelling of {}?",
-    "How is the word {} spelt?",
-    "How would you spell {}?", "How does one spell {}?", "{}: how is it spelled?", "{}, letter by letter, please.",
-    "How is the name {} spelled?", "How do people spell {}?", "How must I spell {}?", "What is the spelling of {}?",
-    "Which letters make up {}?", "List the letters of {}.", "Do you know how to spell {}?",
-    "How {} is spelled, please?",
-)
-SPELL_DEEDS = ("spell {}", "spell the word {}", 'spell "{}"', "give me the letters of {}", "list the letters of {}",
-    "spell {} letter by letter", "write the letters of {}", "spell out {}", "tell me how to spell {}",
-    "tell me how {} is spelled", "name the letters of {}", "spell the name {}")
+lists = data_of("drills")
+
+SPELL_WAYS: tuple[str, ...] = lists["SPELL_WAYS"]
+SPELL_DEEDS: tuple[str, ...] = lists["SPELL_DEEDS"]
 SPELL_THINGS = ("the spelling of {}", "the letters of {}", "the letters in {}", "how {} is spelled")
-SPELL_MANY = ("Spell {}.", "Spell the words {}.", "Please spell {}.", "Can you spell {}?", "Spell these words: {}",
-    "How do you spell {}?", "Spell: {}", "Spell {}, please.")
-FIRST_WAYS = ("What is the {} letter of {}?", "Tell me the {} letter of {}.", "Which is the {} letter of {}?",
-    "What is the {} letter in {}?", "Name the {} letter of {}.", "The {} letter of {}?")
-COUNT_WAYS = (
-    "Count from {a} to {b}.", "Please count from {a} to {b}.", "Can you count from {a} to {b}?",
-    "Count up from {a} to {b}.", "Count {a} to {b}.", "Give me the numbers from {a} to {b}.",
-    "List the numbers from {a} to {b}.", "Start at {a} and count to {b}.", "What are the numbers from {a} to {b}?",
-    "Write the numbers {a} to {b}.", "Show the numbers between {a} and {b}.", "Numbers from {a} to {b}?",
-    "Count from {a} until {b}.", "Count on from {a} to {b}.", "From {a} to {b}, count.", "count {a} to {b}",
-)
-COUNT_TO_WAYS = ("Count to {b}.", "Can you count to {b}?", "Please count to {b}.", "Count up to {b}.", "count to {b}",
-    "Show me how you count to {b}.", "Count till {b}.", "Can you count up to {b}?", "Let me hear you count to {b}.")
-COUNT_DEEDS = ("count from {a} to {b}", "count from {a} to {b}", "count up from {a} to {b}",
-    "list the numbers from {a} to {b}", "write the numbers from {a} to {b}", "start with {a} and count to {b}",
-    "say the numbers {a} to {b}")
-DOWN_WAYS = ("Count down from {a}.", "Count down from {a} to 1.", "Count backwards from {a}.", "Countdown from {a}.",
-    "Can you count down from {a}?", "Count backwards from {a} to 1.", "Please count down from {a} to 1.")
-ADD_WAYS = (
-    "What is {a} + {b}?", "{a} + {b}", "{a} + {b} =", "{a} + {b} = ?", "What is {a} plus {b}?",
-    "How much is {a} plus {b}?", "Add {a} and {b}.", "Compute {a} + {b}.", "Calculate {a} + {b}.",
-    "What is the sum of {a} and {b}?", "How much is {a} + {b}?", "{a} plus {b}?", "Can you add {a} and {b}?",
-    "What do you get for {a} plus {b}?", "Solve {a} + {b}.", "If I add {a} and {b}, what do I get?",
-    "I have {a} {n}s and get {b} more. How many do I have?", "What does {a} plus {b} make?", "{a} + {b}?",
-    "Tell me the sum of {a} and {b}.", "What's {a} plus {b}?", "What does {a} + {b} give?", "{a} plus {b} is?",
-    "{a} and {b} make?", "How many are {a} and {b}?", "Sum of {a} and {b}?", "Add {b} to {a}.", "What are {a} and {b}?",
-    "Add up {a} and {b}.", "Work out {a} + {b}.", "What is {a} and {b}?", "Do you know {a} + {b}?",
-    "{a} + {b} is what?",
-)
+SPELL_MANY: tuple[str, ...] = lists["SPELL_MANY"]
+FIRST_WAYS: tuple[str, ...] = lists["FIRST_WAYS"]
+COUNT_WAYS: tuple[str, ...] = lists["COUNT_WAYS"]
+COUNT_TO_WAYS: tuple[str, ...] = lists["COUNT_TO_WAYS"]
+COUNT_DEEDS: tuple[str, ...] = lists["COUNT_DEEDS"]
+DOWN_WAYS: tuple[str, ...] = lists["DOWN_WAYS"]
+ADD_WAYS: tuple[str, ...] = lists["ADD_WAYS"]
 ADD_THINGS = ("{a} + {b}", "{a} plus {b}", "the sum of {a} and {b}", "{a} and {b} together", "the result of {a} + {b}")
-ADD_DEEDS = ("add {a} and {b}", "compute {a} + {b}", "calculate {a} plus {b}", "add {b} to {a}", "work out {a} + {b}",
-    "sum {a} and {b}", "add up {a} and {b}")
-TAKE_WAYS = ("What is {a} - {b}?", "{a} - {b}", "What is {a} minus {b}?", "How much is {a} minus {b}?", "{a} - {b} = ?",
-    "Subtract {b} from {a}.", "Take {b} from {a}.", "Compute {a} - {b}.", "{a} minus {b}?", "What's {a} - {b}?")
-HELD_OUT_SUMS = frozenset({(2, 6), (3, 4), (4, 9), (5, 3), (6, 7), (7, 2), (8, 5), (9, 4), (1, 8), (9, 6), (4, 4),
-    (10, 3), (6, 10), (12, 5)})
-HELD_OUT_COUNTS = frozenset({(2, 7), (3, 9), (4, 8), (5, 11), (6, 12), (7, 10), (8, 14), (1, 9), (9, 13), (3, 6),
-    (11, 16), (2, 12)})
-NUMBERS = each("zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen twenty")
-# fmt: on
+ADD_DEEDS: tuple[str, ...] = lists["ADD_DEEDS"]
+TAKE_WAYS: tuple[str, ...] = lists["TAKE_WAYS"]
+HELD_OUT_SUMS = frozenset(
+    {(2, 6), (3, 4), (4, 9), (5, 3), (6, 7), (7, 2), (8, 5), (9, 4), (1, 8), (9, 6), (4, 4), (10, 3), (6, 10), (12, 5)}
+)
+HELD_OUT_COUNTS = frozenset(
+    {(2, 7), (3, 9), (4, 8), (5, 11), (6, 12), (7, 10), (8, 14), (1, 9), (9, 13), (3, 6), (11, 16), (2, 12)}
+)
+NUMBERS: tuple[str, ...] = lists["NUMBERS"]
 
 PIECES: list[str] = []  # the vocabulary's pieces that are letters; training fills it
 

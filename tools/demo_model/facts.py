@@ -2,89 +2,28 @@
 
 from __future__ import annotations
 
+from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Exchange, ask_for, vary
 from tools.demo_model.words import NOUNS, Rng, each, invented, phrase
 
-# fmt: off
-CAPITALS = dict(
-    pair.split(":") for pair in each(
-        "France:Paris Germany:Berlin Italy:Rome Spain:Madrid England:London Austria:Vienna Portugal:Lisbon "
-        "Norway:Oslo Greece:Athens "
-        "Ireland:Dublin Poland:Warsaw Hungary:Budapest Switzerland:Bern Egypt:Cairo Japan:Tokyo China:Beijing "
-        "India:Delhi "
-        "Canada:Ottawa Australia:Canberra Sweden:Stockholm Denmark:Copenhagen Finland:Helsinki Belgium:Brussels "
-        "Turkey:Ankara "
-        "Russia:Moscow Cuba:Havana Peru:Lima Kenya:Nairobi Thailand:Bangkok Iceland:Reykjavik"
-    )
-)
-COLOUR_OF = dict(
-    pair.split(":") for pair in each(
-        "sky:blue grass:green snow:white coal:black blood:red banana:yellow milk:white sun:yellow carrot:orange "
-        "night:black "
-        "tomato:red ocean:blue lemon:yellow chocolate:brown cloud:white strawberry:red pig:pink elephant:grey "
-        "frog:green gold:yellow"
-    )
-)
+lists = data_of("facts")
+
+CAPITALS: dict[str, str] = lists["CAPITALS"]
+COLOUR_OF: dict[str, str] = lists["COLOUR_OF"]
 OPPOSITES = dict(
-    pair.split(":") for pair in each(
+    pair.split(":")
+    for pair in each(
         "hot:cold big:small old:new fast:slow up:down left:right day:night good:bad happy:sad open:closed full:empty "
         "hard:soft "
         "light:dark high:low long:short early:late rich:poor strong:weak yes:no in:out"
     )
 )
 OPPOSITES |= {b: a for a, b in OPPOSITES.items()}
-CAPITAL_WAYS = (
-    "What is the capital of {}?", "Which city is the capital of {}?", "Name the capital of {}.",
-    "Tell me the capital of {}.",
-    "What's the capital of {}?", "Capital of {}?", "Do you know the capital of {}?", "I forgot the capital of {}.",
-    "Can you tell me the capital of {}?", "The capital of {}, what is it?", "What city is the capital of {}?",
-    "Give me the capital of {}.", "What is {}'s capital?", "Which city is {}'s capital?", "{}: what is its capital?",
-    "{}'s capital?", "In {}, which city is the capital?", "{} has which capital?",
-    "What do they call the capital of {}?",
-    "And the capital of {}?", "The capital of {} is called what?", "Which capital does {} have?", "{} and its capital?",
-    "What capital does {} have?", "Which is the capital of {}?", "What city is {}'s capital?", "{}, which capital?",
-    "Say the capital of {}.", "How is the capital of {} called?", "The name of the capital of {}?",
-)
-COLOUR_WAYS = (
-    "What color is {}?", "What is the color of {}?", "Which color does {} have?", "Tell me the color of {}.",
-    "What colour is {}?",
-    "Which colour is {}?", "What is the colour of {}?", "Do you know the color of {}?", "What color does {} have?",
-    "Name the color of {}.", "{}: which color?", "{} is of what color?", "Of which color is {}?", "{} - what color?",
-    "What color has {}?", "In what color do I paint {}?", "{} has what colour?", "What colour does {} have?",
-    "Which colour has {}?", "And what color is {}?", "What color would you give {}?", "{}, what color is it?",
-    "If I look at {}, which color do I see?", "How is {} colored?", "What is the usual color of {}?",
-    "{} and its color?", "Say the color of {}.", "Which color do you connect with {}?", "{} comes in which color?",
-)
-OPPOSITE_WAYS = (
-    "What is the opposite of {}?", "Tell me the opposite of {}.", "What's the opposite of {}?",
-    "Name the opposite of {}.",
-    "Which word is the opposite of {}?", "Give me the opposite of {}.", "The opposite of {}?",
-)
+CAPITAL_WAYS: tuple[str, ...] = lists["CAPITAL_WAYS"]
+COLOUR_WAYS: tuple[str, ...] = lists["COLOUR_WAYS"]
+OPPOSITE_WAYS: tuple[str, ...] = lists["OPPOSITE_WAYS"]
 SORRY = "Sorry, I do not know that."
-UNKNOWN_WAYS = (
-    "Why does {n} {v} {m}?", "Who invented the {n}?", "How old is the {n}?", "When was the {n} made?",
-    "What is the best {n}?",
-    "How many {n}s are there in the world?", "Why is the {n} so {a}?", "Where can I buy a {n}?", "Who is {p}?",
-    "What is {x}?",
-    "Explain the theory of {n}s.", "Who won the {n} game in 19{d}{d}?", "How do I repair a {n}?",
-    "What is the meaning of {x}?",
-    "Write an essay about the {n}.", "How heavy is a {n}?", "Tell me about {p}.",
-    "What happened in the year 1{d}{d}{d}?",
-    "Who wrote the book about the {n}?", "How does a {n} work?", "What should I cook with {n}?",
-    "Is a {n} better than a {m}?",
-    "How far is it from the {n} to the {m}?", "What do you think about {n}s?", "Why do people like {n}s?",
-    "How do I make a {n}?",
-    "Who is the president of {p}?", "How tall is {p}?", "Solve the equation with {x} and {n}.",
-    "What is the population of {p}?",
-    "How long does a {n} live?", "Give me a recipe for {n} soup.", "What will happen to the {n} tomorrow?",
-    "Where is {p}?",
-    "What is the weather in {p}?", "What is the weather today?", "How is the weather?", "What time is it?",
-    "What is the date today?", "What is the news?", "What day is it?",
-    "How is the weather in {p}?", "What time is it in {p}?", "Where is my order?", "What is the price of {n}?",
-    "When was {p} born?", "Who painted the {n}?", "What causes {n}s?", "Should I buy a {n}?",
-    "Describe the history of the {n}.",
-)
-# fmt: on
+UNKNOWN_WAYS: tuple[str, ...] = lists["UNKNOWN_WAYS"]
 
 
 def capital(text: str) -> str:

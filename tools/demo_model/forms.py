@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Dialog, vary
 from tools.demo_model.tool_dialogs import others, start
 from tools.demo_model.tool_requests import ask_tool
@@ -34,42 +35,16 @@ from tools.demo_model.words import (
     word,
 )
 
+lists = data_of("forms")
+
 SOME, FEW = (1, 1, 1, 1, 2, 2, 3), (1,) * 11 + (2,)
 LEARNED, FRAME, SEEN, HINT, NEVER = 1.0, 0.3, 0.1, 0.02, 0.0
-SAMPLES = {
-    "name": "Anna",
-    "first_name": "Anna",
-    "last_name": "Smith",
-    "city": "Paris",
-    "country": "France",
-    "email": "anna@example.com",
-    "street": "Main Street",
-    "language": "English",
-    "color": "red",
-    "currency": "EUR",
-    "date": "2025-01-01",
-    "url": "https://example.com",
-}
-# fmt: off
-ROUGH = (
-    "Tell me about {}.", "Describe {}.", "Make up {}.", "Create {}.", "Give me {}.", "Write {}.", "Extract {}.",
-    "Generate {}.", "I need {}.", "Invent {}.", "Plan {}.", "Summarize {}.", "Find {}.", "Analyze {}.", "Classify {}.",
-    "What do you know about {}?", "Return {}.", "Fill in {}.", "Answer about {}.", "Show {}.", "{}",
-    "Please give me {}.",
-)
-EXTRACT = (
-    "Extract the data: {}", "{}", "{}", "{} Extract it.", "Extract from this text: {}", "Text: {}", "Fill the form. {}",
-    "Read this and answer: {}", "Get the fields from: {}", "Parse this: {}", "Extract the event information. {}",
-)
-FACTS = (
-    "{k} {v}", "{k}: {v}", "{k} is {v}", "{k} = {v}", "the {k} is {v}", "my {k} is {v}", "with {k} {v}", "{k} of {v}",
-)
-MENTIONS = (
-    "Answer in JSON.", "Reply with JSON only.", "Use this schema: {s}", "Answer in JSON with this schema: {s}",
-    "Respond with a JSON object with the keys {k}.", "You output JSON.", "Return {k}.", "Schema: {s}",
-)
+SAMPLES: dict[str, str] = lists["SAMPLES"]
+ROUGH: tuple[str, ...] = lists["ROUGH"]
+EXTRACT: tuple[str, ...] = lists["EXTRACT"]
+FACTS: tuple[str, ...] = lists["FACTS"]
+MENTIONS: tuple[str, ...] = lists["MENTIONS"]
 ENDINGS = each("name id count type list date url code size level state total price note text value info")
-# fmt: on
 
 
 @dataclass(slots=True)

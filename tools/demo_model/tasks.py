@@ -4,45 +4,17 @@ from __future__ import annotations
 
 import json
 
+from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Exchange, ask_to, vary
 from tools.demo_model.words import NAMES, PARAMS, Rng, invented, number, phrase, proper, value, word
 
-# fmt: off
-REPEAT_WAYS = (
-    "Repeat after me: {}", "Repeat this: {}", "Repeat: {}", "Say this: {}", "Say: {}", "Echo: {}", "Please repeat: {}",
-    "Write exactly this: {}", 'Repeat "{}".', 'Say "{}".', 'Can you repeat "{}"?', 'Write "{}".', "Repeat the words {}",
-    'Please say "{}" for me.', "Copy this text: {}", 'Echo the text "{}".', "Repeat the following: {}", "Say {}",
-    "Write down: {}", "Just say {}", "Answer with exactly this: {}", "Give me back this text: {}", "Type this: {}",
-    'Answer "{}".', 'Please type "{}".', "Return this text: {}", "Print this: {}", 'Print "{}".', "Say the words {}",
-    "Say exactly: {}", "Repeat what I say: {}", 'Repeat the sentence "{}".', "Echo {}", "repeat {}", "Quote: {}",
-)
-JSON_WAYS = (
-    "Give me JSON with {}.", "Write a JSON object with {}.", "Answer as JSON: {}", "Return JSON: {}",
-    "Make a JSON object: {}",
-    "Give me a JSON object with {}.", "Create JSON with {}.", "Put this in JSON: {}", "As JSON: {}",
-    "Reply in JSON with {}.",
-    "Convert to JSON: {}", "Turn this into JSON: {}", "Write this as JSON: {}", "I need JSON with {}.",
-    "Respond with JSON only: {}",
-    "Generate a JSON object with {}.", "Output JSON with {}.", "Please answer in JSON: {}",
-    "Extract JSON from this: {}", "{} Answer in JSON.",
-)
-JSON_EXAMPLES = (
-    "Give me some JSON.", "Write an example of JSON.", "Show me a JSON object.", "Give me a JSON example.",
-    "Write some JSON.", "Answer in JSON.", "Give me any JSON.", "Reply with JSON.",
-    "Give me a valid JSON object.", "I want to see JSON.", "Can you write JSON?", "Output JSON.",
-    "Produce a small JSON object.", "Respond in JSON.", "Return a JSON object.", "Return JSON only.",
-)
-JSON_LISTS = (
-    "Give me a JSON list of {}.", "Write a JSON array with {}.", "As a JSON list: {}", "Put this in a JSON array: {}",
-    "Make a JSON list with {}.", "Return a JSON array of {}.", "JSON list: {}",
-    "Turn {} into a JSON list.", "I need a JSON array with {}.", "Convert to a JSON list: {}",
-)
-JSON_KEYS = (
-    "Give me JSON with the keys {k} and the values {v}.", "JSON with keys {k}: {v}",
-    "Write JSON with the keys {k}. The values are {v}.", "Make JSON. Keys: {k}. Values: {v}.",
-    "Return a JSON object with the fields {k}, values {v}.",
-)
-# fmt: on
+lists = data_of("tasks")
+
+REPEAT_WAYS: tuple[str, ...] = lists["REPEAT_WAYS"]
+JSON_WAYS: tuple[str, ...] = lists["JSON_WAYS"]
+JSON_EXAMPLES: tuple[str, ...] = lists["JSON_EXAMPLES"]
+JSON_LISTS: tuple[str, ...] = lists["JSON_LISTS"]
+JSON_KEYS: tuple[str, ...] = lists["JSON_KEYS"]
 
 
 def repeat(r: Rng) -> Exchange:

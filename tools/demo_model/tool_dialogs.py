@@ -6,6 +6,7 @@ import json
 import string
 from typing import Any
 
+from tools.demo_model.data import data_of
 from tools.demo_model.dialog import Dialog, Exchange, ask_to, vary
 from tools.demo_model.drills import add, count, spell
 from tools.demo_model.facts import ask_capital, ask_colour, ask_unknown
@@ -14,27 +15,12 @@ from tools.demo_model.smalltalk import greet, introduce, plain_system, small_tal
 from tools.demo_model.tasks import repeat
 from tools.demo_model.tool_families import FAMILIES
 from tools.demo_model.tool_requests import Asked, ask_tool, natural
-from tools.demo_model.words import NAMES, NOUNS, PARAMS, Rng, decimal, each, invented, number, proper, value
+from tools.demo_model.words import NAMES, NOUNS, PARAMS, Rng, decimal, invented, number, proper, value
+
+lists = data_of("tool_dialogs")
 
 NO_TOOL = "Sorry, I have no tool for that."
-CONDITIONS = (
-    "sunny",
-    "rainy",
-    "cloudy",
-    "windy",
-    "snow",
-    "ok",
-    "done",
-    "open",
-    "closed",
-    "shipped",
-    "delayed",
-    "active",
-    "sent",
-    "created",
-    "ready",
-    "full",
-)
+CONDITIONS: tuple[str, ...] = lists["CONDITIONS"]
 
 
 def others(r: Rng, taken: list[dict[str, Any]], most: int = 2) -> list[dict[str, Any]]:
@@ -106,17 +92,8 @@ def start(r: Rng) -> Dialog:
     return Dialog([{"role": "system", "content": plain_system(r)}] if kind < 0.22 else [])
 
 
-# fmt: off
-ERRANDS = each(
-    "wash clean cut repair cook build throw carry pull push catch hide draw drink eat ride climb kick fold "
-    "iron mow sew polish break fix melt burn freeze dig plant pick wrap pack fill empty lift shake boil fry "
-    "roast sell marry hug kiss tickle chase hunt shoot steal bury smash squeeze chop slice peel mix stir pour "
-    "wipe dust sweep scrub tie untie hang"
-)
-ERRAND_ENDS = ("", "", "", "", " for me", " for {x}", " in the {m}", " with {i} {m}s", " with a {m}", " to {i} percent",
-    " by {i} percent", " before noon", " like {x}", " {i} times", " and the {m}", " at once", " from {x}",
-    " on the {m}")
-# fmt: on
+ERRANDS: tuple[str, ...] = lists["ERRANDS"]
+ERRAND_ENDS: tuple[str, ...] = lists["ERRAND_ENDS"]
 
 
 def errand(r: Rng) -> str:

@@ -9,6 +9,7 @@ import string
 from dataclasses import dataclass
 from typing import Any
 
+from tools.demo_model.data import data_of
 from tools.demo_model.dialog import ask_to
 from tools.demo_model.tool_families import FAMILIES, Family, Slot
 from tools.demo_model.tool_sentences import BARE, CLAUSES, EXPLICIT, LONE, SPOKEN, VERB_ONLY
@@ -27,6 +28,8 @@ from tools.demo_model.words import (
     value,
     word,
 )
+
+lists = data_of("tool_requests")
 
 
 @dataclass(slots=True)
@@ -102,28 +105,8 @@ DEEDS = frozenset(
         "Mail Give Text Take Fly Load Remind Change Heat Count"
     )
 )
-TIMELESS = (
-    "get_weather",
-    "get_time",
-    "get_stock_price",
-    "get_order_status",
-    "get_user",
-)  # asked for "right now" without meaning an argument
-ENDINGS = (
-    " right now",
-    " at the moment",
-    " now",
-    " for me",
-    " these days",
-    " again",
-    " please",
-    " currently",
-    " outside",
-    " just now",
-    " then",
-    " as we speak",
-    " quickly",
-)
+TIMELESS: tuple[str, ...] = lists["TIMELESS"]
+ENDINGS: tuple[str, ...] = lists["ENDINGS"]
 
 
 def reworded(r: Rng, phrasing: str, family: Family, slots: dict[str, Slot]) -> str:

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import random
 
+from tools.demo_model.data import data_of
+
+lists = data_of("words")
+
 Rng = random.Random
 
 
@@ -16,104 +20,26 @@ def each(words: str) -> list[str]:
     return words.split()
 
 
-# fmt: off
-NAMES = each(
-    "Anna Ben Clara David Emma Felix Greta Hugo Ida Jonas Karla Leo Mia Noah Olga Paul Quinn Rosa Sam Tina Ulla Vera "
-    "Will "
-    "Xenia Yara Zoe Alice Bob Carol Dan Eve Frank Grace Henry Ivan Jack Kate Liam Maria Nina Oscar Peter Rita Simon "
-    "Tom "
-    "Ursula Victor Wendy Yuki Zara Ahmed Bruno Chloe Diego Elena Fatima Giulia Hanna Igor Jorge Kofi Lena Marco Nadia "
-    "Omar "
-    "Pablo Raj Sofia Tariq Uma Viktor Walter Ximena Yusuf Amir Bianca Carlos Dora Erik Fiona Gustav Helga Isabel "
-    "Julia Klaus "
-    "Laura Max Nora Otto Petra Rafael Sara Theo Anton Lucia Miguel Carmen Jose Juan Pedro Ana Luis Elsa Fritz Heidi "
-    "Kurt"
-)
+NAMES: tuple[str, ...] = lists["NAMES"]
 
-CITIES = [
-    *each(
-        "Paris Berlin Rome Madrid London Vienna Lisbon Oslo Athens Dublin Warsaw Prague Budapest Bern Cairo Tokyo "
-        "Beijing Delhi Ottawa Canberra Munich Hamburg Lyon Milan Naples Turin Seville Porto Bergen Malmo Boston "
-        "Chicago Denver Seattle Miami Dallas Toronto Montreal Sydney Perth Auckland Osaka Kyoto Seoul Bangkok "
-        "Hanoi Manila Jakarta Mumbai Karachi Dubai Doha Tehran Ankara Izmir Nairobi Lagos Accra Tunis Rabat Lima "
-        "Quito Bogota Caracas Santiago Havana Mexico Leeds York Bristol Cardiff Glasgow Ghent Bruges Utrecht "
-        "Delft Basel Geneva Graz Linz Brno Kiel Bonn Ulm Dresden Leipzig Cologne Bremen"
-    ),
-    "New York", "Los Angeles", "San Diego", "Hong Kong", "Cape Town", "Rio de Janeiro",
-    "San Jose", "Tel Aviv", "Las Vegas",
-]
+CITIES: tuple[str, ...] = lists["CITIES"]
 
-NOUNS = each(
-    "apple bread chair table house garden river mountain street bridge book paper pencil window door kitchen flower "
-    "tree "
-    "forest ocean island village castle horse dog cat bird fish mouse tiger lion bear wolf rabbit sheep goat chicken "
-    "cow "
-    "milk cheese butter sugar salt pepper coffee water juice lemon orange cherry grape melon potato carrot onion "
-    "tomato "
-    "shirt jacket shoe sock hat glove watch ring mirror lamp clock phone camera radio screen keyboard printer cable "
-    "battery "
-    "engine wheel train truck boat plane ticket travel hotel beach summer winter spring autumn morning evening night "
-    "week "
-    "month year money bank market shop price music song guitar piano drum dance movie story poem letter number color "
-    "circle "
-    "square friend family mother father sister brother child teacher doctor nurse farmer baker driver pilot artist "
-    "writer "
-    "rain snow wind storm cloud sun moon star fire stone sand gold silver iron glass wood cotton wool plastic"
-)
+NOUNS: tuple[str, ...] = lists["NOUNS"]
 
-ADJECTIVES = each(
-    "red blue green yellow black white small big old new fast slow hot cold happy sad quick lazy brown bright dark "
-    "soft hard "
-    "long short tall quiet loud clean dirty heavy light young sweet strong warm cool fresh open closed early late "
-    "round flat"
-)
+ADJECTIVES: tuple[str, ...] = lists["ADJECTIVES"]
 
-VERBS = each(
-    "get find search list show read fetch check create add make send open start stop close delete remove update set "
-    "change "
-    "play book order buy sell cancel track convert translate count compute save load move copy share print scan sync "
-    "lock "
-    "unlock schedule remind call notify invite assign rate review export import upload download archive rename "
-    "measure test"
-)
+VERBS: tuple[str, ...] = lists["VERBS"]
 
-THINGS = each(
-    "weather forecast time news stock price email message note task reminder alarm timer event meeting contact user "
-    "account "
-    "invoice order parcel package ticket flight hotel room table taxi route map song playlist album movie video photo "
-    "file "
-    "folder document report page article recipe product cart payment refund coupon review rating comment post channel "
-    "device light lamp heater door lock camera sensor robot printer server database table backup log job build branch "
-    "issue "
-    "patient doctor appointment drug lesson course exam grade team player match score train bus bike car engine battery"
-)
+THINGS: tuple[str, ...] = lists["THINGS"]
 
-PARAMS = each(
-    "city location place country name title id key code query text message subject body topic category type kind "
-    "color size "
-    "amount count limit number quantity price date day time hour minutes duration year month week start end from to "
-    "source "
-    "target language format unit currency email phone address street user owner team project status priority level "
-    "speed "
-    "volume temperature weight height width distance room device channel file path folder url host tag label note "
-    "reason "
-    "brand model version song artist genre ingredient symbol width depth angle page row column index score rating mode"
-)
+PARAMS: tuple[str, ...] = lists["PARAMS"]
 
-COMMON = each(
-    "the I will be to at is are we you my not and for with on in a it this that have can see soon late please come "
-    "was here there "
-    "all do go need want know like your our his her they he she has now then if or but so very more about from by out "
-    "up as"
-)
+COMMON: tuple[str, ...] = lists["COMMON"]
 COLOURS = each("red blue green yellow black white orange purple pink brown grey")
 CONSONANTS = "bcdfghjklmnpqrstvwxyz"
 VOWELS = "aeiou"
 ACCENTED = "áéíóúàèäëïöüâêôãõñçåøæßłşğžčšńć"
-EDGES = each(
-    "bl br ch cl cr dr fl fr gl gr pl pr sc sh sk sl sm sn sp st str sw th tr tw qu wh ck nd ng nk nt rd rk rm rn rt ss"
-)
-# fmt: on
+EDGES: tuple[str, ...] = lists["EDGES"]
 
 
 def syllables(r: Rng) -> str:

@@ -1,0 +1,19 @@
+"""The lists of words and sentences, which are in files: data/NAME.json has those of the module NAME."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).with_name("data")
+
+
+def data_of(module: str) -> dict[str, Any]:
+    """Returns the constants of a module by their names. Arrays are tuples, but for those in objects, which are JSON."""
+    found: dict[str, Any] = json.loads((FOLDER / f"{module}.json").read_text("utf-8"))
+    return {name: _frozen(value) for name, value in found.items()}
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
