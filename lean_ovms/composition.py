@@ -19,12 +19,14 @@ from .manifest import (
     BackendRow,
     Command,
     Companion,
+    ContentRow,
     DemoModel,
     EngineRow,
     ErrorForm,
     Feature,
     FormatRow,
     GraphRow,
+    HelperRow,
     Metric,
     ModelRow,
     ObserverRow,
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
     from .model_files import ModelFiles
 
-R = TypeVar("R", Route, TaskRow, EngineRow, Command, BackendRow, FormatRow, ModelRow, ErrorForm, DemoModel)
+R = TypeVar("R", Route, TaskRow, EngineRow, ContentRow, Command, BackendRow, FormatRow, ModelRow, ErrorForm, DemoModel)
 
 CHATS = ("InternVLChatModel",)
 """Architectures that generate text, and whose names are not like those of others that do."""
@@ -120,8 +122,9 @@ class Composition:
 
     @cached_property
     def options(self) -> tuple[type[Any], ...]:
-        """The classes of options of the features."""
-        return tuple(one.options for one in self.features if one.options is not None)
+        """The classes of options of the features, and of the libraries that they use."""
+        kinds = (kind for one in self.features for kind in (*one.libraries, one.options))
+        return tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
 
     @cached_property
     def option_owners(self) -> dict[str, type[Any]]:
@@ -195,6 +198,22 @@ class Composition:
         """Returns what makes the part at a seam, with its module imported; None: no feature supplies it."""
         row = self.parts.get(seam)
         return None if row is None else named(row.package, row.make)
+
+    @cached_property
+    def contents(self) -> dict[str, ContentRow]:
+        """What reads the parts of messages that are no text, by their types. Raises StartError for a type twice."""
+        found: dict[str, ContentRow] = {}
+        for row in self._rows(lambda one: one.contents):
+            for kind in row.kinds:
+                if kind in found:
+                    raise StartError(f"parts of the type {kind} are read by {found[kind].package} and {row.package}")
+                found[kind] = row
+        return found
+
+    @cached_property
+    def helpers(self) -> tuple[HelperRow, ...]:
+        """The models that may work for those that read and write text."""
+        return tuple(row for one in self.features for row in one.helpers)
 
     @cached_property
     def backends(self) -> tuple[BackendRow, ...]:

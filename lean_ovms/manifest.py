@@ -218,6 +218,8 @@ class PartRow:
     options: tuple[str, ...] = ()
     """Options of which any one that is set makes the part wanted; none: it is always. Those of a feature that is left
     out are not set."""
+    file: str = ""
+    """A file without which a model's directory wants no such part; empty: it does in any case."""
     package: str = ""
     """The package of the module; the composition sets it."""
 
@@ -252,6 +254,34 @@ class FormatRow:
     `engine.paged.engine_file.EngineFile`."""
     package: str = ""
     """The package of these modules; the composition sets it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentRow:
+    """Parts of messages beside text, and what reads them."""
+
+    kinds: tuple[str, ...]
+    """The types of the parts."""
+    words: tuple[str, ...]
+    """What they are, in the plural, for errors."""
+    modalities: tuple[str, ...]
+    """What models read by them, as lists of models have it."""
+    reader: str
+    """An `api.generation.content.ContentReader` as "module:name"; the first request with such a part imports it."""
+    package: str = ""
+    """The package of the module; the composition sets it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelperRow:
+    """A model that works for those that read and write text, where an option of these names it."""
+
+    option: str
+    """The option with the name of the model."""
+    reads: str = ""
+    """What text models read by it, as lists of models have it; empty: nothing more."""
+    writes: str = ""
+    """What they write by it; empty: nothing more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -405,6 +435,8 @@ class Feature:
     """Third-party packages that are imported in its folder and nowhere else."""
     options: type[Any] | None = None
     """The class of its options, a `config.options.Options`."""
+    libraries: tuple[type[Any], ...] = ()
+    """Classes of the options of libraries that it uses, which other features may have here, too."""
     flags: str = ""
     """The file in its folder with the flags of other servers that are about it; empty: there are none. Its form is that
     of the core's, cli/flags.txt."""
@@ -422,6 +454,10 @@ class Feature:
     """What it does inside the steps of the paged engine."""
     parts: tuple[PartRow, ...] = ()
     """The parts of models, engines or servers that it supplies."""
+    contents: tuple[ContentRow, ...] = ()
+    """The parts of messages that it reads."""
+    helpers: tuple[HelperRow, ...] = ()
+    """The models that may work for those that read and write text."""
     backends: tuple[BackendRow, ...] = ()
     """What it has in the place of the paged engine."""
     formats: tuple[FormatRow, ...] = ()

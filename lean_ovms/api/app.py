@@ -14,7 +14,6 @@ from ..config import Config
 from ..error_forms import below_root
 from ..errors import MethodNotAllowed, NotFound, reported
 from ..manifest import Route
-from ..media.images.loader import ImageLoader
 from ..models.model import Model
 from ..models.registry import ModelRegistry
 from ..observability.logging import safe
@@ -62,7 +61,6 @@ class App:
                 "too_many_large_requests",
                 self.trimmer.soon,
             ),
-            image_loader=ImageLoader(config),
             records=RequestRecords(config, metrics),
             keys=kind_of(config)(config),
             handle=self.handle,

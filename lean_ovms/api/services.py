@@ -8,7 +8,6 @@ from typing import Any, Protocol, TypeVar
 
 from ..config import Config
 from ..errors import BadRequest, ModelNotFound, RequestError, Unavailable
-from ..media.images.loader import ImageLoader
 from ..models.deployment import DeploymentManager
 from ..models.model import Model, NotLoaded
 from ..models.registry import ModelRegistry
@@ -63,7 +62,6 @@ class Services:
     metrics: Metrics
     offload: Offload
     bodies: Budget
-    image_loader: ImageLoader
     records: RequestRecords
     keys: ApiKeys
     handle: Callable[[Request], Awaitable[Response]]

@@ -114,9 +114,11 @@ class EngineConfig(ModelOptions, EngineOptions):
         return self.composition.part(seam) if self.wants(seam) else None
 
     def wants(self, seam: str) -> bool:
-        """Returns whether these options want a part at the seam, and there is one."""
+        """Returns whether these options, and the files of their model, want a part at the seam, and there is one."""
         row = self.composition.parts.get(seam)
-        return row is not None and (not row.options or any(map(self.given, row.options)))
+        if row is None or (row.options and not any(map(self.given, row.options))):
+            return False
+        return not row.file or (self.model_dir / row.file).is_file()
 
     def given(self, name: str) -> Any:
         """Returns an option by its name; None if it is that of a feature that is left out."""

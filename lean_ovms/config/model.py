@@ -104,18 +104,6 @@ class ModelOptions(Options):
         4096, "most characters of text in one speech request; more: 400", low=1, high=1 << 20, tasks=("text2speech",)
     )
 
-    audio_input_model: str = _model(
-        "",
-        "name of a served speech2text model that transcribes audio in conversations, for models that read text; "
-        "empty: such requests are refused",
-    )
-
-    audio_output_model: str = _model(
-        "",
-        "name of a served text2speech model that speaks the answers of chats with modalities text and audio; empty: "
-        "such requests are refused",
-    )
-
     @property
     def model_dir(self) -> Path:
         """Directory of the model."""

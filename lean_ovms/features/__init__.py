@@ -26,6 +26,7 @@ NAMES: tuple[str, ...] = (
     "cohere",
     "tei",
     "vision",
+    "audio_chat",
     "genai_pipelines",
     "disk_cache",
     "slots",

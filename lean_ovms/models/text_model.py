@@ -30,6 +30,7 @@ from .generation import Generation
 from .token_model import TokenModel
 
 if TYPE_CHECKING:
+    from ..manifest import HelperRow
     from ..types.audio import VoiceInfo
     from .structured_output import StructuredOutput
 
@@ -132,8 +133,10 @@ class TextModel(TokenModel):
         files = path is not None and (path / model_dir.LANGUAGE_MODEL).is_file()
         images = self.info.vision if self.known else files
         video = self.known and self.info.video
-        audio = self.hears or bool(self.config.audio_input_model)
-        return ("text", *["image"] * images, *["video"] * video, *["audio"] * audio)
+        own = (*["image"] * images, *["video"] * video, *["audio"] * self.hears)
+        read = {name for row in self.config.composition.contents.values() for name in row.modalities}
+        helped = (row.reads for row in self._helpers if row.reads)
+        return tuple(dict.fromkeys(("text", *(name for name in own if name in read), *helped)))
 
     @property
     def hears(self) -> bool:
@@ -142,7 +145,13 @@ class TextModel(TokenModel):
 
     @property
     def output_modalities(self) -> tuple[str, ...]:
-        return ("text", *["audio"] * (self.voices is not None or bool(self.config.audio_output_model)))
+        helped = (row.writes for row in self._helpers if row.writes)
+        return tuple(dict.fromkeys(("text", *["audio"] * (self.voices is not None), *helped)))
+
+    @property
+    def _helpers(self) -> list[HelperRow]:
+        """The models that work for this one, as its options say."""
+        return [row for row in self.config.composition.helpers if self.config.value(row.option)]
 
     @property
     def voices(self) -> VoiceInfo | None:

@@ -13,7 +13,7 @@ from ..errors import BadRequest, WrongOptions
 def checked(config: Config) -> Config:
     """Returns the options with the key that the program's own commands send. Raises WrongOptions for what would
     otherwise be found by requests, or after the models are pulled and loaded."""
-    media = config.allowed_local_media_path
+    media = config.given("allowed_local_media_path")
     if media and not os.path.isdir(media):  # Path.is_dir() raises where a directory above it cannot be read
         raise WrongOptions(f"--allowed_local_media_path {media}: there is no such directory")
     _check_defaults(config.override_generation_config)

@@ -100,7 +100,6 @@ async def load(app: App) -> None:
 
 async def close(app: App) -> None:
     """Release what load acquired: engines and the response store. Idempotent."""
-    app.services.image_loader.close()
     await app.close()
     if app.services.manager is not None:
         await app.services.manager.stop()

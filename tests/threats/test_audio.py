@@ -37,7 +37,6 @@ async def app() -> AsyncIterator[App]:
     yield made
     assert made.services.get(AudioDecoder)._slots.used == 0
     assert made.services.bodies.used == 0
-    made.services.image_loader.close()
     await made.close()
     made.services.offload.close()
 

@@ -17,6 +17,8 @@ from PIL import Image
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
+from lean_ovms.media.images.loader import ImageLoader
+from lean_ovms.media.options import ImageFileOptions
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.server.run import close
 from lean_ovms.types import Request
@@ -47,7 +49,7 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
     app = App(config, [TextModel(config, engine)])  # type: ignore[arg-type]
     await next(iter(app.registry.models.values())).load()
     yield app
-    assert app.services.image_loader._pixels.used == 0
+    assert app.services.get(ImageLoader)._pixels.used == 0
     await close(app)
 
 
@@ -188,7 +190,7 @@ async def test_t18_an_image_to_edit_that_is_a_weapon_is_refused_and_the_next_is_
         assert status == 200 or orjson.loads(response.body)["error"]["param"] == field
         await response.aclose()
     assert len(engine.asked) == 1
-    assert (app.services.image_loader._pixels.used, app.services.bodies.used) == (0, 0)
+    assert (app.services.get(ImageLoader)._pixels.used, app.services.bodies.used) == (0, 0)
     await close(app)
 
 
@@ -239,7 +241,7 @@ async def test_t19_text_that_stands_for_an_image_is_refused(app: App, text: str)
     ],
 )
 async def test_t32_a_path_that_leads_out_of_the_folder_is_refused(app: App, path: str) -> None:
-    folder = app.config.allowed_local_media_path
+    folder = app.config.of(ImageFileOptions).allowed_local_media_path
     status, said = await ask(app, part(path.format(folder)))
     assert status == 400
     assert folder not in said
@@ -247,4 +249,4 @@ async def test_t32_a_path_that_leads_out_of_the_folder_is_refused(app: App, path
 
 @pytest.mark.parametrize("path", ["{}/zebra.png", "zebra.png", "file://{}/zebra.png"])
 async def test_t32_a_path_inside_is_served(app: App, path: str) -> None:
-    assert await ask(app, part(path.format(app.config.allowed_local_media_path))) == (200, "")
+    assert await ask(app, part(path.format(app.config.of(ImageFileOptions).allowed_local_media_path))) == (200, "")

@@ -9,28 +9,28 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...composition import Composition
 from ...errors import BadRequest
 from ...types import ChatPrompt, Json
 from ..fields import Values
-from .audio_input import PARTS, check_audio
 from .common_fields import template_kwargs
-from .images import refuse_media
+from .content import checked_part, refuse_media
 from .tools import read_tools
 
-DETAILS = (None, "auto", "low", "high", "original")
 
+def read_messages(value: Any, composition: Composition) -> list[Json]:
+    """The conversation if it is well-formed, with older and other forms of chat in today's. Raises BadRequest.
 
-def read_messages(value: Any) -> list[Json]:
-    """The conversation if it is well-formed, with older and other forms of chat in today's. Raises BadRequest."""
+    composition: the features, of which some read content that is no text.
+    """
     if value is None:
         raise BadRequest("Messages missing in request", param="messages")
     if not isinstance(value, list):
         raise BadRequest("Messages are not an array", param="messages")
     if not value:
         raise BadRequest("Messages array cannot be empty", param="messages")
-    for index, message in enumerate(value):
-        _check_message(message, f"messages[{index}]")
-    return _without_functions(_with_chat_parts([_without_billing(message) for message in value]))
+    messages = [_checked(message, f"messages[{index}]", composition) for index, message in enumerate(value)]
+    return _without_functions([_without_billing(message) for message in messages])
 
 
 _BILLING = "x-anthropic-billing-header:"
@@ -57,31 +57,6 @@ def _without_billing(message: Json) -> Json:
     return {**message, "content": parts}
 
 
-_CHAT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "text", "input_image": "image_url"}
-"""Content parts of the Responses API, which vLLM takes in chat as well, and refusals, and what they are in chat."""
-
-
-def _with_chat_parts(messages: list[Json]) -> list[Json]:
-    lists = [m["content"] for m in messages if isinstance(m.get("content"), list)]
-    if not any(part["type"] in _CHAT_PARTS for content in lists for part in content):
-        return messages
-    return [
-        {**m, "content": [_chat_part(part) for part in m["content"]]} if isinstance(m.get("content"), list) else m
-        for m in messages
-    ]
-
-
-def _chat_part(part: Json) -> Json:
-    kind = _CHAT_PARTS.get(part["type"])
-    if kind == "text":
-        return {"type": "text", "text": part["refusal" if part["type"] == "refusal" else "text"]}
-    if kind is None:
-        return part
-    image = part["image_url"]
-    detail = {"detail": part["detail"]} if part.get("detail") and isinstance(image, str) else {}
-    return {"type": kind, "image_url": {"url": image, **detail} if isinstance(image, str) else image}
-
-
 def _without_functions(messages: list[Json]) -> list[Json]:
     """OpenAI's old function calling as tool calls: function_call of an assistant, and the role function."""
     if not any(m["role"] == "function" or m.get("function_call") for m in messages):
@@ -99,7 +74,8 @@ def _without_functions(messages: list[Json]) -> list[Json]:
     return found
 
 
-def _check_message(message: Any, param: str) -> None:
+def _checked(message: Any, param: str, composition: Composition) -> Json:
+    """Returns a message with its parts in the form of chat. Raises BadRequest."""
     if not isinstance(message, dict):
         raise BadRequest("Message is not a JSON object", param=param)
     if not isinstance(message.get("role"), str):
@@ -108,11 +84,13 @@ def _check_message(message: Any, param: str) -> None:
     if message.get("audio") and not content and not message.get("tool_calls"):
         raise BadRequest("spoken answers are not kept: send the transcript as content", param=f"{param}.audio")
     if isinstance(content, list):
-        for index, part in enumerate(content):
-            _check_part(part, f"{param}.content[{index}]")
+        parts = [checked_part(part, f"{param}.content[{index}]", composition) for index, part in enumerate(content)]
+        message = {**message, "content": parts}
     elif content is not None and not isinstance(content, str):
         raise BadRequest("Message content must be a string, an array or null", param=f"{param}.content")
-    _check_calls(message, param)
+    checked: Json = message
+    _check_calls(checked, param)
+    return checked
 
 
 def _check_calls(message: Json, param: str) -> None:
@@ -129,40 +107,6 @@ def _check_calls(message: Json, param: str) -> None:
             raise BadRequest("Each tool_call must have a 'function' object", param=f"{param}.tool_calls")
         if not isinstance(call["function"].get("name"), str):
             raise BadRequest("The function of each tool_call must have a name", param=f"{param}.tool_calls")
-
-
-def _check_part(part: Any, param: str) -> None:
-    start = "Invalid message structure - "
-    if not isinstance(part, dict):
-        raise BadRequest(start + "content array should contain objects", param=param)
-    kind = part.get("type")
-    if not isinstance(kind, str):
-        raise BadRequest(start + "content object type missing", param=param)
-    if kind in ("text", "refusal", "input_text", "output_text"):
-        if not isinstance(part.get("refusal" if kind == "refusal" else "text"), str):
-            raise BadRequest(start + "content text missing", param=param)
-    elif kind in ("image_url", "input_image"):
-        _check_image(part.get("image_url"), f"{param}.image_url")
-    elif kind == "video_url":
-        _check_image(part.get(kind), f"{param}.{kind}", kind)
-    elif kind in PARTS:
-        check_audio(part, param)
-    else:
-        raise BadRequest(
-            f"Unsupported content type: text, images, videos and audio are read, not {kind[:40]!r}", param=param
-        )
-
-
-def _check_image(image: Any, param: str, name: str = "image_url") -> None:
-    start = "Invalid message structure - "
-    if isinstance(image, str):  # vLLM and Mistral take the address alone, too
-        return
-    if not isinstance(image, dict):
-        raise BadRequest(f"{start}content {name} missing", param=param)
-    if not isinstance(image.get("url"), str):
-        raise BadRequest(f"{start}{name} does not have url field", param=f"{param}.url")
-    if image.get("detail") not in DETAILS:
-        raise BadRequest(f"{name}.detail must be one of: auto, low, high", param=f"{param}.detail")
 
 
 def chat_prompt(
@@ -185,12 +129,21 @@ def chat_prompt(
     )
 
 
-def text_conversation(values: Values, no_images: str, *, add_special_tokens: bool = False) -> ChatPrompt:
-    """The conversation of values, which have messages and OF_TEMPLATE's fields, and generate nothing.
+def text_conversation(
+    values: Values, no_images: str, composition: Composition, *, add_special_tokens: bool = False
+) -> ChatPrompt:
+    """Returns the conversation of a body that generates nothing.
 
-    no_images: the reason for the error if there is an image. Raises BadRequest.
+    Args:
+        values: What the body has: messages, and the fields OF_TEMPLATE.
+        no_images: The reason for the error if there is an image.
+        composition: The features.
+        add_special_tokens: Whether the tokenizer adds BOS and the like.
+
+    Raises:
+        BadRequest: It is not well-formed, or has content that is no text.
     """
     tools, _ = read_tools(values["tools"], None)
-    messages = read_messages(values["messages"])
-    refuse_media(messages, no_images)
+    messages = read_messages(values["messages"], composition)
+    refuse_media(messages, no_images, composition)
     return chat_prompt(values, messages, tools, add_special_tokens=add_special_tokens)

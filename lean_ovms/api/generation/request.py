@@ -20,10 +20,9 @@ from ..response import warning_headers
 from ..routes import follows_ovms
 from ..services import Services
 from . import unsupported
-from .audio_input import read_audio
 from .common_fields import stream_options
+from .content import read_media
 from .idle_fields import idle_fields
-from .images import load_images
 from .logprobs_request import LogprobsRequest, check_many
 from .sampling import PARSED, Defaults, GenerationFields, build_output, build_sampling, check_max_tokens
 from .single_call import SingleCallStream
@@ -76,7 +75,7 @@ class GenerationBody:
         """Starts a generation. echo: it keeps the prompt's ids. Raises RequestError."""
         notices: list[str] = []
         if isinstance(prompt, ChatPrompt):
-            prompt, notices = await self._with_media(prompt)
+            prompt, notices = await read_media(prompt, self.model, self.services)
         generation = await self.model.start(
             prompt,
             self.sampling,
@@ -88,15 +87,6 @@ class GenerationBody:
         )
         generation.warnings += notices
         return generation
-
-    async def _with_media(self, prompt: ChatPrompt) -> tuple[ChatPrompt, list[str]]:
-        """The prompt with its audio, or transcripts of it, and its images loaded, and lines about the transcripts.
-        Raises RequestError."""
-        images = partial(load_images, model=self.model, loader=self.services.image_loader)
-        if self.model.hears:  # a client may not write the tags of audio, so they come in after that is checked
-            return await read_audio(await images(prompt), self.model, self.services)
-        prompt, notices = await read_audio(prompt, self.model, self.services)
-        return await images(prompt), notices
 
     async def start_all(self, prompts: Iterable[Prompt], *, echo: bool = False) -> list[Generation]:
         """Starts a generation for each prompt, or none. Raises RequestError."""
@@ -127,7 +117,7 @@ class GenerationBody:
 
     async def count(self, prompt: ChatPrompt) -> int:
         """Returns the number of tokens of a prompt. Raises RequestError."""
-        prompt, _ = await self._with_media(prompt)
+        prompt, _ = await read_media(prompt, self.model, self.services)
         return await self.model.count(prompt)
 
     def ending_at(self, tokens: Sequence[int]) -> GenerationBody:

@@ -97,7 +97,7 @@ def read_audio_output(values: Values, generation: GenerationBody, services: Serv
     if values["modalities"] != ["audio"]:
         raise BadRequest('modalities must be ["text"] or ["text", "audio"]', param="modalities")
     own = text_model.voices
-    if own is None and not text_model.config.audio_output_model:
+    if own is None and not text_model.config.given("audio_output_model"):
         why = "this model does not speak; the server's option --audio_output_model names a text2speech model that does"
         raise BadRequest(why, param="modalities", code="not_supported")
     if audio is None or audio.get("format") is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ...composition import Composition
 from ...models.collect import CompletedChoice
 from ...models.generation import DeltaStream, Generation
 from ...types import ChatPrompt, Json, TokenLogprob
@@ -95,7 +96,7 @@ def parse_chat(body: Json, services: Services) -> ChatRequest:
     reader.check_max_tokens(MAX_TOKENS.name)
     if (most := values[MAX_TOKENS.name]) is not None:
         renamed["max_tokens"] = most
-    functions, offer, messages = conversation(values)
+    functions, offer, messages = conversation(values, services.config.composition)
     generation = reader.generation(
         renamed,
         offer=offer,
@@ -111,12 +112,12 @@ def parse_chat(body: Json, services: Services) -> ChatRequest:
     return ChatRequest(prompt, generation, options, functions, audio)
 
 
-def conversation(values: Values) -> tuple[bool, ToolOffer, list[Json]]:
+def conversation(values: Values, composition: Composition) -> tuple[bool, ToolOffer, list[Json]]:
     """Returns whether calls are in the older form, the tools, and the messages. Raises BadRequest."""
     functions = chat_functions.read_functions(values)
     tools, choice = functions or (values["tools"], values["tool_choice"])
     offer = read_offer(tools, choice, values["parallel_tool_calls"] if functions is None else False)
-    return functions is not None, offer, read_messages(values["messages"])
+    return functions is not None, offer, read_messages(values["messages"], composition)
 
 
 def envelope(chat: ChatRequest, kind: str = "chat.completion") -> Envelope:

@@ -13,7 +13,7 @@ from functools import partial
 
 from ...api.fields import Field, FieldSet, read, require
 from ...api.generation.common_fields import KEEP_ALIVE, MODEL, TEMPLATE_KWARGS
-from ...api.generation.images import load_images
+from ...api.generation.content import PLACE, Reads, load_media
 from ...api.generation.logprobs_request import require_alternatives
 from ...api.generation.sampling import SAMPLING
 from ...api.generation.unsupported import warnings
@@ -74,12 +74,14 @@ async def handle(request: Request, services: Services) -> Response:
     parsed = await services.parse_body(request, _parse)
     with await parsed.model.hold() as model:
         head, *rest = parsed.questions
-        first_prompt = await load_images(parsed.prompt(head), model, services.image_loader)
+        reads = Reads.of(model)
+        [first_prompt] = await load_media([parsed.prompt(head)], [PLACE], reads, services)
         letters = await _letters(model, first_prompt, max(len(question.options) for question in parsed.questions))
         generate = partial(_generate, parsed, letters, model)
 
         async def start(prompt: ChatPrompt) -> Generation:
-            return await generate(await load_images(prompt, model, services.image_loader))
+            [prompt] = await load_media([prompt], [PLACE], reads, services)
+            return await generate(prompt)
 
         # The first one fills the prefix cache for the others.
         generation, most = await generate(first_prompt), model.config.max_queued_tokens_per_client

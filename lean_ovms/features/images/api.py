@@ -17,6 +17,7 @@ from ...api.forms import body_of, read_form
 from ...api.response import now, written
 from ...api.route_doc import RouteDoc
 from ...api.services import INLINE_BYTES, Services
+from ...media.images.loader import ImageLoader
 from ...observability.records import current_record
 from ...types import Image, Json, Request, Response
 from ...types.push import Sink, StreamIterator
@@ -44,7 +45,7 @@ async def _edit(request: Request, services: Services, fields: FieldSet) -> Respo
     """Raises RequestError. The body's memory is given back once its images are decoded: an edit takes long."""
     work = lambda: parse(fields, body_of(fields, read_form(request)), services)  # noqa: E731
     parsed = await services.offload_when_known(request.size, work, inline_below=INLINE_BYTES)
-    sources, lease = await services.image_loader.load(parsed.files)
+    sources, lease = await services.get(ImageLoader).load(parsed.files)
     parsed.files.clear()
     request.drop_body()
     if record := current_record.get():

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ...manifest import BASES, SECONDS_BUCKETS, Feature, GraphRow, Metric, Route, TaskRow
+from ...media.options import ImageFileOptions
 from .options import TASK, ImageOptions
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ FEATURE = Feature(
     reference="https://platform.openai.com/docs/api-reference/images",
     extra="vision",
     options=ImageOptions,
+    libraries=(ImageFileOptions,),
     flags="flags.txt",
     routes=(
         Route("POST", "/images/generations", "api:handle", BASES, model="ImageModel"),

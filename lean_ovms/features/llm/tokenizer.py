@@ -59,7 +59,7 @@ class AsyncTokenizer:
             "continue_final_message": continue_final_message,
             "chat_template_kwargs": variables or None,
         }
-        prompt = text_conversation(read(FIELDS, body), NO_IMAGES)
+        prompt = text_conversation(read(FIELDS, body), NO_IMAGES, self.model.config.composition)
         return await (self.model.token_ids(prompt) if tokenize else self.model.render(prompt))
 
 

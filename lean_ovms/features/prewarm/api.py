@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from ...api import response, schemas
 from ...api.fields import FieldSet, read
 from ...api.generation.common_fields import MESSAGES
-from ...api.generation.images import refuse_media
+from ...api.generation.content import refuse_media
 from ...api.generation.request import GenerationBody
 from ...api.openai import chat_request, completion_request
 from ...api.route_doc import RouteDoc
@@ -124,8 +124,8 @@ def _bodies(config: Config) -> list[Json]:
             if not isinstance(body, dict):
                 raise BadRequest("it is not a JSON object")
             if _is_chat(body):
-                _, _, messages = chat_request.conversation(read(chat_request.ALL_FIELDS, body))
-                refuse_media(messages, NO_IMAGES)
+                _, _, messages = chat_request.conversation(read(chat_request.ALL_FIELDS, body), config.composition)
+                refuse_media(messages, NO_IMAGES, config.composition)
             else:
                 completion_request.read_prompts(read(completion_request.ALL_FIELDS, body), config)
         except RequestError as error:
@@ -148,7 +148,7 @@ def _parsed(body: Json, services: Services) -> tuple[GenerationBody, Sequence[Pr
     """Returns a request and its prompts. Raises RequestError."""
     if _is_chat(body):
         chat = chat_request.parse_chat(body, services)
-        refuse_media(chat.prompt.messages, NO_IMAGES)
+        refuse_media(chat.prompt.messages, NO_IMAGES, services.config.composition)
         return chat.generation, [chat.prompt]
     completion = completion_request.parse_completion(body, services, completion_request.DEFAULT_MAX_TOKENS)
     if completion.generation.model.info.vision:

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from ...api.generation.audio_input import check_audio
+from ...api.generation.content import check_member
 from ...api.openai.ids import item_id
 from ...errors import BadRequest
 from ...types import Json
@@ -106,7 +106,7 @@ def _part(part: Any, role: str, param: str) -> Json:
     if kind == "input_image":
         return _image(part, param)
     if kind == "input_audio":
-        check_audio(part, param)
+        check_member(part, "data", param)
         return {"type": kind, kind: part[kind]}
     if kind == "input_file":
         raise BadRequest("input_file is not supported; supported: input_text, input_image, input_audio", param=param)

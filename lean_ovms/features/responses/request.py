@@ -91,7 +91,7 @@ class ResponsesRequest:
         if self.values["instructions"]:
             messages.insert(0, {"role": "system", "content": self.values["instructions"]})
         try:
-            read_messages(messages)
+            read_messages(messages, self.generation.services.config.composition)
         except BadRequest as error:
             error.param = "input"
             raise

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ...manifest import BASES, EVERYWHERE, SECONDS_BUCKETS, Feature, GraphRow, Metric, Route, TaskRow
+from ...media.options import AudioFileOptions
 from .options import TASK, SpeechOptions
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ FEATURE = Feature(
     title="OpenAI: speech to text",
     reference="https://platform.openai.com/docs/api-reference/audio",
     options=SpeechOptions,
+    libraries=(AudioFileOptions,),
     flags="flags.txt",
     routes=(
         Route("POST", "/audio/transcriptions", "api.transcriptions:handle", EVERYWHERE, model="SpeechModel"),

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from ...manifest import IMAGES_IN_TEXTS, INPUT_EMBEDDINGS, Feature, PartRow
+from ...manifest import IMAGES_IN_TEXTS, INPUT_EMBEDDINGS, ContentRow, Feature, PartRow
+from ...media.options import ImageFileOptions
 from .options import VisionOptions
+
+NETWORK = "openvino_vision_embeddings_model.xml"
+"""The file of the network that encodes images."""
 
 FEATURE = Feature(
     name="vision",
     summary="reads images and videos in prompts, with models that have vision",
     extra="vision",
     options=VisionOptions,
+    libraries=(ImageFileOptions,),
+    contents=(
+        ContentRow(
+            kinds=("image_url", "input_image", "video_url"),
+            words=("images", "videos"),
+            modalities=("image", "video"),
+            reader="reader:READER",
+        ),
+    ),
     parts=(
-        PartRow(seam=INPUT_EMBEDDINGS, make="child.embeddings:input_embeddings"),
-        PartRow(seam=IMAGES_IN_TEXTS, make="child.images_in_text:images_in_text"),
+        PartRow(seam=INPUT_EMBEDDINGS, make="child.embeddings:input_embeddings", file=NETWORK),
+        PartRow(seam=IMAGES_IN_TEXTS, make="child.images_in_text:images_in_text", file=NETWORK),
     ),
 )

@@ -19,6 +19,7 @@ from ...types.audio import SAMPLE_BYTES, SAMPLE_RATE
 from ...util.budget import Budget, Lease
 from ..file_slice import FileSlice
 from ..helper import Helper, IdleHelpers
+from ..options import AudioFileOptions
 from .formats import READ, AudioLimits, Found, recognise
 from .framing import HEAD_BYTES, MAX_BLOCK, parse_head
 
@@ -40,18 +41,19 @@ class AudioDecoder:
     """Opens audio files. A server has one; close it at the end. idle: the processes without a file."""
 
     def __init__(self, config: Config, command: Sequence[str] = COMMAND) -> None:
+        options = config.of(AudioFileOptions)
         self._command = command
-        self._max_bytes = config.max_audio_file_bytes
-        self._timeout_s = config.audio_timeout_s
+        self._max_bytes = options.max_audio_file_bytes
+        self._timeout_s = options.audio_timeout_s
         self._limits = AudioLimits(
-            max_s=config.max_audio_s,
-            max_channels=config.max_audio_channels,
-            min_rate=config.min_audio_rate,
-            max_rate=config.max_audio_rate,
+            max_s=options.max_audio_s,
+            max_channels=options.max_audio_channels,
+            min_rate=options.min_audio_rate,
+            max_rate=options.max_audio_rate,
         )
         self.idle = IdleHelpers[_Process](IDLE_S, KEPT_PROCESSES)
         self._slots = Budget(
-            config.max_audio_decoders, WAITING_FILES, "too many audio files at once", "too_many_audio_files"
+            options.max_audio_decoders, WAITING_FILES, "too many audio files at once", "too_many_audio_files"
         )
 
     async def decode(self, data: memoryview | FileSlice) -> AudioStream:

@@ -16,8 +16,8 @@ from urllib.parse import urljoin
 
 import h11
 
-from ...config import Config
 from ...errors import BadRequest
+from ..options import ImageFileOptions
 from .allowed_hosts import Address, AllowedHosts, parse_address
 from .source import Url, check_size, parse_url
 
@@ -34,12 +34,12 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 class HttpFetcher:
     """Fetches images or videos, which is the `media`. Raises StartError for an invalid list of hosts."""
 
-    def __init__(self, config: Config, media: str, max_bytes: int, timeout_s: float) -> None:
-        self._hosts = AllowedHosts(config.allowed_media_domains)
+    def __init__(self, options: ImageFileOptions, media: str, max_bytes: int, timeout_s: float) -> None:
+        self._hosts = AllowedHosts(options.allowed_media_domains)
         self._headers = [*HEADERS, ("Accept", f"{media}/*")]
         self._max_bytes = max_bytes
         self._timeout_s = timeout_s
-        self._redirects = MAX_REDIRECTS if config.media_url_allow_redirects else 0
+        self._redirects = MAX_REDIRECTS if options.media_url_allow_redirects else 0
 
     async def fetch(self, url: Url) -> bytes:
         """Returns the body of a 200. Raises BadRequest."""

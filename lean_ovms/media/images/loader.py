@@ -16,6 +16,7 @@ from ...types import Image, Json
 from ...util.budget import Budget, Lease
 from ...util.plurals import counted
 from ..file_slice import FileSlice
+from ..options import ImageFileOptions
 from .decoder_pool import DecodeJob, DecoderPool
 from .fetch import HttpFetcher
 from .frame_limits import FrameLimits
@@ -52,24 +53,24 @@ class ImageRequest:
 class _MediaReader:
     """Reads files of images, or of videos, and decodes them."""
 
-    def __init__(self, config: Config, media: str, max_bytes: int, timeout_s: float, decoders: int) -> None:
+    def __init__(self, options: ImageFileOptions, media: str, max_bytes: int, timeout_s: float, decoders: int) -> None:
         self.max_bytes = max_bytes
         self.decoders = DecoderPool(decoders, timeout_s)
-        self.fetcher = HttpFetcher(config, media, max_bytes, timeout_s)
-        self.files = LocalFiles(config.allowed_local_media_path, max_bytes)
+        self.fetcher = HttpFetcher(options, media, max_bytes, timeout_s)
+        self.files = LocalFiles(options.allowed_local_media_path, max_bytes)
 
 
 class ImageLoader:
     """Loads images. A server has one; close it at the end."""
 
     def __init__(self, config: Config) -> None:
-        self._config = config
-        self._images = _MediaReader(config, "image", config.max_image_bytes, config.image_timeout_s, DECODERS)
-        self._videos = _MediaReader(config, "video", config.max_video_bytes, config.video_timeout_s, VIDEO_DECODERS)
+        options = self._options = config.of(ImageFileOptions)
+        self._images = _MediaReader(options, "image", options.max_image_bytes, options.image_timeout_s, DECODERS)
+        self._videos = _MediaReader(options, "video", options.max_video_bytes, options.video_timeout_s, VIDEO_DECODERS)
         self._fetches = asyncio.Semaphore(FETCHES)
         self._pixels = Budget(
-            max(config.max_pixels_in_work, config.max_image_pixels),
-            WAITING_REQUESTS * config.max_image_pixels,
+            max(options.max_pixels_in_work, options.max_image_pixels),
+            WAITING_REQUESTS * options.max_image_pixels,
             "too many images at once",
             "too_many_images",
         )
@@ -82,11 +83,11 @@ class ImageLoader:
         A request takes as much as it may need, so that none waits while it keeps others waiting, and gives back the
         rest when its images are decoded.
         """
-        limit = self._config.max_images
+        limit = self._options.max_images
         if len(requested) > limit:
             many = counted(len(requested), "image is", "images are")
             raise BadRequest(f"{many} more than this server's limit: {limit}", param=requested[limit].param)
-        lease = await self._pixels.acquire(self._config.max_image_pixels)
+        lease = await self._pixels.acquire(self._options.max_image_pixels)
         try:
             images = await self._load_all(requested, self._frame_limits(frames or {}))
         except BaseException:
@@ -97,23 +98,23 @@ class ImageLoader:
 
     def _frame_limits(self, frames: Json) -> FrameLimits:
         """Raises BadRequest."""
-        most, count = self._config.max_video_frames, frames.get("num_frames")
+        most, count = self._options.max_video_frames, frames.get("num_frames")
         if count is not None and count > most:
             raise BadRequest(
                 f"{count} frames of a video are more than this server's limit: {most}",
                 param="media_io_kwargs.video.num_frames",
             )
         return FrameLimits(
-            num_frames=min(most, self._config.video_num_frames) if count is None else count if count > 0 else most,
+            num_frames=min(most, self._options.video_num_frames) if count is None else count if count > 0 else most,
             fps=frames.get("fps") or 0.0,
-            total_pixels=self._config.max_video_pixels,
-            max_s=self._config.max_video_s,
+            total_pixels=self._options.max_video_pixels,
+            max_s=self._options.max_video_s,
             images=False,
         )
 
     async def _load_all(self, requested: list[ImageRequest], limits: FrameLimits) -> list[Image]:
         found: dict[tuple[str | bytes | int, str], Image] = {}
-        left = self._config.max_image_pixels
+        left = self._options.max_image_pixels
         keys = [
             (key, "video" if request.video else request.detail)
             for key, request in zip(await _keys(requested), requested, strict=True)
@@ -125,7 +126,7 @@ class ImageLoader:
         return [found[key] for key in keys]
 
     async def _load_one(self, requested: ImageRequest, max_pixels: int, limits: FrameLimits) -> Image:
-        reader, box, video = self._images, self._config.max_image_side, None
+        reader, box, video = self._images, self._options.max_image_side, None
         if requested.detail == "low":
             box = min(box or LOW_DETAIL_SIDE, LOW_DETAIL_SIDE)
         try:
@@ -160,7 +161,10 @@ class ImageLoader:
         async with self._fetches:
             return await reader.fetcher.fetch(source), 0
 
-    def close(self) -> None:
+    async def drain(self, timeout_s: float) -> None:
+        """Does nothing: images are loaded for requests, which the server waits for."""
+
+    async def close(self) -> None:
         """End the decoder processes."""
         self._images.decoders.stop()
         self._videos.decoders.stop()

@@ -20,6 +20,7 @@ from lean_ovms.features.images.child.fake import RAISE
 from lean_ovms.features.images.params import ImageInfo
 from lean_ovms.media.images import pillow
 from lean_ovms.media.images.decoder_pool import DecodeJob, DecoderPool
+from lean_ovms.media.images.loader import ImageLoader
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Image as Pixels
 from lean_ovms.types import Response
@@ -368,7 +369,7 @@ async def test_edits_are_streamed_with_their_own_events(make_images: MakeImages)
     parts: list[Part] = [*EDIT, ("stream", "true"), ("partial_images", "1")]
     first, last, done = await events(await app.handle(form_request(EDITS, parts)))
     assert (first["type"], last["type"], done) == ("image_edit.partial_image", "image_edit.completed", "[DONE]")
-    assert app.services.image_loader._pixels.used == 0
+    assert app.services.get(ImageLoader)._pixels.used == 0
 
 
 @in_process
@@ -413,7 +414,7 @@ async def test_what_is_refused_of_an_edit_names_its_field(
     message, named = await edited(app, *parts, status=400)
     assert (named, text in message) == (param, True), message
     assert engine.asked == []
-    assert app.services.image_loader._pixels.used == 0
+    assert app.services.get(ImageLoader)._pixels.used == 0
 
 
 @in_process
@@ -431,11 +432,11 @@ async def test_images_count_in_the_pixels_in_work_until_the_answer(make_images: 
     engine.gate = asyncio.Event()
     request = asyncio.create_task(app.handle(form_request(EDITS, [*EDIT, ("mask", png(8, 8))])))
     await until(lambda: engine.asked)
-    assert (app.services.image_loader._pixels.used, app.services.bodies.used) == (130 * 70 + 64, 0)
+    assert (app.services.get(ImageLoader)._pixels.used, app.services.bodies.used) == (130 * 70 + 64, 0)
     engine.gate.set()
     response = await request
     await response.aclose()
-    assert (response.status, app.services.image_loader._pixels.used) == (200, 0)
+    assert (response.status, app.services.get(ImageLoader)._pixels.used) == (200, 0)
 
 
 @in_process

@@ -12,6 +12,7 @@ from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest
 from lean_ovms.media.images.fetch import HttpFetcher
 from lean_ovms.media.images.source import parse_url
+from lean_ovms.media.options import ImageFileOptions
 from tests.media.images.webserver import ok, serving
 
 TLS = Path(__file__).parents[2] / "transports" / "http11" / "tls"
@@ -20,7 +21,7 @@ BODY = b"an image " * 100
 
 def web(media="image", max_image_bytes=5000, image_timeout_s=300, **options):
     config = Config(**{"allowed_media_domains": "127.0.0.1", **options})
-    return HttpFetcher(config, media, max_image_bytes, image_timeout_s)
+    return HttpFetcher(config.of(ImageFileOptions), media, max_image_bytes, image_timeout_s)
 
 
 async def get(server, path, **options):

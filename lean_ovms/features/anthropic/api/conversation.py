@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from ....api.generation.audio_input import check_audio
+from ....api.generation.content import check_member
 from ....api.generation.messages import without_billing
 from ....errors import BadRequest
 from ....types import Json
@@ -215,7 +215,9 @@ def _image(block: Json, param: str) -> list[Json]:
 
 def _audio(block: Json, param: str) -> list[Json]:
     """The part of a chat: Anthropic's API has none."""
-    check_audio(block, param)
+    kind = block["type"]
+    if kind != "audio_url" or not isinstance(block.get(kind), str):
+        check_member(block, "data" if kind == "input_audio" else "url", param)
     return [{name: block[name] for name in ("type", block["type"])}]
 
 

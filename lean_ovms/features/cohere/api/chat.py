@@ -45,7 +45,7 @@ def _parse(body: Json, services: Services) -> tuple[GenerationBody, ChatPrompt, 
     messages = fields.messages(values)
     reader.check_max_tokens("max_tokens")
     offer = read_offer(fields.tools(values), values["tool_choice"], parallel=None)
-    messages = read_messages(messages)
+    messages = read_messages(messages, services.config.composition)
     logprobs = LogprobsRequest(chosen=values["logprobs"])
     generation = reader.generation(fields.named_as_chat(values), offer=offer, logprobs=logprobs)
     prompt = ChatPrompt(messages=messages, tools=offer.tools, template_kwargs=fields.template_variables(values))

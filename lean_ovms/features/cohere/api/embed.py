@@ -19,6 +19,7 @@ from ....api.response import json_bytes
 from ....api.route_doc import RouteDoc
 from ....api.schemas import IMAGE_PART, TEXT_PART, any_of, array, object_of, one_of
 from ....api.services import Services
+from ....composition import Composition
 from ....errors import BadRequest
 from ....types import ChatPrompt, Json, Request, Response
 from ...pooling import fields as shared
@@ -97,7 +98,7 @@ def _read(body: Json, services: Services, *, version: str) -> EmbedRequest:
     types = values["embedding_types"]
     return EmbedRequest(
         call=call,
-        inputs=_inputs(values, name),
+        inputs=_inputs(values, name, services.config.composition),
         echo=values["texts"] or [],
         types=types or ["float"],
         plain=version == "1" and types is None,
@@ -105,7 +106,7 @@ def _read(body: Json, services: Services, *, version: str) -> EmbedRequest:
     )
 
 
-def _inputs(values: Values, name: str) -> Inputs:
+def _inputs(values: Values, name: str, composition: Composition) -> Inputs:
     """Returns texts, or conversations if there are images. Raises BadRequest."""
     given: list[Any] = values[name]
     place = "inputs[{}].content[{{part}}].{{kind}}.url"
@@ -119,7 +120,7 @@ def _inputs(values: Values, name: str) -> Inputs:
         place = "images[{}]"
     if not any(map(_has_image, given)):
         return Inputs([content_text(item, f"inputs[{i}]") for i, item in enumerate(given)])
-    prompts = [_conversation(item, f"inputs[{i}]") for i, item in enumerate(given)]
+    prompts = [_conversation(item, f"inputs[{i}]", composition) for i, item in enumerate(given)]
     return Inputs([], prompts, places=[place.format(i) for i in range(len(given))])
 
 
@@ -130,11 +131,13 @@ def _has_image(item: Any) -> bool:
     return any(isinstance(part, dict) and part.get("type") == "image_url" for part in parts)
 
 
-def _conversation(item: Any, param: str) -> ChatPrompt:
+def _conversation(item: Any, param: str, composition: Composition) -> ChatPrompt:
     """Returns an input as a message. Raises BadRequest."""
     content = item.get("content") if isinstance(item, dict) else item
     try:
-        return ChatPrompt(read_messages([{"role": "user", "content": content}]), add_generation_prompt=False)
+        return ChatPrompt(
+            read_messages([{"role": "user", "content": content}], composition), add_generation_prompt=False
+        )
     except BadRequest as error:
         error.param = (error.param or "").replace("messages[0]", param)
         raise

@@ -29,4 +29,6 @@ async def handle(request: Request, services: Services) -> Response:
 def _read(body: Json, services: Services) -> tuple[TextModel, ChatPrompt]:
     values = read(FIELDS, body)
     model = services.named_model(values, TextModel)
-    return model, text_conversation(values, "a conversation with images is more than its text")
+    return model, text_conversation(
+        values, "a conversation with images is more than its text", services.config.composition
+    )

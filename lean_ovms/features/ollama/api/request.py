@@ -166,7 +166,7 @@ def parse_chat(body: Json, services: Services) -> OllamaRequest | LoadModelReque
     if values["tools"] and not reader.model.parser_names[0]:
         raise BadRequest(f'"{values["model"]}" does not support tools', param="tools")
     offer = read_offer(values["tools"], None, None)
-    messages = read_messages(to_messages(values["messages"]))
+    messages = read_messages(to_messages(values["messages"]), services.config.composition)
     generation = reader.generation(offer=offer, logprobs=_logprobs(values))
     prefill = messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls")
     prompt = ChatPrompt(
@@ -196,7 +196,9 @@ def parse_generate(body: Json, services: Services) -> OllamaRequest | LoadModelR
     prompt: Prompt = TextPrompt(values["prompt"])
     if not plain:
         system = [{"role": "system", "content": values["system"]}] if values["system"] else []
-        messages = read_messages([*system, user_message(values["prompt"], values["images"])])
+        messages = read_messages(
+            [*system, user_message(values["prompt"], values["images"])], services.config.composition
+        )
         prompt = ChatPrompt(messages=messages, template_kwargs=template_variables(values["think"]))
     return OllamaRequest(chat=False, values=values, generation=generation, prompt=prompt, warnings=warnings)
 

@@ -15,10 +15,11 @@ from typing import Any
 
 from ....api.fields import FieldSet, Values, read
 from ....api.generation import unsupported
-from ....api.generation.images import PLACE, load_all_images, refuse_media
+from ....api.generation.content import PLACE, Reads, load_media, refuse_media
 from ....api.generation.messages import chat_prompt, read_messages
 from ....api.response import new_id, now, warning_headers
 from ....api.services import Services
+from ....composition import Composition
 from ....errors import BadRequest
 from ....types import ChatPrompt, Json, Response
 from .. import fields as shared
@@ -148,7 +149,7 @@ class Inputs:
     """The inputs of a request. Not changed once it is built.
 
     items: texts and token ids, or conversations that become texts. special: the tokenizer adds special tokens; None:
-    as it is usual. places: of the conversations' images, see images.PLACE.
+    as it is usual. places: of the conversations' images, see content.PLACE.
     """
 
     items: list[TextOrTokens]
@@ -165,11 +166,12 @@ class Inputs:
 def parse_with_inputs(body: Json, services: Services, *, fields: FieldSet) -> tuple[PoolingRequest, Inputs]:
     """Returns the request of an endpoint that takes inputs one by one, and these. Raises RequestError."""
     call = parse(body, services, fields=fields)
-    return call, _inputs(call.values, services.config.of(PoolingOptions).max_pooling_inputs)
+    return call, _inputs(call.values, services)
 
 
-def _inputs(values: Values, most: int) -> Inputs:
-    """Reads `input` or `messages`, which may have so many inputs at most. Raises BadRequest."""
+def _inputs(values: Values, services: Services) -> Inputs:
+    """Reads `input` or `messages`. Raises BadRequest."""
+    most = services.config.of(PoolingOptions).max_pooling_inputs
     value, messages, special = values["input"], values["messages"], values["add_special_tokens"]
     if value is not None and messages is not None:
         raise BadRequest("input and messages exclude each other", param="messages")
@@ -180,15 +182,20 @@ def _inputs(values: Values, most: int) -> Inputs:
     several = conversations(given) if is_conversation(given) else [given]
     check_count(len(several), most, name)
     each = [f"{name}[{at}]" for at in range(len(several))] if several is given else [name]
-    return Inputs([], _conversations(several, values), special, [PLACE.replace("messages", one) for one in each])
+    return Inputs(
+        [],
+        _conversations(several, values, services.config.composition),
+        special,
+        [PLACE.replace("messages", one) for one in each],
+    )
 
 
-def _conversations(several: list[Any], values: Values) -> list[ChatPrompt]:
+def _conversations(several: list[Any], values: Values, composition: Composition) -> list[ChatPrompt]:
     if values["add_generation_prompt"] and values["continue_final_message"]:
         text = "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
         raise BadRequest(text, param="continue_final_message")
     base = chat_prompt(values, [], [])
-    return [base.with_messages(read_messages(messages)) for messages in several]
+    return [base.with_messages(read_messages(messages, composition)) for messages in several]
 
 
 async def items_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[PoolingInput]:
@@ -215,10 +222,11 @@ async def items_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -
 async def _with_images(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[ChatPrompt]:
     """Returns the conversations with their images loaded. Raises RequestError."""
     if info.images:
-        native, services = request.model.serving().info.image_tokens, request.services
-        return await load_all_images(inputs.prompts, inputs.places, native, services.image_loader, services.offload)
+        serving = request.model.serving().info
+        reads = Reads(serving.image_tokens, serving.context_length)
+        return await load_media(inputs.prompts, inputs.places, reads, request.services)
     for prompt, place in zip(inputs.prompts, inputs.places, strict=True):
-        refuse_media(prompt.messages, "this model reads text only", place)
+        refuse_media(prompt.messages, "this model reads text only", request.services.config.composition, place)
     return inputs.prompts
 
 

@@ -77,7 +77,7 @@ def _prompt(chat: ChatRequest, conversation: object, place: int) -> ChatPrompt:
     if not place:
         return chat.prompt
     try:
-        return chat.prompt.with_messages(read_messages(conversation))
+        return chat.prompt.with_messages(read_messages(conversation, chat.generation.services.config.composition))
     except BadRequest as error:
         error.message, error.param = f"conversation {place}: {error.message}", f"messages[{place}]"
         raise

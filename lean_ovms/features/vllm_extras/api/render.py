@@ -6,7 +6,7 @@ Nothing is generated.
 
 from __future__ import annotations
 
-from ....api.generation.images import refuse_media
+from ....api.generation.content import refuse_media
 from ....api.generation.request import GenerationBody
 from ....api.openai import chat_request, completion_request
 from ....api.response import ID_BYTES, warning_headers, written
@@ -29,7 +29,7 @@ SAME = (
 async def handle_chat(request: Request, services: Services) -> Response:
     def read(body: Json, services: Services) -> tuple[chat_request.ChatRequest, Json]:
         chat = chat_request.parse_chat(body, services)
-        refuse_media(chat.prompt.messages, NO_IMAGES)
+        refuse_media(chat.prompt.messages, NO_IMAGES, services.config.composition)
         return chat, body
 
     chat, body = await services.parse_body(request, read)

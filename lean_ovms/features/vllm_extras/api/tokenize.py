@@ -128,7 +128,9 @@ def _read(body: Json, services: Services) -> tuple[Values, ChatPrompt | None]:
         _model(values, services)
         return values, None
     _model(values, services)
-    return values, text_conversation(values, NO_IMAGES, add_special_tokens=bool(values["add_special_tokens"]))
+    return values, text_conversation(
+        values, NO_IMAGES, services.config.composition, add_special_tokens=bool(values["add_special_tokens"])
+    )
 
 
 def _tokens(body: Json, services: Services) -> Values:

@@ -1,0 +1,245 @@
+"""Parts of messages beside text, such as images: who reads them, and how a prompt gets what they mean.
+
+A feature reads the parts of some types (manifest.ContentRow). Its module is imported by the first request that has one.
+Tags stand for what is no text in a prompt's text, so a client's text must not contain them or the model's own tokens
+for it: they would move images to other places. The rules are OVMS's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ...composition import Composition
+from ...errors import BadRequest
+from ...manifest import named
+from ...models.text_model import TextModel
+from ...types import IMAGE_TAG_START, ChatPrompt, Json
+from ...util.concurrency import INLINE_CHARACTERS
+from ..services import Services
+
+PLACE = "messages[{message}].content[{part}].{kind}.url"
+"""The field of an image, for errors."""
+_INVALID = "Invalid message structure - "
+
+
+class MediaPart(NamedTuple):
+    """A part of a conversation that is no text."""
+
+    part: Json
+    """The part itself."""
+    message: int
+    """The number of its message."""
+    number: int
+    """The number of the part in the message."""
+
+    @property
+    def at(self) -> str:
+        """The field that it is in, for errors."""
+        return f"messages[{self.message}].content[{self.number}]"
+
+    def field(self, place: str) -> str:
+        """Returns the field of what it shows. place: a form such as PLACE."""
+        return place.format(message=self.message, part=self.number, kind=self.part["type"])
+
+
+class Reads(NamedTuple):
+    """What a model reads beside text."""
+
+    tokens: list[str] | None
+    """The texts in its prompts that stand for what is no text; None: it reads text only."""
+    context: int
+    """The tokens of its context."""
+    videos: bool = False
+    """Whether it reads videos."""
+    audio: bool = False
+    """Whether it hears."""
+
+    @classmethod
+    def of(cls, model: TextModel) -> Reads:
+        """Returns what a model reads, as far as that is known. Raises RequestError if it is not ready."""
+        info = model.info if model.known else None
+        context, videos = (info.context_length, info.video) if info is not None else (0, False)
+        return cls(model.image_tokens, context, videos, model.hears)
+
+
+class ContentReader:
+    """Reads the parts of messages of some types."""
+
+    def checked(self, part: Json, param: str) -> Json:
+        """Returns a part in the form of chat. Raises BadRequest unless it is well-formed. param: its field."""
+        return part
+
+    def refusal(self, found: MediaPart, place: str, why: str) -> BadRequest:
+        """Returns the error of a part where text alone is read.
+
+        Args:
+            found: The part.
+            place: The form of the fields of images.
+            why: The reason, where the endpoint has one of its own for images.
+        """
+        raise NotImplementedError
+
+    async def as_text(self, prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
+        """Returns a prompt with texts in place of the parts that its model cannot read, and a line about each.
+
+        Raises RequestError. Cancelling it stops the work.
+        """
+        return prompt, []
+
+    async def load(
+        self, prompts: Sequence[ChatPrompt], places: Sequence[str], reads: Reads, services: Services
+    ) -> list[ChatPrompt]:
+        """Returns the prompts of one request with what their parts show, and tags in place of the parts.
+
+        Args:
+            prompts: The prompts; no text in them contains a tag.
+            places: For each prompt the form of the fields of images, such as PLACE.
+            reads: What the model reads.
+            services: The services of the server.
+
+        Raises:
+            RequestError: The model cannot read a part, or it cannot be loaded.
+        """
+        raise NotImplementedError
+
+
+def checked_part(part: Any, param: str, composition: Composition) -> Json:
+    """Returns a part of a message's content in the form of chat, if it is well-formed. Raises BadRequest.
+
+    Args:
+        part: The part; also one of the Responses API, which vLLM takes in chat, or a refusal.
+        param: The field that it is in.
+        composition: The features, of which some read parts that are no text.
+    """
+    if not isinstance(part, dict):
+        raise BadRequest(f"{_INVALID}content array should contain objects", param=param)
+    kind = part.get("type")
+    if not isinstance(kind, str):
+        raise BadRequest(f"{_INVALID}content object type missing", param=param)
+    if kind in ("text", "refusal", "input_text", "output_text"):
+        text = part.get("refusal" if kind == "refusal" else "text")
+        if not isinstance(text, str):
+            raise BadRequest(f"{_INVALID}content text missing", param=param)
+        return part if kind == "text" else {"type": "text", "text": text}
+    return _reader(kind, param, composition).checked(part, param)
+
+
+def check_member(part: Json, member: str, param: str) -> None:
+    """Raises BadRequest unless what a part has by the name of its type is an object with a text in this member."""
+    kind = part["type"]
+    value = part.get(kind)
+    if not isinstance(value, dict) or not isinstance(value.get(member), str):
+        raise BadRequest(f"{_INVALID}{kind} does not have {member} field", param=f"{param}.{kind}")
+
+
+def media_parts(messages: list[Json], kinds: Collection[str] = ()) -> Iterator[MediaPart]:
+    """Yields the parts of these types, or of all but text where none is named."""
+    for m, message in enumerate(messages):
+        content = message.get("content")
+        for p, part in enumerate(content if isinstance(content, list) else ()):
+            if part["type"] in kinds if kinds else part["type"] != "text":
+                yield MediaPart(part, m, p)
+
+
+def with_texts(message: Json, kinds: Collection[str], texts: Iterator[str]) -> Json:
+    """Returns the message with the next texts in place of its parts of these types."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    parts = [{"type": "text", "text": next(texts)} if part["type"] in kinds else part for part in content]
+    return {**message, "content": parts}
+
+
+def refuse_media(messages: list[Json], why: str, composition: Composition, place: str = PLACE) -> None:
+    """Raises BadRequest if there is a part that is no text. why, place: as in ContentReader.refusal."""
+    for found in media_parts(messages):
+        raise _reader(found.part["type"], found.at, composition).refusal(found, place, why)
+
+
+async def read_media(prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
+    """Returns the prompt of an answer with all that its parts show, or texts in place of them, and lines about these.
+
+    Raises RequestError.
+    """
+    notices: list[str] = []
+    if prompt.has_parts:
+        for reader in await _readers([prompt], None, services):
+            prompt, lines = await reader.as_text(prompt, model, services)
+            notices += lines
+    [prompt] = await load_media([prompt], [PLACE], Reads.of(model), services)
+    return prompt, notices
+
+
+async def load_media(
+    prompts: Sequence[ChatPrompt], places: Sequence[str], reads: Reads, services: Services
+) -> list[ChatPrompt]:
+    """Returns the prompts of one request with what their parts show; long prompts are searched in a worker thread.
+
+    Raises RequestError. The parameters are those of ContentReader.load.
+    """
+    if reads.tokens is None and not any(prompt.has_parts for prompt in prompts):
+        return [*prompts]
+    found = [*prompts]
+    for reader in await _readers(found, reads.tokens, services):
+        found = await reader.load(found, places, reads, services)
+    return found
+
+
+async def _readers(prompts: list[ChatPrompt], tokens: list[str] | None, services: Services) -> list[ContentReader]:
+    """Returns what reads the parts of prompts that are no text, in the order of the features.
+
+    tokens: texts that stand for what is no text, which nothing in a prompt may contain; None: all are texts. Raises
+    BadRequest.
+    """
+    composition = services.config.composition
+
+    def search() -> dict[str, MediaPart]:
+        if tokens is not None:
+            for prompt in prompts:
+                _refuse_tokens(prompt, tokens, composition.contents)
+        parts = [part for prompt in prompts for part in media_parts(prompt.messages)]
+        return {found.part["type"]: found for found in reversed(parts)}
+
+    cost = sum(prompt.render_cost for prompt in prompts)
+    first = await services.offload.run(cost, search, inline_below=INLINE_CHARACTERS)
+    readers = {kind: _reader(kind, found.at, composition) for kind, found in first.items()}
+    return [*dict.fromkeys(readers[kind] for kind in composition.contents if kind in readers)]
+
+
+def _reader(kind: str, param: str, composition: Composition) -> ContentReader:
+    """Returns what reads parts of a type, imported. Raises BadRequest for a type that no feature reads."""
+    row = composition.contents.get(kind)
+    if row is None:
+        words = ["text", *(word for row in dict.fromkeys(composition.contents.values()) for word in row.words)]
+        listed = " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+        verb = "are" if len(words) > 1 else "is"
+        raise BadRequest(f"Unsupported content type: {listed} {verb} read, not {kind[:40]!r}", param=param)
+    found: ContentReader = named(row.package, row.reader)
+    return found
+
+
+def _refuse_tokens(prompt: ChatPrompt, tokens: list[str], kinds: Collection[str]) -> None:
+    """Raises BadRequest if a string that may enter the prompt contains a tag, or a token that stands for an image."""
+    places = {"messages": prompt.messages, "tools": prompt.tools, "chat_template_kwargs": prompt.template_kwargs}
+    for place, value in places.items():
+        for text in _texts(value, kinds):
+            if IMAGE_TAG_START in text:
+                raise BadRequest("Message contains restricted <ov_genai_image> tag", param=place)
+            found = next((token for token in tokens if token in text), None) if "<" in text else None
+            if found is not None:
+                what = "audio" if "audio" in found else "an image"
+                raise BadRequest(f"Message contains {found}, which stands for {what}", param=place)
+
+
+def _texts(value: Any, kinds: Collection[str]) -> Iterator[str]:
+    """Yields every string in a JSON value but what parts of these types have; iterative: clients choose the depth."""
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list):
+            stack += value
+        elif isinstance(value, dict):
+            stack += [*value, *(inner for key, inner in value.items() if key not in kinds)]

@@ -1,0 +1,180 @@
+"""Audio in a conversation: a model that hears gets its samples, another one the transcript of a speech model.
+
+https://platform.openai.com/docs/guides/audio, and vLLM's audio_url, as far as it is a data URL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...api.generation.content import ContentReader, MediaPart, Reads, check_member, media_parts, with_texts
+from ...api.services import INLINE_BYTES, Services
+from ...errors import BadRequest, RequestError
+from ...media.audio.decoder import AudioDecoder, AudioStream
+from ...media.options import AudioFileOptions
+from ...models.text_model import TextModel
+from ...types import AUDIO_TAG, ChatPrompt, Json
+from ...util.base64_text import decode_base64
+from ...util.concurrency import INLINE_CHARACTERS
+from .options import AudioChatOptions
+
+if TYPE_CHECKING:
+    from ...models.transcriber import Transcriber
+
+TOKENS_PER_S = 12.5
+"""Tokens of a second of audio for a model that hears: Qwen3-Omni's."""
+PARTS = {"input_audio": "data", "audio_url": "url"}
+"""Content parts with audio, OpenAI's and vLLM's, and the member that has it."""
+BASE64 = ";base64,"
+MAX_HEAD = 256
+"""Characters of a data URL before its data."""
+NO_AUDIO = (
+    "this model reads no audio: start the server with --audio_input_model and the name of a speech2text model, which "
+    "transcribes it, or POST it to /v1/audio/transcriptions"
+)
+NOT_HERE = "audio is not read here, only where an answer is generated"
+
+
+class AudioContent(ContentReader):
+    """Reads audio. Its `format` is not looked at: the data says what it is."""
+
+    def checked(self, part: Json, param: str) -> Json:
+        if part["type"] != "audio_url" or not isinstance(part.get("audio_url"), str):
+            check_member(part, PARTS[part["type"]], param)
+        return part
+
+    def refusal(self, found: MediaPart, place: str, why: str) -> BadRequest:
+        return BadRequest(NOT_HERE, param=found.at)
+
+    async def as_text(self, prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
+        if model.hears:
+            return prompt, []
+        parts, notices = await _parts(prompt, services), list[str]()
+        with _named(parts[0]):
+            speech = await _transcriber(model, services)
+
+        async def read(samples: AudioStream, param: str) -> str:
+            async with aclosing(samples):
+                text = await speech.transcript(samples)
+            notices.append(f"{param} is the transcript of {samples.seconds:.1f} s of audio by {speech.name}")
+            return text
+
+        texts = iter(await _read_each(parts, services, read))
+        return prompt.with_messages([with_texts(message, PARTS, texts) for message in prompt.messages]), notices
+
+    async def load(
+        self, prompts: Sequence[ChatPrompt], places: Sequence[str], reads: Reads, services: Services
+    ) -> list[ChatPrompt]:
+        return [await _heard(prompt, reads, services) for prompt in prompts]
+
+
+READER = AudioContent()
+
+
+async def _heard(prompt: ChatPrompt, reads: Reads, services: Services) -> ChatPrompt:
+    """Returns a prompt with its audio as samples, and tags in place of it. Raises RequestError."""
+    parts, heard = await _parts(prompt, services), list[bytes]()
+    if not parts:
+        return prompt
+    if not reads.audio:
+        raise BadRequest(NOT_HERE, param=parts[0].at)
+
+    async def read(samples: AudioStream, param: str) -> str:
+        heard.append(await _read(samples, reads.context / TOKENS_PER_S))
+        return AUDIO_TAG.format(len(heard) - 1)
+
+    tags = iter(await _read_each(parts, services, read))
+    messages = [with_texts(message, PARTS, tags) for message in prompt.messages]
+    return prompt.with_media(messages, prompt.images, tuple(heard))
+
+
+async def _parts(prompt: ChatPrompt, services: Services) -> list[MediaPart]:
+    """Returns the parts with audio; a long prompt is searched in a worker thread."""
+    search = partial(lambda messages: [*media_parts(messages, PARTS)], prompt.messages)
+    return await services.offload.run(prompt.render_cost, search, inline_below=INLINE_CHARACTERS)
+
+
+@contextmanager
+def _named(part: MediaPart) -> Iterator[None]:
+    """Errors name this part."""
+    try:
+        yield
+    except RequestError as error:
+        error.param = part.at
+        raise
+
+
+async def _read_each(
+    parts: list[MediaPart], services: Services, read: Callable[[AudioStream, str], Awaitable[str]]
+) -> list[str]:
+    """Returns what stands in place of each part.
+
+    Args:
+        parts: The parts with audio.
+        services: The services of the server.
+        read: Returns the text for the samples of a part, which it closes, and the part's field.
+
+    Raises:
+        RequestError: A part cannot be read, or there are more of them, or they are longer, than the server allows.
+    """
+    config, total_s, texts = services.config, 0.0, list[str]()
+    if len(parts) > (most := config.of(AudioChatOptions).max_audio_parts):
+        why = f"{len(parts)} audio parts are more than this server's limit: {most}"
+        raise BadRequest(why, param=parts[most].at)
+    longest_s = config.of(AudioFileOptions).max_audio_s
+    for part in parts:
+        with _named(part):
+            samples = await _open(part.part, services)
+            texts.append(await read(samples, part.at))
+            total_s += samples.seconds
+            if total_s > longest_s:
+                raise BadRequest(f"all audio together is longer than this server's limit: {longest_s:g} s")
+    return texts
+
+
+async def _transcriber(model: TextModel, services: Services) -> Transcriber:
+    """Returns the model that transcribes for this one; if nothing is known of it yet it is loaded. Raises
+    RequestError."""
+    if not model.config.of(AudioChatOptions).audio_input_model:
+        raise BadRequest(NO_AUDIO, code="not_supported")
+
+    from ...models.transcriber import Transcriber
+
+    return await services.when_known(lambda: services.helper("audio_input_model", model, Transcriber))
+
+
+async def _open(part: Json, services: Services) -> AudioStream:
+    """The samples of a part; close it. Raises RequestError."""
+    audio = part[part["type"]]
+    text = audio if isinstance(audio, str) else audio[PARTS[part["type"]]]
+    decode = partial(_decoded, text, part["type"] == "audio_url")
+    data = await services.offload.run(len(text), decode, inline_below=INLINE_BYTES)
+    return await services.get(AudioDecoder).decode(memoryview(data))
+
+
+async def _read(samples: AudioStream, longest_s: float) -> bytes:
+    """All samples. longest_s: what fills the model's context. Raises RequestError."""
+    blocks: list[bytes] = []
+    async with aclosing(samples):
+        async for block in samples:
+            blocks.append(block)
+            if samples.seconds > longest_s:
+                raise BadRequest(f"the audio is longer than the {longest_s:.1f} s that this model can read")
+    return b"".join(blocks)
+
+
+def _decoded(text: str, url: bool) -> bytes:
+    """Returns the audio of a part's text. Raises BadRequest."""
+    if url:
+        head = text[:MAX_HEAD].lower()
+        start = head.find(BASE64)
+        if start < 0 or not head.startswith("data:"):
+            raise BadRequest("audio_url must be a data URL in base64: audio is not fetched")
+        text = text[start + len(BASE64) :]
+    try:
+        return decode_base64(text.encode())
+    except ValueError:
+        raise BadRequest("Invalid base64 string in request") from None

@@ -1,0 +1,96 @@
+"""Images and videos of a conversation: they are loaded, and tags in the text mark their places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+
+from ...api.generation.content import ContentReader, MediaPart, Reads, media_parts, with_texts
+from ...api.services import Services
+from ...errors import NO_VIDEO, BadRequest
+from ...media.images.loader import ImageLoader, ImageRequest
+from ...observability.records import current_record
+from ...types import IMAGE_TAG, ChatPrompt, Image, Json
+from ...util.concurrency import INLINE_CHARACTERS
+
+TEXT_ONLY = "This servable supports only text input, but {} has been provided"
+DETAILS = (None, "auto", "low", "high", "original")
+KINDS = "image_url", "video_url"
+"""The parts of chat with an image or a video."""
+
+
+class ImageContent(ContentReader):
+    """Reads images and videos."""
+
+    def checked(self, part: Json, param: str) -> Json:
+        name = "video_url" if part["type"] == "video_url" else "image_url"
+        image, param = part.get(name), f"{param}.{name}"
+        if not isinstance(image, str):  # vLLM and Mistral take the address alone, too
+            if not isinstance(image, dict):
+                raise BadRequest(f"Invalid message structure - content {name} missing", param=param)
+            if not isinstance(image.get("url"), str):
+                raise BadRequest(f"Invalid message structure - {name} does not have url field", param=f"{param}.url")
+            if image.get("detail") not in DETAILS:
+                raise BadRequest(f"{name}.detail must be one of: auto, low, high", param=f"{param}.detail")
+        return _of_chat(part) if part["type"] == "input_image" else part
+
+    def refusal(self, found: MediaPart, place: str, why: str) -> BadRequest:
+        return BadRequest(why, param=found.field(place))
+
+    async def load(
+        self, prompts: Sequence[ChatPrompt], places: Sequence[str], reads: Reads, services: Services
+    ) -> list[ChatPrompt]:
+        def search() -> list[tuple[list[Json], list[ImageRequest]]]:
+            return [_find_images(prompt, reads, place) for prompt, place in zip(prompts, places, strict=True)]
+
+        cost = sum(prompt.render_cost for prompt in prompts)
+        found = await services.offload.run(cost, search, inline_below=INLINE_CHARACTERS)
+        images = [image for _, own in found for image in own]
+        loaded = iter(await _load(images, services.get(ImageLoader), prompts[0].frames) if images else ())
+        return [
+            prompt.with_media(messages, tuple(islice(loaded, len(own))), prompt.audio) if own else prompt
+            for prompt, (messages, own) in zip(prompts, found, strict=True)
+        ]
+
+
+READER = ImageContent()
+
+
+def _of_chat(part: Json) -> Json:
+    """Returns an image of the Responses API, which vLLM takes in chat as well, as a part of chat."""
+    image = part["image_url"]
+    detail = {"detail": part["detail"]} if part.get("detail") and isinstance(image, str) else {}
+    return {"type": "image_url", "image_url": {"url": image, **detail} if isinstance(image, str) else image}
+
+
+async def _load(images: list[ImageRequest], loader: ImageLoader, frames: Json) -> tuple[Image, ...]:
+    """The images, whose pixels count until the client's request ends. Raises RequestError."""
+    loaded, lease = await loader.load(images, frames)
+    if record := current_record.get():
+        record.releases.append(lease.release)
+    else:  # not on behalf of a request of a client
+        lease.release()
+    return tuple([replace(image, param=given.param) for image, given in zip(loaded, images, strict=True)])
+
+
+def _find_images(prompt: ChatPrompt, reads: Reads, place: str) -> tuple[list[Json], list[ImageRequest]]:
+    """The messages with a tag for each image, and the images. Raises BadRequest for what the model cannot read."""
+    images = [_request(found, place) for found in media_parts(prompt.messages, KINDS)]
+    if reads.tokens is None and images:
+        part, kind, _ = images[0].param.rsplit(".", 2)
+        raise BadRequest(TEXT_ONLY.format(kind), param=part)
+    if not reads.videos and (video := next((image for image in images if image.video), None)) is not None:
+        raise BadRequest(NO_VIDEO, param=video.param.removesuffix(".video_url.url"))
+    if not images:
+        return prompt.messages, images
+    tags = map(IMAGE_TAG.format, range(len(images)))
+    return [with_texts(message, KINDS, tags) for message in prompt.messages], images
+
+
+def _request(found: MediaPart, place: str) -> ImageRequest:
+    kind = found.part["type"]
+    image = found.part[kind]
+    image = {"url": image} if isinstance(image, str) else image
+    detail, param = image.get("detail") or "auto", found.field(place)
+    return ImageRequest(url=image["url"], detail=detail, param=param, video=kind == "video_url")
