@@ -179,6 +179,21 @@ class Composition:
         return tuple(row for one in self.features for row in one.metrics)
 
     @cached_property
+    def samplers(self) -> tuple[Any, ...]:
+        """What returns values of features' metrics at a scrape, imported."""
+        return tuple(named(one.package, one.samples) for one in self.features if one.samples)
+
+    @cached_property
+    def graphs(self) -> tuple[GraphRow, ...]:
+        """How OVMS's graphs have the tasks."""
+        return tuple(task.graph for task in self.tasks if task.graph is not None)
+
+    def serving(self, models: str) -> list[str]:
+        """Returns the paths of routes that serve models besides those that these name. models: their `routed_as`."""
+        found = [row for row in self.routes if models and row.serves == models]
+        return [row.path if "" in row.bases else row.bases[0] + row.path for row in found]
+
+    @cached_property
     def engine_rows(self) -> tuple[EngineRow, ...]:
         """What the features do inside the steps of the paged engine, in the order in which they are installed."""
         return self._rows(lambda one: (one.engine,))

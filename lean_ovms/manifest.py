@@ -105,6 +105,8 @@ class Route:
     """An option that must be set, or the server does not have the route at all; empty: it always has it."""
     page: bool = False
     """Whether it is a page for people, to which the server points."""
+    serves: str = ""
+    """The `models.model.Model.routed_as` of models that it serves besides the endpoints that they name themselves."""
     package: str = CORE_API
     """The package of the handler's module; the composition sets it for the routes of features."""
 
@@ -136,6 +138,20 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GraphOption:
+    """An option of a graph's node that has another name or form here. Most have the same."""
+
+    name: str = ""
+    """The name of the option here; empty: the same."""
+    read: Callable[[Any, Path], Any] | None = None
+    """Returns its value here, for that in a graph and the directory where the graph's relative paths begin; None: it
+    is the same."""
+    write: Callable[[Any], Any] | None = None
+    """Returns its value in a graph, of a repeated message a list of objects, for that here; None: it is the same.
+    Raises StartError for one that a graph cannot have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GraphRow:
     """How OVMS's graph.pbtxt says that a model has this task."""
 
@@ -154,6 +170,10 @@ class GraphRow:
     """Whether the calculator runs in a loop until its last output; otherwise it has one call for each request."""
     http: bool = True
     """Whether the node's streams have the prefix HTTP_."""
+    enums: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The values of enumerations that are types of these fields."""
+    options: dict[str, GraphOption] = field(default_factory=dict)
+    """The options of the node that have another name or form here."""
     ignored: dict[str, str] = field(default_factory=dict)
     """Options of the node that have no effect here, and why."""
 
@@ -326,6 +346,10 @@ class Metric:
     """The names of its labels."""
     buckets: tuple[float, ...] = ()
     """The upper bounds of a histogram's buckets."""
+    from_start: bool = True
+    """Whether a counter of each model is exposed from the start on, before anything is counted."""
+    lasting: bool = True
+    """Whether a counter keeps its values between two scrapes; else it has those of `Feature.samples` alone."""
     load_name: str = ""
     """The name by which the load in GET /server_info has the sum over all engines that report it; empty: it has
     none."""
@@ -392,6 +416,8 @@ class Companion:
     """The option with the path of one that is there already."""
     graph: str
     """The field with its path in the options of OVMS's graph of text generation."""
+    ignored: dict[str, str] = field(default_factory=dict)
+    """Options about it in that graph that have no effect here, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -450,6 +476,9 @@ class Feature:
     """The tasks of models that it serves."""
     metrics: tuple[Metric, ...] = ()
     """The metrics."""
+    samples: str = ""
+    """A function as "module:function" that returns values of its metrics, `observability.metrics.Sample`, at each
+    scrape: for an api.services.Services, a model, and the EngineStats of its engine."""
     engine: EngineRow | None = None
     """What it does inside the steps of the paged engine."""
     parts: tuple[PartRow, ...] = ()

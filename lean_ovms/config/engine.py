@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from ..composition import TEXT_GENERATION
 from .options import DIRECTORY, Options, option
 
 _deployment = partial(option, group="deployment")
@@ -34,10 +35,7 @@ class EngineOptions(Options):
         "model it is OpenVINO's NUM_STREAMS, which one image makes little use of",
         low=0,
         high=256,
-        tasks=(
-            *("embeddings", "rerank", "classify", "token_classify"),
-            *("speech2text", "text2speech", "image_generation"),
-        ),
+        not_of=TEXT_GENERATION.name,
     )
     pipeline_type: str = _engine(
         "AUTO",

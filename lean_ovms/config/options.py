@@ -34,6 +34,7 @@ def option(
     private: bool = False,
     json_object: bool = False,
     tasks: tuple[str, ...] = (),
+    not_of: str = "",
     path: str = "",
 ) -> Any:
     """Declares one option, as a field of a class of options.
@@ -53,6 +54,7 @@ def option(
         private: whether the value may hold a password; it is neither sent to the engine process nor in a Config's repr.
         json_object: whether the value is empty or the JSON text of an object.
         tasks: the only tasks of models that have it; empty: all.
+        not_of: the one task of models that does not have it; empty: all have it.
         path: whose path the value is: GIVEN, MODEL, DIRECTORY or PRIVATE_DIRECTORY; empty: it is no path.
 
     Returns:
@@ -60,7 +62,7 @@ def option(
     """
     row = {"help": help, "group": group, "low": low, "high": high, "choices": choices, "env": env, "secret": secret,
            "private": private or secret, "json_object": json_object,
-           "several": several, "of_one": of_one, "tasks": tasks, "path": path,
+           "several": several, "of_one": of_one, "tasks": tasks, "not_of": not_of, "path": path,
            "bare": "true" if isinstance(default, bool) else bare}  # fmt: skip
     return field(default=default, metadata=row, repr=not row["private"])
 

@@ -143,7 +143,8 @@ def check_task(config: Config) -> None:
     if not config.task:
         return
     for row in listed(config.without):
-        tasks = row.metadata["tasks"] or (config.task,)
+        others = (name for name in config.composition.task_names if name != row.metadata["not_of"])
+        tasks = row.metadata["tasks"] or tuple(others)
         if config.task not in tasks and config.value(row.name) != row.default:
             raise WrongOptions(f"--{row.name} is not an option of --task {config.task}, only of {', '.join(tasks)}")
 

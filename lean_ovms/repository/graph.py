@@ -14,7 +14,7 @@ from typing import Any
 from ..config import Config, listed
 from ..errors import StartError
 from ..util.files import read_bytes
-from .graph_schema import FILE, INVALID, PATHS, RENAMED, without_effect
+from .graph_schema import FILE, INVALID, schema_of
 
 __all__ = ["FILE", "applied", "text_of"]
 
@@ -57,18 +57,14 @@ def applied(config: Config, text: str, path: Path, base: Path) -> Config:
 
 def _config_options(config: Config, options: dict[str, Any], path: Path, base: Path) -> dict[str, Any]:
     """Returns the options of a graph's node under their names here, and logs those without an effect."""
-    known, no_effect = {row.name for row in listed(config.without)}, without_effect(config.composition)
+    known, schema = {row.name for row in listed(config.without)}, schema_of(config.composition)
     found: dict[str, Any] = {}
     for name, value in options.items():
-        ours = RENAMED.get(name, name)
+        row, ours = schema.options.get(name), schema.name_here(name)
         if ours not in known:
-            log.warning("%s: %s has no effect here: %s", path, name, no_effect.get(name, "it is not supported"))
-        elif ours == "voices":
-            found[ours] = json.dumps({voice["name"]: str(base / voice["path"]) for voice in value})
-        elif ours in PATHS:
-            found[ours] = str(base / value)
-        elif ours == "normalize":  # it has a third value here: by the model's files
-            found[ours] = str(value).lower()
+            log.warning("%s: %s has no effect here: %s", path, name, schema.ignored.get(name, "it is not supported"))
+        elif row is not None and row.read is not None:
+            found[ours] = row.read(value, base)
         elif ours == "target_device" and not value:
             continue
         else:

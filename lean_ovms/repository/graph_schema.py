@@ -7,28 +7,35 @@ https://github.com/openvinotoolkit/model_server/blob/main/src/llm/llm_calculator
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
 from ..composition import Composition
+from ..manifest import GraphOption
+
+T = TypeVar("T")
 
 FILE = "graph.pbtxt"
+"""The name of graphs."""
 PACKAGE = "mediapipe"
+"""The package of their messages."""
 INVALID = "Its graph is not valid."
 """The reason that a client may know."""
 
-RENAMED = {
-    "models_path": "model_path",
-    "device": "target_device",
-    "draft_models_path": "draft_model_path",
-    "normalize_embeddings": "normalize",
-    "max_length": "max_model_len",
+
+def _path(value: str, base: Path) -> str:
+    return str(base / value)
+
+
+OPTIONS = {
+    "models_path": GraphOption(name="model_path", read=_path),
+    "device": GraphOption(name="target_device"),
 }
-"""Graph options that are options here under another name; most have the same."""
-PATHS = ("model_path", "draft_model_path")
-"""Options that are paths: relative ones begin at the graph's base path."""
-NO_EFFECT = {
-    "chat_template_mode": "templates are always rendered by Jinja",
-    "draft_block_size": "the device decides",
-    "draft_dynamic_split_fuse": "prompts are split as dynamic_split_fuse says, and never with LM_CB and a draft model",
-}
+"""Options of the core that graphs have under another name."""
+NO_EFFECT = {"chat_template_mode": "templates are always rendered by Jinja"}
 """Graph options of the core's task without an effect here, and why."""
 
 ENUMS = {
@@ -37,8 +44,8 @@ ENUMS = {
     "SparseAttentionMode": ("TRISHAPE", "XATTENTION"),
     "PipelineType": ("LM", "VLM", "LM_CB", "VLM_CB", "OMNI", "AUTO"),
     "ChatTemplateMode": ("MINJA", "JINJA"),
-    "Pooling": ("CLS", "LAST", "MEAN"),
 }
+"""The values of the core's enumerations."""
 MESSAGES = {
     "KVCrushConfig": "uint64 budget, AnchorPointMode anchor_point_mode, uint64 rng_seed",
     "CacheEvictionConfig": "AggregationMode aggregation_mode, !uint64 start_size, !uint64 recent_size, "
@@ -61,25 +68,44 @@ MESSAGES = {
 since nothing is ever serialized."""
 
 
-def messages(composition: Composition) -> dict[str, str]:
-    """Returns the fields by message of all tasks."""
-    found = dict(MESSAGES)
-    for task in composition.tasks:
-        if task.graph is not None:
-            found |= task.graph.messages
-    return found
-
-
 def fields_of(fields: str) -> dict[str, str]:
     """Returns a mapping from name to type of the fields of a message, in order."""
     pairs = (field.lstrip("!*").split() for field in fields.split(", "))
     return {name: kind for kind, name in pairs}
 
 
-def without_effect(composition: Composition) -> dict[str, str]:
-    """Returns the graph options that have no effect here, and why."""
-    found = dict(NO_EFFECT)
-    for task in composition.tasks:
-        if task.graph is not None:
-            found |= task.graph.ignored
-    return found
+@dataclass(frozen=True, slots=True)
+class GraphSchema:
+    """The format for some features."""
+
+    messages: dict[str, str]
+    """The fields by message."""
+    enums: dict[str, tuple[str, ...]]
+    """The values by enumeration."""
+    options: dict[str, GraphOption]
+    """The options of nodes that have another name or form here."""
+    ignored: dict[str, str]
+    """The options of nodes that have no effect here, and why."""
+
+    def name_here(self, option: str) -> str:
+        """Returns the name here of an option of a graph."""
+        row = self.options.get(option)
+        return row.name if row is not None and row.name else option
+
+
+@cache
+def schema_of(composition: Composition) -> GraphSchema:
+    """Returns the format for the features of a server."""
+    graphs, companions = composition.graphs, composition.companions
+    return GraphSchema(
+        messages=MESSAGES | _merged(row.messages for row in graphs),
+        enums=ENUMS | _merged(row.enums for row in graphs),
+        options=OPTIONS
+        | {row.graph: GraphOption(name=row.path, read=_path) for row in companions}
+        | _merged(row.options for row in graphs),
+        ignored=NO_EFFECT | _merged([*(row.ignored for row in graphs), *(row.ignored for row in companions)]),
+    )
+
+
+def _merged(tables: Iterable[dict[str, T]]) -> dict[str, T]:
+    return {name: row for table in tables for name, row in table.items()}

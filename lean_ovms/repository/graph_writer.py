@@ -7,7 +7,7 @@ https://github.com/openvinotoolkit/model_server/blob/main/src/graph_export/graph
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..composition import TEXT_GENERATION
@@ -16,7 +16,7 @@ from ..config.engine import PROPERTIES
 from ..config.options import read_object
 from ..errors import StartError
 from ..manifest import GraphRow, TaskRow
-from .graph_schema import ENUMS, PACKAGE, RENAMED, fields_of, messages
+from .graph_schema import PACKAGE, GraphSchema, fields_of, schema_of
 
 ALWAYS = frozenset({"max_num_seqs", "models_path", "enable_prefix_caching", "cache_size"})
 PLUGIN = {**PROPERTIES, "max_prompt_len": "MAX_PROMPT_LEN", "num_streams": "NUM_STREAMS"}
@@ -98,14 +98,14 @@ def text(config: Config, models_path: str, companions: Mapping[str, str], versio
             f"--pipeline_type {config.pipeline_type} cannot be written: OVMS, which reads graphs too, does not know it"
         )
     task, graph = found
-    known = messages(config.composition)
-    kinds = fields_of(known[graph.message])
+    schema = schema_of(config.composition)
+    kinds = fields_of(schema.messages[graph.message])
     values = {**_values(config, kinds), "models_path": models_path}
     if task is TEXT_GENERATION:
         values |= {row.graph: companions.get(row.graph, "") for row in config.composition.companions}
     values["plugin_config"] = _plugin_config(config)
     lines = [line for name, value in values.items() if name in ALWAYS or value not in ("", None)
-             for line in _lines(name, value, kinds[name], known)]  # fmt: skip
+             for line in _lines(name, value, kinds[name], schema)]  # fmt: skip
     http = "HTTP_" if graph.http else ""
     side = "\n".join(f'  input_side_packet: "{packet}"' for packet in graph.packets)
     return FRAME.format(
@@ -127,8 +127,9 @@ def written_options(config: Config) -> dict[str, Any]:
     found = graph_of(config)
     assert found is not None
     defaults = _defaults(config)
-    kinds = fields_of(messages(config.composition)[found[1].message])
-    ours = {RENAMED.get(name, name) for name in kinds} | {*PLUGIN, "plugin_config"}
+    schema = schema_of(config.composition)
+    kinds = fields_of(schema.messages[found[1].message])
+    ours = {*map(schema.name_here, kinds), *PLUGIN, "plugin_config"}
     return {name: value for name, value in defaults.items() if name in ours and name != "model_path"}
 
 
@@ -138,18 +139,16 @@ def _values(config: Config, names: Iterable[str]) -> dict[str, Any]:
     names: of the graph's options, of which some are options here, under these names or others.
     """
     found: dict[str, Any] = {}
-    defaults = _defaults(config)
+    defaults, schema = _defaults(config), schema_of(config.composition)
     for name in names:
-        ours = RENAMED.get(name, name)
+        row, ours = schema.options.get(name), schema.name_here(name)
         if ours not in defaults:
             continue
         value = config.value(ours)
         if name in ALWAYS or ours == "target_device" or value != defaults[ours]:
-            found[name] = value == "true" if ours == "normalize" else value
+            found[name] = value if row is None or row.write is None else row.write(value)
         else:
             found[name] = None
-    if (mode := found.get("pooling")) not in (None, *ENUMS["Pooling"]):
-        raise StartError(f"--pooling {mode} cannot be written: Only CLS, LAST and MEAN pooling modes are supported")
     return found
 
 
@@ -164,14 +163,14 @@ def _plugin_config(config: Config) -> str:
     return json.dumps(properties, ensure_ascii=False) if properties else ""
 
 
-def _lines(name: str, value: Any, kind: str, messages: Collection[str]) -> Iterator[str]:
-    if name == "voices":
-        for voice, path in json.loads(value).items():
-            yield f"voices {{ name: {_scalar(voice)} path: {_scalar(path)} }}"
-    elif kind in messages:
+def _lines(name: str, value: Any, kind: str, schema: GraphSchema) -> Iterator[str]:
+    if isinstance(value, list):
+        for members in value:
+            yield f"{name} {{ {' '.join(f'{key}: {_scalar(member)}' for key, member in members.items())} }}"
+    elif kind in schema.messages:
         yield from _message(name, json.loads(value))
     else:
-        yield f"{name}: {value if kind in ENUMS else _scalar(value)}"
+        yield f"{name}: {value if kind in schema.enums else _scalar(value)}"
 
 
 def _message(name: str, members: dict[str, Any]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Collection
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
@@ -18,7 +19,7 @@ from ..composition import TEXT_GENERATION, Composition, compose
 from ..errors import StartError
 from ..manifest import TaskRow
 from . import task
-from .graph_schema import ENUMS, INVALID, PACKAGE, fields_of, messages
+from .graph_schema import INVALID, PACKAGE, GraphSchema, fields_of, schema_of
 
 assert TEXT_GENERATION.graph is not None
 LLM = TEXT_GENERATION.graph
@@ -41,7 +42,7 @@ def node_options(text: str, composition: Composition | None = None) -> tuple[Tas
     Raises StartError, without the file's name.
     """
     composition = composition or compose()
-    schema = _Schema(messages(composition))
+    schema = _Messages(schema_of(composition))
     graph = schema.parse(text, "CalculatorGraphConfig", tolerant=True)
     calculators = [node.calculator for node in graph.node]
     found = task.of_calculators(calculators, composition.tasks)
@@ -114,21 +115,21 @@ def _values(message: Message) -> dict[str, Any]:
     return found
 
 
-class _Schema:
-    """The messages of a graph, for parsing. messages: their fields, as graph_schema has them."""
+class _Messages:
+    """The messages of a graph, for parsing."""
 
-    def __init__(self, messages: dict[str, str]) -> None:
-        self._messages = messages
+    def __init__(self, schema: GraphSchema) -> None:
+        self._fields = schema.messages
         file = descriptor_pb2.FileDescriptorProto(name="graph.proto", package=PACKAGE, syntax="proto2")
-        for name, values in ENUMS.items():
+        for name, values in schema.enums.items():
             # In protobuf the values of an enum share its scope, so each enum gets a message of its own.
             enum = file.message_type.add(name=f"In{name}").enum_type.add(name=name)
             for number, value in enumerate(values):
                 enum.value.add(name=value, number=number)
-        for name, fields in messages.items():
+        for name, fields in schema.messages.items():
             message = file.message_type.add(name=name)
             for number, field in enumerate(fields.split(", "), 1):
-                _add(message, number, field)
+                _add(message, number, field, schema.enums)
         self._pool = descriptor_pool.DescriptorPool()
         self._pool.Add(file)
 
@@ -143,7 +144,7 @@ class _Schema:
     def _explained(self, error: str, with_place: bool, message: str) -> str:
         unknown = re.search(r'has no field named "(\w+)"', error)
         if unknown:
-            names = [field for fields in self._messages.values() for field in fields_of(fields)]
+            names = [field for fields in self._fields.values() for field in fields_of(fields)]
             near = difflib.get_close_matches(unknown[1], names, 1)
             return f"{_node(message)} has no option {unknown[1]!r}" + (f"; did you mean {near[0]}?" if near else "")
         place, _, what = error.partition(" : ")
@@ -152,14 +153,14 @@ class _Schema:
         return f"line {place.split(':')[0]}: {what}" if with_place else f"{_node(message)}: {what}"
 
 
-def _add(message: descriptor_pb2.DescriptorProto, number: int, field: str) -> None:
+def _add(message: descriptor_pb2.DescriptorProto, number: int, field: str, enums: Collection[str]) -> None:
     kind, name = field.split()
     label = {"!": Kind.LABEL_REQUIRED, "*": Kind.LABEL_REPEATED}.get(kind[0], Kind.LABEL_OPTIONAL)
     kind = kind.lstrip("!*")
     added = message.field.add(name=name, number=number, label=label)
     if kind in KINDS:
         added.type = KINDS[kind]
-    elif kind in ENUMS:
+    elif kind in enums:
         added.type, added.type_name = Kind.TYPE_ENUM, f".{PACKAGE}.In{kind}.{kind}"
     else:
         added.type, added.type_name = Kind.TYPE_MESSAGE, f".{PACKAGE}.{kind}"

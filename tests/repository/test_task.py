@@ -162,4 +162,4 @@ def test_the_calculators_show_the_task_of_a_graph(calculators: list[str], found:
 def test_a_served_task_has_the_message_of_its_options() -> None:
     graphs = [task.graph for task in compose().tasks if task.graph is not None]
     assert len(graphs) == 6
-    assert {graph.message for graph in graphs} <= graph_schema.messages(compose()).keys()
+    assert {graph.message for graph in graphs} <= graph_schema.schema_of(compose()).messages.keys()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...config import EngineConfig
@@ -29,6 +30,8 @@ class Drafts:
     """Whether the head for multi-token prediction in the model's directory drafts: true, false, or auto."""
     lookup: bool = False
     """Whether what followed the same tokens in the text is proposed to requests that ask for it."""
+    named_by: Mapping[str, str] = field(default_factory=dict)
+    """The options that are at fault where a pipeline does not load and says one of these words, in small letters."""
     ngrams: bool = False
     """Whether what followed the same tokens is proposed to requests that do not ask, too, where a step gains by it."""
 

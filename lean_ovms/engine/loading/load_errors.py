@@ -83,8 +83,9 @@ def _explain(config: EngineConfig, text: str, whole: str) -> str:
 
 def _option_of(config: EngineConfig, whole: str) -> str:
     """Returns the options that an error is about by what it says; "": none. whole: in lower case."""
-    if drafts_of(config).eagle3 and "eagle3" in whole:
-        return "--draft_eagle3_mode"
+    for word, option in drafts_of(config).named_by.items():
+        if word in whole:
+            return option
     caches = [f"--{option}" for option in CACHE_OPTIONS if getattr(config, option) and "kvcache type" in whole]
     return f"{', '.join(caches)}: this CPU has no such cache; each has u8, u4 and f32" if caches else ""
 

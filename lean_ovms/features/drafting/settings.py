@@ -19,6 +19,7 @@ def settings(config: EngineConfig) -> Drafts:
         step_tokens=options.draft_max_num_batched_tokens,
         max_sequences=options.draft_max_num_seqs,
         eagle3=options.draft_eagle3_mode,
+        named_by={"eagle3": "--draft_eagle3_mode"} if options.draft_eagle3_mode else {},
         mtp=options.mtp,
         lookup=options.prompt_lookup,
         ngrams=options.ngram_speculation,

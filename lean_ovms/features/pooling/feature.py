@@ -11,7 +11,8 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...manifest import BASES, EVERYWHERE, DemoModel, Feature, GraphRow, Metric, Route, TaskRow
+from ...errors import StartError
+from ...manifest import BASES, EVERYWHERE, DemoModel, Feature, GraphOption, GraphRow, Metric, Route, TaskRow
 from .options import PoolingOptions
 
 if TYPE_CHECKING:
@@ -86,8 +87,18 @@ SCORING = (
     (("data_1", "data_2"), "/score"),
 )
 """Where bodies with these members go that ask for scores."""
+MODES = ("CLS", "LAST", "MEAN")
+"""The ways of pooling that graphs have."""
 TOKENS = "lean_ovms_pooling_tokens_total"
 PADDED_TOKENS = "lean_ovms_pooling_padded_tokens_total"
+
+
+def _mode_to_graph(mode: str) -> str:
+    if mode not in MODES:
+        raise StartError(f"--pooling {mode} cannot be written: Only CLS, LAST and MEAN pooling modes are supported")
+    return mode
+
+
 _row = partial(TaskRow, model="model:PoolingModel", loader="child.task:load", records="records")
 
 FEATURE = Feature(
@@ -135,6 +146,16 @@ FEATURE = Feature(
                 messages={
                     "EmbeddingsCalculatorOVOptions": "!string models_path, bool normalize_embeddings, "
                     "string target_device, string plugin_config, Pooling pooling, bool truncate, uint64 max_length",
+                },
+                enums={"Pooling": MODES},
+                options={
+                    "normalize_embeddings": GraphOption(
+                        name="normalize",  # it has a third value here: by the model's files
+                        read=lambda value, _: str(value).lower(),
+                        write=lambda value: value == "true",
+                    ),
+                    "max_length": GraphOption(name="max_model_len"),
+                    "pooling": GraphOption(write=_mode_to_graph),
                 },
                 node="Embeddings",
                 packets=("EMBEDDINGS_NODE_RESOURCES:embeddings_servable",),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ...manifest import BASES, Feature, GraphRow, Route, TaskRow
+from ...manifest import BASES, Feature, GraphOption, GraphRow, Route, TaskRow
 from .options import TASK, VoiceOptions
 
 if TYPE_CHECKING:
@@ -26,6 +28,14 @@ def _missing(names: Collection[str]) -> list[str]:
         return [name for name in (*SPEECHT5, "openvino_tokenizer.xml") if name not in names]
     # Kokoro has one network, a file for each voice, and no tokenizer.
     return [] if "openvino_model.xml" in names else [SPEECHT5[-1]]
+
+
+def _of_graph(voices: list[dict[str, Any]], base: Path) -> str:
+    return json.dumps({voice["name"]: str(base / voice["path"]) for voice in voices})
+
+
+def _to_graph(voices: str) -> list[dict[str, Any]]:
+    return [{"name": name, "path": path} for name, path in json.loads(voices).items()]
 
 
 FEATURE = Feature(
@@ -59,6 +69,7 @@ FEATURE = Feature(
                     "T2sCalculatorOptions": "!string models_path, string target_device, string plugin_config, "
                     "*Voice voices, float speed_min, float speed_max",
                 },
+                options={"voices": GraphOption(read=_of_graph, write=_to_graph)},
                 node="T2s",
                 packets=("TTS_NODE_RESOURCES:t2s_servable",),
             ),
