@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import figures, limits, race, rivals, turn
+from bench import figures, race, rivals
 from bench import weights as forms
 from bench.processes import KvBudget, closing, rss_mb
 from bench.race import Contestant
@@ -29,16 +29,14 @@ from bench.rivals import Entries
 from bench.weights import Unavailable
 from bench.work import WORDS, Work
 from lean_ovms.engine.loading import json_tokenizer
-from lean_ovms.repository import model_config
 
 BARE = {"bare: GenAI": "bare", "bare: paged": "bare_paged"}
 RIVALS = ("plain", "llama-server", "vllm")
-QUESTIONS = ("Hello!", "Who are you?", "What is 2 + 3?", "Spell the word garden.", "What is the capital of France?")
 COLUMNS = (
     *("case", "who", "tokens_per_s", "of_limit", "prompt_tokens_per_s", "ttft_ms", "itl_ms"),
-    *("of_bandwidth", "of_int8", "cpu_s_per_1000", "failed"),
+    *("cpu_s_per_1000", "failed"),
 )
-ONCE = ("who", "rss_mb", "start_s", "idle_cpu", "same_answers", "prompt_tokens")
+ONCE = ("who", "rss_mb", "start_s", "idle_cpu")
 SHARED = 0.9
 """The part of a prompt that all have in common in the cases with a shared prefix."""
 TEMPLATE = 64
@@ -61,7 +59,7 @@ def main(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     args.rate = args.rate if args.rate is not None else "" if args.shape else "4,12"
     report, entries = Report("compare", args), Entries(args)
-    rows, machine = list[dict[str, Any]](), limits.measured()
+    rows = list[dict[str, Any]]()
     with closing(entries):
         folder, kinds = chosen_weights(args, entries)
         entries.room = max(map(int, args.concurrency.split(","))), room(args)
@@ -69,17 +67,12 @@ def main(argv: Sequence[str]) -> None:
         for label, weights in kinds.items():
             entries.take(label, weights)
             starts |= enter(args, report, entries)
-        served = {kind: weights.served for kind, weights in kinds.items() if args.shape and weights.served}
-        costs = {kind: limits.cost(Path(path), model_config.read(folder)) for kind, path in served.items()}
         for sized, more in sizes(args, folder):
             report.rows.clear()
             race.race(sized, report, entries.contestants, more)
             rows += report.rows
         once = of_servers(entries.contestants, starts)
-    machine = tuple(map(max, machine, limits.measured()))
-    report.row(case="machine", read_gb_per_s=machine[0] / 1e9, int8_gmac_per_s=machine[1] / 1e9)
-    report.say(f"read {machine[0] / 1e9:.1f} GB/s, int8 {machine[1] / 1e9:.0f} billion multiply-adds/s")
-    rows = [reached(compact(row), row, costs, machine) for row in rows]
+    rows = [compact(row) for row in rows]
     for row in once:
         report.row(case="once", **row)
     report.table("all: spreads are the rounds' median (low to high), latencies p50/p99", COLUMNS, rows)
@@ -149,68 +142,36 @@ def enter(args: argparse.Namespace, report: Report, entries: Entries) -> dict[st
 
 
 def of_servers(contestants: Sequence[Contestant], starts: Mapping[str, dict[str, float]]) -> list[dict[str, Any]]:
-    """What is measured once of each contestant, after the race: memory, idle CPU, and whether answers agree."""
+    """What is measured once of each contestant, after the race: memory and idle CPU."""
     pids = {c.name: {role: pid for role, pid in c.pids.items() if role != "client"} for c in contestants}
     accounts = {name: KvBudget(roles) for name, roles in pids.items()}
     time.sleep(1.0)
     idle = {name: sum(account.since().values()) for name, account in accounts.items()}
-    answers = {c.name: [answer(c.where, text) for text in QUESTIONS] for c in contestants if c.where}
-    weights = {c.name: c.weights for c in contestants}
-    ours = {weights[name]: found for name, found in answers.items() if name.startswith("lean_ovms")}
     rows = []
     for name, roles in pids.items():
         row: dict[str, Any] = {"who": name, "rss_mb": round(sum(map(rss_mb, roles.values())))}
         row["idle_cpu"] = f"{100 * idle[name]:.1f} %"
         if name in starts:
             row["start_s"] = starts[name]
-        if name in answers:
-            row |= agreement(answers[name], ours.get(weights[name], answers[name]))
         rows.append(row)
     return rows
-
-
-def answer(where: Mapping[str, Any], question: str) -> tuple[str, int]:
-    """A server's greedy answer to a question, and how many tokens the prompt had."""
-    fields = {name: value for name, value in where["fields"].items() if name != "ignore_eos"}
-    reply = turn.over_http({**where, "fields": fields}, 24)([{"role": "user", "content": question}])
-    return reply.text.strip(), reply.usage.get("prompt_tokens", 0)
-
-
-def agreement(theirs: Sequence[tuple[str, int]], ours: Sequence[tuple[str, int]]) -> dict[str, str]:
-    """How many answers are the same text, and how many prompts the same number of tokens."""
-    same = sum(a[0] == b[0] for a, b in zip(theirs, ours, strict=True))
-    prompts = sum(a[1] == b[1] for a, b in zip(theirs, ours, strict=True))
-    return {"same_answers": f"{same} of {len(ours)}", "prompt_tokens": f"{prompts} of {len(ours)} the same"}
 
 
 def compact(row: Mapping[str, Any]) -> dict[str, Any]:
     """A case's row as the table has it: CPU of all the contestant's processes, without the load's."""
     cpu = sum(seconds for role, seconds in row["cpu_s_per_1000_tokens"].items() if role != "client")
     short = {name: {mark: row[name].get(mark, 0.0) for mark in ("p50", "p99")} for name in ("ttft_ms", "itl_ms")}
+    first, alone = row["ttft_ms"].get("p50", 0.0) / 1e3, row["streams"] == 1 and not row["rate"]
     return {
         "case": row["case"],
         "who": row["who"],
         "tokens_per_s": row["tokens_per_s"],
         "of_limit": row.get("ratio", ""),
+        "prompt_tokens_per_s": round(row["prompt_tokens"] / first, 1) if alone and first else "",
         **short,
         "cpu_s_per_1000": round(cpu, 3),
         "failed": row["failed"],
     }
-
-
-def reached(
-    short: dict[str, Any], row: Mapping[str, Any], costs: Mapping[str, limits.Cost], machine: tuple[float, float]
-) -> dict[str, Any]:
-    """The row with what one stream says of the network: prompt tokens a second, and shares of the machine's limits."""
-    first, between = (short[name]["p50"] / 1e3 for name in ("ttft_ms", "itl_ms"))
-    if row["streams"] == 1 and not row["rate"] and first and between:
-        prompt = row["prompt_tokens"]
-        short["prompt_tokens_per_s"] = round(prompt / first, 1)
-        if cost := costs.get(row["weights"]):
-            read = cost.bytes + cost.context_bytes * prompt
-            short["of_bandwidth"] = f"{100 * read / between / machine[0]:.0f} %"
-            short["of_int8"] = f"{100 * cost.multiply_adds * prompt / first / machine[1]:.0f} %"
-    return short
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:

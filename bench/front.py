@@ -2,25 +2,22 @@
 
 The engine child takes no time, or a fixed one per step, so every millisecond here is the server's own. Client, front
 end and engine are three processes; CPU time is read from each, so the cost per request and per chunk is the front
-end's alone also where cores are few. The same chunks are then written by Starlette on uvicorn, in its fastest set-up
-and as it is installed; its tokens come from a timer in its own process: no pipe, no template, no parser.
+end's alone also where cores are few. RESULTS.md has what Starlette on uvicorn needs to write the same chunks.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 
 from bench import figures
-from bench.processes import KvBudget, Server, Worker, closing, free_port, lean_ovms
+from bench.processes import KvBudget, Server, Worker, closing, lean_ovms
 from bench.report import Report, options, tick
 from bench.work import Outcome, Work, prompts
 
 PATH = "/v3/chat/completions"
 ANSWER = "All happy families are alike; each unhappy family is unhappy in its own way. " * 20
-YARDSTICKS = {"starlette": "fast", "starlette as installed": "plain"}
 MANY = 64
 """Above this many connections the paced stream's step is longer, so that no process is saturated."""
 
@@ -40,18 +37,18 @@ def main(argv: Sequence[str]) -> None:
     streams(args, report, counts)
     report.table("requests and streams, scripted engine", SPEED)
     report.table("what it costs the front end: CPU seconds per second by process, and per request or chunk", COST)
-    cores = {who: best(report, who) for who in ("lean_ovms", *YARDSTICKS)}
-    report.row(case="chunks per second and core", **cores)
-    report.say(f"chunks per second and core, best of the cases: {cores}")
+    most = best(report)
+    report.row(case="chunks per second and core", lean_ovms=most)
+    report.say(f"chunks per second and core, best of the cases: {most}")
 
 
-SPEED = ("case", "who", "connections", "requests_per_s", "chunks_per_s", "total_ms", "first_ms", "gap_ms", "failed")
-COST = ("case", "who", "connections", "cpu", "front_us_per_request", "front_us_per_chunk", "chunks_per_s_per_core")
+SPEED = ("case", "connections", "requests_per_s", "chunks_per_s", "total_ms", "first_ms", "gap_ms", "failed")
+COST = ("case", "connections", "cpu", "front_us_per_request", "front_us_per_chunk", "chunks_per_s_per_core")
 
 
-def best(report: Report, who: str) -> int:
+def best(report: Report) -> int:
     """Chunks per second and core where streams were paced."""
-    rows = [row for row in report.rows if row.get("who") == who and str(row["case"]).startswith("stream, a step")]
+    rows = [row for row in report.rows if str(row["case"]).startswith("stream, a step")]
     return max((row["chunks_per_s_per_core"] for row in rows), default=0)  # type: ignore[type-var]
 
 
@@ -67,25 +64,21 @@ def requests(args: argparse.Namespace, report: Report, counts: list[int]) -> Non
         for name, more, tokens in kinds:
             for count in counts:
                 run = Run(load, server, tokens, more)
-                report.row(**run.case(args, name, "lean_ovms", count, args.seconds, bar))
+                report.row(**run.case(args, name, count, args.seconds, bar))
 
 
 def streams(args: argparse.Namespace, report: Report, counts: list[int]) -> None:
-    """Paced streams: each token is sent as a chunk of its own. Ours and Starlette's in turns."""
+    """Paced streams: each token is sent as a chunk of its own."""
     few, many = [n for n in counts if n <= MANY], [n for n in counts if n > MANY]
     for step_ms, some in ((args.step_ms, few), (5 * args.step_ms, many)):
         if not some:
             continue
-        servers = {"lean_ovms": scripted({"answer": ANSWER, "step_s": step_ms / 1e3})}
-        servers |= {who: starlette(step_ms, kind) for who, kind in YARDSTICKS.items()}
-        load = Worker("client")
+        server, load = scripted({"answer": ANSWER, "step_s": step_ms / 1e3}), Worker("client")
         name = f"stream, a step every {step_ms:g} ms"
-        total = len(servers) * len(some) * args.rounds
-        with closing(*servers.values(), load), report.progress(total, "streams") as bar:
+        with closing(server, load), report.progress(len(some) * args.rounds, "streams") as bar:
             for count in some:
-                for who, server in servers.items():
-                    run = Run(load, server, args.tokens, {"fields": {"model": "demo"}})
-                    report.row(**run.case(args, name, who, count, 1e-9, bar))
+                run = Run(load, server, args.tokens, {"fields": {"model": "demo"}})
+                report.row(**run.case(args, name, count, 1e-9, bar))
 
 
 class Run:
@@ -97,7 +90,7 @@ class Run:
         if more.get("get"):
             self._more["path"] = "/health"
 
-    def case(self, args: argparse.Namespace, name: str, who: str, count: int, seconds: float, bar) -> dict[str, object]:
+    def case(self, args: argparse.Namespace, name: str, count: int, seconds: float, bar) -> dict[str, object]:
         """The row of a number of connections, over all rounds; warmed up by one request each."""
         self._once(count, 1e-9)
         pids = {**self._server.pids, "client": self._load.pid}
@@ -107,7 +100,7 @@ class Run:
             total.add(self._once(count, seconds))
             cpu = {role: cpu[role] + seconds for role, seconds in accounts.since().items()}
             tick(bar, f"{name}, {count} connections")
-        return {"case": name, "who": who, "connections": count, **summary(total, cpu)}
+        return {"case": name, "connections": count, **summary(total, cpu)}
 
     def _once(self, count: int, seconds: float) -> Outcome:
         texts = prompts(count, 64, 12, 0.5) * (count // 64 + 1 + round(seconds * 500))
@@ -142,10 +135,3 @@ def scripted(script: dict[str, object]) -> Server:
     wide = ["--max_queued_requests", "4096", "--max_num_seqs", "2048", "--max_num_batched_tokens", str(1 << 20)]
     wide += ["--max_connections", "4096"]
     return lean_ovms(["--fake_engine", "true", "--model_name", "demo", "--plugin_config", plugin, *wide])
-
-
-def starlette(step_ms: float, kind: str) -> Server:
-    """A reference server."""
-    port = free_port()
-    command = [sys.executable, "-m", "bench.starlette_chunks", str(port), str(step_ms / 1e3), kind]
-    return Server(command, port)
