@@ -15,6 +15,7 @@ import pytest
 
 from bench import headline
 from lean_ovms.api import routes
+from lean_ovms.features import NAMES
 
 ROOT = Path(__file__).parents[2]
 
@@ -141,6 +142,16 @@ def test_every_page_of_the_documentation_is_in_its_index() -> None:
     assert [name for name in pages if f"]({name})" not in index] == []
     pages = [page.parent.name for page in (ROOT / FEATURES).glob("*/README.md")]
     assert [name for name in pages if f"](../{FEATURES}/{name}/README.md)" not in index] == []
+
+
+def test_every_feature_has_its_page() -> None:
+    assert [name for name in NAMES if not (ROOT / FEATURES / name / "README.md").is_file()] == []
+
+
+def test_the_documentation_is_no_longer_than_somebody_reads() -> None:
+    """What a feature does stands in its folder, what a server says of itself at /docs, and how it was before in git."""
+    files = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/deploy").rglob("*"), ROOT / "bench/RESULTS.md"]
+    assert sum(file.stat().st_size for file in files if file.is_file()) <= 300_000
 
 
 def test_the_ray_example_starts_on_a_cluster_of_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
