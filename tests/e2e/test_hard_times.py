@@ -61,19 +61,6 @@ async def test_sixty_four_streams_a_third_of_them_cut_off() -> None:
         await until(idle)
 
 
-async def test_a_timeout_of_the_client_cancels_the_work() -> None:
-    async with local_server() as local, local.client() as client:
-        with pytest.raises(openai.APITimeoutError):
-            await client.with_options(timeout=0.2).completions.create(
-                model="demo", prompt="x", max_tokens=8000, extra_body={"ignore_eos": True}
-            )
-
-        async def idle() -> bool:
-            return (await local.model.stats()).running == 0
-
-        await until(idle)
-
-
 async def test_a_killed_engine_fails_its_streams_honestly_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     async with local_server() as local, local.client() as client:
         fields = {"model": "demo", "prompt": "x", "max_tokens": 4000, "stream": True}
@@ -187,20 +174,6 @@ def test_a_second_ctrl_c_waits_no_longer_one_that_came_twice_is_one(first: signa
         assert process.popen.wait(PATIENT_S) == 0
 
 
-def test_a_wrong_key_and_the_right_one(tmp_path: Any) -> None:
-    key = tmp_path / "key"
-    key.write_text("s3cret\n")
-    with start_process("--api_key_file", str(key)) as process:
-        process.wait_for("ready")
-        for given, right in (("wrong", False), ("s3cret", True)):
-            with openai.OpenAI(base_url=process.url + "/v1", api_key=given, max_retries=0) as client:
-                if right:
-                    assert client.completions.create(model="demo", prompt="x", max_tokens=1).usage
-                else:
-                    with pytest.raises(openai.AuthenticationError):
-                        client.completions.create(model="demo", prompt="x", max_tokens=1)
-
-
 def test_a_log_that_nobody_reads_holds_nobody() -> None:
     with start_process("--fake_engine", "true") as process:  # its stderr is a pipe, which holds 64 KiB
         process.wait_for("ready: ")
@@ -216,16 +189,6 @@ def test_an_environment_that_takes_docstrings_away_does_not_reach_openvino() -> 
     with start_process(env={"PYTHONOPTIMIZE": "2"}) as process:
         process.wait_for("ready: demo")
         assert process.stop() == 0
-
-
-def test_the_engine_child_ends_with_its_parent() -> None:
-    with start_process() as process:
-        process.wait_for("ready")
-        [child] = children(process.popen.pid)
-        process.popen.kill()
-        process.popen.wait()
-        while exists(child):
-            time.sleep(0.02)
 
 
 def descendants(pid: int) -> list[int]:
@@ -278,16 +241,3 @@ def test_a_front_end_that_is_killed_takes_computing_engines_and_their_helpers_al
             while any(map(exists, below)):
                 assert total_cpu_seconds(below) < used_s + 2, "it goes on computing"
                 time.sleep(0.01)
-
-
-async def test_health_shows_a_restart() -> None:
-    async with local_server() as local, local.client() as client:
-        health = f"{local.url}/health"
-        assert (await client._client.get(health)).status_code == 200
-        assert local.model.engine.pid
-        os.kill(local.model.engine.pid, signal.SIGKILL)
-        await until(lambda: not local.model.ready)
-        assert (await client._client.get(health)).status_code == 503
-        assert (await client._client.get(f"{local.url}/v2/health/live")).status_code == 200
-        await until(lambda: local.model.ready)
-        assert (await client._client.get(health)).status_code == 200

@@ -14,7 +14,6 @@ import httpx
 import openai
 import pytest
 
-from lean_ovms.config import DEMO_MODEL
 from tests.e2e.conftest import PATIENT_S, local_server, start_process
 
 pytestmark = pytest.mark.model
@@ -22,25 +21,6 @@ pytestmark = pytest.mark.model
 DRAFT = Path(__file__).parents[1] / "data" / "demo_draft"
 LLAMA = Path(__file__).parents[1] / "data" / "llama_sp"
 HELLO = [{"role": "user", "content": "Hello!"}]
-
-
-async def test_a_template_of_ones_own_and_what_it_raises(tmp_path: Path) -> None:
-    """Given as a file; as a text it is in tests/api/agents/test_replay.py."""
-    file = tmp_path / "chat.jinja"
-    file.write_text(
-        "{% for m in messages %}[{{ m.role }}] {{ m.content }}"
-        "{% if m.content == 'Closed?' %}{{ raise_exception('only on Sundays') }}{% endif %}{% endfor %}"
-    )
-    async with local_server(chat_template=str(file)) as local, local.client() as client:
-        body = await client.post("/tokenize", cast_to=object, body={"model": "demo", "messages": HELLO})
-        rendered = await client.post(
-            "/detokenize",
-            cast_to=object,
-            body={"model": "demo", "tokens": body["tokens"]},  # type: ignore[index]
-        )
-        assert rendered["prompt"] == "[user] Hello!"  # type: ignore[index]
-        with pytest.raises(openai.BadRequestError, match="only on Sundays"):
-            await client.chat.completions.create(model="demo", messages=[{"role": "user", "content": "Closed?"}])
 
 
 async def test_a_shorter_context_is_enforced_and_truncation_helps() -> None:
@@ -141,10 +121,6 @@ async def test_a_silent_stream_pings_during_a_long_prefill() -> None:
         await writer.wait_closed()
         assert data.index(b": ping") < data.index(b"data: ")
         assert b"data: [DONE]" in data
-
-
-def test_the_demo_model_is_the_default() -> None:
-    assert (DEMO_MODEL / "openvino_model.xml").is_file()
 
 
 async def test_prompt_tokens_from_the_prefix_cache_are_reported() -> None:

@@ -81,14 +81,3 @@ async def test_a_classifier_classifies_as_torch_does(client: httpx.AsyncClient, 
     assert [item["label"] for item in body["data"]] == [
         ["negative", "neutral", "positive"][best] for best in probabilities.argmax(axis=1)
     ]
-
-
-async def test_each_model_has_its_endpoints(client: httpx.AsyncClient) -> None:
-    error = await ask(client, "/rerank", 400, model="bert_classes", query="a", documents=["b"])
-    assert error["error"]["code"] == "wrong_task"
-    assert "does classification" in error["error"]["message"]
-    error = await ask(client, "/v1/embeddings", 400, model="bert_cross", input="a")
-    assert "does rerank, not embeddings" in error["error"]["message"]
-    models = (await client.get("/v1/models")).json()["data"]
-    kinds = {model["id"]: model["pooling"]["kind"] for model in models}
-    assert kinds == {"bert_cross": "score", "bert_classes": "classify"}

@@ -68,24 +68,6 @@ def check_items(events: list[Any]) -> list[str]:
     return texts
 
 
-async def test_the_openai_client_on_the_scripted_engine() -> None:
-    audio = silence(0.5, 24000) + tone(1, 0.35, 24000) + silence(1, 24000) + tone(0.5, 0.75, 24000) + silence(1, 24000)
-    async with running(rest_port=0, rest_bind_address="127.0.0.1", realtime_partials=False, **FAKE) as server:
-        url = f"{server.addresses[0]}/v3"
-        async with openai.AsyncOpenAI(base_url=url, api_key="secret") as client:
-            events = await transcripts(client, audio, 2, extra_query={"intent": "transcription"})
-            assert check_items(events) == ["three three", "seven"]
-            events = await transcripts(client, audio, 2, model="w")
-            assert check_items(events) == ["three three", "seven"]
-            with pytest.raises(websockets.InvalidStatus) as refused:
-                await transcripts(client, audio, 2, model="unknown")
-            assert refused.value.response.status_code == 404
-        async with openai.AsyncOpenAI(base_url=url, api_key="wrong") as client:
-            with pytest.raises(websockets.InvalidStatus) as refused:
-                await transcripts(client, audio, 2, model="w")
-            assert refused.value.response.status_code == 401
-
-
 async def test_vllms_client_and_a_browsers_handshake_on_the_scripted_engine() -> None:
     async with running(rest_port=0, rest_bind_address="127.0.0.1", drain_timeout_s=10, **FAKE) as server:
         url = server.addresses[0].replace("http", "ws") + "/v1/realtime"

@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from tests.e2e.conftest import Process, start_process
-from tests.recordings import film, pcm, sound, tone, wav
+from tests.recordings import pcm, sound, tone, wav
 
 LOUDNESS = (0.35, 0.15, 0.75)
 TEXT = "three one seven"
@@ -90,40 +90,6 @@ def test_its_translations(client: openai.OpenAI) -> None:
     assert verbose.duration == 1.5
 
 
-def test_its_other_fields_and_errors(client: openai.OpenAI) -> None:
-    found = client.audio.transcriptions.create(
-        model="w",
-        file=WAV,
-        chunking_strategy={"type": "server_vad", "threshold": 0.4, "silence_duration_ms": 200},
-        extra_body={"seed": 42, "top_p": 0.9, "hotwords": "three", "max_completion_tokens": 2},
-    )
-    assert found.text == "three one"
-    with pytest.raises(openai.BadRequestError) as caught:
-        client.audio.transcriptions.create(model="w", file=WAV, language="xx")
-    assert caught.value.param == "language"
-    with pytest.raises(openai.NotFoundError):
-        client.audio.transcriptions.create(model="whisper-1", file=WAV)
-    with pytest.raises(openai.BadRequestError, match="Invalid or unsupported audio"):
-        client.audio.transcriptions.create(model="w", file=b"not an audio file", stream=True)
-    with pytest.raises(openai.InternalServerError):
-        client.audio.transcriptions.create(model="w", file=WAV, prompt="", extra_body={"hotwords": "<|raise|>"})
-
-
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("a.mp3", sound(speech(44_100, 2), "MP3", 44_100)),
-        ("a.ogg", sound(speech(), "OGG", subtype="VORBIS")),
-        ("a.m4a", film(speech(48_000), "mp4", "aac", 48_000)),
-        ("a.webm", film(speech(48_000), "webm", "libopus", 48_000)),
-    ],
-)
-def test_formats(client: openai.OpenAI, name: str, data: bytes) -> None:
-    """Lossy ones are as loud to a tenth; the fake engine hears no finer."""
-    text = client.audio.transcriptions.create(model="w", file=(name, data)).text
-    assert len(text.split()) in (3, 4)
-
-
 def test_a_long_file_streams_before_it_is_read(client: openai.OpenAI) -> None:
     data = sound(speech(repeated=60), "FLAC")
     found = client.audio.transcriptions.create(model="w", file=("long.flac", data), response_format="verbose_json")
@@ -162,33 +128,6 @@ def test_vllms_example_of_a_stream(http: httpx.Client, name: str) -> None:
     assert {one["object"] for one in found} == {f"{name.removesuffix('s')}.chunk"}
 
 
-def test_vllms_usage_and_fields(http: httpx.Client) -> None:
-    data = {
-        "model": "w",
-        "stream": "true",
-        "stream_include_usage": "true",
-        "stream_continuous_usage_stats": "true",
-        "seed": "9223372036",
-        "top_k": "0",
-        "to_language": "",
-        "vllm_xargs": "{}",
-        "include_stop_str_in_output": "false",
-    }
-    response = http.post("/v1/audio/transcriptions", data={**data}, files={"file": ("a.wav", WAV)})
-    assert response.status_code == 400  # a seed of 32 bits, as everywhere here
-    *_, last = chunks(http, "/v1/audio/transcriptions", {**data, "seed": "7"})
-    assert last["choices"] == []
-    assert last["usage"]["total_tokens"] == last["usage"]["prompt_tokens"] + last["usage"]["completion_tokens"]
-
-
-def test_vllms_unary(http: httpx.Client) -> None:
-    answer = http.post("/v1/audio/transcriptions", data={"model": "w"}, files={"file": ("a.wav", WAV)}).json()
-    assert answer["text"] == TEXT
-    assert answer["usage"] == {"type": "duration", "seconds": 2}
-    without = http.post("/v1/audio/transcriptions", data={"model": "w", "file": "text"})
-    assert without.status_code == 415  # httpx sends no form without a file
-
-
 # --- OVMS's
 
 
@@ -212,10 +151,3 @@ def test_ovmss_requests(http: httpx.Client) -> None:
     streamed = http.post(path, files={"file": ("a.wav", WAV), "stream": (None, "true"), "model": (None, "w")})
     assert streamed.text.startswith('data: {"type":"transcript.text.delta","delta":"three"')
     assert '"type":"transcript.text.done"' in streamed.text
-
-
-def test_the_models_state_and_routes(http: httpx.Client) -> None:
-    assert http.post("/v1/audio/transcriptions", json={"model": "w"}).status_code == 415
-    wrong = http.post("/v1/chat/completions", json={"model": "w", "messages": [{"role": "user", "content": "x"}]})
-    assert wrong.status_code == 404
-    assert "/v1/audio/transcriptions" in wrong.json()["error"]["message"]

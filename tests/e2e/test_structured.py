@@ -75,45 +75,6 @@ def test_several_answers_each_keep_to_the_form(client: openai.OpenAI) -> None:
     assert len(set(texts)) > 1
 
 
-def test_a_choice_in_completions(client: openai.OpenAI) -> None:
-    answer = client.completions.create(
-        model="demo", prompt=["The sky is", "Grass is"], max_tokens=20, extra_body={"guided_choice": ["blue", "green"]}
-    )
-    assert {choice.text for choice in answer.choices} <= {"blue", "green"}
-
-
-def test_a_format_that_is_wrong_is_not_imposed_and_gets_a_warning(client: openai.OpenAI) -> None:
-    form: Any = {"type": "regex", "pattern": "(a"}
-    raw = client.chat.completions.with_raw_response.create(
-        model="demo", messages=HELLO, response_format=form, temperature=0, max_tokens=20
-    )
-    assert "response_format was not imposed" in raw.headers["Warning"]
-    assert raw.parse().choices[0].message.content
-
-
-def test_a_hostile_format_is_a_400(client: openai.OpenAI) -> None:
-    form: Any = {"type": "regex", "pattern": "((a{100}){100}){100}"}
-    with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(model="demo", messages=HELLO, response_format=form)
-    assert caught.value.code == "grammar_too_complex"
-
-
-def test_a_call_its_result_and_the_answer_to_it(client: openai.OpenAI) -> None:
-    messages: Any = [{"role": "user", "content": "What is the weather in Rome?"}]
-    first = client.chat.completions.create(
-        model="demo", messages=messages, tools=TOOLS, tool_choice="required", temperature=0, parallel_tool_calls=False
-    )
-    [call] = first.choices[0].message.tool_calls or []
-    assert first.choices[0].finish_reason == "tool_calls"
-    result = {"role": "tool", "tool_call_id": call.id, "content": '{"temperature": 21}'}
-    messages += [first.choices[0].message.model_dump(exclude_none=True), result]
-    second = client.chat.completions.create(
-        model="demo", messages=messages, tools=TOOLS, tool_choice="none", temperature=0, max_tokens=60
-    )
-    assert second.choices[0].message.content
-    assert not second.choices[0].message.tool_calls
-
-
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def local() -> AsyncIterator[LocalServer]:
     async with local_server(model_path=str(RANDOM), model_name="random", tool_parser="hermes3") as local:

@@ -9,6 +9,7 @@ import pytest
 
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
 from lean_ovms.grammar.schema import closed, flat, resolved
+from tests.cases import few_fast
 
 A: Any = {"a": {"type": "string"}}
 B: Any = {"b": {"type": "integer"}}
@@ -150,7 +151,7 @@ WORDS = ["type", "enum", "required", "properties", "items", "minLength", "patter
 
 
 @pytest.mark.parametrize("word", WORDS)
-@pytest.mark.parametrize("value", [5, "x", [[1]], {"a": 5}, None, [None], {}, [{"$ref": 5}]])
+@pytest.mark.parametrize("value", few_fast([5, "x", [[1]], {"a": 5}, None, [None], {}, [{"$ref": 5}]]))
 def test_whatever_a_keyword_has_nothing_else_than_an_error_for_the_client_comes_out(word: str, value: Any) -> None:
     for schema in (
         {word: value},

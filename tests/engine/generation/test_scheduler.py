@@ -56,13 +56,6 @@ def test_the_newest_is_preempted_and_the_client_sees_nothing_of_it():
     assert order == [old, new]
 
 
-def constrained(rig, request_id):
-    """Turn a request into one with a grammar, which the script ignores."""
-    rig.turn()
-    request = rig.backend.requests[request_id]
-    request.constraint = "{}"
-
-
 def test_a_long_prompt_is_not_overtaken_for_ever_by_short_ones():
     rig = Rig(blocks=10)
     rig.submit("ab" * 80, ignore_eos=True, max_tokens=60)

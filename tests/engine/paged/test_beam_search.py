@@ -8,6 +8,7 @@ import pytest
 from lean_ovms.engine.paged.grammar.matcher import forbid
 from lean_ovms.engine.paged.sampling.logits_processors import NoToken
 from lean_ovms.engine.paged.sampling.logprobs import log_sum_exp
+from tests.cases import few_fast
 from tests.engine.paged.harness import Driver, Params
 from tests.engine.paged.network import FakeNetwork
 
@@ -128,7 +129,7 @@ def searched(network, mask, width, most):
     return [output.generated_ids for _, output in sorted(search.read().items())]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", few_fast(range(60), 12))
 def test_what_is_found_satisfies_the_mask_and_is_what_the_definition_says(seed):
     dice = random.Random(seed)
     network = RandomNetwork(dice.choice([5, 9, 40]), seed)
@@ -139,7 +140,7 @@ def test_what_is_found_satisfies_the_mask_and_is_what_the_definition_says(seed):
     assert all(satisfies(mask, text) for text in found or [])
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", few_fast(range(30), 6))
 def test_a_search_wide_enough_for_every_text_finds_the_best_of_all(seed):
     network, most = RandomNetwork(5, seed), 3
     mask = RandomMask(5, seed)

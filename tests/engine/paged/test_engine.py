@@ -13,6 +13,7 @@ from lean_ovms.engine.paged.sampling.logprobs import log_sum_exp
 from lean_ovms.engine.paged.sampling.sampler import SamplingBatch, sample
 from lean_ovms.engine.paged.sequence import JUMP_FORWARD_SCORE, Sequence
 from lean_ovms.types import SamplingParams
+from tests.cases import few_fast
 from tests.engine.paged.harness import Driver, Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, HybridNetwork, logits_after
 
@@ -81,7 +82,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("asked", KINDS, ids=range(len(KINDS)))
-@pytest.mark.parametrize("length", [1, 3, 4, 5, 31, 32, 33, 100])
+@pytest.mark.parametrize("length", few_fast([1, 3, 4, 5, 31, 32, 33, 100], 3))
 def test_a_text_alone_is_what_the_definition_says(asked, length):
     made = engine()
     assert run(made, made.add(prompt(length), asked)) == [alone(prompt(length), asked)]

@@ -30,7 +30,6 @@ pytestmark = pytest.mark.model
 QUESTION = chat("Count from 1 to 9.")
 F32 = {"INFERENCE_PRECISION_HINT": "f32"}
 GREEDY = SamplingParams(temperature=0.0, ignore_eos=True)
-BEAMS = replace(GREEDY, beams=4, n=4, ignore_eos=False)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import pytest
 
 from lean_ovms.engine.paged.grammar.guidance import Guidance
 from lean_ovms.errors import GrammarInvalid
+from tests.cases import few_fast
 from tests.engine.paged.test_grammar import EOS, PIECES, WIDTH, allowed, begin, constraint
 
 INT = {"type": "integer"}
@@ -82,7 +83,7 @@ def walked(library, tag, seed, most=60):
     return None
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.parametrize("name", few_fast(SCHEMAS))
 def test_what_is_generated_fits_properties_and_patterns(guidance, name):
     schema = {"type": "object", **SCHEMAS[name]}
     tag = constraint({"type": "json_schema", "json_schema": schema})

@@ -5,6 +5,7 @@ import pytest
 
 from lean_ovms.engine.paged.sampling import reductions
 from lean_ovms.features.kv_events.child.events import KvEvents
+from tests.cases import few_fast
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, HybridNetwork, logits_after
 from tests.engine.paged.test_engine import SIZE, Verse, alone, engine, prompt, run
@@ -61,7 +62,7 @@ def sound(length, seed=0):
 
 
 @pytest.mark.parametrize("since", [0, pytest.param(25, marks=pytest.mark.slow)], ids=["at once", "later"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", few_fast(KINDS, 2))
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_request_ends_with_an_error_and_others_go_on(fault, kind, since):
     network, _ = sickly(fault, since)

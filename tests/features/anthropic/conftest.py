@@ -11,7 +11,6 @@ from urllib.parse import unquote
 
 import httpx2
 import orjson
-import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.types import Request, Response
@@ -88,8 +87,3 @@ def client(app: App, **options: Any) -> anthropic.AsyncAnthropic:
     http = httpx2.AsyncClient(transport=AppTransport(app))
     options = {"api_key": "none", "max_retries": 0, "base_url": "http://app", **options}
     return anthropic.AsyncAnthropic(http_client=http, **options)
-
-
-@pytest.fixture
-def hello() -> dict[str, Any]:
-    return dict(HELLO)

@@ -11,7 +11,6 @@ import pytest
 from tests.api.conftest import MakePooling, ask, refused
 
 PATH = "/v2/embed"
-DOC = {"input_type": "document"}
 
 
 @pytest.mark.parametrize("path", ["/v2/embed", "/v3/v2/embed", "/v1/v2/embed"])

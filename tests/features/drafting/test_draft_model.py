@@ -10,6 +10,7 @@ import pytest
 
 from lean_ovms.features.drafting.child.draft_length import DraftLength
 from lean_ovms.features.drafting.child.draft_model import DraftModel
+from tests.cases import few_fast
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, HeadNetwork, logits_after
 from tests.engine.paged.test_engine import SIZE, Verse, alone, disturbed_step, engine, prompt, run
@@ -262,7 +263,7 @@ def test_the_distribution_is_the_models_own():
 
 
 @with_each
-@pytest.mark.parametrize("fields", KINDS)
+@pytest.mark.parametrize("fields", few_fast(KINDS, 2))
 def test_the_likeliest_other_token_is_verified_in_the_same_step(kind, fields):
     """Also while a prompt is computed, behind a preemption, and with the next turn in the prefix cache."""
     made, _ = drafting(kind, 200, wrong=-10)

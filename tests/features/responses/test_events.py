@@ -29,7 +29,6 @@ ECHO = {"parallel_tool_calls": True, "store": True, "tool_choice": "auto", "tool
 USAGE = Usage(5, 7, 2)
 ERROR = EngineFailure("the engine gave up")
 
-Step = list[Event]
 THINK = [Reasoning("Let me"), Reasoning(" see.")]
 CALL = [ToolCallStart(0, "call_a", "f"), ToolCallDelta(0, '{"x": '), ToolCallDelta(0, '"}"}')]
 OTHER = [ToolCallStart(1, "call_b", "g"), ToolCallDelta(1, "{}")]

@@ -13,6 +13,7 @@ from lean_ovms.errors import BadRequest, EngineFailure, StartError
 from lean_ovms.features.slots.child.files import HEAD, MOST_SALT, MOST_SLOTS, SlotFiles
 from lean_ovms.features.slots.child.install import Slots
 from lean_ovms.features.slots.records import SlotAction
+from tests.cases import few_fast
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import FakeNetwork, HybridNetwork
 from tests.engine.paged.test_engine import SIZE, alone, engine, prompt, run
@@ -126,7 +127,7 @@ def test_the_latest_slots_are_remembered(tmp_path):
     assert act(made, "save", 1, FILE)[0] == 4 * SIZE
 
 
-@pytest.mark.parametrize("seed", [pytest.param(n, marks=[pytest.mark.slow] * (n % 5 > 0)) for n in range(60)])
+@pytest.mark.parametrize("seed", few_fast(range(60), 12))
 def test_a_damaged_file_is_refused_and_leaves_nothing(seed, saved):
     """Cut, longer, changed in any place: an error, or what was saved."""
     path, ids, kind, _ = saved

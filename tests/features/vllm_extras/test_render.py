@@ -11,7 +11,6 @@ from tests.fakes import EOS, say
 
 CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions/render", "/v1/completions/render", "/inference/v1/generate"
 HELLO = {"messages": [{"role": "user", "content": "hi"}]}
-TEMPLATE = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"
 
 
 async def test_a_chat_has_the_ids_that_its_generation_would_have(make_app: MakeApp) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from lean_ovms.features.web_page import api as page
 from tests.api.conftest import MakeApp, get, whole
+from tests.cases import few_fast
 
 HTML = "text/html,application/xhtml+xml,*/*;q=0.8"
 MAX_COMPRESSED = 250_000
@@ -43,7 +44,7 @@ async def test_it_can_be_taken_away(make_app: MakeApp) -> None:
     assert (await get(app, "/web/main.js")).status == 404
 
 
-@pytest.mark.parametrize("name", sorted(page.names()))
+@pytest.mark.parametrize("name", few_fast(sorted(page.names()), 8))
 async def test_files_are_compressed_and_sent_once(make_app: MakeApp, name: str) -> None:
     app, _ = await make_app()
     plain = await get(app, f"/web/{name}")

@@ -17,6 +17,7 @@ from lean_ovms.text.parsers import make
 from lean_ovms.text.parsers.key_value_calls import KeyValueOrJson
 from lean_ovms.text.parsers.xml_calls import XmlCalls
 from lean_ovms.types import Json, OutputConstraint
+from tests.cases import few_fast
 from tests.text.parsers.test_any_cut import CompletedChoice, parse
 
 FAMILIES = [
@@ -94,7 +95,7 @@ def values_with_markup(family: str) -> dict[str, str]:
     return values
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", few_fast(FAMILIES))
 def test_markup_in_a_value_is_text_of_it(family: str) -> None:
     for name, value in values_with_markup(family).items():
         for pair in ((value, "x"), ("x", value)):

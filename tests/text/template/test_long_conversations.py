@@ -15,6 +15,7 @@ from lean_ovms.text.template.call_ids import with_ids
 from lean_ovms.text.template.messages import Capabilities, prepare
 from lean_ovms.text.template.tool_text import plain_calls, with_tool_texts
 from lean_ovms.types import Json
+from tests.cases import few_fast
 
 MANY, TEXT = 8_000, "x" * 1000
 SECONDS = 0.8
@@ -59,7 +60,7 @@ CONVERSATIONS: dict[str, list[Json]] = {
 
 
 @pytest.mark.parametrize("change", [*CHANGES, as_text, one_call_each, with_ids], ids=lambda change: change.__name__)
-@pytest.mark.parametrize("name", CONVERSATIONS)
+@pytest.mark.parametrize("name", few_fast(CONVERSATIONS, 3))
 def test_many_messages_take_little_time(name: str, change: Callable[[list[Json]], list[Json]]) -> None:
     messages = CONVERSATIONS[name]
     start = time.process_time()

@@ -12,7 +12,6 @@ from tests.features.pooling.fakes import BOS, END, EOS
 
 VLLM, OVMS = "/rerank", "/v3/rerank"
 PATHS = ["/rerank", "/v1/rerank", "/v2/rerank", "/v3/rerank", "/v3/v1/rerank", "/v3/v2/rerank"]
-DOCS = "documents"
 DOCUMENTS = ["xyz", "abc", "abx"]
 
 

@@ -1,0 +1,18 @@
+"""Cases of a test of which a few are enough while one works on the code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def few_fast(cases: Iterable[Any], fast: int = 4) -> list[Any]:
+    """Returns the cases; all but a few, which are spread over them, are slow tests."""
+    every = list(cases)
+    step = -(-len(every) // fast)
+    return [
+        pytest.param(*(case if type(case) is tuple else (case,)), marks=[pytest.mark.slow] * (place % step > 0))
+        for place, case in enumerate(every)
+    ]
