@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .util import json_file
+from .util import files
 
 NETWORK, NETWORK_HEAD = "openvino_model.xml", 1 << 16
 """A network, and as many bytes of it as have the layers of its inputs."""
@@ -28,9 +28,9 @@ class ModelFiles:
     @classmethod
     def of(cls, path: Path) -> ModelFiles:
         """Reads the files of a directory. Those that are missing or not valid count as empty."""
-        config = json_file.read_object(path / "config.json")
+        config = files.read_object(path / "config.json")
         names = [name for name in config.get("architectures") or () if isinstance(name, str)]
-        modules = json_file.read_or_none(path / "modules.json")
+        modules = files.read_or_none(path / "modules.json")
         kinds = [entry.get("type") for entry in modules if isinstance(entry, dict)] if isinstance(modules, list) else []
         return cls(path, config, names, [kind for kind in kinds if isinstance(kind, str)])
 
@@ -44,7 +44,7 @@ class ModelFiles:
 
     def json(self, name: str) -> dict[str, Any]:
         """Returns the object in a JSON file; empty without a valid one."""
-        return json_file.read_object(self.path / name)
+        return files.read_object(self.path / name)
 
     def network_head(self) -> bytes:
         """Returns the beginning of the network's file; empty without one."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lean_ovms.api import openapi
-from lean_ovms.api import routes as table
+from lean_ovms.api import router as table
 from lean_ovms.api.fields import Field
 from lean_ovms.api.generation import unsupported
 from lean_ovms.api.route_doc import doc_of

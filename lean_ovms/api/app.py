@@ -23,11 +23,9 @@ from ..types import Request, Response
 from ..util.budget import Budget
 from ..util.concurrency import InlineTime, Offload, inline_time
 from ..util.memory import Trimmer
-from . import orca_report, routes
-from .clients import Clients
+from . import orca_report, router
 from .keys import ApiKey, kind_of
-from .middleware import Cors, RequestRecords, release_all
-from .origin_policy import OriginPolicy
+from .middleware import Clients, Cors, OriginPolicy, RequestRecords, release_all
 from .router import Table, load, module_of
 from .services import BODY_FACTOR, LARGE_BODY, Services
 
@@ -69,8 +67,8 @@ class App:
         self._records = self.services.records
         self._error_forms = config.composition.error_forms
         ports = {option: config.value(option) for option in config.composition.ports}
-        self._table = Table(routes.served(config), ports)
-        self._advice = f"; {routes.DOCS} says what is served" if routes.DOCS in routes.pages(config) else ""
+        self._table = Table(router.served(config), ports)
+        self._advice = f"; {router.DOCS} says what is served" if router.DOCS in router.pages(config) else ""
         self._keys = self.services.keys
         self._cors = Cors(config)
         self._clients = Clients(config)
@@ -78,14 +76,14 @@ class App:
 
     async def open(self) -> None:
         """Import the endpoints that the options need, and await their `prepare`. Raises StartError."""
-        for route in routes.table(self.config.composition):
+        for route in router.table(self.config.composition):
             if self.config.any_set(route.options):
                 await (await asyncio.to_thread(module_of, route)).prepare(self.services)
 
     async def preload(self) -> None:
         """Import the main endpoints of the models that are served, before the first request does."""
         served = {kind.__name__ for model in self.registry.models.values() for kind in type(model).__mro__}
-        for route in routes.table(self.config.composition):
+        for route in router.table(self.config.composition):
             if route.model in served:
                 await load(route)
 
@@ -165,7 +163,7 @@ class App:
     def _admit(self, request: Request, record: RequestRecord, key: ApiKey | None) -> Route:
         """The route of a request that may use it. Raises RequestError."""
         route = self._route(request)
-        record.route, request.ids = route.path, routes.ids_of(route, request.path)
+        record.route, request.ids = route.path, router.ids_of(route, request.path)
         self._origins.check(route, request)
         self._keys.check(route, request, key, record)
         return route

@@ -1,4 +1,4 @@
-"""What holds for every request, whatever its route: CORS headers, the request's record.
+"""What holds for every request, whatever its route: its client, what its page may do, CORS headers, its record.
 
 Each is one object that App asks in turn. Knows no routes by name, no models and no sockets.
 """
@@ -6,17 +6,22 @@ Each is one object that App asks in turn. Knows no routes by name, no models and
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ipaddress
 import logging
 import os
 import re
+import socket
 import time
 from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
 from typing import Protocol
 
 from ..config import Config
-from ..errors import StartError, install_command
-from ..manifest import ObserverRow, named
-from ..observability.logging import Access
+from ..errors import Forbidden, StartError, install_command
+from ..manifest import ObserverRow, Route, named
+from ..observability.logging import Access, safe
 from ..observability.metrics import Metrics
 from ..observability.records import CLIENT_LEFT, RequestRecord, current_record
 from ..types import ByteStream, Request, Response
@@ -243,3 +248,182 @@ def _request_id(request: Request) -> str:
     """The client's X-Request-Id if it is harmless in a header and a log line, else a new one."""
     given = request.headers.get("x-request-id", "")
     return given if given and is_safe_id(given) else os.urandom(16).hex()
+
+
+UNREGISTRABLE = (".localhost", ".local", ".internal")
+"""Ends of names that nobody can register, as of a name without a dot: no page of the web can have one."""
+_HOST = re.compile(r"(\[[0-9a-f:.]*\]|[^:\[\], ]*)(?::[0-9]*)?")
+"""An address or a name, and perhaps a port."""
+OTHER_SITES = ("cross-site", "same-site")
+"""Values of Sec-Fetch-Site for a page of another origin (https://www.w3.org/TR/fetch-metadata/#sec-fetch-site-header)."""
+
+
+class OriginPolicy:
+    """Decides whether a request may run, by the page that sent it and by the name under which it reached the server.
+
+    CORS leaves to the browser what a page may read. The request has run by then, and some need no preflight: a POST
+    without a Content-Type, a WebSocket, a GET of an image. And a page whose name was made to point to this server (DNS
+    rebinding) is one of the server's own to the browser; only Host tells. So what a page may not do is refused here,
+    before its body is read. Clients that are no browsers send no Origin. The rules: docs/security.md. It knows the
+    options and who is a proxy, and of a route what it declares.
+    """
+
+    def __init__(self, config: Config, clients: Clients, *, with_key: bool) -> None:
+        """Makes the rule of a server.
+
+        Args:
+            config: the options.
+            clients: tells who is a proxy.
+            with_key: whether requests need an API key.
+        """
+        self._config = config
+        self._clients = clients
+        self._without_key = not with_key
+        self._every_origin = "*" in config.origins
+        self._hosts = {*config.hosts, *machine_names()}
+        self._checks_hosts = bool(config.hosts) or (self._without_key and not self._every_origin)
+
+    def check(self, route: Route, request: Request) -> None:
+        """Raises Forbidden."""
+        exposed = route.changes and self._without_key
+        checks_host = exposed or (self._checks_hosts and not route.vital)
+        checks_page = exposed or not self._every_origin
+        if not (checks_host or checks_page):
+            return
+        forwarded = self._clients.forwarded_host(request)
+        host = (forwarded or request.headers.get("host", "")).lower()
+        if checks_host and not self._knows(host) and (self._config.hosts or not forwarded):
+            message = f"{safe(host)} is not known as a name of this server: --allowed_hosts"
+            raise Forbidden(message, code="host_not_allowed")
+        if checks_page and self._is_foreign(route, request, host):
+            page = safe(request.headers.get("origin", "other sites"))
+            way = "--allowed_origins, or an API key" if self._every_origin else "--allowed_origins"
+            raise Forbidden(f"pages of {page} may not do this on this server: {way}", code="origin_not_allowed")
+
+    def _knows(self, host: str) -> bool:
+        found = _HOST.fullmatch(host)
+        if "*" in self._hosts or found is None:
+            return "*" in self._hosts
+        name = found[1].removesuffix(".")
+        known = "." not in name or name in self._hosts or name.endswith(UNREGISTRABLE)
+        return known or address_in(name) is not None
+
+    def _is_foreign(self, route: Route, request: Request, host: str) -> bool:
+        """Whether a page has sent it that is neither allowed by its origin nor the server's own.
+
+        A link from another site to the pages of the server is no such request.
+        """
+        origin = request.headers.get("origin", "")
+        if not origin:
+            return route.auth != "open" and request.headers.get("sec-fetch-site") in OTHER_SITES
+        scheme, _, own = origin.partition("://")
+        port = ":443" if scheme == "https" else ":80"
+        return own != host.removesuffix(port) and not self._config.allows_origin(origin)
+
+
+def machine_names() -> set[str]:
+    """The machine's name, and those that /etc/hosts has beside it; a DNS query could delay the start."""
+    name = socket.gethostname().lower()
+    names = {name}
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        for line in Path("/etc/hosts").read_text("utf-8").lower().splitlines():
+            _, *found = line.partition("#")[0].split() or [""]
+            names.update(found if name in found else [])
+    return names
+
+
+UNIX = "unix"
+MAX_HOPS = 32
+"""Addresses of X-Forwarded-For that are read, from its end."""
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class Clients:
+    """Names the client of each request, between which the engine's time is shared.
+
+    That is the peer's address, or behind a trusted proxy the address that X-Forwarded-For has for it. IPv6 addresses
+    count by their /64, of which one customer has them all. An API key of one client, not that of all clients, takes the
+    place of the address.
+    """
+
+    def __init__(self, config: Config) -> None:
+        """Reads --trusted_proxies. Raises StartError if these are no addresses."""
+        names = [name.strip() for name in config.trusted_proxies.split(",") if name.strip()]
+        self._all = "all" in names
+        self._unix = self._all or UNIX in names
+        self._networks = tuple(_network(name) for name in names if name not in ("all", UNIX))
+
+    def identify(self, request: Request) -> str:
+        """The client's name; "" where the transport does not know the peer."""
+        return _by_host(self.source(request))
+
+    def source(self, request: Request) -> str:
+        """The peer as the transport names it, or the address, without a port, that a trusted proxy has for the client.
+
+        For logs: of the header's text only an address gets into it.
+        """
+        peer = request.peer
+        if not (self._unix or self._networks):
+            return peer
+        forwarded = request.headers.get("x-forwarded-for", "")
+        if not forwarded or not self._trusted(peer):
+            return peer
+        for hop in reversed(forwarded.rsplit(",", MAX_HOPS)[-MAX_HOPS:]):
+            address = address_in(hop)
+            if address is None:
+                break
+            peer = str(address)
+            if not self._trusted(peer):
+                break
+        return peer
+
+    def forwarded_host(self, request: Request) -> str:
+        """The host and port at which a trusted proxy was asked, of X-Forwarded-Host; "" if there is none.
+
+        Not where all are trusted: then a page could send the header itself.
+        """
+        forwarded = request.headers.get("x-forwarded-host", "")
+        if not forwarded or self._all or not self._trusted(request.peer):
+            return ""
+        return forwarded.rpartition(",")[2].strip()
+
+    def _trusted(self, peer: str) -> bool:
+        if self._all:
+            return True
+        address = address_in(peer)
+        if address is None:
+            return self._unix and peer == UNIX
+        return any(address in network for network in self._networks)
+
+
+def _network(name: str) -> Network:
+    try:
+        return ipaddress.ip_network(name, strict=False)
+    except ValueError:
+        raise StartError(f"--trusted_proxies: {name!r} is neither an address nor a network, unix or all") from None
+
+
+@lru_cache(4096)
+def _by_host(peer: str) -> str:
+    """The name of a client with this address, the port left out."""
+    address = address_in(peer)
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((int(address), 64), strict=False))
+    return str(address or peer)
+
+
+@lru_cache(4096)
+def address_in(peer: str) -> Address | None:
+    """The address in "host", "host:port" or "[host]:port"; None if there is none. IPv4 inside IPv6 is IPv4."""
+    host = peer.strip()
+    if host.startswith("["):
+        host = host[1:].partition("]")[0]
+    elif host.count(":") == 1:
+        host = host.partition(":")[0]
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address

@@ -17,8 +17,7 @@ from ..manifest import BASES, ErrorForm, Route, named
 from ..types import Json, Request
 from .fields import Field
 from .route_doc import RouteDoc, doc_of
-from .router import imported
-from .routes import table
+from .router import imported, table
 from .schemas import object_of
 
 _TYPES = {"bool": "boolean", "int": "integer", "uint": "integer"} | {

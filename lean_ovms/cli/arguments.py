@@ -25,7 +25,7 @@ from ..config import DEMO_MODEL, GROUPS, Config, listed, shown
 from ..config.options import TYPE_NAMES, from_json
 from ..errors import StartError
 from ..server import exit_status
-from ..util import json_file
+from ..util import files
 from . import command_table, completion, dotted_flags, flag_readers, foreign_flags
 from .command_table import CommandParser, commands, hint
 
@@ -423,7 +423,7 @@ def underscored(argument: str) -> str:
 def _from_file(path: str, rows: Mapping[str, Field[Any]]) -> dict[str, Any]:
     """Returns the options of a JSON file, one key each. Raises StartError."""
     try:
-        found = json_file.read(Path(path))
+        found = files.read(Path(path))
     except OSError as error:
         raise StartError(f"--options_file {path}: {error.strerror}") from None
     except ValueError as error:

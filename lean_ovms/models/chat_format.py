@@ -22,8 +22,7 @@ from ..repository.model_dir import ModelDir
 from ..text import parsers
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
 from ..text.decode.stop_strings import StopMatcher
-from ..text.template.chat_template import ChatTemplate
-from ..text.template.escape import SpecialTokenEscaper
+from ..text.template.chat_template import ChatTemplate, SpecialTokenEscaper
 from ..types import ChatPrompt, OutputConstraint, OutputParams, SamplingParams
 from ..types.engine import ModelInfo, Vocabulary
 from ..util.concurrency import INLINE_CHARACTERS, Offload

@@ -137,7 +137,7 @@ FAMILIES = (
     Metric("lean_ovms_engine_resident_memory_bytes", "gauge", "memory of the engine child"),
 )
 PROCESS = ("process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total")
-"""Metrics of the front end; process_stats.py has a few more of the kind, all or none of which are exposed."""
+"""Metrics of the front end; metrics.py has a few more of the kind, all or none of which are exposed."""
 UNUSED = (
     *("ovms_requests_success", "ovms_requests_fail", "ovms_request_time_us", "ovms_graph_request_latency_us"),
     *("ovms_streams", "ovms_current_requests", "ovms_inference_time_us", "ovms_wait_for_infer_req_time_us"),

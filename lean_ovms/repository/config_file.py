@@ -18,7 +18,7 @@ from typing import Any
 from ..config import PER_MODEL, Config, listed
 from ..config.options import from_json
 from ..errors import StartError
-from ..util import json_file
+from ..util import files
 from . import graph
 
 log = logging.getLogger("lean_ovms.models")
@@ -214,7 +214,7 @@ def _metrics(path: Path, monitoring: Any) -> dict[str, Any]:
 def load(path: Path) -> Any:
     """Returns the JSON value of the file. Raises StartError."""
     try:
-        return json_file.read(path)
+        return files.read(path)
     except FileNotFoundError:
         raise StartError(f"there is no configuration file at {path}", reason="Config file not found.") from None
     except OSError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..types import Json
-from ..util import json_file
+from ..util import files
 from . import model_file
 
 CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx")
@@ -31,7 +31,7 @@ def read(model_dir: Path) -> Json:
     """
     if (file := model_file.of(model_dir)) is not None:
         return file.config()
-    return flat(json_file.read_object(model_dir / "config.json"))
+    return flat(files.read_object(model_dir / "config.json"))
 
 
 def flat(config: Json) -> Json:
@@ -49,9 +49,9 @@ def processor(model_dir: Path, media: str) -> Json:
 
     They are in a file of their own, or in processor_config.json, where transformers 5 writes them.
     """
-    if fields := json_file.read_object(model_dir / PROCESSORS[media]):
+    if fields := files.read_object(model_dir / PROCESSORS[media]):
         return fields
-    nested = json_file.read_object(model_dir / "processor_config.json").get(f"{media}_processor")
+    nested = files.read_object(model_dir / "processor_config.json").get(f"{media}_processor")
     return nested if isinstance(nested, dict) else {}
 
 
@@ -59,12 +59,12 @@ def model_type(model_dir: Path) -> object:
     """Returns the architecture, of the whole model where a language model is part of it; None: unknown."""
     if model_file.is_one(model_dir):
         return read(model_dir).get("model_type")
-    return json_file.read_object(model_dir / "config.json").get("model_type")
+    return files.read_object(model_dir / "config.json").get("model_type")
 
 
 def is_head(model_dir: Path, method: str) -> bool:
     """Returns whether the model is a head that drafts tokens for another by a method: "eagle3" or "dflash"."""
-    architectures = json_file.read_object(model_dir / "config.json").get("architectures")
+    architectures = files.read_object(model_dir / "config.json").get("architectures")
     return isinstance(architectures, list) and any(method in str(name).lower() for name in architectures)
 
 

@@ -8,14 +8,15 @@ import logging
 import os
 import re
 import signal
+import socket
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, MutableMapping, Sequence
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
 from .._version import __version__
-from ..api import routes
+from ..api import router
 from ..api.app import App
 from ..api.keys import ApiKeys
 from ..config import Config
@@ -32,7 +33,6 @@ from ..util import memory, resources
 from ..util.concurrency import SWITCH_INTERVAL_S
 from . import exit_status
 from .checks import checked
-from .systemd import READY, STOPPING, SystemdNotifier
 
 logger = logging.getLogger("lean_ovms")
 
@@ -180,7 +180,7 @@ def _entry_points(addresses: Sequence[str], config: Config) -> str:
             f"try curl --unix-socket {addresses[0].removeprefix('unix:')} http://localhost{config.root_path}/v1/models"
         )
     base = re.sub(r"//(0\.0\.0\.0|\[::\])", "//localhost", addresses[0]) + config.root_path
-    people = " and ".join(base + path for path in routes.pages(config))
+    people = " and ".join(base + path for path in router.pages(config))
     return f"clients use {base}/v1" + (f", people {people}" if people else "")
 
 
@@ -270,3 +270,48 @@ def _max_connections(configured: int) -> int:
             "only %d files may be open: %d connections, not --max_connections %d", limit, possible, configured
         )
     return min(possible, configured)
+
+
+READY, STOPPING, ALIVE = "READY=1", "STOPPING=1", "WATCHDOG=1"
+
+
+class SystemdNotifier:
+    """Tells systemd, or another supervisor with its protocol, that the server is ready, alive or stopping.
+
+    See sd_notify(3). Without NOTIFY_SOCKET in the environment nothing happens.
+    """
+
+    def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
+        """Sends nothing yet. address: of the socket, "" for none. watchdog_s: WatchdogSec of the unit, or 0."""
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self.watchdog_s = watchdog_s
+
+    @classmethod
+    def from_environ(cls, environ: MutableMapping[str, str]) -> SystemdNotifier:
+        """Returns the notifier that the environment configures. Removes its variables: children must not inherit
+        them."""
+        address = environ.pop("NOTIFY_SOCKET", "")
+        period, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
+        ours = period.isdecimal() and pid in ("", str(os.getpid()))
+        return cls(address, int(period) / 1e6 if ours else 0.0)
+
+    def notify(self, *lines: str) -> None:
+        """Send a notification. A failure is logged only: the server runs without a supervisor, too."""
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+                sock.setblocking(False)
+                sock.connect(self._address)
+                sock.send("\n".join(lines).encode())
+        except OSError as error:
+            logging.getLogger("lean_ovms").warning(
+                "the supervisor at NOTIFY_SOCKET does not listen: %s", error.strerror
+            )
+
+    async def keep_alive(self) -> None:
+        """Notify twice per watchdog period that the event loop runs; until cancelled."""
+        while self._address and self.watchdog_s:
+            self.notify(ALIVE)
+            await asyncio.sleep(self.watchdog_s / 2)
+        await asyncio.Event().wait()

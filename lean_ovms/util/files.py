@@ -6,10 +6,11 @@ Opening a FIFO waits for a writer, for ever, and in a thread that a shutdown wai
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 FileStat = tuple[int, int, int] | None
 """Modification time (ns), size and inode, to detect a changed file; None: no such file."""
@@ -61,3 +62,25 @@ def read_text(path: Path | str, encoding: str = "utf-8", errors: str = "strict")
     """A file's text, its line ends as "\\n". Raises as open_regular, and UnicodeDecodeError."""
     text = read_bytes(path).decode(encoding, errors)
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read(path: Path) -> Any:
+    """Returns the value in the file. Raises OSError, or ValueError for a text that is not JSON or nested too deeply."""
+    try:
+        return json.loads(read_bytes(path))
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Returns the object in the file; {} if the file is missing, cannot be read, or holds something else."""
+    value = read_or_none(path)
+    return value if isinstance(value, dict) else {}
+
+
+def read_or_none(path: Path) -> Any:
+    """Returns the value in the file; None if the file is missing, or cannot be read. Others report that."""
+    try:
+        return read(path)
+    except (OSError, ValueError):
+        return None

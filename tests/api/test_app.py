@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from lean_ovms.api import routes
+from lean_ovms.api import router
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, get, post, whole
 from tests.fakes import say
@@ -178,7 +178,7 @@ async def test_generating_needs_the_key(make_app: MakeApp, given: str | None) ->
 
 async def test_every_generating_route_is_guarded(make_app: MakeApp) -> None:
     app, _ = await make_app(api_key="secret")
-    for route in routes.every():
+    for route in router.every():
         if route.method == "POST" and route.auth != "open":
             assert (await post(app, route.path, {})).status == 401, route.path
 

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from lean_ovms.api.clients import Clients
+from lean_ovms.api.middleware import Clients
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
 from lean_ovms.types import Request

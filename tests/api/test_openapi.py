@@ -9,7 +9,7 @@ import orjson
 import pytest
 from jsonschema import Draft202012Validator
 
-from lean_ovms.api import routes
+from lean_ovms.api import router
 from lean_ovms.api.app import App
 from lean_ovms.api.fields import read_one
 from lean_ovms.api.openapi import references, schema
@@ -20,7 +20,7 @@ from lean_ovms.errors import BadRequest
 from tests.api.conftest import MakeApp, get, post, whole
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-ALL_FIELDS = {id(field): field for route in routes.table() for field in doc_of(imported(route)).body}.values()
+ALL_FIELDS = {id(field): field for route in router.table() for field in doc_of(imported(route)).body}.values()
 
 
 async def document(app: App, **headers: str) -> dict[str, Any]:
@@ -47,7 +47,7 @@ async def test_every_route_is_described(make_app: MakeApp) -> None:
         for method in item
         if method != "x-also"
     }
-    assert told == {(route.path, route.method) for route in routes.every()}
+    assert told == {(route.path, route.method) for route in router.every()}
 
 
 @pytest.mark.slow

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lean_ovms.api import origin_policy, routes
+from lean_ovms.api import middleware, router
 from lean_ovms.api.app import App
-from lean_ovms.api.origin_policy import machine_names
+from lean_ovms.api.middleware import machine_names
 from lean_ovms.config import Config
 from lean_ovms.errors import Forbidden
 from lean_ovms.manifest import EVERYWHERE
@@ -144,14 +144,14 @@ def test_the_machines_names_are_those_beside_its_own_in_the_hosts_file(
     hosts = tmp_path / "hosts"
     hosts.write_text("127.0.0.1 localhost\n0.0.0.0 ads.example # box\n\n127.0.1.1 Box.corp.example\tbox # box\n")
     monkeypatch.setattr(socket, "gethostname", lambda: "Box")
-    monkeypatch.setattr(origin_policy, "Path", lambda _: hosts)
+    monkeypatch.setattr(middleware, "Path", lambda _: hosts)
     assert machine_names() == {"box", "box.corp.example"}
     assert outcome({}, "POST", SLEEP, host="box.corp.example:8000") == ""
     assert outcome({}, "POST", SLEEP, host="ads.example") == UNKNOWN
 
 
 def test_a_server_without_a_hosts_file_knows_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(origin_policy, "Path", lambda _: Path("/none/such"))
+    monkeypatch.setattr(middleware, "Path", lambda _: Path("/none/such"))
     assert machine_names() == {socket.gethostname().lower()}
 
 
@@ -201,9 +201,9 @@ async def test_the_refusal_is_an_error_object_that_names_the_option() -> None:
 
 def test_every_route_that_changes_the_server_says_so() -> None:
     """A new route is one of those, or answers without changing anything for others, or is for a client's own data."""
-    assert {route.path for route in routes.every() if route.changes} == CHANGES
-    assert all(route.auth == "key" for route in routes.every() if route.changes)
-    others = {route.path for route in routes.every() if route.method not in ("GET", "POST")} - CHANGES
+    assert {route.path for route in router.every() if route.changes} == CHANGES
+    assert all(route.auth == "key" for route in router.every() if route.changes)
+    others = {route.path for route in router.every() if route.method not in ("GET", "POST")} - CHANGES
     assert all(any(data in path for data in OWN_DATA) for path in others), others
 
 

@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from lean_ovms.api import route_doc, router, routes
-from lean_ovms.api.routes import Route
+from lean_ovms.api import route_doc, router
+from lean_ovms.api.router import Route
 from lean_ovms.config import Config, listed
 from lean_ovms.errors import Unavailable
 from lean_ovms.features.images.model import ImageModel
@@ -22,19 +22,19 @@ BROKEN = Route("GET", "/broken", "no_such_module:handle", auth="open")
 
 
 def test_every_row_names_a_handler_with_a_description() -> None:
-    for route in routes.table():
+    for route in router.table():
         assert inspect.iscoroutinefunction(router.imported(route)), route
         assert route.variant or router.imported(route) in route_doc._docs, route
         assert route.auth in ("key", "admin", "models", "metrics", "open"), route
 
 
 def test_every_handler_with_a_description_has_a_row() -> None:
-    handlers = {router.imported(route) for route in routes.table()}
+    handlers = {router.imported(route) for route in router.table()}
     assert {handler.__qualname__ for handler in route_doc._docs.keys() - handlers} == set()
 
 
 def test_a_module_may_be_needed_early() -> None:
-    early = {(route.module, route.model, route.options) for route in routes.table() if route.model or route.options}
+    early = {(route.module, route.model, route.options) for route in router.table() if route.model or route.options}
     assert ("lean_ovms.features.chat.api", "TextModel", ()) in early
     assert ("lean_ovms.features.batches.api.batches", "", ("files_path",)) in early
     for _, model, options in early:
@@ -57,8 +57,8 @@ async def test_the_first_request_imports_its_module(make_app: MakeApp, monkeypat
 async def test_what_cannot_be_imported_fails_alone(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    table = (*routes.every(), BROKEN)
-    monkeypatch.setattr(routes, "every", lambda _: table)
+    table = (*router.every(), BROKEN)
+    monkeypatch.setattr(router, "every", lambda _: table)
     app, _ = await make_app()
     with caplog.at_level(logging.ERROR):
         response = await get(app, "/broken")

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from lean_ovms import __version__
-from lean_ovms.api import routes
+from lean_ovms.api import router
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import Config
 from lean_ovms.features.kv_events.child.publisher import read_config
@@ -64,7 +64,7 @@ def test_an_option_that_does_not_exist_would_be_seen() -> None:
 
 @pytest.mark.parametrize("container", [SERVER, KSERVE], ids=["Deployment", "ServingRuntime"])
 def test_probes_ask_paths_that_are_served_at_the_port_that_is_open(container: dict[str, Any]) -> None:
-    served = {route.path for route in routes.every() if route.method == "GET" and route.vital}
+    served = {route.path for route in router.every() if route.method == "GET" and route.vital}
     port = parse(container["args"], environment()).rest_port
     [opened] = container["ports"]
     assert opened["containerPort"] == port

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bench import headline
-from lean_ovms.api import routes
+from lean_ovms.api import router
 from lean_ovms.features import NAMES
 
 ROOT = Path(__file__).parents[2]
@@ -122,7 +122,7 @@ def test_the_readme_names_paths_that_are_served() -> None:
     [table] = re.findall(r"^\| to \| path \|.*\n\|---.*\n((?:\|.*\n)+)", (ROOT / "README.md").read_text("utf-8"), re.M)
     named = re.findall(r"`(/[^`]+)`", table)
     assert len(named) > 15
-    assert set(named) <= {route.path for route in routes.every()}
+    assert set(named) <= {route.path for route in router.every()}
 
 
 def test_the_readmes_picture_has_the_figures_of_the_results() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lean_ovms import features
-from lean_ovms.api.routes import every
+from lean_ovms.api.router import every
 from lean_ovms.composition import compose, manifests
 from lean_ovms.manifest import Feature
 from tests.conventions.source import ROOT

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lean_ovms.api import routes
+from lean_ovms.api import router
 from tests.conventions.source import ROOT, Source, parsed, source
 from tools.import_rules import ALLOWED, EVERYTHING, FOREIGN, rule_of
 
@@ -149,7 +149,7 @@ def test_the_engine_child_has_no_event_loop() -> None:
 
 def test_endpoints_never_import_each_other() -> None:
     """A feature's may call the core's, as in other imports."""
-    names, core = set(routes.modules()), {route.module for route in routes.ROUTES}
+    names, core = set(router.modules()), {route.module for route in router.ROUTES}
     seen = set()
     for path, module in modules():
         mine = f"lean_ovms.{module}"

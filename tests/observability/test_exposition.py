@@ -7,8 +7,8 @@ import os
 from prometheus_client.parser import text_string_to_metric_families
 
 from lean_ovms.manifest import Metric
-from lean_ovms.observability import process_stats
-from lean_ovms.observability.exposition import Exposition, Histogram
+from lean_ovms.observability import metrics
+from lean_ovms.observability.metrics import Exposition, Histogram
 
 
 def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -50,13 +50,13 @@ def test_series_that_are_gone_are_not_kept() -> None:
 
 
 def test_the_process_is_this_one() -> None:
-    found = process_stats.read()
-    assert found.keys() == {family.name for family in process_stats.FAMILIES}
+    found = metrics.process_values()
+    assert found.keys() == {family.name for family in metrics.PROCESS_FAMILIES}
     assert found["process_open_fds"] >= 3
     assert found["process_max_fds"] >= found["process_open_fds"]
     assert 1 << 20 < found["process_resident_memory_bytes"] < found["process_virtual_memory_bytes"]
     with open("/proc/uptime") as file:
         up = float(file.read().split()[0])
-    assert process_stats._booted_at() <= found["process_start_time_seconds"] <= process_stats._booted_at() + up + 1
+    assert metrics._booted_at() <= found["process_start_time_seconds"] <= metrics._booted_at() + up + 1
     times = os.times()
     assert abs(found["process_cpu_seconds_total"] - times.user - times.system) < 1

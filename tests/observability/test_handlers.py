@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lean_ovms.observability import handlers
-from lean_ovms.observability.handlers import NonBlockingHandler, ReopeningFileHandler
+from lean_ovms.observability import logging as logs
+from lean_ovms.observability.logging import NonBlockingHandler, ReopeningFileHandler
 
 
 class Reader:
@@ -77,7 +77,7 @@ def test_lines_wait_for_a_reader_and_keep_their_order(reader: Reader, logger: lo
 def test_what_does_not_fit_is_lost_and_counted(
     reader: Reader, logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handlers, "MAX_BUFFERED_BYTES", 100_000)
+    monkeypatch.setattr(logs, "MAX_BUFFERED_BYTES", 100_000)
     for i in range(2000):
         logger.info("%d %s", i, "x" * 200)
     taker = threading.Thread(target=reader.read, args=(b"end",))
@@ -134,13 +134,13 @@ def test_a_reader_that_is_gone_is_no_error(waiting: bool, capsys: pytest.Capture
 def test_flushing_waits_for_a_reader_but_not_for_ever(
     reader: Reader, logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handlers, "FLUSH_S", 0.01)
+    monkeypatch.setattr(logs, "FLUSH_S", 0.01)
     [handler] = logger.handlers
     for _ in range(1000):
         logger.info("x" * 200)
     handler.flush()
     assert len(writers()) == 1
-    monkeypatch.setattr(handlers, "FLUSH_S", 5)
+    monkeypatch.setattr(logs, "FLUSH_S", 5)
     logger.info("end of it x")
     taker = threading.Thread(target=reader.read, args=(b"end of it x",))
     taker.start()
@@ -159,7 +159,7 @@ def test_a_message_that_does_not_fit_its_arguments_is_reported_by_logging(
 
 
 def test_a_terminal_without_a_reader_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handlers, "RETRY_S", 0.001)
+    monkeypatch.setattr(logs, "RETRY_S", 0.001)
     master, terminal = os.openpty()
     handler = NonBlockingHandler(terminal)
     logger = logging.Logger("x")
@@ -242,5 +242,5 @@ def test_a_full_disk_is_reported_once_a_minute(tmp_path: Path) -> None:
     for second in range(0, 200, 10):
         rig.log("x", at=float(second))
     assert rig.warnings == ["--log_path /dev/full: No space left on device: lines are missing there"] * 4
-    assert 200 / handlers.REPEAT_S < 4
+    assert 200 / logs.REPEAT_S < 4
     rig.file.close()

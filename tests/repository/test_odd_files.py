@@ -16,7 +16,7 @@ from lean_ovms.errors import StartError
 from lean_ovms.features.genai_pipelines.child.image_tokens import Patches
 from lean_ovms.repository import config_editor, config_file, graph, model_dir
 from lean_ovms.text.template.chat_template import _override
-from lean_ovms.util import json_file
+from lean_ovms.util import files
 from lean_ovms.util.files import open_regular, read_bytes, read_text
 
 
@@ -77,7 +77,7 @@ def test_only_regular_files_are_opened(tmp_path: Path, make: Callable[[Path], An
 def test_the_files_of_a_configuration(tmp_path: Path, make: Callable[[Path], Any]) -> None:
     odd = tmp_path / "config.json"
     make(odd)
-    assert json_file.read_or_none(odd) is None
+    assert files.read_or_none(odd) is None
     with pytest.raises(StartError, match="cannot be read"):
         config_file.read(odd)
     with pytest.raises(StartError, match="cannot be"):

@@ -15,7 +15,7 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.server import run
-from lean_ovms.server.systemd import READY, SystemdNotifier
+from lean_ovms.server.run import READY, SystemdNotifier
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import asyncio
 
 from ...errors import NotFound
 from ...models.model import Model
-from ...observability.metrics import EngineState
-from ...observability.process_stats import resident_bytes
+from ...observability.metrics import EngineState, resident_bytes
 from ...types import Request, Response
 from .. import orca_report
 from ..route_doc import RouteDoc

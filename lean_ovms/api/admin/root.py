@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..._version import __version__
 from ...types import Request, Response
-from .. import routes
+from .. import router
 from ..response import json
 from ..route_doc import RouteDoc
 from ..services import Services
@@ -12,5 +12,5 @@ from ..services import Services
 
 @RouteDoc("Name and version of the server")
 async def handle(request: Request, services: Services) -> Response:
-    docs = {"docs": routes.DOCS} if routes.DOCS in routes.pages(services.config) else {}
+    docs = {"docs": router.DOCS} if router.DOCS in router.pages(services.config) else {}
     return json({"name": "lean_ovms", "version": __version__, **docs})

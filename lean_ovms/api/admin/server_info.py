@@ -15,7 +15,7 @@ from typing import Any
 from ..._version import __version__
 from ...config import Config, listed
 from ...models.model import Model
-from ...observability.process_stats import resident_bytes
+from ...observability.metrics import resident_bytes
 from ...observability.records import log_quietly
 from ...types import Json, Request, Response
 from .. import orca_report

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
 from ...config import Config
 from ...errors import BadRequest
-from ...models.generation import DeltaStream, Generation
+from ...models.generation import DeltaStream, Generation, WrappedStream
 from ...models.start_all import check_common, check_total, start_all
 from ...models.text_model import TextModel
 from ...observability.records import current_record
-from ...types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams, TokenPrompt
+from ...types import ChatPrompt, Delta, Json, OutputParams, Prompt, SamplingParams, TokenPrompt, ToolCallStart
+from ...types.push import Sink
 from ...util.plurals import counted
 from ..fields import Values, read
 from ..response import warning_headers
-from ..routes import follows_ovms
+from ..router import follows_ovms
 from ..services import Services
 from . import unsupported
 from .common_fields import stream_options
 from .content import read_media
-from .idle_fields import idle_fields
-from .logprobs_request import LogprobsRequest, check_many
-from .sampling import PARSED, Defaults, GenerationFields, build_output, build_sampling, check_max_tokens
-from .single_call import SingleCallStream
+from .sampling import (
+    PARSED,
+    Defaults,
+    GenerationFields,
+    LogprobsRequest,
+    build_output,
+    build_sampling,
+    check_many,
+    check_max_tokens,
+)
 from .structured_output import add_tool_rule, read_constraint
 from .tools import NO_TOOLS, ToolOffer
+from .unsupported import idle_fields
 
 NOTHING: Values = MappingProxyType({})
 NO_LOGPROBS = LogprobsRequest()
@@ -234,3 +242,28 @@ def check_sequences(prompts: int, sampling: SamplingParams, config: Config, para
         asked = f"{counted(prompts, 'prompt')} of {counted(each, 'sequence')} each"
         why = f"{asked}: this server takes {counted(limit, 'sequence')} in one request"
         raise BadRequest(why, param="best_of" if sampling.beams > sampling.n else "n" if each > 1 else param)
+
+
+class SingleCallStream(WrappedStream):
+    """Deltas with at most one call for each choice; the generation ends when every choice has ended."""
+
+    def __init__(self, generation: Generation, choices: int) -> None:
+        super().__init__(generation)
+        self._running = set(range(choices))
+
+    async def push_to(self, sink: Sink[list[Delta]]) -> None:
+        await self._stream.push_to(Sink(partial(self._push, sink.push), sink.paused))
+
+    def _push(self, push: Callable[[list[Delta]], object], deltas: list[Delta]) -> None:
+        deltas = [self._cut(delta) for delta in deltas if delta.index in self._running]
+        self._running -= {delta.index for delta in deltas if delta.finish is not None}
+        push(deltas)
+        if not self._running:
+            self.finish("stop")
+
+    @staticmethod
+    def _cut(delta: Delta) -> Delta:
+        for place, event in enumerate(delta.events):
+            if isinstance(event, ToolCallStart) and event.index > 0:
+                return Delta(delta.index, events=delta.events[:place], tokens=delta.tokens, finish="stop")
+        return delta

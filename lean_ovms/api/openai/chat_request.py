@@ -6,9 +6,10 @@ https://platform.openai.com/docs/api-reference/chat
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...composition import Composition
+from ...errors import BadRequest
 from ...models.collect import CompletedChoice
 from ...models.generation import DeltaStream, Generation
 from ...types import ChatPrompt, Json, TokenLogprob
@@ -29,15 +30,15 @@ from ..generation.common_fields import (
     token_limit,
 )
 from ..generation.llama_cpp_fields import PARSING, SAMPLING_NAMES, parsing, sampling_names
-from ..generation.logprobs_request import LogprobsRequest
 from ..generation.messages import chat_prompt, read_messages
 from ..generation.request import BodyReader, GenerationBody
-from ..generation.sampling import SAMPLING, GenerationFields
+from ..generation.sampling import SAMPLING, GenerationFields, LogprobsRequest
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..generation.tools import ToolOffer, read_offer
 from ..response import logprob_entry
+from ..schemas import FUNCTION, any_of, array, object_of
 from ..services import Services
-from . import audio_fields, chat_functions
+from . import audio_fields
 from .audio_fields import read_audio, spoken
 from .chunks import ChunkOptions, Envelope
 
@@ -46,10 +47,54 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = token_limit("max_completion_tokens", "OpenAI's newer name of max_tokens; has precedence over it")
 
+FUNCTION_FINISH = "function_call"
+"""The finish reason of an answer that calls one of `functions`."""
+
+
+def _functions(value: list[Any]) -> list[Json]:
+    for place, function in enumerate(value):
+        param = f"functions[{place}]"
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
+            raise BadRequest("Each function must be an object with a name", param=param)
+        if not isinstance(function.get("parameters"), dict | None):
+            raise BadRequest("Function parameters are not a valid JSON object", param=f"{param}.parameters")
+    return value
+
+
+def _function_call(value: Any) -> str | Json:
+    """The value in the form of tool_choice."""
+    if value in ("none", "auto"):
+        return str(value)
+    name = value.get("name") if isinstance(value, dict) else None
+    if not isinstance(name, str):
+        raise BadRequest("function_call should be 'none', 'auto' or an object with a name", param="function_call")
+    return {"type": "function", "function": {"name": name}}
+
+
+FUNCTION_FIELDS = (
+    Field("functions", "array", "OpenAI's older form of tools, which have precedence; calls are then in function_call",
+        read=_functions, schema=array(FUNCTION)),
+    Field("function_call", "any", "OpenAI's older form of tool_choice: none, auto or a name", read=_function_call,
+        schema=any_of({"enum": ["none", "auto"]}, object_of({"name": {"type": "string"}}))),
+)  # fmt: skip
+
+
+def read_functions(values: Values) -> tuple[list[Json], str | Json] | None:
+    """The functions as tools, and tool_choice; None if there are none to be called so. Raises BadRequest."""
+    if not values["functions"] or values["tools"] is not None:
+        return None
+    names = [function["name"] for function in values["functions"]]
+    tools = [{"type": "function", "function": function} for function in values["functions"]]
+    choice = values["function_call"] or "auto"
+    if isinstance(choice, dict) and (name := choice["function"]["name"]) not in names:
+        raise BadRequest(f"function_call names {name!r}, which is not among the functions", param="function_call")
+    return tools, choice
+
+
 FIELDS = (
     replace(MESSAGES, required=True),
     *TOOLS,
-    *chat_functions.FIELDS,
+    *FUNCTION_FIELDS,
     RESPONSE_FORMAT,
     MAX_TOKENS,
     LOGPROBS,
@@ -114,7 +159,7 @@ def parse_chat(body: Json, services: Services) -> ChatRequest:
 
 def conversation(values: Values, composition: Composition) -> tuple[bool, ToolOffer, list[Json]]:
     """Returns whether calls are in the older form, the tools, and the messages. Raises BadRequest."""
-    functions = chat_functions.read_functions(values)
+    functions = read_functions(values)
     tools, choice = functions or (values["tools"], values["tool_choice"])
     offer = read_offer(tools, choice, values["parallel_tool_calls"] if functions is None else False)
     return functions is not None, offer, read_messages(values["messages"], composition)
@@ -159,7 +204,7 @@ def finish_reason(chat: ChatRequest, reason: str, called: bool) -> str:
     """Returns OpenAI's finish_reason of a choice. called: whether it has tool calls."""
     if not called or reason != "stop":
         return reason
-    return chat_functions.FINISH if chat.functions else "tool_calls"
+    return FUNCTION_FINISH if chat.functions else "tool_calls"
 
 
 def chat_logprobs(tokens: list[TokenLogprob], options: ChunkOptions) -> Json:

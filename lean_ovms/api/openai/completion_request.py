@@ -20,13 +20,12 @@ from ..fields import Field, Values
 from ..generation.common_fields import NUM_LOGPROBS, PROMPT_LOGPROBS, RESPONSE_FIELDS
 from ..generation.fim import filled_in
 from ..generation.llama_cpp_fields import SAMPLING_NAMES, sampling_names
-from ..generation.logprobs_request import LogprobsRequest
 from ..generation.request import BodyReader, GenerationBody, check_sequences
-from ..generation.sampling import SAMPLING, GenerationFields
+from ..generation.sampling import SAMPLING, GenerationFields, LogprobsRequest
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..generation.token_fields import token_ids
 from ..response import ID_BYTES
-from ..routes import follows_ovms
+from ..router import follows_ovms
 from ..schemas import PROMPT
 from ..services import Services
 from .chunks import ChunkOptions

@@ -13,7 +13,7 @@ from functools import partial
 import orjson
 
 from ...api import sse
-from ...api.generation import logprobs_request
+from ...api.generation.sampling import generated_size, response_size
 from ...api.openai.chat_request import (
     ALL_FIELDS,
     ChatRequest,
@@ -45,9 +45,9 @@ async def handle(request: Request, services: Services) -> Response:
         return sse.response(deltas, ChatRenderer(chat, generation), services.config.sse_ping_s, headers)
     try:
         sampling = chat.generation.sampling
-        size = logprobs_request.response_size(sampling, generation.prompt_tokens, stream=False)
+        size = response_size(sampling, generation.prompt_tokens, stream=False)
         choices = await collect(deltas, sampling.n)
-        size += logprobs_request.generated_size(sampling, generation.usage.completion_tokens)
+        size += generated_size(sampling, generation.usage.completion_tokens)
         size += sum(len(samples) for choice in choices for samples in choice.audio)
         return await written(services.offload, size, lambda: full(chat, choices, generation), headers)
     finally:

@@ -13,7 +13,7 @@ from functools import partial
 import orjson
 
 from ...api import sse
-from ...api.generation import logprobs_request
+from ...api.generation.sampling import generated_size, response_size
 from ...api.openai.chunks import ChoiceState, ChunkOptions, Chunks, Envelope
 from ...api.openai.completion_request import ALL_FIELDS, CompletionRequest, max_tokens_of, parse_completion, start
 from ...api.response import prompt_logprobs, warning_headers, written
@@ -32,7 +32,7 @@ async def handle(request: Request, services: Services) -> Response:
     group = joined(generations, completion.generation.sampling.n)
     try:
         stream, sampling = completion.generation.stream, completion.generation.sampling
-        size = logprobs_request.response_size(sampling, group.usage.prompt_tokens, stream=stream, copies=sampling.n)
+        size = response_size(sampling, group.usage.prompt_tokens, stream=stream, copies=sampling.n)
         size += completion.echoed
         echoes = [await _echo(completion, p, g) for p, g in zip(completion.prompts, generations, strict=True)]
         headers = completion.generation.headers + warning_headers(generations[0].warnings)
@@ -41,7 +41,7 @@ async def handle(request: Request, services: Services) -> Response:
                 group, CompletionRenderer(completion, group, echoes), services.config.sse_ping_s, headers
             )
         choices = await collect(group, len(generations) * sampling.n)
-        size += logprobs_request.generated_size(sampling, group.usage.completion_tokens)
+        size += generated_size(sampling, group.usage.completion_tokens)
         body = await written(services.offload, size, lambda: full(completion, choices, echoes, group), headers)
     except BaseException:
         await group.aclose()

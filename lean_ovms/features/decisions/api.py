@@ -14,8 +14,7 @@ from functools import partial
 from ...api.fields import Field, FieldSet, read, require
 from ...api.generation.common_fields import KEEP_ALIVE, MODEL, TEMPLATE_KWARGS
 from ...api.generation.content import PLACE, Reads, load_media
-from ...api.generation.logprobs_request import require_alternatives
-from ...api.generation.sampling import SAMPLING
+from ...api.generation.sampling import SAMPLING, require_alternatives
 from ...api.generation.unsupported import warnings
 from ...api.response import json, warning_headers
 from ...api.route_doc import RouteDoc

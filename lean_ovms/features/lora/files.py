@@ -17,7 +17,7 @@ from typing import Any
 
 from ...repository import safetensors
 from ...repository.model_dir import LANGUAGE_MODEL
-from ...util import json_file
+from ...util import files
 from ...util.files import read_text
 from .modules import LoraModule, invalid
 
@@ -68,7 +68,7 @@ def _settings_scale(module: LoraModule) -> float:
     if not settings.is_file():
         return 1.0
     try:
-        found = json_file.read(settings)
+        found = files.read(settings)
         alpha, rank = _number(found["lora_alpha"]), _number(found["r"])
         return alpha / (math.sqrt(rank) if found.get("use_rslora") else rank)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError):

@@ -15,7 +15,7 @@ from ...models.token_model import MIN_ENCODE_LIMIT, TokenModel
 from ...observability.logging import safe
 from ...types import ChatPrompt, Json
 from ...types.engine import ModelInfo, Vocabulary
-from ...util import json_file
+from ...util import files
 from .options import PoolingOptions
 from .reply import PoolReply
 from .types import (
@@ -69,7 +69,7 @@ class PoolingModel(TokenModel):
         self._measured: tuple[Vocabulary, int] | None = None
         self._own_pooling: tuple[ModelInfo, PoolingInfo] | None = None
         if config.model_dir == DEMO:  # what its engine reports; tools/make_demo_embed.py writes it
-            self.known_info = ModelInfo.from_json(json_file.read_object(DEMO / "engine_info.json"))
+            self.known_info = ModelInfo.from_json(files.read_object(DEMO / "engine_info.json"))
 
     def _prepare(self, info: ModelInfo) -> None:
         super()._prepare(info)

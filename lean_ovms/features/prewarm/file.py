@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import BadRequest, WrongOptions
 from ...types import Json
-from ...util import atomic_file, json_file
+from ...util import atomic_file, files
 from ...util.files import read_bytes
 
 MOST_BODIES = 256
@@ -23,7 +23,7 @@ def read(name: str) -> list[Any]:
     try:
         if path.suffix == LINES:
             return [json.loads(line) for line in read_bytes(path).splitlines() if line.strip()]
-        value = json_file.read(path)
+        value = files.read(path)
     except OSError as error:
         raise WrongOptions(f"--prewarm {name}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

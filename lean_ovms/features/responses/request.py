@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...api.fields import Values
 from ...api.generation.common_fields import template_kwargs
-from ...api.generation.logprobs_request import LogprobsRequest
 from ...api.generation.messages import read_messages
 from ...api.generation.request import BodyReader, GenerationBody
+from ...api.generation.sampling import LogprobsRequest
 from ...api.generation.tools import read_offer, read_tools
 from ...api.openai.audio_fields import read_audio
 from ...api.response import warning_headers

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import orjson
 
-from ...api import routes
+from ...api import router
 from ...api.fields import Field, json_body
 from ...api.route_doc import RouteDoc
 from ...api.services import INLINE_BYTES, Services
@@ -65,7 +65,7 @@ def endpoint(body: Json, services: Services, name: str = "") -> str:
         bodies: tuple[tuple[tuple[str, ...], str], ...] = GENERATING
     else:
         bodies = composition.task(model.config.task).bodies
-    rows = [(members, path) for members, path in bodies if path in routes.paths(composition)]
+    rows = [(members, path) for members, path in bodies if path in router.paths(composition)]
     for members, path in rows:
         if all(body.get(member) is not None for member in members):
             return BATCH if path == CHAT and _several(body["messages"]) else path

@@ -16,7 +16,7 @@ from ...api.generation import unsupported
 from ...api.openai.voices import PCM_RATE, read_voice, voice_of
 from ...api.response import json, warning_headers
 from ...api.route_doc import RouteDoc
-from ...api.routes import follows_ovms
+from ...api.router import follows_ovms
 from ...api.schemas import VOICE
 from ...api.services import Services
 from ...api.sse import HEADERS as SSE_HEADERS

@@ -8,8 +8,7 @@ from ...grammar import formats
 from ...grammar.call_syntax import CallForm, Tool
 from ...types import Json
 from .family import ModelFamily
-from .json_arguments import json_arguments
-from .json_calls import EnclosedJson, decoded
+from .json_calls import EnclosedJson, decoded, json_arguments
 from .scanner import Steps
 from .think_tags import ThinkTags
 

@@ -11,7 +11,7 @@ import re
 from ...grammar.call_syntax import CallForm, arguments_after
 from .base import Enclosed
 from .family import ModelFamily
-from .json_arguments import json_arguments
+from .json_calls import json_arguments
 from .scanner import Steps
 
 CALLS, CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"

@@ -10,9 +10,8 @@ from typing import ClassVar
 
 import orjson
 
-from .base import Enclosed, Syntax
-from .json_arguments import json_arguments
-from .scanner import Steps, ignore
+from .base import CombinedParser, Enclosed, Syntax
+from .scanner import Sink, Steps, ignore
 
 _IGNORED_KEYS = frozenset(("id", "type", "index", "tool_call_id"))
 """Other keys of a call that models write; dropped."""
@@ -217,3 +216,37 @@ def unwrapped(literal: str, whole: bool) -> str:
     except orjson.JSONDecodeError:
         return literal
     return text if isinstance(inner, dict) else literal
+
+
+_CLOSING = " \t\r\n]}"
+_HELD = 64
+"""Most characters at the end of broken arguments that are looked at for the brackets of what is around them."""
+
+
+def json_arguments(out: CombinedParser, sink: Sink, *, in_call: bool = False) -> Steps[bool]:
+    """Pass on the arguments as they come; False if they broke off.
+
+    What follows a mistake (a quote that was not escaped, say) belongs to the arguments up to the next tag: they are
+    shown as the model wrote them, and no part of them becomes text. in_call: they are a member of a call's object,
+    whose bracket, and a list's, stand between them and the tag.
+    """
+    if (yield from out.scanner.json_value(sink)):
+        return True
+    pending = ""
+
+    def more(piece: str) -> None:
+        nonlocal pending
+        text = pending + piece
+        end = max(len(text.rstrip(_CLOSING)), len(text) - _HELD)
+        if end:
+            sink(text[:end])
+        pending = text[end:]
+
+    tag = yield from out.scanner.until(out.markup, more)
+    out.scanner.pos -= len(tag)
+    pending = pending.rstrip()
+    if in_call:
+        pending = pending.removesuffix("]").rstrip().removesuffix("}").rstrip()
+    if pending:
+        sink(pending)
+    return False

@@ -17,7 +17,7 @@ from ...grammar.call_syntax import (
 from ...types import Json
 from .base import Enclosed
 from .family import ModelFamily
-from .json_arguments import json_arguments
+from .json_calls import json_arguments
 from .scanner import Steps
 from .think_tags import ThinkTags
 

@@ -13,8 +13,7 @@ import re
 
 from ...grammar.call_syntax import CallForm, arguments_after, in_json
 from .family import ModelFamily
-from .json_arguments import json_arguments
-from .json_calls import JsonCalls
+from .json_calls import JsonCalls, json_arguments
 from .scanner import Steps, Tags
 from .think_tags import ThinkTags
 

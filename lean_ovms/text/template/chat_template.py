@@ -6,8 +6,9 @@ BadRequest of one line, without paths. Knows no token ids and no parsers, and of
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,14 +21,11 @@ from ...repository.model_dir import ModelDir
 from ...types import ChatPrompt, Json
 from ...util.concurrency import TooSlowInline
 from ...util.files import read_text
-from . import limits, sandbox
+from . import sandbox
 from .arrange import Arranger
-from .escape import SpecialTokenEscaper
-from .messages import Capabilities, prepare
+from .messages import NO_PARAMETERS, Capabilities, prepare, prepare_tools
 from .probe import probe, probe_tools, reads_no_tools
-from .roles import Roles
 from .tool_text import CallsWriter, plain_calls, with_tool_texts
-from .tools import NO_PARAMETERS, prepare_tools
 
 DEFAULT_RENDER_S = 10.0
 """CPU time of a rendering where no limit is given."""
@@ -221,7 +219,7 @@ class _CompiledTemplate:
             text = self._text(prompt, arranged, tools, kwargs, seconds, add=add)
         except BadRequest as error:
             exact = self._arranger.arrange_exactly(messages, tools=bool(tools), add=add)
-            if exact is None or exact == arranged or isinstance(error.__cause__, limits.LimitExceeded):
+            if exact is None or exact == arranged or isinstance(error.__cause__, sandbox.LimitExceeded):
                 raise
             text = self._text(prompt, exact, tools, kwargs, seconds, add=add)
         if not text:
@@ -355,3 +353,79 @@ def _reason(error: Exception) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= 1000 else text[:999] + "…"
+
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+_WORD = "word9probe"
+
+
+class Roles:
+    """The roles that one template knows: those of OpenAI, and those that its source names and it does not drop."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._known = dict.fromkeys(ROLES, True)
+
+    def check(self, messages: list[Json], own: frozenset[str], render: Callable[[list[Json]], str]) -> None:
+        """Raises BadRequest for a role that the template does not know.
+
+        Args:
+            messages: The conversation.
+            own: Roles of the server's own messages.
+            render: Renders a short conversation; "" if that fails.
+        """
+        for place, message in enumerate(messages):
+            role = message.get("role")
+            if not isinstance(role, str) or not (role in own or self._knows(role, render)):
+                known = ", ".join(one for one, is_known in self._known.items() if is_known)
+                what = f"messages[{place}].role must be one of {known}, not {str(role)[:60]!r}"
+                raise BadRequest(what, param=f"messages[{place}].role")
+
+    def _knows(self, role: str, render: Callable[[list[Json]], str]) -> bool:
+        if role in self._known:
+            return self._known[role]
+        if not role or not re.search(rf"""(['"]){re.escape(role)}\1""", self._source):
+            return False  # not remembered: a client could name any number of them
+        hey, said = {"role": "user", "content": "Hey"}, {"role": role, "content": _WORD}
+        texts = [render(talk) for talk in ([said], [said, hey], [hey, said])]
+        self._known[role] = any(_WORD in text for text in texts) or not any(texts)  # it may want another order of roles
+        return self._known[role]
+
+
+ZERO_WIDTH_SPACE = "\u200b"
+_TRUSTED = ("system", "developer")
+"""Roles whose messages are written by the application."""
+
+
+class SpecialTokenEscaper:
+    """Escapes special tokens in the texts of users and tools (--neutralize_special_tokens).
+
+    A prompt is tokenized as one text, so "<|im_end|>" in a message becomes the same token that ends messages in the
+    template, and can forge a role. Here every such text gets a zero-width space (U+200B) after its first character: it
+    looks the same and is tokenized as ordinary text. Knows no templates, and is given the special texts.
+    """
+
+    def __init__(self, special: Iterable[str]) -> None:
+        words = sorted(word for word in set(special) if len(word) > 1)
+        # Looks ahead and takes one character, so that texts that overlap are found as well.
+        self._pattern = re.compile(f"(?={'|'.join(map(re.escape, words))})(.)", re.DOTALL) if words else None
+
+    def messages(self, messages: list[Json]) -> list[Json]:
+        """Returns the conversation with escaped texts, except those of the application. The argument is not changed."""
+        return [
+            message if message.get("role") in _TRUSTED else self.value(message)  # a role is text of the prompt, too
+            for message in messages
+        ]
+
+    def value(self, value: Any) -> Any:
+        """Returns a JSON value with all its strings and keys escaped."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self.text(key): self.value(part) for key, part in value.items()}
+        if isinstance(value, list):
+            return [self.value(part) for part in value]
+        return value
+
+    def text(self, text: str) -> str:
+        return text if self._pattern is None else self._pattern.sub(rf"\1{ZERO_WIDTH_SPACE}", text)

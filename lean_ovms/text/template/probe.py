@@ -12,8 +12,7 @@ from collections.abc import Callable
 
 from ...types import Json
 from .markup import HARMONY, NOTATIONS, ReasoningMarks
-from .messages import Capabilities
-from .tools import NO_PARAMETERS, ToolNeeds
+from .messages import NO_PARAMETERS, Capabilities, ToolNeeds
 
 Render = Callable[[list[Json], list[Json], bool, Json], str]
 """(messages, tools, add_generation_prompt, template arguments) to text; may raise anything."""

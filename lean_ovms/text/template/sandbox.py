@@ -2,7 +2,7 @@
 
 Templates come with models and are written for Hugging Face transformers: its options, globals and filters are the
 standard, byte for byte (transformers.utils.chat_template_utils, 4.51 to 5.23). A template sees plain data, cannot
-change it, cannot reach Python's internals (jinja2's immutable sandbox), and is stopped by the limits of limits.py.
+change it, cannot reach Python's internals (jinja2's immutable sandbox), and is stopped by limits.
 
 Knows no messages.
 """
@@ -10,19 +10,24 @@ Knows no messages.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import nodes, pass_eval_context
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
 
-from . import limits
+from ...util.concurrency import TooSlowInline, inline_left_s
 
 
 class TemplateRaised(jinja2.TemplateError):
@@ -30,16 +35,16 @@ class TemplateRaised(jinja2.TemplateError):
 
 
 def render(template: jinja2.Template, variables: dict[str, Any], seconds: float) -> str:
-    """Render a template of a ChatEnvironment. seconds: as for limits.Budget. Raises any exception."""
+    """Render a template of a ChatEnvironment. seconds: as for Budget. Raises any exception."""
     env = template.environment
     assert isinstance(env, ChatEnvironment)
-    env.budgets.now = limits.TemplateBudget(seconds)
+    env.budgets.now = TemplateBudget(seconds)
     pieces: list[str] = []
     size = 0
     for piece in template.generate(variables):
         size += len(piece)
-        if size > limits.MAX_CHARS:
-            raise limits.LimitExceeded(f"the prompt is longer than {limits.MAX_CHARS} characters")
+        if size > MAX_CHARS:
+            raise LimitExceeded(f"the prompt is longer than {MAX_CHARS} characters")
         pieces.append(piece)
     return "".join(pieces)
 
@@ -56,9 +61,9 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             extensions=[_Generation, "jinja2.ext.loopcontrols"],
             loader=None if directory is None else jinja2.FileSystemLoader(directory),
         )
-        self.budgets = limits.Budgets()
-        self.filters.update(limits.limited_filters(self.filters))
-        self.filters.update({limits.COUNTED: self.budgets.counted, limits.MEASURED: limits.checked_size})
+        self.budgets = Budgets()
+        self.filters.update(limited_filters(self.filters))
+        self.filters.update({COUNTED: self.budgets.counted, MEASURED: checked_size})
         self.filters.update(tojson=_to_json, from_json=json.loads)
         self.globals.update(raise_exception=_raise_exception, strftime_now=_strftime_now)
         del self.globals["lipsum"]
@@ -66,28 +71,28 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     def compile(self, source: Any, *args: Any, **kwargs: Any) -> Any:
         """Compile with limits; all templates are compiled here, included ones too."""
         tree = self.parse(source) if isinstance(source, str) else source
-        return super().compile(limits.LimitsInserter().visit(tree), *args, **kwargs)
+        return super().compile(LimitsInserter().visit(tree), *args, **kwargs)
 
     def make_globals(self, d: Any) -> dict[str, Any]:
         """Returns the globals of a template in one dict; every rendering walks the chain that jinja2 makes."""
         return {**self.globals, **(d or {})}
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as jinja2's
-        __self.budgets.now.spend(limits.CALL_STEPS)
+        __self.budgets.now.spend(CALL_STEPS)
         for value in args:
-            limits.checked_size(value)
+            checked_size(value)
         if isinstance(getattr(__obj, "__self__", None), str):
-            limits.check_method(__obj, args)
+            check_method(__obj, args)
         return super().call(__context, __obj, *args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        limits.check_binop(operator, left, right)
+        check_binop(operator, left, right)
         return super().call_binop(context, operator, left, right)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         wrapped = super().wrap_str_format(value)
         if wrapped is not None:
-            limits.check_format(value.__self__)
+            check_format(value.__self__)
         return wrapped
 
 
@@ -118,3 +123,189 @@ def _to_json(
 ) -> str:
     """Writes JSON with the signature and result of transformers' filter; jinja2's own would escape HTML."""
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+MAX_CHARS = 64 << 20
+"""The most characters of a prompt and of any value: beyond every context, and the default limit of a request body."""
+
+MAX_STEPS = 5_000_000
+"""The most steps of one rendering: seconds at 0.2 us for a loop round, one step, and 6 us for a macro's call."""
+
+CHECK_EVERY = 64
+"""Steps between two readings of the clock, which cost 0.3 us each."""
+
+CALL_STEPS = 20
+
+MAX_WIDTH = 10_000
+"""Largest number that pads, repeats or rounds."""
+
+
+class LimitExceeded(jinja2.TemplateError):
+    """The template takes too long or builds a value that is too large."""
+
+
+class TemplateBudget:
+    """The steps and the time that one rendering has left.
+
+    jinja2's sandbox protects Python's internals, but permits `'x' * 10**9` and nested loops. Steps are loop rounds and
+    calls; time is CPU time of the thread, checked between steps. A rendering on the event loop has the time that its
+    request has there (util/concurrency.py), and then starts again in a thread. Values are measured where they can grow
+    by more than their operands: products, padding, joins, and where they are stored (as one doubled in a loop is). A
+    model's files are trusted like its weights, so this is for accidents and for what a client's arguments could do; one
+    operation on a value within the limits is not interrupted.
+    """
+
+    __slots__ = ("_inline", "_next_check", "_seconds", "_until", "steps")
+
+    def __init__(self, seconds: float) -> None:
+        self.steps = MAX_STEPS
+        left_s = inline_left_s.get()
+        self._inline = left_s is not None and left_s < seconds
+        self._seconds = seconds if left_s is None else min(left_s, seconds)
+        self._until = time.thread_time() + self._seconds
+        self._next_check = max(-1, MAX_STEPS - CHECK_EVERY)
+
+    def spend(self, steps: int) -> None:
+        """Raises LimitExceeded or TooSlowInline."""
+        self.steps -= steps
+        if self.steps <= self._next_check:
+            self._check_clock()
+
+    def _check_clock(self) -> None:
+        self._next_check = max(-1, self.steps - CHECK_EVERY)
+        if self.steps < 0:
+            raise LimitExceeded(f"it takes more than {MAX_STEPS} steps")
+        if time.thread_time() > self._until:
+            if self._inline:
+                raise TooSlowInline
+            raise LimitExceeded(f"it takes more than {self._seconds:g} s")
+
+
+class Budgets(threading.local):
+    """The budget of the rendering that runs in the current thread."""
+
+    now = TemplateBudget(0.0)
+
+    def counted(self, items: Iterable[Any]) -> Iterator[Any]:
+        budget = self.now
+        for item in items:
+            budget.spend(1)
+            yield item
+
+
+# --- in the template's tree ----------------------------------------------------------------------------------------
+
+COUNTED, MEASURED = "counted loop", "measured value"
+"""Filters that a template cannot name."""
+
+
+class LimitsInserter(NodeTransformer):
+    """Applies COUNTED to what every loop runs over, and MEASURED to every value that is stored."""
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - jinja2 looks for this name
+        node.iter = _filtered(node.iter, COUNTED)
+        return self.generic_visit(node)
+
+    def visit_Assign(self, node: nodes.Assign) -> nodes.Node:  # noqa: N802 - jinja2 looks for this name
+        node.node = _filtered(node.node, MEASURED)
+        return self.generic_visit(node)
+
+    def visit_With(self, node: nodes.With) -> nodes.Node:  # noqa: N802 - jinja2 looks for this name
+        node.values = [_filtered(value, MEASURED) for value in node.values]
+        return self.generic_visit(node)
+
+
+def _filtered(node: Any, name: str) -> nodes.Expr:
+    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+
+
+# --- values --------------------------------------------------------------------------------------------------------
+
+
+def checked_size(value: Any) -> Any:
+    """Returns the value. Raises LimitExceeded."""
+    if isinstance(value, (str, list, tuple)):
+        _check_size(len(value))
+    return value
+
+
+def check_binop(operator: str, left: Any, right: Any) -> None:
+    """Raise LimitExceeded for a product, a power or a %-format that is too large."""
+    if operator == "%":
+        check_format(left)
+    elif operator == "**":
+        if abs(left) > MAX_WIDTH or abs(right) > 64:
+            raise LimitExceeded("a power that is too large")
+    elif isinstance(left, int) and isinstance(right, int):
+        _check_size(left.bit_length() + right.bit_length())
+    elif isinstance(left, int) or isinstance(right, int):
+        count, value = (left, right) if isinstance(left, int) else (right, left)
+        if isinstance(value, (str, list, tuple)):
+            _check_size(count * len(value))
+
+
+def check_method(method: Any, args: tuple[Any, ...]) -> None:
+    """Raise LimitExceeded for a method of str that would build a value that is too large."""
+    text, name = method.__self__, method.__name__
+    if name in ("center", "expandtabs", "ljust", "rjust", "zfill"):
+        _check_widths(args)
+    elif name == "replace" and len(args) > 1:
+        _check_size(len(text) + text.count(args[0]) * len(args[1]))
+    elif name == "join" and args and isinstance(args[0], (list, tuple)):
+        _check_size(_joined_size(text, args[0]))
+
+
+_WIDE = re.compile(r"%[^a-zA-Z%]*(?:\*|\d{5})|\{[^}]*\d{5}|\{[^{}]+\{")
+"""A format with a width of five digits, or with one that is an argument: %99999d, %*d, {:99999}, {:{width}}."""
+
+
+def check_format(template: Any) -> None:
+    """Raise LimitExceeded for a %- or {}-format that asks for a huge width."""
+    if isinstance(template, str) and _WIDE.search(template):
+        raise LimitExceeded("a format that is too wide")
+
+
+def limited_filters(filters: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """Returns jinja2's filters that can make a short value huge, with a check before them."""
+    narrow = {name: _with_checked_widths(filters[name]) for name in ("batch", "center", "indent", "round", "slice")}
+    format_, join, replace = filters["format"], filters["join"], filters["replace"]
+
+    def do_format(value: Any, *args: Any, **kwargs: Any) -> Any:
+        check_format(value)
+        return format_(value, *args, **kwargs)
+
+    @pass_eval_context
+    def do_join(context: Any, value: Any, d: str = "", attribute: Any = None) -> Any:
+        value = list(value)
+        _check_size(_joined_size(d, value))
+        return join(context, value, d, attribute)
+
+    @pass_eval_context
+    def do_replace(context: Any, s: Any, old: Any, new: Any, count: int | None = None) -> Any:
+        _check_size(len(str(s)) + str(s).count(str(old)) * len(str(new)))
+        return replace(context, s, old, new, count)
+
+    return {**narrow, "format": do_format, "join": do_join, "replace": do_replace}
+
+
+def _with_checked_widths(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)  # keeps jinja2's mark for the arguments that the filter takes
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        _check_widths((*args[1:], *kwargs.values()))
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def _check_widths(numbers: Iterable[Any]) -> None:
+    if any(isinstance(number, int) and abs(number) > MAX_WIDTH for number in numbers):
+        raise LimitExceeded(f"a width of more than {MAX_WIDTH}")
+
+
+def _joined_size(glue: Any, items: Any) -> int:
+    return len(str(glue)) * len(items) + sum(len(item) for item in items if isinstance(item, str))
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_CHARS:
+        raise LimitExceeded(f"a value of more than {MAX_CHARS} characters or items")

@@ -19,7 +19,7 @@ import orjson
 import pytest
 
 from lean_ovms import features
-from lean_ovms.api import routes
+from lean_ovms.api import router
 from lean_ovms.api.app import App
 from lean_ovms.api.middleware import release_all
 from lean_ovms.config import Config
@@ -100,11 +100,11 @@ async def test_one_key_is_a_table_of_one_without_a_name(make_app: MakeApp, tmp_p
 async def test_what_changes_the_server_needs_the_role_admin(make_app: MakeApp, tmp_path: Path) -> None:
     only_admin = {"root": {"roles": ["admin"]}}
     app, _ = await make_app(lambda *_: say("x"), api_key_file=written(tmp_path, USERS | only_admin))
-    admins = [route for route in routes.every() if route.changes or route.path in ("/server_info", "/v1/usage")]
+    admins = [route for route in router.every() if route.changes or route.path in ("/server_info", "/v1/usage")]
     assert {"/sleep", "/api/pull", "/models/load", "/reset_prefix_cache", "/v1/config/reload"} <= {
         route.path for route in admins
     }
-    for route in (*admins, *(route for route in routes.table() if route.auth == "metrics")):
+    for route in (*admins, *(route for route in router.table() if route.auth == "metrics")):
         response = await app.handle(Request(route.method, route.path, headers=ALICE))
         assert response.status == 403, route
         assert (await app.handle(Request(route.method, route.path))).status == 401, route

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from lean_ovms.api import router, routes
+from lean_ovms.api import router
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
@@ -27,7 +27,7 @@ from lean_ovms.types import Request
 from lean_ovms.types.engine import EngineStats, ModelInfo
 from lean_ovms.types.websocket import Close
 
-for route in routes.table():
+for route in router.table():
     if route.module == "lean_ovms.features.realtime.api.endpoint":
         router.imported(route)
 

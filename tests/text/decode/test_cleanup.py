@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from lean_ovms.text.decode.cleanup import MATCH, CleanUp
+from lean_ovms.text.decode.detokenizer import MATCH, CleanUp
 
 
 def whole(text):

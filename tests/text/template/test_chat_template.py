@@ -8,7 +8,7 @@ import pytest
 
 from lean_ovms.errors import BadRequest, StartError
 from lean_ovms.repository.model_dir import ModelDir
-from lean_ovms.text.template import limits
+from lean_ovms.text.template import sandbox
 from lean_ovms.text.template.chat_template import ChatTemplate
 from lean_ovms.types import ChatPrompt
 
@@ -187,7 +187,7 @@ def test_an_include_that_is_not_there_does_not_show_the_directory(tmp_path):
 
 
 def test_a_prompt_without_end_is_cut_off(monkeypatch):
-    monkeypatch.setattr(limits, "MAX_CHARS", 1000)
+    monkeypatch.setattr(sandbox, "MAX_CHARS", 1000)
     assert "longer than 1000 characters" in refusal("{% for i in range(200) %}{{ '123456' }}{% endfor %}").message
 
 

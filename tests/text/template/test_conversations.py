@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.errors import BadRequest
-from lean_ovms.text.template.call_ids import with_ids, with_short_ids
 from lean_ovms.text.template.chat_template import ChatTemplate
+from lean_ovms.text.template.messages import with_ids, with_short_ids
 from lean_ovms.types import ChatPrompt, Json
 from tests.cases import few_fast
 from tests.text.template.template_cases import TEMPLATES, TOKENS, assistant, user

@@ -7,8 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_ovms.text.template.chat_template import ChatTemplate
-from lean_ovms.text.template.escape import ZERO_WIDTH_SPACE, SpecialTokenEscaper
+from lean_ovms.text.template.chat_template import ZERO_WIDTH_SPACE, ChatTemplate, SpecialTokenEscaper
 from lean_ovms.types import ChatPrompt
 
 WORDS = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|im_end|>x", "<", "[INST]", "<<s>>"]

@@ -7,8 +7,8 @@ import time
 import jinja2
 import pytest
 
-from lean_ovms.text.template import limits, sandbox
-from lean_ovms.text.template.limits import LimitExceeded
+from lean_ovms.text.template import sandbox
+from lean_ovms.text.template.sandbox import LimitExceeded
 from tests.text.template.template_cases import TEMPLATES
 
 DEFAULT_RENDER_S = 10.0
@@ -172,8 +172,8 @@ DOUBLED = "{% set ns = namespace(s='xxxxxxxx') %}{% for i in range(60) %}{% set 
 @pytest.mark.slow
 def test_a_template_that_would_run_for_ever_or_build_gigabytes_is_stopped(source, monkeypatch):
     """With a tenth of the limits, which takes a tenth of the time: the limits themselves end it in seconds."""
-    monkeypatch.setattr(limits, "MAX_STEPS", limits.MAX_STEPS // 10)
-    monkeypatch.setattr(limits, "MAX_CHARS", limits.MAX_CHARS // 10)
+    monkeypatch.setattr(sandbox, "MAX_STEPS", sandbox.MAX_STEPS // 10)
+    monkeypatch.setattr(sandbox, "MAX_CHARS", sandbox.MAX_CHARS // 10)
     start = time.process_time()
     with pytest.raises((LimitExceeded, RecursionError)):
         render(source)
@@ -185,7 +185,7 @@ def test_a_long_conversation_is_far_from_the_bounds():
     source = TEMPLATES["qwen36"].read_text()
     messages = [{"role": role, "content": "words " * 50} for _ in range(2000) for role in ("user", "assistant")]
     render(source, messages=messages, add_generation_prompt=True)
-    assert ENV.budgets.now.steps > limits.MAX_STEPS * 0.9
+    assert ENV.budgets.now.steps > sandbox.MAX_STEPS * 0.9
 
 
 def test_jinja2_itself_bounds_range():
@@ -194,7 +194,7 @@ def test_jinja2_itself_bounds_range():
 
 
 def test_the_budget_is_for_one_rendering(monkeypatch):
-    monkeypatch.setattr(limits, "MAX_STEPS", 100)
+    monkeypatch.setattr(sandbox, "MAX_STEPS", 100)
     template = ENV.from_string("{% for i in x %}.{% endfor %}")
     for _ in range(3):
         assert sandbox.render(template, {"x": range(99)}, DEFAULT_RENDER_S) == "." * 99

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.text.template.chat_template import ChatTemplate
-from lean_ovms.text.template.escape import SpecialTokenEscaper
+from lean_ovms.text.template.chat_template import ChatTemplate, SpecialTokenEscaper
 from lean_ovms.types import ChatPrompt, Json
 
 CHATML = (

@@ -8,9 +8,9 @@ from __future__ import annotations
 from functools import partial
 
 from ....api import sse
-from ....api.generation.logprobs_request import LogprobsRequest, generated_size
 from ....api.generation.messages import read_messages
 from ....api.generation.request import BodyReader, GenerationBody
+from ....api.generation.sampling import LogprobsRequest, generated_size
 from ....api.generation.tools import read_offer
 from ....api.response import warning_headers, written
 from ....api.route_doc import RouteDoc

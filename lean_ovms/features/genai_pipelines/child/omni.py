@@ -25,7 +25,7 @@ from ....engine.generation.loaded_model import ImagePrompt
 from ....engine.loading.settings import PipelineSettings
 from ....errors import StartError
 from ....types.audio import SAMPLE_BYTES, SAMPLE_RATE, VoiceInfo
-from ....util import json_file
+from ....util import files
 from .image_tokens import GenAiImageTokens
 from .scheduler_config import scheduler
 from .stateful import StatefulHandle, StatefulPipeline, Streamer
@@ -64,7 +64,7 @@ class OmniPipeline(VlmStateful):
     """A pipeline.Pipeline with a pipeline.ImageTokenCounter that counts audio, too."""
 
     def __init__(self, config: EngineConfig, settings: PipelineSettings) -> None:
-        thinker = json_file.read_object(config.model_dir / "config.json").get("thinker_config") or {}
+        thinker = files.read_object(config.model_dir / "config.json").get("thinker_config") or {}
         self._window: int = FRAME * thinker.get("audio_config", {}).get("n_window_infer", DEFAULT_WINDOW)
         super().__init__(config, settings)
         voices = VoiceInfo(sample_rate=VOICE_RATE, voices=self._omni.get_talker().list_speakers())

@@ -14,10 +14,10 @@ from functools import partial
 from ....api import sse
 from ....api.fields import FieldSet, Values
 from ....api.generation.fim import filling_of
-from ....api.generation.idle_fields import overruled
 from ....api.generation.llama_prompt import Pieces, prompt_of, read_several
-from ....api.generation.logprobs_request import LogprobsRequest, generated_size
 from ....api.generation.request import BodyReader, GenerationBody, check_sequences
+from ....api.generation.sampling import LogprobsRequest, generated_size
+from ....api.generation.unsupported import overruled
 from ....api.response import prompt_progress, timings, warning_headers, written
 from ....api.route_doc import RouteDoc
 from ....api.services import Services

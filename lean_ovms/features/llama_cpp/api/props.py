@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...._version import __version__
-from ....api import routes
+from ....api import router
 from ....api.fields import UINT32_MAX, FieldSet
 from ....api.forms import read_query
 from ....api.generation.common_fields import MODEL
@@ -63,7 +63,7 @@ def _props(model: Model, services: Services) -> Json:
         "model_alias": model.name,
         "model_path": model.name,
         "modalities": {"vision": info.vision, "video": info.video, "audio": hears},
-        "endpoint_slots": "/slots" in routes.paths(services.config.composition),
+        "endpoint_slots": "/slots" in router.paths(services.config.composition),
         "endpoint_props": False,
         "endpoint_metrics": services.metrics.enabled,
         "ui": bool(services.config.given("web_page")),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ....api.generation.logprobs_request import generated_size
+from ....api.generation.sampling import generated_size
 from ....api.response import json, warning_headers, written
 from ....api.route_doc import RouteDoc
 from ....api.services import Services

@@ -8,10 +8,9 @@ from ....api.fields import FieldSet, Values, read
 from ....api.generation import unsupported
 from ....api.generation.common_fields import KEEP_ALIVE
 from ....api.generation.fim import filled_in
-from ....api.generation.logprobs_request import LogprobsRequest
 from ....api.generation.messages import read_messages
 from ....api.generation.request import BodyReader, GenerationBody
-from ....api.generation.sampling import PARSED
+from ....api.generation.sampling import PARSED, LogprobsRequest
 from ....api.generation.token_fields import token_ids
 from ....api.generation.tools import read_offer
 from ....api.response import warning_headers

@@ -14,7 +14,7 @@ from typing import Any
 from ....api.fields import Field, FieldSet
 from ....api.response import written
 from ....api.route_doc import RouteDoc
-from ....api.routes import follows_ovms
+from ....api.router import follows_ovms
 from ....api.schemas import all_of, any_of, array
 from ....api.services import Services
 from ....errors import BadRequest

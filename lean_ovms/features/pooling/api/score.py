@@ -10,7 +10,7 @@ from functools import partial
 from ....api.fields import Field, FieldSet
 from ....api.response import written
 from ....api.route_doc import RouteDoc
-from ....api.routes import follows_ovms
+from ....api.router import follows_ovms
 from ....api.schemas import all_of, any_of, array
 from ....api.services import Services
 from ....errors import BadRequest

@@ -12,7 +12,7 @@ from typing import Any
 
 from ....repository import model_config, model_file
 from ....types import Json
-from ....util import json_file
+from ....util import files
 
 POOLING_MODES = (
     ("CLS", "cls", "pooling_mode_cls_token"),
@@ -70,9 +70,9 @@ def read(path: Path) -> PoolingFiles:
         return _of_file(path, file)
     config = model_config.read(path)
     modules = _modules(path)
-    bert = json_file.read_object(path / "sentence_bert_config.json")
-    ours = json_file.read_object(path / "config_sentence_transformers.json")
-    tokenizer = json_file.read_object(path / "tokenizer_config.json")
+    bert = files.read_object(path / "sentence_bert_config.json")
+    ours = files.read_object(path / "config_sentence_transformers.json")
+    tokenizer = files.read_object(path / "tokenizer_config.json")
     default = ours.get("default_prompt_name")
     return PoolingFiles(
         path=path,
@@ -102,7 +102,7 @@ def _of_file(path: Path, file: model_file.ModelFile) -> PoolingFiles:
 
 def _modules(path: Path) -> list[tuple[str, str]] | None:
     """Returns type and path of every module in modules.json."""
-    entries = json_file.read_or_none(path / "modules.json")
+    entries = files.read_or_none(path / "modules.json")
     if not isinstance(entries, list):
         return None
     return [(str(entry.get("type", "")), str(entry.get("path", ""))) for entry in entries if isinstance(entry, dict)]
@@ -122,7 +122,7 @@ def _projection(path: Path, modules: list[tuple[str, str]]) -> Path | None:
 
 def _pooling(path: Path, modules: list[tuple[str, str]]) -> list[str]:
     place = _place(path, modules, "Pooling")
-    found = json_file.read_object(place / "config.json") if place is not None else {}
+    found = files.read_object(place / "config.json") if place is not None else {}
     named = [mode for mode, name, _ in POOLING_MODES if name == found.get("pooling_mode")]
     return named or [mode for mode, _, flag in POOLING_MODES if found.get(flag) is True]
 

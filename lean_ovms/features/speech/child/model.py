@@ -21,7 +21,7 @@ from ....engine.loading.ir import NotUnderstood
 from ....engine.loading.settings import device_properties
 from ....errors import StartError
 from ....types.engine import Vocabulary
-from ....util import json_file
+from ....util import files
 from . import whisper_files
 from .decode_loop import DecodeLoop
 from .recognizer import Recognizer, Samples
@@ -52,7 +52,7 @@ def _by_pipeline(config: EngineConfig) -> bool:
     says. Raises StartError."""
     if config.pipeline_type not in ("AUTO", ASR):
         raise StartError(f"--pipeline_type {config.pipeline_type}: {config.model_dir} transcribes; AUTO and ASR do so")
-    kind = json_file.read_object(config.model_dir / "config.json").get("model_type", WHISPER)
+    kind = files.read_object(config.model_dir / "config.json").get("model_type", WHISPER)
     return config.pipeline_type == ASR or kind != WHISPER
 
 

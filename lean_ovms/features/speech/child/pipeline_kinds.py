@@ -14,7 +14,7 @@ from typing import Any
 from ....errors import StartError
 from ....types.audio import SAMPLE_RATE
 from ....types.engine import Vocabulary
-from ....util import json_file, languages
+from ....util import files, languages
 from ..params import TRANSLATE, WINDOW_S, Segment, TextDelta, TranscribeParams, WindowDone, Word
 from . import whisper_files
 from .recognizer import Job
@@ -169,7 +169,7 @@ class Whisper(Kind):
 
 def read(path: Path, vocabulary: Vocabulary, words: bool) -> Kind:
     """Returns the kind of a model directory. Raises StartError."""
-    config = json_file.read_object(path / "config.json")
+    config = files.read_object(path / "config.json")
     kind = config.get("model_type")
     if kind == "whisper":
         return Whisper(whisper_files.read(path), words)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ....errors import StartError
-from ....util import json_file
+from ....util import files
 
 HOP = 160
 DEFAULT_FRAMES = 3000
@@ -52,9 +52,9 @@ class WhisperFiles:
 
 def read(path: Path) -> WhisperFiles:
     """Raises StartError for a directory without what decoding needs."""
-    generation = json_file.read_object(path / "generation_config.json")
-    config = json_file.read_object(path / "config.json")
-    processor = json_file.read_object(path / "preprocessor_config.json")
+    generation = files.read_object(path / "generation_config.json")
+    config = files.read_object(path / "config.json")
+    processor = files.read_object(path / "preprocessor_config.json")
     both = {**config, **generation}
     try:
         eos = both["eos_token_id"]

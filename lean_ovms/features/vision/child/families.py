@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ....repository import model_config
 from ....types import Json
-from ....util import json_file
+from ....util import files
 from .family import Files, VisionFamily
 from .gemma4 import Gemma4, Gemma4Unified
 from .llava import Gemma3, Llava
@@ -45,7 +45,7 @@ class NotReadable(Exception):
 
 def load(model_dir: Path, networks: VisionNetworks) -> VisionFamily:
     """Reads a model's files. Raises NotReadable."""
-    config = json_file.read_object(model_dir / "config.json")
+    config = files.read_object(model_dir / "config.json")
     processor = model_config.processor(model_dir, "image")
     video = model_config.processor(model_dir, "video")
     kind = config.get("model_type")

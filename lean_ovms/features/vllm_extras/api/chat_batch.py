@@ -10,9 +10,9 @@ import asyncio
 from dataclasses import replace
 
 from ....api.fields import FieldSet
-from ....api.generation import logprobs_request
 from ....api.generation.messages import read_messages
 from ....api.generation.request import check_sequences
+from ....api.generation.sampling import generated_size, response_size
 from ....api.openai.chat_request import ALL_FIELDS, ChatRequest, choice, envelope, parse_chat
 from ....api.response import ID_BYTES, prompt_logprobs, warning_headers, written
 from ....api.route_doc import RouteDoc
@@ -40,11 +40,11 @@ async def handle(request: Request, services: Services) -> Response:
     generations = await parsed.start_all(prompts, echo=want_ids)
     group = GenerationGroup(generations, 1)
     try:
-        size = logprobs_request.response_size(parsed.sampling, group.usage.prompt_tokens, stream=False)
+        size = response_size(parsed.sampling, group.usage.prompt_tokens, stream=False)
         size += ID_BYTES * group.usage.prompt_tokens if chat.options.token_ids else 0
         collected = await asyncio.gather(*(collect(parsed.deltas(generation), 1) for generation in generations))
         answers = [answer for [answer] in collected]
-        size += logprobs_request.generated_size(parsed.sampling, group.usage.completion_tokens)
+        size += generated_size(parsed.sampling, group.usage.completion_tokens)
         warnings = dict.fromkeys(line for generation in generations for line in generation.warnings)
         headers = parsed.headers + warning_headers(list(warnings))
         return await written(services.offload, size, lambda: full(chat, answers, generations, group), headers)

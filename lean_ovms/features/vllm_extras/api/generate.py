@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 
 from ....api import sse
 from ....api.fields import Field, FieldSet, Values, read
-from ....api.generation import logprobs_request, unsupported
+from ....api.generation import unsupported
 from ....api.generation.common_fields import MODEL, NUM_LOGPROBS, PROMPT_LOGPROBS, REQUEST_ID, STREAM, STREAM_OPTIONS
-from ....api.generation.logprobs_request import LogprobsRequest
 from ....api.generation.request import BodyReader, GenerationBody
-from ....api.generation.sampling import SAMPLING, GenerationFields
+from ....api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest, generated_size, response_size
 from ....api.generation.structured_output import STRUCTURED
 from ....api.generation.token_fields import token_ids
 from ....api.response import ID_BYTES, logprob_entry, new_id, now, prompt_logprobs, usage, warning_headers, written
@@ -89,10 +88,10 @@ async def handle(request: Request, services: Services) -> Response:
     if body.stream:
         return sse.response(generation, TokenRenderer(parsed, generation), services.config.sse_ping_s, headers)
     try:
-        size = logprobs_request.response_size(body.sampling, generation.prompt_tokens, stream=False)
+        size = response_size(body.sampling, generation.prompt_tokens, stream=False)
         answers = await collect(generation, body.sampling.n)
         tokens = generation.usage.completion_tokens
-        size += logprobs_request.generated_size(body.sampling, tokens) + ID_BYTES * tokens
+        size += generated_size(body.sampling, tokens) + ID_BYTES * tokens
 
         def work() -> Json:
             choices = [parsed.choice(i, a.tokens, a.logprobs, a.text, a.finish) for i, a in enumerate(answers)]

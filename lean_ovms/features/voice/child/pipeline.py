@@ -28,7 +28,7 @@ from ....engine.loading.load_errors import as_start_error
 from ....engine.loading.settings import base_properties
 from ....types.audio import SpeakParams, VoiceInfo
 from ....types.engine import ModelInfo
-from ....util import json_file
+from ....util import files
 from ....util.resources import cores
 from . import voices
 
@@ -95,7 +95,7 @@ class GenAiSynthesizer:
         """Returns half the positions: a character may be several tokens where the vocabulary lacks it."""
         if not self._speecht5:
             return MOST_CHARACTERS
-        positions = json_file.read_object(config.model_dir / "config.json").get("max_text_positions")
+        positions = files.read_object(config.model_dir / "config.json").get("max_text_positions")
         return min(MOST_CHARACTERS, (positions if isinstance(positions, int) and positions > 8 else POSITIONS) // 2)
 
     def speak(self, jobs: Sequence[tuple[str, SpeakParams]]) -> list[NDArray[np.float32] | RuntimeError]:
