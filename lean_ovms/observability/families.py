@@ -33,8 +33,6 @@ TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50
 MICROSECONDS = tuple(float(int(10 * 1.8**i)) for i in range(33))
 """OVMS's buckets."""
 
-SPECULATIVE = "vllm:spec_decode_num_"
-"""The beginning of the names that only models with speculative decoding have."""
 METHODS = ("Unary", "Stream")
 FINISH_REASONS = ("stop", "length", "abort", "error")
 _OVMS = ("api", "interface", "method", "name")
@@ -64,22 +62,7 @@ FAMILIES = (
         "1, with the form of the KV cache as labels",
         ("model_name", "block_size", "num_gpu_blocks", "cache_dtype", "enable_prefix_caching"),
     ),
-    Metric(
-        "vllm:lora_requests_info",
-        "gauge",
-        "Unix time; its labels: the adapters of a model that have requests, and of which some wait until one is loaded",
-        ("model_name", "max_lora", "running_lora_adapters", "waiting_lora_adapters"),
-    ),
     Metric("vllm:num_preemptions_total", "counter", "sequences preempted for KV cache, or for another client"),
-    Metric(f"{SPECULATIVE}drafts_total", "counter", "drafts of a draft model or from n-grams"),
-    Metric(f"{SPECULATIVE}draft_tokens_total", "counter", "tokens of drafts, where the pipeline counts them"),
-    Metric(f"{SPECULATIVE}accepted_tokens_total", "counter", "accepted tokens of drafts"),
-    Metric(
-        f"{SPECULATIVE}accepted_tokens_per_pos_total",
-        "counter",
-        "accepted tokens by their place in the draft, from 0 on, the first 20",
-        ("model_name", "position"),
-    ),
     Metric("vllm:prefix_cache_queries_total", "counter", "prompt tokens looked up in the prefix cache"),
     Metric("vllm:prefix_cache_hits_total", "counter", "prompt tokens found in the prefix cache"),
     Metric("vllm:prompt_tokens_total", "counter", "prompt tokens"),
@@ -168,7 +151,7 @@ def _names(family: Metric) -> set[str]:
 
 def initial_labels(family: Metric, model: str) -> list[tuple[str, ...]]:
     """Returns the label values that a model will have; none where they are not known in advance."""
-    if family.name.startswith(SPECULATIVE):
+    if not family.from_start:
         return []
     known: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         _MODEL: [(model,)],

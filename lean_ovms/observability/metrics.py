@@ -26,21 +26,26 @@ Sample = tuple[str, tuple[str, ...], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineState:
-    """One model at the time of a scrape. stats: None while its engine does not answer. memory: of the child, bytes. up:
-    requests are served. loaded: the model is in memory. waiting: requests that wait until it is. info: of the model in
-    memory. loras: of a model that may have adapters: their number in memory at most, and the names of those with
-    requests that run, and with requests that wait, as labels."""
+    """One model at the time of a scrape."""
 
     model: str
+    """The name of the model."""
     in_flight: int
+    """How many requests for it are being served."""
     up: bool
+    """Whether requests are served, if need be after a load."""
     restarts: int
+    """How many children were started after the first."""
     memory: int | None
+    """The memory of the child in bytes; None: there is no child."""
     stats: EngineStats | None
+    """The engine's counts; None: it does not answer."""
     loaded: bool = True
+    """Whether it is in memory."""
     waiting: int = 0
+    """How many requests wait until it is."""
     info: ModelInfo | None = None
-    loras: tuple[str, str, str] | None = None
+    """What is known of the model in memory."""
 
 
 class TokenTimer:
@@ -89,7 +94,6 @@ class Metrics:
         self._texts += [(family.name, Exposition(replace(family, name=old))) for old, family in older]
         self._created: set[str] = set()  # models whose series exist
         counted = (family.name for family in of_features if family.kind == "gauge" and not family.labels)
-        self._sampled: set[str] = set()
         self._levels = {name: 0 for name in counted if name in self._families}
 
     def request_finished(self, record: RequestRecord) -> None:
@@ -164,23 +168,20 @@ class Metrics:
 
         Args:
             engines: the models, whose gauges are set.
-            samples: all values of metrics that are counted elsewhere.
+            samples: values of metrics that features count.
 
         Returns:
             The text as bytes.
         """
         for name, family in self._families.items():
-            if family.kind == "gauge":
+            if family.kind == "gauge" or not family.lasting:
                 self._values[name].clear()
         for name, level in self._levels.items():
             self._set(name, (), level)
         for engine in engines:
             self._create_series(engine.model)
             self._set_engine(engine)
-        for name in self._values.keys() & self._sampled:
-            self._values[name].clear()
         for name, labels, value in samples:
-            self._sampled.add(name)
             self._set(name, labels, value)
         if self._process:
             for name, value in process_values().items():
@@ -211,8 +212,6 @@ class Metrics:
         if (info := engine.info) is not None and info.kv_blocks:
             form = (info.block_size, info.kv_blocks, info.kv_precision, info.prefix_caching)
             self._set("vllm:cache_config_info", (engine.model, *map(str, form)), 1)
-        if engine.loras is not None:
-            self._set("vllm:lora_requests_info", (engine.model, *engine.loras), time.time())
         if (stats := engine.stats) is None:
             return
         self._set("vllm:num_requests_running", labels, stats.running)
@@ -220,20 +219,10 @@ class Metrics:
         self._set("vllm:kv_cache_usage_perc", labels, stats.kv_blocks_used / max(stats.kv_blocks_total, 1))
         self._set("lean_ovms_sequence_state_bytes", labels, stats.state_bytes)
         self._set("vllm:num_preemptions_total", labels, stats.preemptions)
-        if stats.speculative:
-            self._set_spec_decode(labels, stats)
         for name, value in stats.of_features.items():
             self._set(name, labels, value)
         self._set("lean_ovms_engine_steps_total", labels, stats.steps)
         self._set("lean_ovms_engine_recoveries_total", labels, stats.recoveries)
-
-    def _set_spec_decode(self, labels: tuple[str, ...], stats: EngineStats) -> None:
-        self._set("vllm:spec_decode_num_drafts_total", labels, stats.drafts)
-        if stats.drafted is not None:
-            self._set("vllm:spec_decode_num_draft_tokens_total", labels, stats.drafted)
-        self._set("vllm:spec_decode_num_accepted_tokens_total", labels, stats.accepted)
-        for position, accepted in enumerate(stats.accepted_by_position):
-            self._set("vllm:spec_decode_num_accepted_tokens_per_pos_total", (*labels, str(position)), accepted)
 
     def _create_series(self, model: str) -> None:
         """Creates a served model's series before its first event, which would else not show in a rate."""

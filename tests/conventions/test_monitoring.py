@@ -49,21 +49,16 @@ def samples() -> dict[str, set[str]]:
     metrics.request_finished(record)
     metrics.generation_finished("m", generation, metrics.token_timer())
     stats = EngineStats(
-        **dict.fromkeys(("running", "queued", "kv_blocks_used", "kv_blocks_total", "steps", "drafts", "accepted"), 1),
+        **dict.fromkeys(("running", "queued", "kv_blocks_used", "kv_blocks_total", "steps"), 1),
         preemptions=0,
         recoveries=0,
-        speculative=True,
         of_features=dict.fromkeys((row.name for row in compose().metrics if "prefix_cache_disk" in row.name), 1.0),
-        drafted=2,
-        accepted_by_position=[1],
     )
     info = ModelInfo(vocab_size=1, context_length=1, kv_blocks=1, versions={})
-    state = EngineState(
-        model="m", in_flight=1, up=True, restarts=0, memory=1, stats=stats, info=info, loras=("4", "a", "")
-    )
+    state = EngineState(model="m", in_flight=1, up=True, restarts=0, memory=1, stats=stats, info=info)
     found: dict[str, set[str]] = {}
-    keys = [(row.name, ("alice", "m"), 1.0) for row in compose().metrics if "api_key_name" in row.labels]
-    text = metrics.expose([state], keys).decode()
+    counted = [(row.name, row.labels, 1.0) for row in compose().metrics if len(row.labels) > 1 or not row.from_start]
+    text = metrics.expose([state], counted).decode()
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             # The parser gives every counter its suffix; OVMS's have none in the text.

@@ -23,8 +23,13 @@ STATS_TIMEOUT_S = 1.0
 async def handle(request: Request, services: Services) -> Response:
     if not services.metrics.enabled:
         raise NotFound("metrics are off; start with --metrics_enable")
-    states = await asyncio.gather(*(_state(services, model) for model in services.registry.served))
-    content = services.metrics.expose(states, services.keys.samples())
+    models = services.registry.served
+    states = await asyncio.gather(*(_state(services, model) for model in models))
+    samples = list(services.keys.samples())
+    for make in services.config.composition.samplers:
+        for model, state in zip(models, states, strict=True):
+            samples += make(services, model, state.stats)
+    content = services.metrics.expose(states, samples)
     return Response(200, [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")], content)
 
 
@@ -38,15 +43,5 @@ async def _state(services: Services, model: Model) -> EngineState:
         restarts=model.restarts,
         memory=resident_bytes(None if model.adapter else model.engine.pid),
         info=model.info if model.loaded and not model.adapter else None,
-        loras=_loras(services, model),
         stats=await orca_report.read(model.stats(), STATS_TIMEOUT_S),
     )
-
-
-def _loras(services: Services, model: Model) -> tuple[str, str, str] | None:
-    if not model.adapters.most:
-        return None
-    adapters = model.adapters.models.values()
-    running = [one.name for one in adapters if services.records.in_flight(one.name) > one.waiting]
-    waiting = [one.name for one in adapters if one.waiting]
-    return str(model.adapters.most), ",".join(running), ",".join(waiting)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from ...manifest import DRAFT_PLAN, DRAFT_SETTINGS, TEXT_PROPOSER, Companion, Feature, PartRow
+from functools import partial
+
+from ...manifest import DRAFT_PLAN, DRAFT_SETTINGS, TEXT_PROPOSER, Companion, Feature, Metric, PartRow
 from .options import DraftOptions
+
+METRICS = "vllm:spec_decode_num_"
+"""How the names of the metrics begin."""
+_counter = partial(Metric, kind="counter", from_start=False)
 
 FEATURE = Feature(
     name="drafting",
@@ -22,6 +28,17 @@ FEATURE = Feature(
             },
         ),
     ),
+    metrics=(
+        _counter(f"{METRICS}drafts_total", help="drafts of a draft model or from n-grams"),
+        _counter(f"{METRICS}draft_tokens_total", help="tokens of drafts, where the pipeline counts them"),
+        _counter(f"{METRICS}accepted_tokens_total", help="accepted tokens of drafts"),
+        _counter(
+            f"{METRICS}accepted_tokens_per_pos_total",
+            help="accepted tokens by their place in the draft, from 0 on, the first 20",
+            labels=("model_name", "position"),
+        ),
+    ),
+    samples="metrics:samples",
     parts=(
         PartRow(seam=DRAFT_SETTINGS, make="settings:settings"),
         PartRow(seam=DRAFT_PLAN, make="child.plan:draft_plan"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...manifest import API_KEYS, BASES, Feature, Metric, PartRow, Route
 from .options import KeyOptions
 
-_LABELS = ("api_key_name", "model_name")
+_counter = partial(Metric, kind="counter", labels=("api_key_name", "model_name"), lasting=False)
 
 FEATURE = Feature(
     name="named_keys",
@@ -15,10 +17,10 @@ FEATURE = Feature(
     options=KeyOptions,
     routes=(Route("GET", "/usage", "api:handle", BASES, auth="admin"),),
     metrics=(
-        Metric("lean_ovms_api_key_requests_total", "counter", "requests that used a named API key", _LABELS),
-        Metric("lean_ovms_api_key_rejections_total", "counter", "requests beyond the limits of the key", _LABELS),
-        Metric("lean_ovms_api_key_prompt_tokens_total", "counter", "prompt tokens of its requests", _LABELS),
-        Metric("lean_ovms_api_key_generation_tokens_total", "counter", "tokens generated for its requests", _LABELS),
+        _counter("lean_ovms_api_key_requests_total", help="requests that used a named API key"),
+        _counter("lean_ovms_api_key_rejections_total", help="requests beyond the limits of the key"),
+        _counter("lean_ovms_api_key_prompt_tokens_total", help="prompt tokens of its requests"),
+        _counter("lean_ovms_api_key_generation_tokens_total", help="tokens generated for its requests"),
     ),
     parts=(PartRow(seam=API_KEYS, make="keys:NamedKeys", options=("api_key_file", "api_key_usage_file")),),
 )
