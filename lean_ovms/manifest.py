@@ -41,6 +41,9 @@ API_KEYS = "API keys"
 """The seam of who may use the server: a class derived from `api.keys.ApiKeys`."""
 GRAMMAR_LIBRARY = "grammar library"
 """The seam of a grammar library besides llguidance: what makes an `engine.paged.grammar.libraries.OtherLibrary`."""
+SERVER_TOOLS = "server tools"
+"""The seam of tools that the server runs while it answers: what makes, of a Config, what an API with such tools
+takes."""
 SEAMS = (
     DRAFT_SETTINGS,
     DRAFT_PLAN,
@@ -54,6 +57,7 @@ SEAMS = (
     IMAGES_IN_TEXTS,
     API_KEYS,
     GRAMMAR_LIBRARY,
+    SERVER_TOOLS,
 )
 """The seams of models, engines and servers. Each has one part at most."""
 SERVER_SEAMS = (ADAPTER_SET, MODEL_SOURCE, RUNTIME_PULLS)
@@ -240,6 +244,9 @@ class PartRow:
     out are not set."""
     file: str = ""
     """A file without which a model's directory wants no such part; empty: it does in any case."""
+    prepare: str = ""
+    """A function as "module:function" that is awaited with the Services while a server starts that wants the part;
+    empty: there is none. It raises StartError."""
     package: str = ""
     """The package of the module; the composition sets it."""
 

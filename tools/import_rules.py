@@ -132,8 +132,8 @@ FOREIGN = {
     "opentelemetry": {"features/traces/"},
     "msgspec": {"features/kv_events/child/publisher.py"},
     "zmq": {"features/kv_events/child/publisher.py"},
-    "mcp": {"features/responses/tool_sessions.py"},
-    "httpx2": {"features/responses/tool_sessions.py"},
+    "mcp": {"features/mcp/sessions.py"},
+    "httpx2": {"features/mcp/sessions.py"},
     "sqlite3": {"features/responses/sqlite.py"},
 }
 """Who may import what is not ours."""

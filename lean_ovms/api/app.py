@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from ..config import Config
 from ..error_forms import below_root
 from ..errors import MethodNotAllowed, NotFound, reported
-from ..manifest import Route
+from ..manifest import Route, named
 from ..models.model import Model
 from ..models.registry import ModelRegistry
 from ..observability.logging import safe
@@ -75,10 +75,13 @@ class App:
         self._origins = OriginPolicy(config, self._clients, with_key=self._keys.required)
 
     async def open(self) -> None:
-        """Import the endpoints that the options need, and await their `prepare`. Raises StartError."""
+        """Import the endpoints and parts that the options need, and await their `prepare`. Raises StartError."""
         for route in router.table(self.config.composition):
             if self.config.any_set(route.options):
                 await (await asyncio.to_thread(module_of, route)).prepare(self.services)
+        for part in self.config.composition.parts.values():
+            if part.prepare and self.config.wants(part.seam):
+                await (await asyncio.to_thread(named, part.package, part.prepare))(self.services)
 
     async def preload(self) -> None:
         """Import the main endpoints of the models that are served, before the first request does."""

@@ -14,6 +14,7 @@ NAMES: tuple[str, ...] = (
     "pooling",
     "hub",
     "responses",
+    "mcp",
     "batches",
     "anthropic",
     "anthropic_batches",

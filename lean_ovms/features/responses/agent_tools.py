@@ -8,17 +8,15 @@ OpenAI or a shell of the client would run are left out, with a warning, where ot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import BadRequest, GrammarInvalid
 from ...models import tool_grammar
 from ...types import Json
-from .mcp_tools import KIND as MCP
-from .mcp_tools import SHOWN, McpTool, read_mcp_tool
+from .mcp_forms import KIND, SHOWN, ServerTool
 from .tool_origin import ToolOrigin, function_name
-from .tool_servers import ToolServer
 
 DROPPED = ("web_search", "web_search_preview", "local_shell", "shell", "apply_patch", "image_generation", "tool_search")
 DATED = ("web_search_2", "web_search_preview_2")
@@ -37,17 +35,23 @@ class AgentTools:
     origins: dict[str, ToolOrigin] = field(default_factory=dict)
     shown: list[Json] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    mcp: list[McpTool] = field(default_factory=list)
+    mcp: list[ServerTool] = field(default_factory=list)
 
 
-def read_agent_tools(tools: Any, choice: Any, servers: Mapping[str, ToolServer]) -> AgentTools:
-    """The tools of a body, not checked further than this needs. servers: those of --tool_server. Raises BadRequest."""
+def read_agent_tools(tools: Any, choice: Any, read_server: Callable[[Json, str], ServerTool]) -> AgentTools:
+    """Returns the tools of a body, not checked further than this needs. Raises BadRequest.
+
+    Args:
+        tools: The tools.
+        choice: The field `tool_choice`.
+        read_server: Reads a tool of type mcp, at its place.
+    """
     if not isinstance(tools, list):
         return AgentTools(tools, choice)
     found = AgentTools([], _flat_choice(choice))
     for place, tool in enumerate(tools):
-        if isinstance(tool, dict) and tool.get("type") == MCP:
-            _add_server(found, read_mcp_tool(tool, f"tools[{place}]", servers), tool, f"tools[{place}]")
+        if isinstance(tool, dict) and tool.get("type") == KIND:
+            _add_server(found, read_server(tool, f"tools[{place}]"), tool, f"tools[{place}]")
         else:
             _add(found, tool, f"tools[{place}]")
     if found.warnings and not found.functions and not found.mcp:
@@ -75,7 +79,7 @@ def _add(found: AgentTools, tool: Any, param: str, namespace: str | None = None)
         found.functions.append(tool)
 
 
-def _add_server(found: AgentTools, server: McpTool, tool: Json, param: str) -> None:
+def _add_server(found: AgentTools, server: ServerTool, tool: Json, param: str) -> None:
     if any(other.label == server.label or other.server == server.server for other in found.mcp):
         raise BadRequest(f"{param}: another tool has this server_label, or names this server", param=param)
     found.mcp.append(server)

@@ -7,12 +7,11 @@ from .options import ResponseOptions
 
 FEATURE = Feature(
     name="responses",
-    summary="OpenAI's Responses API: stored and background responses, conversations, tools of MCP servers",
+    summary="OpenAI's Responses API: stored and background responses, conversations",
     title="OpenAI: responses and conversations",
     reference="https://platform.openai.com/docs/api-reference/responses",
-    packages=("cryptography", "psycopg", "mcp", "httpx2"),
+    packages=("cryptography", "psycopg"),
     options=ResponseOptions,
-    flags="flags.txt",
     routes=(
         Route("POST", "/responses/compact", "api.compact:handle", EVERYWHERE),
         Route("POST", "/conversations", "api.conversations:handle_create", BASES),
@@ -28,7 +27,7 @@ FEATURE = Feature(
             "/responses",
             "api.create:handle_create",
             EVERYWHERE,
-            options=("response_store", "reasoning_key_file", "tool_server"),
+            options=("response_store", "reasoning_key_file"),
         ),
         Route("POST", "/responses/input_tokens", "api.create:handle_input_tokens", EVERYWHERE),
         Route("GET", "/responses/{id}", "api.stored:handle_get", BASES),

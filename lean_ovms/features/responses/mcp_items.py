@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...types import Json
-from .mcp_tools import APPROVAL_REQUEST, CALL
+from .mcp_forms import APPROVAL_REQUEST, CALL
 from .output_items import FunctionCall, ResponseEventWriter, delta_head
 from .tool_origin import ToolOrigin
 

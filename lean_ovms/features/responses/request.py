@@ -19,17 +19,18 @@ from ...api.generation.tools import read_offer, read_tools
 from ...api.openai.audio_fields import read_audio
 from ...api.response import warning_headers
 from ...api.services import INLINE_BYTES, Services
+from ...config import Config
 from ...errors import TOO_LONG, BadRequest, MissingExtra
+from ...manifest import SERVER_TOOLS
 from ...models.generation import Generation
 from ...types import ChatPrompt, Json, Request
 from .agent_tools import AgentTools, read_agent_tools
 from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT
 from .items import read_input, to_messages
-from .options import ResponseOptions
+from .mcp_forms import KIND, ServerTool
 from .response import ResponseObject
 from .service import ResponseService
 from .store import Context
-from .tool_servers import tool_servers
 
 if TYPE_CHECKING:
     from ...api.openai.audio_output import AudioOutput
@@ -116,9 +117,7 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
     reader = BodyReader(ALL_FIELDS, body, services)
     values = reader.values
     _check_together(values)
-    tools = read_agent_tools(
-        values["tools"], values["tool_choice"], tool_servers(services.config.of(ResponseOptions).tool_server)
-    )
+    tools = read_agent_tools(values["tools"], values["tool_choice"], partial(_server_tool, services.config))
     if values["max_output_tokens"] == 0:
         raise BadRequest("max_output_tokens value should be greater than 0", param="max_output_tokens")
     reader.check_max_tokens("max_output_tokens")
@@ -168,6 +167,15 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
         audio=audio,
         headers=generation.headers + warning_headers(warnings),
     )
+
+
+def _server_tool(config: Config, tool: Json, param: str) -> ServerTool:
+    """Reads a tool that this server is to run. Raises BadRequest."""
+    make = config.composition.part(SERVER_TOOLS)
+    if make is None:
+        raise BadRequest(f"tools of type {KIND} are not run by this server", param=f"{param}.type")
+    found: ServerTool = make(config).read(tool, param)
+    return found
 
 
 def _echo(values: Values, tools: AgentTools, generation: GenerationBody) -> Json:

@@ -116,6 +116,10 @@ async def test_a_choice_may_name_a_tool_of_a_namespace(make_app: MakeApp) -> Non
     assert engine.submitted[1][0].startswith("agents__close,user:")
 
 
+def no_server(tool: Any, param: str) -> Any:
+    raise AssertionError("there is no tool of type mcp")
+
+
 @pytest.mark.parametrize(
     ("tool", "param"),
     [
@@ -127,12 +131,12 @@ async def test_a_choice_may_name_a_tool_of_a_namespace(make_app: MakeApp) -> Non
 )
 def test_wrong_tools_are_named(tool: Any, param: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        read_agent_tools([tool], None, {})
+        read_agent_tools([tool], None, no_server)
     assert caught.value.param == param
 
 
 def test_what_the_model_is_offered_leads_back_to_the_tool() -> None:
-    found = read_agent_tools([FUNCTION, SPACE, PATCH], "auto", {})
+    found = read_agent_tools([FUNCTION, SPACE, PATCH], "auto", no_server)
     assert found.origins == {
         "agents__close": ToolOrigin("close", "agents"),
         "agents__note": ToolOrigin("note", "agents", custom=True),

@@ -12,13 +12,12 @@ PURE = {
     "response",
     "events",
     "items",
+    "mcp_forms",
     "mcp_items",
-    "mcp_tools",
     "output_items",
     "sqlite",
     "tables",
     "tool_origin",
-    "tool_servers",
 }
 """Modules of the feature that are functions of what they are given: no loop, no thread, no model, no app."""
 

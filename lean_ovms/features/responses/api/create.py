@@ -2,8 +2,8 @@
 
 https://platform.openai.com/docs/api-reference/responses,
 https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_responses.md. Not supported:
-built-in tools but those of MCP servers (tool_loop.py), files, stored prompts, log probabilities of tokens that were not
-chosen.
+built-in tools but those of MCP servers (server_tools.py), files, stored prompts, log probabilities of tokens that were
+not chosen.
 """
 
 from __future__ import annotations
@@ -22,31 +22,27 @@ from ....types.push import Sink
 from ....util import chunked_json
 from .. import fields
 from ..events import Events
-from ..options import ResponseOptions
 from ..output_items import Frame, joined, pieces_of
 from ..request import ResponsesRequest, parse_response, read_request
 from ..response import TokenIds
+from ..server_tools import ToolStream, server_tools
 from ..service import ResponseService
 from ..store import Context
-from ..tool_loop import ToolLoop, offer_tools
-from ..tool_sessions import ToolServers, ToolSessions
 
 
 async def prepare(services: Services) -> None:
-    """Opens the store, so that the server does not start with one, or a key or a package, that cannot be used. Raises
-    StartError."""
+    """Opens the store, so that the server does not start with one, or a key, that cannot be used. Raises StartError."""
     await services.get(ResponseService).open()
-    if services.config.of(ResponseOptions).tool_server:
-        await services.get(ToolServers).prepare()
 
 
 @RouteDoc("A response to an input", body=fields.ALL_FIELDS, rules=fields.SOME_INPUT, stream=True)
 async def handle_create(request: Request, services: Services) -> Response:
     parsed, context = await read_request(request, services, parse_response)
     stream: DeltaStream
+    loop: ToolStream | None = None
     ids, values, audio = None, parsed.values, parsed.audio
-    if parsed.tools.mcp:
-        stream = loop = await ToolLoop.start(parsed, context, services)
+    if parsed.tools.mcp and (tools := server_tools(services.config)) is not None:
+        stream = loop = await tools.start(parsed, context, services)
         parsed, warnings = loop.parsed, loop.warnings
     else:
         if audio is not None:
@@ -59,8 +55,8 @@ async def handle_create(request: Request, services: Services) -> Response:
     obfuscate, silent = parsed.generation.stream_options["include_obfuscation"], not parsed.generation.stream
     pieces = audio.pieces() if audio is not None and not silent else None
     events = Events(body, queued=values["background"], obfuscate=obfuscate, silent=silent, audio=pieces)
-    if isinstance(stream, ToolLoop):
-        stream.events = events
+    if loop is not None:
+        loop.events = events
     if values["background"]:
         background = await services.get(ResponseService).start_background(events, stream, context)
         if parsed.generation.stream:
@@ -79,12 +75,8 @@ async def handle_create(request: Request, services: Services) -> Response:
 async def handle_input_tokens(request: Request, services: Services) -> Response:
     """Generates and stores nothing. https://platform.openai.com/docs/api-reference/responses/input-tokens"""
     parsed, context = await read_request(request, services, parse_response)
-    if parsed.tools.mcp:
-        sessions = ToolSessions(services.get(ToolServers), parsed.tools.mcp)
-        try:
-            parsed, _, _ = await offer_tools(parsed, context.items, sessions)
-        finally:
-            sessions.close()
+    if parsed.tools.mcp and (tools := server_tools(services.config)) is not None:
+        parsed = await tools.with_tools(parsed, context, services)
     tokens = await parsed.generation.count(await parsed.prompt(context.items, services))
     return json({"object": "response.input_tokens", "input_tokens": tokens})
 

@@ -13,15 +13,16 @@ from ...errors import BadRequest
 from ...models.generation import DeltaStream, total_usage
 from ...types import Delta, Json, Timings, Usage
 from ...types.push import Sink
-from .events import Events
-from .items import is_usable
-from .mcp_items import McpCall
-from .mcp_tools import LISTING, OF_CLIENT, Offered, after_first, approved, execution_error
-from .options import ResponseOptions
-from .request import ResponsesRequest
-from .store import Context
-from .tool_origin import function_name
-from .tool_sessions import ToolFailed, ToolServers, ToolSessions
+from ..responses.events import Events
+from ..responses.items import is_usable
+from ..responses.mcp_forms import LISTING
+from ..responses.mcp_items import McpCall
+from ..responses.request import ResponsesRequest
+from ..responses.store import Context
+from ..responses.tool_origin import function_name
+from .options import McpOptions
+from .request import OF_CLIENT, McpTool, Offered, after_first, approved, execution_error
+from .sessions import ToolFailed, ToolServers, ToolSessions
 
 BEYOND = "The limit of calls in one response is reached. Answer without further calls."
 
@@ -40,7 +41,7 @@ async def offer_tools(
         {"id": item_id("mcpl"), "type": LISTING, "server_label": label, "tools": found, "error": None}
         for label, found in zip(missing, await asyncio.gather(*map(sessions.list_tools, missing)), strict=True)
     ]
-    offered = Offered.of(tools.mcp, listings | {item["server_label"]: item for item in new})
+    offered = Offered.of(_tools_of(parsed), listings | {item["server_label"]: item for item in new})
     functions = [*tools.functions, *offered.functions]
     names = [one.get("name") for one in functions if isinstance(one, dict)]
     if clash := next((name for name in offered.origins if names.count(name) > 1), ""):
@@ -52,6 +53,15 @@ async def offer_tools(
         response=partial(parsed.response, origins=tools.origins | offered.origins),
     )
     return parsed, offered, new
+
+
+def sessions_of(parsed: ResponsesRequest, services: Services) -> ToolSessions:
+    """Returns the connections of a response, which are not open yet."""
+    return ToolSessions(services.get(ToolServers), _tools_of(parsed))
+
+
+def _tools_of(parsed: ResponsesRequest) -> list[McpTool]:
+    return [tool for tool in parsed.tools.mcp if isinstance(tool, McpTool)]
 
 
 class ToolLoop:
@@ -81,7 +91,7 @@ class ToolLoop:
         self._services = services
         self._sessions = sessions
         self._listings = listings
-        most, wanted = services.config.of(ResponseOptions).max_tool_calls, parsed.values["max_tool_calls"]
+        most, wanted = services.config.of(McpOptions).max_tool_calls, parsed.values["max_tool_calls"]
         self._calls_left = most if wanted is None else min(most, wanted)
         self._most_tokens = parsed.generation.sampling.max_tokens
         self._finished: list[Usage] = []  # of the generations before the current one
@@ -92,7 +102,7 @@ class ToolLoop:
     @classmethod
     async def start(cls, parsed: ResponsesRequest, context: Context, services: Services) -> ToolLoop:
         """Lists the tools and starts the first generation, unless that waits for a call. Raises RequestError."""
-        sessions = ToolSessions(services.get(ToolServers), parsed.tools.mcp)
+        sessions = sessions_of(parsed, services)
         try:
             parsed, offered, listings = await offer_tools(parsed, context.items, sessions)
             loop = cls(parsed, offered, listings, context, services, sessions)

@@ -1,4 +1,4 @@
-"""Tools of MCP servers in responses, with connections that a test scripts; test_mcp_servers.py has real ones."""
+"""Tools of MCP servers in responses, with connections that a test scripts; test_real_servers.py has real ones."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from openai.types.responses import Response as OpenAIResponse
 
 from lean_ovms.api.app import App
 from lean_ovms.errors import StartError
-from lean_ovms.features.responses import tool_loop
-from lean_ovms.features.responses.api import create
-from lean_ovms.features.responses.mcp_tools import execution_error
-from lean_ovms.features.responses.tool_sessions import ListingFailed, ToolFailed
+from lean_ovms.features.mcp import loop
+from lean_ovms.features.mcp.request import execution_error
+from lean_ovms.features.mcp.sessions import ListingFailed, ToolFailed
 from lean_ovms.types import Json, Request
 from tests.api.conftest import MakeApp, parts, post, whole
 from tests.fakes import FakeEngine, say
@@ -77,8 +76,7 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> type[Sessions]:
         """With a log of its own."""
 
     Mine.log, Mine.results = [], {"add": 3, "drop": ToolFailed(execution_error("it is locked"))}
-    monkeypatch.setattr(tool_loop, "ToolSessions", Mine)
-    monkeypatch.setattr(create, "ToolSessions", Mine)
+    monkeypatch.setattr(loop, "ToolSessions", Mine)
     return Mine
 
 
@@ -392,3 +390,13 @@ async def test_tokens_are_counted_with_the_tools(make_app: MakeApp, sessions: ty
     assert (await whole(response))["input_tokens"] == len("calc__add,calc__drop,|user:hi;")
     assert sessions.log[-1] == "close"
     assert engine.submitted == []
+
+
+async def test_a_server_without_the_feature_reads_calls_and_makes_none(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("yes"), without="mcp", chat_template=TEMPLATE)
+    call = {"type": "mcp_call", "server_label": "calc", "name": "add", "arguments": "{}", "output": "3"}
+    given = {"model": "m", "input": [call, {"role": "user", "content": "And now?"}]}
+    assert (await post(app, PATH, given)).status == 200
+    refused = await whole(await post(app, PATH, given | {"tools": [CALC]}))
+    assert refused["error"]["message"] == "tools of type mcp are not run by this server"
+    assert refused["error"]["param"] == "tools[0].type"

@@ -21,9 +21,10 @@ from ...types import Json
 from ...util.budget import MAX_WAIT_S
 from ...util.client_slots import ClientSlots, share
 from ...util.concurrency import InFlight
-from .mcp_tools import McpTool, error_text, execution_error
-from .options import ResponseOptions
-from .tool_origin import ToolOrigin
+from ..responses.mcp_forms import error_text
+from ..responses.tool_origin import ToolOrigin
+from .options import McpOptions
+from .request import McpTool, execution_error
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -56,7 +57,7 @@ class ToolServers:
     """The connections of all responses of a server."""
 
     def __init__(self, config: Config) -> None:
-        options = config.of(ResponseOptions)
+        options = config.of(McpOptions)
         self.timeout_s = options.tool_timeout_s
         self.max_output = options.max_tool_output
         self.most = options.max_tool_sessions

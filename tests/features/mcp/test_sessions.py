@@ -12,11 +12,11 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.errors import RequestError
-from lean_ovms.features.responses import tool_sessions
-from lean_ovms.features.responses.mcp_tools import McpTool
+from lean_ovms.features.mcp import sessions
+from lean_ovms.features.mcp.request import McpTool
+from lean_ovms.features.mcp.servers import ToolServer
+from lean_ovms.features.mcp.sessions import ListingFailed, ToolFailed, ToolServers, ToolSessions
 from lean_ovms.features.responses.tool_origin import ToolOrigin
-from lean_ovms.features.responses.tool_servers import ToolServer
-from lean_ovms.features.responses.tool_sessions import ListingFailed, ToolFailed, ToolServers, ToolSessions
 from lean_ovms.observability.records import RequestRecord, current_record
 from tests.waiting import until
 
@@ -47,12 +47,12 @@ class Tools:
 @pytest.fixture
 def tools(monkeypatch: pytest.MonkeyPatch) -> Tools:
     made = Tools()
-    monkeypatch.setattr(tool_sessions, "_connected", made.connected)
-    monkeypatch.setattr(tool_sessions, "MAX_WAIT_S", 0.02)
+    monkeypatch.setattr(sessions, "_connected", made.connected)
+    monkeypatch.setattr(sessions, "MAX_WAIT_S", 0.02)
     return made
 
 
-def sessions(servers: ToolServers, client: str) -> ToolSessions:
+def connected(servers: ToolServers, client: str) -> ToolSessions:
     record = RequestRecord("id", "POST", "/", "", 0.0)
     record.client = client
     token = current_record.set(record)
@@ -64,13 +64,13 @@ def sessions(servers: ToolServers, client: str) -> ToolSessions:
 
 async def test_a_client_with_many_sessions_leaves_some_to_others(tools: Tools) -> None:
     servers = ToolServers(Config(model_name="m", max_tool_sessions=4))
-    alices = [sessions(servers, "alice") for _ in range(9)]
+    alices = [connected(servers, "alice") for _ in range(9)]
     found = await asyncio.gather(*(one.list_tools("a") for one in alices), return_exceptions=True)
     refused = [one for one in found if isinstance(one, RequestError)]
     assert (found[:3], len(refused)) == ([[], [], []], 6)
     assert {(one.status, one.code, one.retry_after_s) for one in refused} == {(429, "too_many_tool_sessions", 5)}
     assert "share" in refused[0].message
-    bob, carol = sessions(servers, "bob"), sessions(servers, "carol")
+    bob, carol = connected(servers, "bob"), connected(servers, "carol")
     assert await bob.list_tools("a") == []
     with pytest.raises(RequestError) as caught:
         await carol.list_tools("a")
@@ -91,7 +91,7 @@ async def test_a_client_with_many_sessions_leaves_some_to_others(tools: Tools) -
 
 async def test_the_servers_of_a_response_share_a_slot_until_the_last_has_ended(tools: Tools) -> None:
     servers = ToolServers(Config(model_name="m", max_tool_sessions=1))
-    one = sessions(servers, "alice")
+    one = connected(servers, "alice")
     await asyncio.gather(one.list_tools("a"), one.list_tools("b"))
     assert (tools.open, servers.slots.free) == (2, 0)
     one.close()
@@ -102,9 +102,9 @@ async def test_the_servers_of_a_response_share_a_slot_until_the_last_has_ended(t
 
 
 async def test_a_tool_server_has_its_own_time_after_the_wait(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_sessions, "MAX_WAIT_S", 60)
+    monkeypatch.setattr(sessions, "MAX_WAIT_S", 60)
     servers = ToolServers(Config(model_name="m", max_tool_sessions=1))
-    first, second = sessions(servers, "alice"), sessions(servers, "bob")
+    first, second = connected(servers, "alice"), connected(servers, "bob")
     await first.list_tools("a")
     servers.timeout_s = 1e-9
     waiting = asyncio.ensure_future(second.list_tools("a"))
@@ -123,7 +123,7 @@ async def test_a_tool_server_has_its_own_time_after_the_wait(tools: Tools, monke
 
 async def test_a_response_that_ends_while_it_waits_takes_no_slot(tools: Tools) -> None:
     servers = ToolServers(Config(model_name="m", max_tool_sessions=1))
-    first, second = sessions(servers, "alice"), sessions(servers, "bob")
+    first, second = connected(servers, "alice"), connected(servers, "bob")
     await first.list_tools("a")
     waiting = asyncio.ensure_future(second.list_tools("a"))
     await asyncio.sleep(0)

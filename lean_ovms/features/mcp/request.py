@@ -13,16 +13,13 @@ from typing import Any
 
 from ...errors import BadRequest, NotFound
 from ...types import Json
-from .tool_origin import ToolOrigin, function_name
-from .tool_servers import LABEL, ToolServer
+from ..responses.mcp_forms import APPROVAL_REQUEST, APPROVAL_RESPONSE, CALL, KIND
+from ..responses.tool_origin import ToolOrigin, function_name
+from .servers import LABEL, ToolServer
 
-KIND, LISTING, CALL = "mcp", "mcp_list_tools", "mcp_call"
-APPROVAL_REQUEST, APPROVAL_RESPONSE = "mcp_approval_request", "mcp_approval_response"
 OF_CLIENT = ("function_call", "custom_tool_call", APPROVAL_REQUEST)
 """Items that the client has to answer."""
 NOT_HERE = ("connector_id", "tunnel_id")
-SHOWN = ("type", "server_label", "server_description", "allowed_tools", "require_approval")
-"""What the response repeats of a tool: no headers, no token and no URL, which may hold secrets."""
 _HEADER = re.compile(
     r"(?!(?:host|connection|upgrade|te|accept|content-|transfer-|mcp-))[\w!#$%&'*+.^`|~-]{1,256}", re.I | re.A
 )
@@ -187,14 +184,3 @@ def approved(items: Sequence[Json], answers: Sequence[Json], offered: Offered) -
 def execution_error(text: str) -> Json:
     """The error of a call that the model can correct."""
     return {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": text}]}
-
-
-def error_text(error: Json | str) -> str:
-    """What the model sees of an error."""
-    if isinstance(error, str):
-        return error
-    blocks = error.get("content")
-    texts = (
-        [str(block.get("text", "")) for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
-    )
-    return "\n".join(texts) or str(error.get("message", "the call failed"))

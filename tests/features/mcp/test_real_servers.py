@@ -16,16 +16,16 @@ import pytest
 import uvicorn
 
 from lean_ovms.api.app import App
-from lean_ovms.features.responses.tool_sessions import ToolServers
+from lean_ovms.features.mcp.sessions import ToolServers
 from lean_ovms.types import Json
 from tests.api.conftest import MakeApp, parts, post, whole
 from tests.fakes import say
 from tests.features.anthropic.conftest import AppTransport
-from tests.features.responses.tool_server import server
+from tests.features.mcp.tool_server import server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-SERVER = "tests.features.responses.tool_server"
+SERVER = "tests.features.mcp.tool_server"
 COMMAND = f"calc={sys.executable} -m {SERVER}"
 CALC: Json = {"type": "mcp", "server_label": "calc", "require_approval": "never"}
 DEADLINE_S = 240.0

@@ -6,13 +6,13 @@ import pytest
 
 from lean_ovms.cli.arguments import parse
 from lean_ovms.errors import StartError
-from lean_ovms.features.responses.options import ResponseOptions
-from lean_ovms.features.responses.tool_servers import ToolServer, tool_servers
+from lean_ovms.features.mcp.options import McpOptions
+from lean_ovms.features.mcp.servers import ToolServer, tool_servers
 
 
 def servers(argv: list[str], environ: dict[str, str]) -> dict[str, ToolServer]:
     """Returns the servers of a command line."""
-    return tool_servers(parse(argv, environ).of(ResponseOptions).tool_server)
+    return tool_servers(parse(argv, environ).of(McpOptions).tool_server)
 
 
 def test_the_option_is_repeated_or_has_several_servers() -> None:

@@ -1,0 +1,17 @@
+"""The manifest of tools of MCP servers."""
+
+from __future__ import annotations
+
+from ...manifest import SERVER_TOOLS, Feature, PartRow
+from .options import McpOptions
+
+FEATURE = Feature(
+    name="mcp",
+    summary="calls the tools of MCP servers while it generates a response",
+    needs=("responses",),
+    extra="mcp",
+    packages=("mcp", "httpx2"),
+    options=McpOptions,
+    flags="flags.txt",
+    parts=(PartRow(seam=SERVER_TOOLS, make="tools:McpTools", prepare="tools:prepare", options=("tool_server",)),),
+)

@@ -1,0 +1,38 @@
+"""Tools of type mcp and their items, as requests and conversations have them.
+
+They are a part of the API: items are read whether or not the server runs the tools.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ...types import Json
+
+KIND, LISTING, CALL = "mcp", "mcp_list_tools", "mcp_call"
+APPROVAL_REQUEST, APPROVAL_RESPONSE = "mcp_approval_request", "mcp_approval_response"
+SHOWN = ("type", "server_label", "server_description", "allowed_tools", "require_approval")
+"""What the response repeats of a tool: no headers, no token and no URL, which may hold secrets."""
+
+
+class ServerTool(Protocol):
+    """A tool of type mcp in a request."""
+
+    @property
+    def label(self) -> str:
+        """The name of the server in the request."""
+
+    @property
+    def server(self) -> object:
+        """The server, which equals itself alone."""
+
+
+def error_text(error: Json | str) -> str:
+    """Returns what the model sees of an error of a call."""
+    if isinstance(error, str):
+        return error
+    blocks = error.get("content")
+    texts = (
+        [str(block.get("text", "")) for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
+    )
+    return "\n".join(texts) or str(error.get("message", "the call failed"))

@@ -1,0 +1,48 @@
+"""The seam of tools that the server runs between the generations of a response."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from ...api.services import Services
+from ...config import Config
+from ...manifest import SERVER_TOOLS
+from ...models.generation import DeltaStream
+from ...types import Json
+from .mcp_forms import ServerTool
+
+if TYPE_CHECKING:
+    from .events import Events
+    from .request import ResponsesRequest
+    from .store import Context
+
+
+class ToolStream(DeltaStream, Protocol):
+    """All generations of one response, with the calls between them, as one stream."""
+
+    parsed: ResponsesRequest
+    """The request, with the tools of its servers."""
+    warnings: list[str]
+    """The warnings of the first generation."""
+    events: Events
+    """The events of the response; they are set before the stream is pushed."""
+
+
+class ServerTools(Protocol):
+    """The part at the seam SERVER_TOOLS, made of a Config."""
+
+    def read(self, tool: Json, param: str) -> ServerTool:
+        """Reads a tool of a request. Raises BadRequest. param: its place."""
+
+    async def start(self, parsed: ResponsesRequest, context: Context, services: Services) -> ToolStream:
+        """Starts a response that has such tools. Raises RequestError."""
+
+    async def with_tools(self, parsed: ResponsesRequest, context: Context, services: Services) -> ResponsesRequest:
+        """Returns the request with what its servers offer the model. Raises RequestError."""
+
+
+def server_tools(config: Config) -> ServerTools | None:
+    """Returns what runs the tools of requests; None: this server runs none."""
+    make = config.composition.part(SERVER_TOOLS)
+    found: ServerTools | None = None if make is None else make(config)
+    return found
