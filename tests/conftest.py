@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -99,9 +100,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-cuts", action="store_true", help="cut texts at every place, not at a sample")
 
 
+SLOW_MODULE = re.compile(r"^pytestmark = [^=]*mark\.(?:slow|model)\b", re.MULTILINE)
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """The fast tests do not wait for the imports of the slow ones: torch and other projects' clients take 10 s."""
-    return True if config.option.markexpr == "not slow" and collection_path in SLOW_FOLDERS else None
+    if config.option.markexpr != "not slow":
+        return None
+    slow = collection_path in SLOW_FOLDERS
+    slow |= collection_path.suffix == ".py" and bool(SLOW_MODULE.search(collection_path.read_text("utf-8")))
+    return True if slow else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

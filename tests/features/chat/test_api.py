@@ -249,49 +249,47 @@ async def test_max_completion_tokens_wins_over_max_tokens(make_app: MakeApp) -> 
     assert engine.submitted[0][1].max_tokens == 9
 
 
-@pytest.mark.parametrize(
-    ("fields", "message", "param"),
-    [
-        ({"model": 5}, "model field is not a string", "model"),
-        ({"messages": None}, "Messages missing in request", "messages"),
-        ({"messages": []}, "Messages array cannot be empty", "messages"),
-        ({"messages": "hi"}, "Messages are not an array", "messages"),
-        ({"messages": [5]}, "Message is not a JSON object", "messages[0]"),
-        ({"messages": [{"content": "x"}]}, "Every message must have 'role' field", "messages[0].role"),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
-            "Invalid message structure - content text missing",
-            "messages[0].content[0]",
-        ),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
-            "This servable supports only text input, but image_url has been provided",
-            "messages[0].content[0]",
-        ),
-        ({"max_tokens": 0}, "max_tokens value should be greater than 0", "max_tokens"),
-        ({"max_completion_tokens": 0}, "max_tokens value should be greater than 0", "max_completion_tokens"),
-        ({"top_logprobs": 21}, "top_logprobs exceeds limit of this server: 20", "top_logprobs"),
-        ({"skip_special_tokens": 1}, "skip_special_tokens is not a bool", "skip_special_tokens"),
-        ({"stream_options": {}}, "stream_options provided, but stream not set to true", "stream_options"),
-        ({"logprobs": 1}, "logprobs accepts values true or false", "logprobs"),
-        ({"tools": {}}, "Tools are not an array", "tools"),
-        ({"tools": [{"type": "function", "function": {}}]}, None, "tools[0].function.name"),
-        ({"tool_choice": "maybe"}, "tool_choice should be either 'none' or 'auto' or 'required'", "tool_choice"),
-        ({"chat_template_kwargs": 1}, "chat_template_kwargs must be an object", "chat_template_kwargs"),
-        ({"continue_final_message": True, "add_generation_prompt": True}, None, "continue_final_message"),
-    ],
-)
-async def test_what_is_wrong_with_a_request_is_said(
-    make_app: MakeApp, fields: dict[str, Any], message: str | None, param: str
-) -> None:
+WHAT_IS_WRONG_WITH: list[tuple[Any, ...]] = [
+    ({"model": 5}, "model field is not a string", "model"),
+    ({"messages": None}, "Messages missing in request", "messages"),
+    ({"messages": []}, "Messages array cannot be empty", "messages"),
+    ({"messages": "hi"}, "Messages are not an array", "messages"),
+    ({"messages": [5]}, "Message is not a JSON object", "messages[0]"),
+    ({"messages": [{"content": "x"}]}, "Every message must have 'role' field", "messages[0].role"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+        "Invalid message structure - content text missing",
+        "messages[0].content[0]",
+    ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+        "This servable supports only text input, but image_url has been provided",
+        "messages[0].content[0]",
+    ),
+    ({"max_tokens": 0}, "max_tokens value should be greater than 0", "max_tokens"),
+    ({"max_completion_tokens": 0}, "max_tokens value should be greater than 0", "max_completion_tokens"),
+    ({"top_logprobs": 21}, "top_logprobs exceeds limit of this server: 20", "top_logprobs"),
+    ({"skip_special_tokens": 1}, "skip_special_tokens is not a bool", "skip_special_tokens"),
+    ({"stream_options": {}}, "stream_options provided, but stream not set to true", "stream_options"),
+    ({"logprobs": 1}, "logprobs accepts values true or false", "logprobs"),
+    ({"tools": {}}, "Tools are not an array", "tools"),
+    ({"tools": [{"type": "function", "function": {}}]}, None, "tools[0].function.name"),
+    ({"tool_choice": "maybe"}, "tool_choice should be either 'none' or 'auto' or 'required'", "tool_choice"),
+    ({"chat_template_kwargs": 1}, "chat_template_kwargs must be an object", "chat_template_kwargs"),
+    ({"continue_final_message": True, "add_generation_prompt": True}, None, "continue_final_message"),
+]
+
+
+async def test_what_is_wrong_with_a_request_is_said(make_app: MakeApp) -> None:
     app, engine = await make_app()
-    response = await post(app, PATH, ask(**fields))
-    error = (await whole(response))["error"]
-    assert response.status == 400
-    assert error["type"] == "invalid_request_error"
-    assert error["param"] == param
-    assert message is None or error["message"] == message
-    assert engine.submitted == []
+    for fields, message, param in WHAT_IS_WRONG_WITH:
+        response = await post(app, PATH, ask(**fields))
+        error = (await whole(response))["error"]
+        assert response.status == 400, fields
+        assert error["type"] == "invalid_request_error", fields
+        assert error["param"] == param, fields
+        assert message is None or error["message"] == message, fields
+        assert engine.submitted == [], fields
 
 
 async def test_an_unknown_model_is_a_404_that_names_the_served_ones(make_app: MakeApp) -> None:

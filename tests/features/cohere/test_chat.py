@@ -123,27 +123,27 @@ async def test_an_error_in_a_stream_ends_the_message(make_app: MakeApp) -> None:
     assert told[-1]["delta"] == {"error": "no more", "finish_reason": "ERROR"}
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"messages": None}, "messages"),
-        ({"messages": []}, "messages"),
-        ({"messages": [1]}, "messages[0]"),
-        ({"messages": [{"role": "user", "content": 1}]}, "messages[0].content"),
-        ({"tool_choice": "AUTO"}, "tool_choice"),
-        ({"tool_choice": "REQUIRED"}, "tool_choice"),
-        ({"documents": [1]}, "documents[0]"),
-        ({"thinking": {"type": "on"}}, "thinking.type"),
-        ({"thinking": {"type": "enabled", "token_budget": 0}}, "thinking.token_budget"),
-        ({"p": 2}, "p"),
-    ],
-)
-async def test_what_is_wrong_is_named(make_app: MakeApp, fields: dict[str, Any], param: str) -> None:
+WHAT_IS_WRONG_IS_NAMED: list[tuple[Any, ...]] = [
+    ({"messages": None}, "messages"),
+    ({"messages": []}, "messages"),
+    ({"messages": [1]}, "messages[0]"),
+    ({"messages": [{"role": "user", "content": 1}]}, "messages[0].content"),
+    ({"tool_choice": "AUTO"}, "tool_choice"),
+    ({"tool_choice": "REQUIRED"}, "tool_choice"),
+    ({"documents": [1]}, "documents[0]"),
+    ({"thinking": {"type": "on"}}, "thinking.type"),
+    ({"thinking": {"type": "enabled", "token_budget": 0}}, "thinking.token_budget"),
+    ({"p": 2}, "p"),
+]
+
+
+async def test_what_is_wrong_is_named(make_app: MakeApp) -> None:
     app, engine = await make_app(say("x"))
-    response = await post(app, PATH, ask(**fields))
-    assert response.status == 400
-    assert (await whole(response))["error"]["param"] == param
-    assert engine.submitted == []
+    for fields, param in WHAT_IS_WRONG_IS_NAMED:
+        response = await post(app, PATH, ask(**fields))
+        assert response.status == 400, fields
+        assert (await whole(response))["error"]["param"] == param, fields
+        assert engine.submitted == [], fields
 
 
 async def test_a_format_and_strict_tools_are_imposed(make_app: MakeApp) -> None:

@@ -204,39 +204,37 @@ async def test_token_ids_are_returned_per_choice(make_app: MakeApp) -> None:
             assert not any("prompt_token_ids" in choice for choice in rest)
 
 
-@pytest.mark.parametrize(
-    ("fields", "message", "param"),
-    [
-        ({"prompt": None}, "prompt is missing", "prompt"),
-        ({"prompt": ""}, "prompt is empty", "prompt"),
-        ({"prompt": []}, "prompt is empty", "prompt"),
-        ({"prompt": [""]}, "prompt[0] is empty", "prompt[0]"),
-        ({"prompt": [[]]}, "prompt[0] is empty", "prompt[0]"),
-        ({"prompt": [1, "x"]}, "prompt[1] is not a token id", "prompt"),
-        ({"prompt": [1, True]}, "prompt[1] is not a token id", "prompt"),
-        ({"prompt": [1.5]}, "prompt[0] is not a token id", "prompt"),
-        ({"prompt": [[1, -1]]}, "prompt[0][1] is not a token id", "prompt[0]"),
-        ({"prompt": {"a": 1}}, None, "prompt"),
-        ({"prompt": ["x"] * 129}, None, "prompt"),
-        ({"max_tokens": 0}, "max_tokens value should be greater than 0 unless echo is set", "max_tokens"),
-        ({"logprobs": True}, "logprobs accepts integer values", "logprobs"),
-        ({"logprobs": 21}, "logprobs exceeds limit of this server: 20", "logprobs"),
-        ({"logprobs": -1}, None, "logprobs"),
-        ({"suffix": "x"}, f"suffix is not supported: {NO_TOKENS}", "suffix"),
-        ({"suffix": "x", "echo": True}, None, "suffix"),
-        ({"suffix": "x", "prompt": [1]}, None, "suffix"),
-    ],
-)
-async def test_what_is_wrong_with_a_request_is_said(
-    make_app: MakeApp, fields: dict[str, Any], message: str | None, param: str
-) -> None:
+WHAT_IS_WRONG_WITH: list[tuple[Any, ...]] = [
+    ({"prompt": None}, "prompt is missing", "prompt"),
+    ({"prompt": ""}, "prompt is empty", "prompt"),
+    ({"prompt": []}, "prompt is empty", "prompt"),
+    ({"prompt": [""]}, "prompt[0] is empty", "prompt[0]"),
+    ({"prompt": [[]]}, "prompt[0] is empty", "prompt[0]"),
+    ({"prompt": [1, "x"]}, "prompt[1] is not a token id", "prompt"),
+    ({"prompt": [1, True]}, "prompt[1] is not a token id", "prompt"),
+    ({"prompt": [1.5]}, "prompt[0] is not a token id", "prompt"),
+    ({"prompt": [[1, -1]]}, "prompt[0][1] is not a token id", "prompt[0]"),
+    ({"prompt": {"a": 1}}, None, "prompt"),
+    ({"prompt": ["x"] * 129}, None, "prompt"),
+    ({"max_tokens": 0}, "max_tokens value should be greater than 0 unless echo is set", "max_tokens"),
+    ({"logprobs": True}, "logprobs accepts integer values", "logprobs"),
+    ({"logprobs": 21}, "logprobs exceeds limit of this server: 20", "logprobs"),
+    ({"logprobs": -1}, None, "logprobs"),
+    ({"suffix": "x"}, f"suffix is not supported: {NO_TOKENS}", "suffix"),
+    ({"suffix": "x", "echo": True}, None, "suffix"),
+    ({"suffix": "x", "prompt": [1]}, None, "suffix"),
+]
+
+
+async def test_what_is_wrong_with_a_request_is_said(make_app: MakeApp) -> None:
     app, engine = await make_app()
-    response = await post(app, PATH, {**ask(), **fields})
-    error = (await whole(response))["error"]
-    assert response.status == 400
-    assert error["param"] == param
-    assert message is None or error["message"] == message
-    assert engine.submitted == []
+    for fields, message, param in WHAT_IS_WRONG_WITH:
+        response = await post(app, PATH, {**ask(), **fields})
+        error = (await whole(response))["error"]
+        assert response.status == 400, fields
+        assert error["param"] == param, fields
+        assert message is None or error["message"] == message, fields
+        assert engine.submitted == [], fields
 
 
 async def test_a_suffix_is_behind_what_is_generated(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,37 +82,37 @@ async def test_a_conversation_is_judged_from_outside(make_app: MakeApp) -> None:
     assert engine.submitted[1][0].startswith('user:{"a":1}\n\nQuestion: ')
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"input": None}, "input"),
-        ({"input": ""}, "input"),
-        ({"input": []}, "input"),
-        ({"input": [{"type": "reasoning", "summary": []}, {"role": "user", "content": "x"}]}, "input"),
-        ({"input": [{"role": "user", "content": [{"type": "input_json", "data": 1}]}]}, "input[0].content[0].data"),
-        ({"questions": None}, "questions"),
-        ({"questions": []}, "questions"),
-        ({"questions": [YES] * 129}, "questions"),
-        ({"questions": [1]}, "questions[0]"),
-        ({"questions": [YES | {"type": "guess"}]}, "questions[0].type"),
-        ({"questions": [YES | {"name": 1}]}, "questions[0].name"),
-        ({"questions": [YES | {"instructions": ""}]}, "questions[0].instructions"),
-        ({"questions": [CHOICE | {"choices": CHOICES[:1]}]}, "questions[0].choices"),
-        ({"questions": [CHOICE | {"choices": [CHOICES[1]] * 2}]}, "questions[0].choices"),
-        ({"questions": [CHOICE | {"choices": [{"value": str(n)} for n in range(27)]}]}, "questions[0].choices"),
-        ({"questions": [SCORE | {"levels": [{"label": True}, {"label": "x"}]}]}, "questions[0].levels[0].label"),
-        (
-            {"questions": [SCORE | {"levels": [{"label": "x", "description": 1}] * 2}]},
-            "questions[0].levels[0].description",
-        ),
-    ],
-)
-async def test_what_is_wrong_is_named(make_app: MakeApp, fields: dict[str, Any], param: str) -> None:
+WHAT_IS_WRONG_IS_NAMED: list[tuple[Any, ...]] = [
+    ({"input": None}, "input"),
+    ({"input": ""}, "input"),
+    ({"input": []}, "input"),
+    ({"input": [{"type": "reasoning", "summary": []}, {"role": "user", "content": "x"}]}, "input"),
+    ({"input": [{"role": "user", "content": [{"type": "input_json", "data": 1}]}]}, "input[0].content[0].data"),
+    ({"questions": None}, "questions"),
+    ({"questions": []}, "questions"),
+    ({"questions": [YES] * 129}, "questions"),
+    ({"questions": [1]}, "questions[0]"),
+    ({"questions": [YES | {"type": "guess"}]}, "questions[0].type"),
+    ({"questions": [YES | {"name": 1}]}, "questions[0].name"),
+    ({"questions": [YES | {"instructions": ""}]}, "questions[0].instructions"),
+    ({"questions": [CHOICE | {"choices": CHOICES[:1]}]}, "questions[0].choices"),
+    ({"questions": [CHOICE | {"choices": [CHOICES[1]] * 2}]}, "questions[0].choices"),
+    ({"questions": [CHOICE | {"choices": [{"value": str(n)} for n in range(27)]}]}, "questions[0].choices"),
+    ({"questions": [SCORE | {"levels": [{"label": True}, {"label": "x"}]}]}, "questions[0].levels[0].label"),
+    (
+        {"questions": [SCORE | {"levels": [{"label": "x", "description": 1}] * 2}]},
+        "questions[0].levels[0].description",
+    ),
+]
+
+
+async def test_what_is_wrong_is_named(make_app: MakeApp) -> None:
     app, engine = await make_app(script, capable=True)
-    response = await post(app, PATH, ask(**fields))
-    assert response.status == 400
-    assert (await whole(response))["error"]["param"] == param
-    assert engine.submitted == []
+    for fields, param in WHAT_IS_WRONG_IS_NAMED:
+        response = await post(app, PATH, ask(**fields))
+        assert response.status == 400, fields
+        assert (await whole(response))["error"]["param"] == param, fields
+        assert engine.submitted == [], fields
 
 
 async def test_an_engine_without_alternatives_says_so(make_app: MakeApp) -> None:

@@ -25,7 +25,6 @@ from lean_ovms.features.kv_events.child.publisher import (
     Replays,
     read_config,
 )
-from tests.e2e.conftest import start_process
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import FakeNetwork, HybridNetwork
 from tests.engine.paged.test_engine import SIZE, engine, prompt, run
@@ -453,6 +452,8 @@ def test_a_package_that_is_missing_is_named(monkeypatch):
 @pytest.mark.model
 def test_a_server_publishes(context, tmp_path):
     """A prompt of which a router knows the blocks, by the ids that it has from the render endpoint."""
+    from tests.e2e.conftest import start_process  # it imports clients, for which fast tests would wait
+
     settings = {"enable_kv_cache_events": True, "endpoint": f"ipc://{tmp_path}/events", "topic": "kv@m"}
     flags = ("--model_path", str(DEMO_MODEL), "--model_name", "m", "--kv_events_config", json.dumps(settings))
     with context.socket(zmq.SUB) as events, start_process(*flags) as process:

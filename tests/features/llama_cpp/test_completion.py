@@ -165,17 +165,17 @@ async def test_a_wrong_field_is_named(make_app: MakeApp, path: str, fields: Any,
     assert (response.status, (await whole(response))["error"]["param"]) == (400, param)
 
 
-@pytest.mark.parametrize(
-    ("prompt", "param"),
-    [
-        *((prompt, "prompt") for prompt in (None, "", [], {"a": 1}, [1, -1], [1, {}], ["a"] * 5, ["a", 1] * 2049)),
-        *(([prompt], "prompt[0]") for prompt in ("", [], None, {"multimodal_data": ["x"], "prompt_string": "a"})),
-    ],
-)
-async def test_a_wrong_prompt(make_app: MakeApp, prompt: Any, param: str) -> None:
+A_WRONG_PROMPT: list[tuple[Any, ...]] = [
+    *((prompt, "prompt") for prompt in (None, "", [], {"a": 1}, [1, -1], [1, {}], ["a"] * 5, ["a", 1] * 2049)),
+    *(([prompt], "prompt[0]") for prompt in ("", [], None, {"multimodal_data": ["x"], "prompt_string": "a"})),
+]
+
+
+async def test_a_wrong_prompt(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"), max_prompts=4)
-    response = await post(app, "/completion", {"prompt": prompt})
-    assert (response.status, (await whole(response))["error"]["param"]) == (400, param)
+    for prompt, param in A_WRONG_PROMPT:
+        response = await post(app, "/completion", {"prompt": prompt})
+        assert (response.status, (await whole(response))["error"]["param"]) == (400, param), prompt
 
 
 @pytest.mark.parametrize(

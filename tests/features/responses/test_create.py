@@ -284,54 +284,52 @@ async def test_instructions_come_first(make_app: MakeApp) -> None:
     assert engine.submitted[0][0] == "system:Be brief.;user:hi;"
 
 
-@pytest.mark.parametrize(
-    ("fields", "param", "words"),
-    [
-        ({"input": None}, "input", "input missing in request"),
-        ({"input": ""}, "input", "input cannot be empty"),
-        ({"input": []}, "input", "input array must not be empty"),
-        ({"input": 5}, "input", "input is not a string or array"),
-        ({"model": 5}, "model", "model field is not a string"),
-        ({"reasoning": {"effort": "huge"}}, "reasoning.effort", "must be one of"),
-        ({"reasoning": {"effort": 1}}, "reasoning.effort", "reasoning.effort is not a string"),
-        ({"reasoning": "low"}, "reasoning", "reasoning is not an object"),
-        ({"max_output_tokens": 0}, "max_output_tokens", "value should be greater than 0"),
-        ({"max_output_tokens": -1}, "max_output_tokens", "is not an unsigned integer"),
-        ({"max_output_tokens": 2**32}, "max_output_tokens", "can't be greater than 4294967295"),
-        ({"max_output_tokens": 200}, "max_output_tokens", "exceeds limit of this server: 100"),
-        ({"metadata": {"a": 1}}, "metadata", "must be a string"),
-        ({"metadata": {str(i): "" for i in range(17)}}, "metadata", "no more than 16"),
-        ({"truncation": "middle"}, "truncation", "'auto' or 'disabled'"),
-        ({"include": ["everything"]}, "include", "is not one of"),
-        ({"include": [{}]}, "include", "is not one of"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0]", "Only function tools are supported"),
-        ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "h"}}, "tool_choice", "not among the tools"),
-        ({"tool_choice": "required"}, "tool_choice", "no tools are given"),
-        ({"stream_options": {}}, "stream_options", "stream not set to true"),
-        ({"stream": True, "stream_options": {"x": True}}, "stream_options", "unexpected stream options"),
-        ({"store": False, "background": True}, "background", "needs store"),
-        ({"store": False, "conversation": "conv_1"}, "conversation", "needs store"),
-        ({"previous_response_id": "resp_1", "conversation": "conv_1"}, "previous_response_id", "exclude each other"),
-        ({"prompt": {"id": "pmpt_1"}}, "prompt", "not supported"),
-        ({"reasoning": {"context": "none"}}, "reasoning.context", "must be one of: auto, current_turn"),
-        ({"context_management": [{"type": "compaction"}]}, "context_management", "not supported"),
-        ({"temperature": 3}, "temperature", "temperature out of range(0.0, 2.0)"),
-        (
-            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,x"}]}]},
-            "input",
-            "supports only text input",
-        ),
-        ({"text": {"verbosity": "loud"}}, "text.verbosity", "must be one of"),
-    ],
-)
-async def test_what_cannot_be_is_refused_with_its_field(
-    make_app: MakeApp, fields: Json, param: str, words: str
-) -> None:
+WHAT_CANNOT_BE_IS: list[tuple[Any, ...]] = [
+    ({"input": None}, "input", "input missing in request"),
+    ({"input": ""}, "input", "input cannot be empty"),
+    ({"input": []}, "input", "input array must not be empty"),
+    ({"input": 5}, "input", "input is not a string or array"),
+    ({"model": 5}, "model", "model field is not a string"),
+    ({"reasoning": {"effort": "huge"}}, "reasoning.effort", "must be one of"),
+    ({"reasoning": {"effort": 1}}, "reasoning.effort", "reasoning.effort is not a string"),
+    ({"reasoning": "low"}, "reasoning", "reasoning is not an object"),
+    ({"max_output_tokens": 0}, "max_output_tokens", "value should be greater than 0"),
+    ({"max_output_tokens": -1}, "max_output_tokens", "is not an unsigned integer"),
+    ({"max_output_tokens": 2**32}, "max_output_tokens", "can't be greater than 4294967295"),
+    ({"max_output_tokens": 200}, "max_output_tokens", "exceeds limit of this server: 100"),
+    ({"metadata": {"a": 1}}, "metadata", "must be a string"),
+    ({"metadata": {str(i): "" for i in range(17)}}, "metadata", "no more than 16"),
+    ({"truncation": "middle"}, "truncation", "'auto' or 'disabled'"),
+    ({"include": ["everything"]}, "include", "is not one of"),
+    ({"include": [{}]}, "include", "is not one of"),
+    ({"tools": [{"type": "web_search"}]}, "tools[0]", "Only function tools are supported"),
+    ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "h"}}, "tool_choice", "not among the tools"),
+    ({"tool_choice": "required"}, "tool_choice", "no tools are given"),
+    ({"stream_options": {}}, "stream_options", "stream not set to true"),
+    ({"stream": True, "stream_options": {"x": True}}, "stream_options", "unexpected stream options"),
+    ({"store": False, "background": True}, "background", "needs store"),
+    ({"store": False, "conversation": "conv_1"}, "conversation", "needs store"),
+    ({"previous_response_id": "resp_1", "conversation": "conv_1"}, "previous_response_id", "exclude each other"),
+    ({"prompt": {"id": "pmpt_1"}}, "prompt", "not supported"),
+    ({"reasoning": {"context": "none"}}, "reasoning.context", "must be one of: auto, current_turn"),
+    ({"context_management": [{"type": "compaction"}]}, "context_management", "not supported"),
+    ({"temperature": 3}, "temperature", "temperature out of range(0.0, 2.0)"),
+    (
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,x"}]}]},
+        "input",
+        "supports only text input",
+    ),
+    ({"text": {"verbosity": "loud"}}, "text.verbosity", "must be one of"),
+]
+
+
+async def test_what_cannot_be_is_refused_with_its_field(make_app: MakeApp) -> None:
     app, engine = await make_app(say("x"), max_tokens_limit=100)
-    error = await refused(app, ask(**fields))
-    assert error["param"] == param
-    assert words in error["message"]
-    assert engine.submitted == []
+    for fields, param, words in WHAT_CANNOT_BE_IS:
+        error = await refused(app, ask(**fields))
+        assert error["param"] == param, fields
+        assert words in error["message"], fields
+        assert engine.submitted == [], fields
 
 
 async def test_an_unknown_model_is_a_404(make_app: MakeApp) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from lean_ovms.errors import EngineFailure
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import Script, say
@@ -45,26 +43,26 @@ async def test_metrics_are_of_one_generation_so_a_batch_has_none(make_app: MakeA
     assert "metrics" not in await whole(await post(app, PATH, {"messages": TWO}))
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"messages": None}, "messages"),
-        ({"messages": []}, "messages"),
-        ({"messages": [{"role": "user", "content": "a"}]}, "messages"),
-        ({"messages": [*TWO, []]}, "messages[2]"),
-        ({"messages": [*TWO, [{"role": 5}]]}, "messages[2]"),
-        ({"messages": [TWO[0]] * 4}, "messages"),
-        ({"stream": True}, "stream"),
-        ({"n": 2}, "n"),
-        ({"use_beam_search": True, "n": 2}, "n"),
-        ({"best_of": 2}, "best_of"),
-    ],
-)
-async def test_what_is_refused(make_app: MakeApp, fields: dict[str, Any], param: str) -> None:
+WHAT_IS_REFUSED: list[tuple[Any, ...]] = [
+    ({"messages": None}, "messages"),
+    ({"messages": []}, "messages"),
+    ({"messages": [{"role": "user", "content": "a"}]}, "messages"),
+    ({"messages": [*TWO, []]}, "messages[2]"),
+    ({"messages": [*TWO, [{"role": 5}]]}, "messages[2]"),
+    ({"messages": [TWO[0]] * 4}, "messages"),
+    ({"stream": True}, "stream"),
+    ({"n": 2}, "n"),
+    ({"use_beam_search": True, "n": 2}, "n"),
+    ({"best_of": 2}, "best_of"),
+]
+
+
+async def test_what_is_refused(make_app: MakeApp) -> None:
     app, engine = await make_app(repeat, max_prompts=3)
-    response = await post(app, PATH, {"messages": TWO, **fields})
-    assert (response.status, (await whole(response))["error"]["param"]) == (400, param)
-    assert engine.submitted == []
+    for fields, param in WHAT_IS_REFUSED:
+        response = await post(app, PATH, {"messages": TWO, **fields})
+        assert (response.status, (await whole(response))["error"]["param"]) == (400, param), fields
+        assert engine.submitted == [], fields
 
 
 async def test_an_error_of_one_ends_all(make_app: MakeApp) -> None:

@@ -97,28 +97,28 @@ async def test_a_failure_in_a_stream_is_an_event(make_app: MakeApp) -> None:
     assert (error["error"]["message"], done) == ("it broke", "[DONE]")
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"token_ids": None}, "token_ids"),
-        ({"token_ids": []}, "token_ids"),
-        ({"token_ids": [-1]}, "token_ids"),
-        ({"token_ids": ["a"]}, "token_ids"),
-        ({"token_ids": [999]}, "prompt"),
-        ({"sampling_params": None}, "sampling_params"),
-        ({"sampling_params": {"temperature": 5}}, "temperature"),
-        ({"sampling_params": {"n": 0}}, "n"),
-        ({"output_mode": "chat"}, "output_mode"),
-        ({"features": {"mm_hashes": {}}}, "features"),
-        ({"stream_options": {"include_usage": True}}, "stream_options"),
-    ],
-)
-async def test_what_is_refused(make_app: MakeApp, fields: dict[str, Any], param: str) -> None:
+WHAT_IS_REFUSED: list[tuple[Any, ...]] = [
+    ({"token_ids": None}, "token_ids"),
+    ({"token_ids": []}, "token_ids"),
+    ({"token_ids": [-1]}, "token_ids"),
+    ({"token_ids": ["a"]}, "token_ids"),
+    ({"token_ids": [999]}, "prompt"),
+    ({"sampling_params": None}, "sampling_params"),
+    ({"sampling_params": {"temperature": 5}}, "temperature"),
+    ({"sampling_params": {"n": 0}}, "n"),
+    ({"output_mode": "chat"}, "output_mode"),
+    ({"features": {"mm_hashes": {}}}, "features"),
+    ({"stream_options": {"include_usage": True}}, "stream_options"),
+]
+
+
+async def test_what_is_refused(make_app: MakeApp) -> None:
     app, engine = await make_app(say("a"))
-    response = await post(app, PATH, {"token_ids": [1], "sampling_params": {}, **fields})
-    assert response.status == 400
-    assert (await whole(response))["error"]["param"] == param
-    assert not engine.submitted
+    for fields, param in WHAT_IS_REFUSED:
+        response = await post(app, PATH, {"token_ids": [1], "sampling_params": {}, **fields})
+        assert response.status == 400, fields
+        assert (await whole(response))["error"]["param"] == param, fields
+        assert not engine.submitted, fields
 
 
 async def test_other_fields_are_told(make_app: MakeApp) -> None:

@@ -110,24 +110,24 @@ async def test_a_prompt_is_cut_as_its_generation_would_cut_it(make_app: MakeApp)
         assert bytes((await whole(await post(app, CHAT, {**HELLO, **fields})))["token_ids"]) == expected
 
 
-@pytest.mark.parametrize(
-    ("path", "fields", "message"),
-    [
-        (CHAT, {}, "Messages missing"),
-        (CHAT, {**HELLO, "n": 2, "use_beam_search": True}, "beam search cannot be combined with render"),
-        (CHAT, {**HELLO, "temperature": 5}, "temperature out of range"),
-        (
-            CHAT,
-            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:x"}}]}]},
-            "images have no token ids",
-        ),
-        (COMPLETIONS, {"prompt": "a", "suffix": "b"}, "suffix cannot be combined with render"),
-        (COMPLETIONS, {"prompt": [1] * 1000}, "1000 leaves no room to generate within model max length: 1000"),
-        (COMPLETIONS, {"prompt": [1] * 1001}, "1001 exceeds model max length: 1000"),
-    ],
-)
-async def test_what_is_refused(make_app: MakeApp, path: str, fields: dict[str, Any], message: str) -> None:
+WHAT_IS_REFUSED: list[tuple[Any, ...]] = [
+    (CHAT, {}, "Messages missing"),
+    (CHAT, {**HELLO, "n": 2, "use_beam_search": True}, "beam search cannot be combined with render"),
+    (CHAT, {**HELLO, "temperature": 5}, "temperature out of range"),
+    (
+        CHAT,
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:x"}}]}]},
+        "images have no token ids",
+    ),
+    (COMPLETIONS, {"prompt": "a", "suffix": "b"}, "suffix cannot be combined with render"),
+    (COMPLETIONS, {"prompt": [1] * 1000}, "1000 leaves no room to generate within model max length: 1000"),
+    (COMPLETIONS, {"prompt": [1] * 1001}, "1001 exceeds model max length: 1000"),
+]
+
+
+async def test_what_is_refused(make_app: MakeApp) -> None:
     app, _ = await make_app()
-    response = await post(app, path, fields)
-    assert response.status == 400
-    assert message in (await whole(response))["error"]["message"]
+    for path, fields, message in WHAT_IS_REFUSED:
+        response = await post(app, path, fields)
+        assert response.status == 400, path
+        assert message in (await whole(response))["error"]["message"], path

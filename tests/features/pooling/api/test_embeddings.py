@@ -57,39 +57,39 @@ async def test_every_form_of_input(make_pooling: MakePooling) -> None:
     assert (await ask(app, PATH, input="a", add_special_tokens=False))["usage"]["prompt_tokens"] == 1
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (None, "input field is required"),
-        (5, "input should be string, array of strings or array of integers"),
-        (True, "input should be string, array of strings or array of integers"),
-        ({"a": 1}, "input should be string, array of strings or array of integers"),
-        ([], "input array should not be empty"),
-        (["a", 1], "input must be homogeneous"),
-        ([1, [1]], "input must be homogeneous"),
-        ([[1, "a"]], "input must be homogeneous"),
-        ([[1, True], [2]], "input must be homogeneous"),
-        ([[62, 71, True, 5, "abc", 1], [1, 2]], "input must be homogeneous"),
-        ([[62, 71], ["string"], [1, 2]], "input must be homogeneous"),
-        ([["string"], [1]], "input must be homogeneous"),
-        ([[]], "inner arrays in input should not be empty"),
-        ([[1], []], "inner arrays in input should not be empty"),
-        ([True], "every element in input array should be either string or int"),
-        ([1.5], "every element in input array should be either string or int"),
-        ([[True]], "every element in input array should be either string or int"),
-        ([2**31], "every element in input array should be either string or int"),
-        ([[1], [-(2**31) - 1]], "every element in input array should be either string or int"),
-        ([None], "every element in input array should be either string or int"),
-        ([["a"]], "input must be either array of strings or array of array of integers"),
-    ],
-)
-async def test_wrong_input_has_the_text_of_ovms(make_pooling: MakePooling, given: Any, message: str) -> None:
+WRONG_INPUT_HAS_THE: list[tuple[Any, ...]] = [
+    (None, "input field is required"),
+    (5, "input should be string, array of strings or array of integers"),
+    (True, "input should be string, array of strings or array of integers"),
+    ({"a": 1}, "input should be string, array of strings or array of integers"),
+    ([], "input array should not be empty"),
+    (["a", 1], "input must be homogeneous"),
+    ([1, [1]], "input must be homogeneous"),
+    ([[1, "a"]], "input must be homogeneous"),
+    ([[1, True], [2]], "input must be homogeneous"),
+    ([[62, 71, True, 5, "abc", 1], [1, 2]], "input must be homogeneous"),
+    ([[62, 71], ["string"], [1, 2]], "input must be homogeneous"),
+    ([["string"], [1]], "input must be homogeneous"),
+    ([[]], "inner arrays in input should not be empty"),
+    ([[1], []], "inner arrays in input should not be empty"),
+    ([True], "every element in input array should be either string or int"),
+    ([1.5], "every element in input array should be either string or int"),
+    ([[True]], "every element in input array should be either string or int"),
+    ([2**31], "every element in input array should be either string or int"),
+    ([[1], [-(2**31) - 1]], "every element in input array should be either string or int"),
+    ([None], "every element in input array should be either string or int"),
+    ([["a"]], "input must be either array of strings or array of array of integers"),
+]
+
+
+async def test_wrong_input_has_the_text_of_ovms(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling()
-    found, param = await refused(app, PATH, input=given)
-    assert found == message
-    assert param is not None
-    assert param.startswith("input")
-    assert engine.asked == []
+    for given, message in WRONG_INPUT_HAS_THE:
+        found, param = await refused(app, PATH, input=given)
+        assert found == message, given
+        assert param is not None, given
+        assert param.startswith("input"), given
+        assert engine.asked == [], given
 
 
 @pytest.mark.parametrize("ids", [[-1], [10**6], [2**31 - 1], [[1], [10**6]]])
@@ -298,28 +298,28 @@ async def test_the_result_does_not_depend_on_the_size_of_batches(make_pooling: M
     assert steps[0] > steps[1]
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"encoding_format": "int8"},
-        {"encoding_format": 5},
-        {"embed_dtype": "float64"},
-        {"embed_dtype": "float16"},  # without base64 or bytes
-        {"endianness": "middle"},
-        {"dimensions": "8"},
-        {"dimensions": 2**40},
-        {"padding": "left"},
-        {"priority": 2**63},
-        {"request_id": "a\nb"},
-        {"use_activation": 1},
-        {"user": 5},
-    ],
-)
-async def test_wrong_fields_are_named(make_pooling: MakePooling, fields: dict[str, Any]) -> None:
+WRONG_FIELDS_ARE_NAMED: list[Any] = [
+    {"encoding_format": "int8"},
+    {"encoding_format": 5},
+    {"embed_dtype": "float64"},
+    {"embed_dtype": "float16"},  # without base64 or bytes
+    {"endianness": "middle"},
+    {"dimensions": "8"},
+    {"dimensions": 2**40},
+    {"padding": "left"},
+    {"priority": 2**63},
+    {"request_id": "a\nb"},
+    {"use_activation": 1},
+    {"user": 5},
+]
+
+
+async def test_wrong_fields_are_named(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling()
-    [name] = fields
-    assert (await refused(app, PATH, input="a", **fields))[1] == name
-    assert engine.asked == []
+    for fields in WRONG_FIELDS_ARE_NAMED:
+        [name] = fields
+        assert (await refused(app, PATH, input="a", **fields))[1] == name, fields
+        assert engine.asked == [], fields
 
 
 async def test_fields_without_an_effect(make_pooling: MakePooling) -> None:

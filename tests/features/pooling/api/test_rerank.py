@@ -85,52 +85,50 @@ async def test_text_embeddings_inferences_form(make_pooling: MakePooling, path: 
     assert (await refused(app, path, **wrong))[1] == "truncation_direction"
 
 
-@pytest.mark.parametrize(
-    ("fields", "message", "param"),
-    [
-        ({"documents": ["a"]}, "query field is missing in request", "query"),
-        ({"query": 5, "documents": ["a"]}, "query is not a string", "query"),
-        ({"query": {"content": "q"}, "documents": ["a"]}, "query is not a string", "query"),
-        ({"query": "q"}, "documents field is missing in request", "documents"),
-        ({"query": "q", "documents": "a"}, "documents is not an array", "documents"),
-        ({"query": "q", "documents": {"text": "a"}}, "documents is not an array", "documents"),
-        ({"query": "q", "documents": []}, "documents array should not be empty", "documents"),
-        ({"query": "q", "documents": ["a"], "texts": ["b"]}, "documents and texts exclude each other", "texts"),
-        ({"query": "q", "documents": [5]}, "documents array element is neither string nor object", "documents"),
-        (
-            {"query": "q", "documents": ["a", {"text": "b"}]},
-            "all documents have to be the same type (string or objects)",
-            "documents",
-        ),
-        ({"query": "q", "documents": [{"title": 5}]}, "document title field have to be string", "documents[0]"),
-        ({"query": "q", "documents": [{"title": "a"}]}, "document text field is missing", "documents[0]"),
-        ({"query": "q", "documents": [{"text": 5}]}, "document text field have to be string", "documents[0]"),
-        ({"query": "q", "documents": ["a"], "top_n": 1.5}, "top_n accepts integer values", "top_n"),
-        ({"query": "q", "documents": ["a"], "rank_fields": "text"}, "rank_fields is not an array", "rank_fields"),
-        (
-            {"query": "q", "documents": ["a"], "rank_fields": [5]},
-            "rank_fields array element is not a string",
-            "rank_fields",
-        ),
-        (
-            {"query": "q", "documents": ["a"], "return_documents": 1},
-            "return_documents accepts boolean values",
-            "return_documents",
-        ),
-        (
-            {"query": "q", "documents": ["a"], "max_chunks_per_doc": "1"},
-            "max_chunks_per_doc accepts integer values",
-            "max_chunks_per_doc",
-        ),
-        ({"query": "q", "documents": ["a"] * 6}, "Number of documents exceeds max_allowed_chunks", "documents"),
-    ],
-)
-async def test_wrong_fields_have_the_text_of_ovms(
-    make_pooling: MakePooling, fields: dict[str, Any], message: str, param: str
-) -> None:
+WRONG_FIELDS_HAVE_THE: list[tuple[Any, ...]] = [
+    ({"documents": ["a"]}, "query field is missing in request", "query"),
+    ({"query": 5, "documents": ["a"]}, "query is not a string", "query"),
+    ({"query": {"content": "q"}, "documents": ["a"]}, "query is not a string", "query"),
+    ({"query": "q"}, "documents field is missing in request", "documents"),
+    ({"query": "q", "documents": "a"}, "documents is not an array", "documents"),
+    ({"query": "q", "documents": {"text": "a"}}, "documents is not an array", "documents"),
+    ({"query": "q", "documents": []}, "documents array should not be empty", "documents"),
+    ({"query": "q", "documents": ["a"], "texts": ["b"]}, "documents and texts exclude each other", "texts"),
+    ({"query": "q", "documents": [5]}, "documents array element is neither string nor object", "documents"),
+    (
+        {"query": "q", "documents": ["a", {"text": "b"}]},
+        "all documents have to be the same type (string or objects)",
+        "documents",
+    ),
+    ({"query": "q", "documents": [{"title": 5}]}, "document title field have to be string", "documents[0]"),
+    ({"query": "q", "documents": [{"title": "a"}]}, "document text field is missing", "documents[0]"),
+    ({"query": "q", "documents": [{"text": 5}]}, "document text field have to be string", "documents[0]"),
+    ({"query": "q", "documents": ["a"], "top_n": 1.5}, "top_n accepts integer values", "top_n"),
+    ({"query": "q", "documents": ["a"], "rank_fields": "text"}, "rank_fields is not an array", "rank_fields"),
+    (
+        {"query": "q", "documents": ["a"], "rank_fields": [5]},
+        "rank_fields array element is not a string",
+        "rank_fields",
+    ),
+    (
+        {"query": "q", "documents": ["a"], "return_documents": 1},
+        "return_documents accepts boolean values",
+        "return_documents",
+    ),
+    (
+        {"query": "q", "documents": ["a"], "max_chunks_per_doc": "1"},
+        "max_chunks_per_doc accepts integer values",
+        "max_chunks_per_doc",
+    ),
+    ({"query": "q", "documents": ["a"] * 6}, "Number of documents exceeds max_allowed_chunks", "documents"),
+]
+
+
+async def test_wrong_fields_have_the_text_of_ovms(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling("rerank", max_pooling_inputs=3, max_allowed_chunks=5)
-    assert await refused(app, OVMS, **fields) == (message, param)
-    assert engine.asked == []
+    for fields, message, param in WRONG_FIELDS_HAVE_THE:
+        assert await refused(app, OVMS, **fields) == (message, param), fields
+        assert engine.asked == [], fields
 
 
 # --- long documents

@@ -96,37 +96,37 @@ async def test_the_tokens_of_all_documents_are_limited_together(make_pooling: Ma
     assert (message, param) == ("the inputs have more than 400 tokens in all", "documents")
 
 
-@pytest.mark.parametrize(
-    ("fields", "message", "param"),
-    [
-        ({"text_1": ["a", "b"], "text_2": ["c", "d", "e"]}, "Input lengths must be either 1:1, 1:N or N:N", "text_1"),
-        ({"text_1": ["a", "b"], "text_2": ["c"]}, "Input lengths must be either 1:1, 1:N or N:N", "text_1"),
-        ({"text_1": [], "text_2": ["c"]}, "At least one text element must be given", "text_1"),
-        ({"text_1": "a", "text_2": []}, "At least one text_pair element must be given", "text_2"),
-        ({"text_1": "a", "text_2": ["c"] * 5}, "text_2 has 5 elements; the maximum allowed count is 4", "text_2"),
-        (
-            {"queries": "a", "documents": "b", "text_1": "c"},
-            "queries and documents exclude text_1: two sides are needed",
-            "text_1",
-        ),
-        (
-            {"text_1": "a", "text_2": "b", "queries": "c"},
-            "text_1 and text_2 exclude queries: two sides are needed",
-            "queries",
-        ),
-        (
-            {"queries": "a", "documents": "b", "items": "c"},
-            "queries and documents exclude items: two sides are needed",
-            "items",
-        ),
-        ({"text_1": 5, "text_2": "a"}, "text_1 is neither a string nor an object with content", "text_1"),
-        ({"text_1": "a", "text_2": [5]}, "text_2[0] is neither a string nor an object with content", "text_2[0]"),
-    ],
-)
-async def test_wrong_sides(make_pooling: MakePooling, fields: dict[str, Any], message: str, param: str) -> None:
+WRONG_SIDES: list[tuple[Any, ...]] = [
+    ({"text_1": ["a", "b"], "text_2": ["c", "d", "e"]}, "Input lengths must be either 1:1, 1:N or N:N", "text_1"),
+    ({"text_1": ["a", "b"], "text_2": ["c"]}, "Input lengths must be either 1:1, 1:N or N:N", "text_1"),
+    ({"text_1": [], "text_2": ["c"]}, "At least one text element must be given", "text_1"),
+    ({"text_1": "a", "text_2": []}, "At least one text_pair element must be given", "text_2"),
+    ({"text_1": "a", "text_2": ["c"] * 5}, "text_2 has 5 elements; the maximum allowed count is 4", "text_2"),
+    (
+        {"queries": "a", "documents": "b", "text_1": "c"},
+        "queries and documents exclude text_1: two sides are needed",
+        "text_1",
+    ),
+    (
+        {"text_1": "a", "text_2": "b", "queries": "c"},
+        "text_1 and text_2 exclude queries: two sides are needed",
+        "queries",
+    ),
+    (
+        {"queries": "a", "documents": "b", "items": "c"},
+        "queries and documents exclude items: two sides are needed",
+        "items",
+    ),
+    ({"text_1": 5, "text_2": "a"}, "text_1 is neither a string nor an object with content", "text_1"),
+    ({"text_1": "a", "text_2": [5]}, "text_2[0] is neither a string nor an object with content", "text_2[0]"),
+]
+
+
+async def test_wrong_sides(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling("rerank", max_pooling_inputs=4)
-    assert await refused(app, "/score", **fields) == (message, param)
-    assert engine.asked == []
+    for fields, message, param in WRONG_SIDES:
+        assert await refused(app, "/score", **fields) == (message, param), fields
+        assert engine.asked == [], fields
 
 
 @pytest.mark.parametrize("fields", [{}, {"queries": "a"}, {"documents": "a"}, {"text_1": "a", "data_2": "b"}])
