@@ -189,9 +189,12 @@ class Composition:
         return tuple(task.graph for task in self.tasks if task.graph is not None)
 
     def serving(self, models: str) -> list[str]:
-        """Returns the paths of routes that serve models besides those that these name. models: their `routed_as`."""
+        """Returns the paths of routes that serve models besides those that these name, with the version of the API.
+
+        models: the `routed_as` of the models.
+        """
         found = [row for row in self.routes if models and row.serves == models]
-        return [row.path if "" in row.bases else row.bases[0] + row.path for row in found]
+        return [row.path if row.path.startswith("/v") else row.bases[0] + row.path for row in found]
 
     @cached_property
     def engine_rows(self) -> tuple[EngineRow, ...]:

@@ -85,13 +85,22 @@ class Hold(Generic[M]):
 
 
 class Model(ModelLifecycle):
-    """endpoints: where requests for it go, for error messages. wrong_task_status: of the error for a request that needs
-    a model of another task, or that such a model gets.
-    """
+    """A model as requests use it."""
 
-    endpoints: str = ""
+    endpoints: tuple[str, ...] = ()
+    """The paths where requests for it go, for error messages."""
+    routed_as: str = ""
+    """The name by which routes of other features say that they serve it, too (`Route.serves`); empty: none does."""
     wrong_task_status: int = 400
+    """The status of the error for a request that needs a model of another task, or that such a model gets."""
     _weights: WeightsSummary | None = None
+
+    @property
+    def served_under(self) -> str:
+        """The paths where requests for it go, in words, those of versioned APIs first."""
+        found = (*self.endpoints, *self.config.composition.serving(self.routed_as))
+        *others, last = sorted(found, key=lambda path: not path.startswith("/v"))
+        return f"{', '.join(others)} and {last}" if others else last
 
     @property
     def input_modalities(self) -> tuple[str, ...]:
@@ -243,7 +252,8 @@ class Model(ModelLifecycle):
         """This model, as a model of this kind. Raises RequestError if it is a model of another task."""
         if not isinstance(self, kind):
             raise BadRequest(
-                f"The model {safe(self.name)!r} does {self.task}, not {kind.task}; it is served under {self.endpoints}",
+                f"The model {safe(self.name)!r} does {self.task}, not {kind.task}; "
+                f"it is served under {self.served_under}",
                 param="model",
                 code="wrong_task",
                 status=max(kind.wrong_task_status, self.wrong_task_status),

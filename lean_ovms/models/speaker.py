@@ -12,7 +12,7 @@ class Speaker(Model):
     """A model that speaks texts."""
 
     task = "text to speech"
-    endpoints = "/v1/audio/speech"
+    endpoints = ("/v1/audio/speech",)
     wrong_task_status = 404
     output_modalities = ("audio",)
 

@@ -51,7 +51,8 @@ class TextModel(TokenModel):
     """Chats, completions and their tokens. Each method that serves a request resolves the model once (`hold`)."""
 
     task = "text generation"
-    endpoints = "/v1/chat/completions, /v1/completions and /v1/responses"
+    endpoints: tuple[str, ...] = ("/v1/chat/completions", "/v1/completions")
+    routed_as = "chat"
 
     _max_prompt_chars = 0
     _precision = ""
@@ -97,9 +98,9 @@ class TextModel(TokenModel):
         super()._prepare(info)
         self._max_prompt_chars = info.context_length * self._vocabulary.longest
         if info.vision:
-            self.endpoints = "/v1/chat/completions and /v1/responses"
+            self.endpoints = ("/v1/chat/completions",)
         if problem := self.chat_format.template.problem:
-            self.endpoints = "/v1/completions"
+            self.endpoints, self.routed_as = ("/v1/completions",), ""
             log.warning("%s serves no chat: %s", self.name, problem)
 
     @property

@@ -11,7 +11,8 @@ class Transcriber(Model):
     """A model that writes down what is said."""
 
     task = "speech to text"
-    endpoints = "/v1/audio/transcriptions, /v1/audio/translations and /v1/realtime"
+    endpoints = ("/v1/audio/transcriptions", "/v1/audio/translations")
+    routed_as = "speech"
     wrong_task_status = 404
     input_modalities = ("audio",)
 

@@ -20,7 +20,7 @@ from tests.fakes import FakeEngine
 class EmbeddingModel(Model):
     """A model of another task: it needs nothing of chats."""
 
-    task, endpoints = "embeddings", "/v1/embeddings"
+    task, endpoints = "embeddings", ("/v1/embeddings",)
 
 
 def model(name: str, kind: type[Model] = TextModel, **options: str) -> Model:

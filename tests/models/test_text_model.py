@@ -269,7 +269,7 @@ async def test_a_request_that_has_begun_is_served_whole_by_the_model_that_it_res
 
 async def test_a_successor_of_another_task_is_a_clear_refusal() -> None:
     class Embedding(Model):
-        task, endpoints = "embeddings", "/v1/embeddings"
+        task, endpoints = "embeddings", ("/v1/embeddings",)
 
     model, _ = await loaded()
     other = Embedding(Config(fake_engine=True, model_name="m"), FakeEngine([]))  # type: ignore[arg-type]

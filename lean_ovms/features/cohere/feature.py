@@ -14,7 +14,7 @@ FEATURE = Feature(
     routes=(
         Route("POST", "/v2/chat", "api.chat:handle", EVERYWHERE),
         Route("POST", "/cohere/v2/chat", "api.chat:handle"),
-        Route("POST", "/v2/embed", "api.embed:handle", EVERYWHERE),
+        Route("POST", "/v2/embed", "api.embed:handle", EVERYWHERE, serves="embeddings"),
         Route("POST", "/embed", "api.embed:handle", BASES),
     ),
 )

@@ -22,7 +22,7 @@ class ImageModel(Model):
     """Each method that serves a request resolves the model once (`hold`)."""
 
     task = "image generation"
-    endpoints = "/v1/images/generations, /v1/images/edits and /v1/images/variations"
+    endpoints = ("/v1/images/generations", "/v1/images/edits", "/v1/images/variations")
     wrong_task_status = 404
     output_modalities = ("image",)
 

@@ -35,13 +35,13 @@ from .types import (
 )
 
 TASKS = {
-    "embeddings": ("embeddings", "/v1/embeddings, /v2/embed, /pooling, /rerank and /score"),
-    "rerank": ("rerank", "/rerank, /score, /classify and /pooling"),
-    "classify": ("classification", "/classify and /pooling"),
-    "token_classify": ("token classification", "/pooling"),
+    "embeddings": ("embeddings", ("/v1/embeddings", "/pooling", "/rerank", "/score")),
+    "rerank": ("rerank", ("/rerank", "/score", "/classify", "/pooling")),
+    "classify": ("classification", ("/classify", "/pooling")),
+    "token_classify": ("token classification", ("/pooling",)),
 }
 """By option task: what error messages call it, and where requests for it go."""
-OF_TOKENS = ("embeddings of tokens", "/pooling, /rerank and /score")
+OF_TOKENS = ("embeddings of tokens", ("/pooling", "/rerank", "/score"))
 """Task and endpoints of an embedding model that computes a vector for each token."""
 VERBS = {
     EMBED: "embeddings",
@@ -58,13 +58,16 @@ class PoolingModel(TokenModel):
     """Each method that serves a request resolves the model once (`hold`)."""
 
     task = "embeddings, rerank or classification"
-    endpoints = "/v1/embeddings, /v2/embed, /rerank, /score, /classify and /pooling"
+    endpoints: tuple[str, ...] = ("/v1/embeddings", "/rerank", "/score", "/classify", "/pooling")
+    routed_as = "embeddings"
 
     def __init__(
         self, config: Config, engine: EngineClient | Callable[[], EngineClient] | None = None, base: Model | None = None
     ) -> None:
         super().__init__(config, engine, base)
         self.task, self.endpoints = TASKS.get(config.task, (self.task, self.endpoints))
+        if config.task not in ("", "embeddings"):
+            self.routed_as = ""
         self.options = config.of(PoolingOptions)
         self._measured: tuple[Vocabulary, int] | None = None
         self._own_pooling: tuple[ModelInfo, PoolingInfo] | None = None
@@ -75,9 +78,9 @@ class PoolingModel(TokenModel):
         super()._prepare(info)
         pooling = PoolingInfo(**info.of_task)
         if pooling.kind == TOKEN_EMBED:
-            self.task, self.endpoints = OF_TOKENS
+            (self.task, self.endpoints), self.routed_as = OF_TOKENS, ""
         elif pooling.kind == SCORE and pooling.outputs > 1:
-            self.endpoints = "/rerank, /score and /pooling"  # its classes are not known
+            self.endpoints = ("/rerank", "/score", "/pooling")  # its classes are not known
 
     async def _render(self, prompt: ChatPrompt) -> str:
         """Without any template, the texts of a conversation are one after the other: so it is for CLIP in vLLM."""
@@ -123,7 +126,8 @@ class PoolingModel(TokenModel):
         if model.own_pooling.kind not in kinds:
             wanted = " or ".join(VERBS[kind] for kind in kinds)
             raise BadRequest(
-                f"The model {safe(self.name)!r} does {model.task}, not {wanted}; it is served under {model.endpoints}",
+                f"The model {safe(self.name)!r} does {model.task}, not {wanted}; "
+                f"it is served under {model.served_under}",
                 param="model",
                 code="wrong_task",
             )

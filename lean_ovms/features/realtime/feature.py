@@ -15,6 +15,6 @@ FEATURE = Feature(
     reference="https://platform.openai.com/docs/api-reference/realtime",
     needs=("speech",),
     options=RealtimeOptions,
-    routes=(Route("GET", "/realtime", "api.endpoint:handle", BASES),),
+    routes=(Route("GET", "/realtime", "api.endpoint:handle", BASES, serves="speech"),),
     metrics=(Metric(SESSIONS, "gauge", "open sessions of realtime transcription", ()),),
 )

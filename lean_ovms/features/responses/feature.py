@@ -28,6 +28,7 @@ FEATURE = Feature(
             "api.create:handle_create",
             EVERYWHERE,
             options=("response_store", "reasoning_key_file"),
+            serves="chat",
         ),
         Route("POST", "/responses/input_tokens", "api.create:handle_input_tokens", EVERYWHERE),
         Route("GET", "/responses/{id}", "api.stored:handle_get", BASES),

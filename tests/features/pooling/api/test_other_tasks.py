@@ -179,7 +179,7 @@ async def test_the_endpoints_that_are_named_take_the_model_and_no_others_do(task
             pooling.describe(outputs=2)
             model._prepare(pooling.info)
     app = App(model.config, [model])
-    named = {name.rstrip(",") for name in model.endpoints.split() if name.startswith("/")}
+    named = {name.rstrip(",") for name in model.served_under.split() if name.startswith("/")}
     assert named <= BODIES.keys()
     for path, body in BODIES.items():
         response = await post(app, path, {"model": "e", **body})
