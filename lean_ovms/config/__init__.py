@@ -15,11 +15,9 @@ from typing import Any, ClassVar, TypeVar
 from ..composition import TEXT_GENERATION, Composition, compose
 from ..errors import StartError
 from ..manifest import RUNTIME_PULLS, SERVER_SEAMS, TaskRow
-from .engine import EngineOptions
-from .limits import LimitOptions
-from .model import DEMO_MODEL, ModelOptions
+from .model import DEMO_MODEL, EngineOptions, ModelOptions
 from .options import Options
-from .server import ServerOptions
+from .server import LimitOptions, ServerOptions
 
 __all__ = [
     "DEMO_MODEL",

@@ -1,4 +1,4 @@
-"""Options of one model: its files, its name, its chat template, its limits for requests."""
+"""Options of one model, its files and chat template, and of the process that computes it: device, memory, steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from .options import Options, option
+from ..composition import TEXT_GENERATION
+from .options import DIRECTORY, Options, option
 
 _deployment = partial(option, group="deployment")
 _model = partial(option, group="model")
@@ -120,3 +121,137 @@ class ModelOptions(Options):
     def served_names(self) -> tuple[str, ...]:
         """All its names in the API, served_name first."""
         return tuple(dict.fromkeys((self.served_name, *self.model_aliases.split())))
+
+
+_engine = partial(option, group="engine")
+_limits = partial(option, group="limits")
+_behaviour = partial(option, group="behaviour")
+
+PROPERTIES = {
+    "kv_cache_precision": "KV_CACHE_PRECISION",
+    "key_cache_precision": "KEY_CACHE_PRECISION",
+    "value_cache_precision": "VALUE_CACHE_PRECISION",
+    "model_distribution_policy": "MODEL_DISTRIBUTION_POLICY",
+    "cache_dir": "CACHE_DIR",
+}
+"""Options that are OpenVINO properties of each generative model."""
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class EngineOptions(Options):
+    """What the engine process of a model needs besides ModelOptions."""
+
+    # --- engine
+    num_streams: int = _engine(
+        0,
+        "how many batches of a pooling model, or texts of a text-to-speech model, are computed in parallel; 0: one, "
+        "except that a small pooling model on a CPU computes one in each thread while many texts wait. For an image "
+        "model it is OpenVINO's NUM_STREAMS, which one image makes little use of",
+        low=0,
+        high=256,
+        not_of=TEXT_GENERATION.name,
+    )
+    pipeline_type: str = _engine(
+        "AUTO",
+        "what computes the model. PAGED: the server's own engine, on the CPU; LM_CB, VLM_CB: openvino-genai's "
+        "continuous batching; LM, VLM, OMNI: openvino-genai, one request at a time; ASR: openvino-genai's speech "
+        "recognition; AUTO: chosen by model, device and options",
+        choices=("AUTO", "LM", "LM_CB", "VLM", "VLM_CB", "OMNI", "PAGED", "ASR"),
+    )
+    target_device: str = _engine(
+        "CPU",
+        "OpenVINO device, such as CPU, GPU, AUTO:... or HETERO:...; auto: the best GPU, or the CPU if there is none",
+    )
+    plugin_config: str = _engine("", "OpenVINO properties as a JSON object", json_object=True)
+    cache_size: int = _engine(0, "size of the KV cache in GB; 0: what cache_memory_percent says", low=0)
+    cache_memory_percent: int = _engine(
+        25,
+        "size of the KV caches of all models together, as a percentage of the memory that is free at the start; it is"
+        " allocated as it is needed",
+        low=1,
+        high=90,
+    )
+    kv_cache_precision: str = _engine(
+        "", "precision of the KV cache: u4, u8, f16, bf16 or f32; empty: the device's default"
+    )
+    key_cache_precision: str = _engine(
+        "", "precision of the keys in the KV cache; empty: that of kv_cache_precision, or what goes with that of values"
+    )
+    value_cache_precision: str = _engine(
+        "", "precision of the values in the KV cache; empty: that of kv_cache_precision, or what goes with that of keys"
+    )
+    max_num_batched_tokens: int = _engine(
+        256,
+        "most tokens that are computed in one step; with fewer, running answers pause less while long prompts are "
+        "computed",
+        low=1,
+    )
+    max_num_seqs: int = _engine(256, "most sequences that run at once; others wait", low=1, high=4096)
+    priority_across_clients: bool = _engine(
+        False,
+        "let the priority of a request count against requests of other clients, too; false: only against those of the"
+        " same client",
+    )
+    dynamic_split_fuse: bool = _engine(True, "split long prompts over several steps")
+    enable_prefix_caching: bool = _engine(
+        True, "keep the KV cache of prompts, and reuse it for prompts that begin with the same tokens"
+    )
+    cache_interval_multiplier: int = _engine(
+        0,
+        "for hybrid models: KV blocks between saved states of a prompt; 0: 64 with PAGED, else openvino-genai's own",
+        low=0,
+    )
+    max_prompt_len: int = _engine(0, "longest prompt in tokens that an NPU is compiled for; 0: 1024", low=0)
+    model_distribution_policy: str = _engine(
+        "", "how several devices share the model; empty: not set", choices=("", "TENSOR_PARALLEL", "PIPELINE_PARALLEL")
+    )
+    cache_dir: str = _engine("", "directory for compiled models, which load faster from there", path=DIRECTORY)
+    engine_watchdog_s: float = _engine(
+        120.0, "restart an engine that has work and has given no sign of life for this many seconds", low=1
+    )
+    engine_load_timeout_s: float = _engine(600.0, "give up loading a model after this many seconds", low=1)
+    without: str = _deployment(
+        "",
+        "features to leave out, separated by commas (lean_ovms features lists them): they have no endpoints and no "
+        "options; only on the command line and in the environment",
+    )
+    fake_engine: bool = _engine(False, "run a scripted engine instead of a model, for tests and benchmarks")
+
+    # --- limits
+    max_queued_requests: int = _limits(256, "most requests that wait for the engine; more: 429", low=1)
+    max_queued_requests_per_client: int = _limits(
+        128, "most requests of one client that wait for the engine; more: 429", low=1
+    )
+    max_queued_tokens_per_client: int = _limits(
+        1 << 20,
+        "most prompt tokens in the waiting requests of one client; more: 429. A single request with more: 400",
+        low=1,
+    )
+    max_sequences_per_request: int = _limits(
+        512, "most prompts of a request times its n; more: 400", low=1, high=1 << 17
+    )
+    grammar_timeout_s: float = _limits(
+        2.0, "CPU seconds that compiling a client's grammar or schema may take; more: 400", low=0.05, high=600
+    )
+    grammar_memory_mb: int = _limits(512, "MB of memory that compiling a grammar or schema may take; more: 400", low=32)
+    grammar_cache_mb: int = _limits(256, "MB of memory for compiled grammars; when it is full, all are dropped", low=1)
+    grammar_max_bytes: int = _limits(65536, "most bytes of a grammar or schema; more: 400", low=64)
+    grammar_max_nesting: int = _limits(64, "deepest nesting of a grammar or schema; more: 400", low=4, high=256)
+
+    # --- behaviour
+    structured_output_backend: str = _behaviour(
+        "auto",
+        "library that matches grammars. guidance: only with PAGED; xgrammar: with every pipeline, with PAGED if the "
+        "package xgrammar is installed; auto: guidance with PAGED, else xgrammar",
+        choices=("auto", "guidance", "xgrammar"),
+    )
+    log_path: str = _behaviour("", "file that gets a copy of the log")
+    log_format: str = _behaviour("text", "format of log lines", choices=("text", "json"))
+    log_level: str = _behaviour(
+        "INFO", "least important level that is logged", choices=("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
+    )
+
+    @property
+    def streams(self) -> int:
+        """What is computed at once where num_streams leaves it open: one."""
+        return max(1, self.num_streams)

@@ -10,14 +10,12 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..config import Config
 from ..config.options import read_object
 from ..errors import BadRequest, RequestError, WrongOptions
 from ..grammar.call_syntax import OutputForm
-from ..grammar.call_text import WrittenCall, calls_text
-from ..grammar.constraint import GrammarContext
 from ..repository.model_dir import ModelDir
 from ..text import parsers
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
@@ -27,7 +25,10 @@ from ..types import ChatPrompt, OutputConstraint, OutputParams, SamplingParams
 from ..types.engine import ModelInfo, Vocabulary
 from ..util.concurrency import INLINE_CHARACTERS, Offload
 from .output_decoder import OutputDecoder
-from .structured_output import StructuredOutput
+
+if TYPE_CHECKING:
+    from ..grammar.constraint import GrammarContext
+    from .structured_output import StructuredOutput
 
 log = logging.getLogger("lean_ovms.models")
 
@@ -111,10 +112,14 @@ class ChatFormat:
             if not parsed or not (combines or (sampling.beams == 1 and not sampling.min_tokens)):
                 return None
             constraint = OutputConstraint(param="tools", tool_calls="schema")
+        from .structured_output import StructuredOutput  # the first constraint imports it, and what it needs
+
         return StructuredOutput(constraint, self.setting(output, tail), self._config, offload, asked=asked)
 
     def setting(self, output: OutputParams, tail: str) -> GrammarContext:
         """The model and prompt that a grammar is built for. tail: the prompt's end."""
+        from ..grammar.constraint import GrammarContext
+
         form = OutputForm(unparsed=UNPARSED if self.tool_parser else "")
         if output.parse:
             form = parsers.output_form(self.tool_parser, self.reasoning_parser, tail)
@@ -201,6 +206,8 @@ def check_options(config: Config) -> None:
 
 
 def _write_calls(form: OutputForm, calls: Sequence[tuple[str, Any]]) -> str:
+    from ..grammar.call_text import WrittenCall, calls_text
+
     return calls_text(form.calls, [WrittenCall(*call) for call in calls])
 
 

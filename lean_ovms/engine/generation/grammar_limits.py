@@ -15,7 +15,6 @@ import orjson
 
 from ...errors import GrammarInvalid, GrammarTooComplex
 from ...util.schema_keywords import MAPS
-from .expression_size import expression_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +115,8 @@ def _odd_part(value: float) -> int:
 
 
 def _check_expression(text: str, quotes: bool, bounds: GrammarBounds) -> None:
+    from .expression_size import expression_size  # few grammars have expressions
+
     size = expression_size(text, quotes=quotes)
     if size.depth > bounds.nesting:
         raise too_complex(f"its groups are nested deeper than {bounds.nesting} levels")

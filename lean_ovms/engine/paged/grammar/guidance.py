@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import llguidance
 import numpy as np
@@ -19,8 +19,6 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
 from ....errors import GrammarInvalid, GrammarTooComplex
-from ....grammar import lark
-from ....grammar.name_patterns import PatternNames
 from ....types import Json
 from ....util.resources import allowed_cores
 from ...generation import grammar_limits
@@ -30,6 +28,9 @@ from ...generation.loaded_model import GrammarCost
 from ..sampling.logits_processors import NoToken
 from .matcher import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Matcher, forbid, padded
 from .special_tokens import Needed
+
+if TYPE_CHECKING:
+    from ....grammar.name_patterns import PatternNames
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,8 @@ class Reading(NamedTuple):
 
 def read(tag: Any) -> Reading:
     """Translates a structural tag into Lark. Raises GrammarInvalid and GrammarTooComplex."""
+    from ....grammar import lark  # the first grammar imports it, and what it needs
+
     done = lark.translate(tag, lark.Converters(_regex, _ebnf, _match))
     return Reading(done.text, tuple(done.notices))
 
@@ -228,6 +231,8 @@ def _ebnf(grammar: str) -> str:
 
 def _match(pattern: str, names: Sequence[str]) -> PatternNames:
     """Matches the pattern of a schema with names, and tells whether there is another name that it matches."""
+    from ....grammar.name_patterns import PatternNames
+
     one = _in_bytes({"type": "string", "pattern": pattern})
     declared = tuple(name for name in names if _fits(one, json.dumps(name, ensure_ascii=False)))
     rest = dict.fromkeys(names, False)

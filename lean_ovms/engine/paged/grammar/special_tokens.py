@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ....grammar.markup import markup
-
 NO_TEXT = b"\xfe"
 """A byte that is in no UTF-8: free text may have it, other text may not."""
 _LETTERS = {ord(a): ord(b) for a, b in zip("abcdefghijklmnopqrstuvwxyz", "bcdefghijklmnopqrstuvwxyza", strict=True)}
@@ -48,6 +46,8 @@ class SpecialTokens:
 
     def needed(self, tag: Any) -> Needed:
         """Returns what a structural tag needs."""
+        from ....grammar.markup import markup  # the first grammar imports it
+
         found = markup(tag)
         return Needed(self._within(found.literals), self._within(found.value_ends))
 
