@@ -15,7 +15,7 @@ import pytest
 import lean_ovms
 from lean_ovms.cli import completion, foreign_flags
 from lean_ovms.cli.arguments import COMMON, POINTERS, parse, parser
-from lean_ovms.composition import compose
+from lean_ovms.composition import compose, manifests
 from lean_ovms.config import DEMO_MODEL, Config, listed
 from lean_ovms.errors import StartError
 from lean_ovms.features import NAMES
@@ -276,6 +276,13 @@ def test_every_file_with_flags_is_that_of_the_core_or_named_by_a_manifest() -> N
     package = Path(lean_ovms.__file__).parent
     of_features = {path for _, path in compose().flags}
     assert {*package.rglob("flags.txt")} == {package / "cli" / "flags.txt", *of_features}
+
+
+@pytest.mark.parametrize("left_out", ["", *(one.name for one in manifests() if not one.essential)])
+def test_flags_set_options_that_there_are(left_out: str) -> None:
+    known, names = foreign_flags.known(left_out), {row.name for row in listed(left_out)}
+    assert {alias.option for alias in known.aliases + known.variables} <= names
+    assert {alias.further for alias in known.aliases} - {""} <= names
 
 
 def test_flags_of_a_feature_go_with_it() -> None:

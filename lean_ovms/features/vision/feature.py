@@ -14,6 +14,7 @@ FEATURE = Feature(
     summary="reads images and videos in prompts, with models that have vision",
     extra="vision",
     options=VisionOptions,
+    flags="flags.txt",
     libraries=(ImageFileOptions,),
     contents=(
         ContentRow(

@@ -14,7 +14,7 @@ from functools import partial
 from ....api import sse
 from ....api.fields import FieldSet, Values
 from ....api.generation.fim import filling_of
-from ....api.generation.llama_prompt import Pieces, prompt_of, read_several
+from ....api.generation.prompt_pieces import Pieces, prompt_of, read_several
 from ....api.generation.request import BodyReader, GenerationBody, check_sequences
 from ....api.generation.sampling import LogprobsRequest, generated_size
 from ....api.generation.unsupported import overruled

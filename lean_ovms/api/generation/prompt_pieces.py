@@ -1,7 +1,4 @@
-"""Prompts in llama.cpp's forms: a text, token ids, both mixed, an object with one of these, or several of them.
-
-https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md, `prompt` of /completion.
-"""
+"""Prompts of texts and token ids: one of these, both mixed, an object with such a prompt, or several of them."""
 
 from __future__ import annotations
 
