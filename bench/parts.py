@@ -37,7 +37,7 @@ from lean_ovms.features.pooling.model import PoolingModel
 from lean_ovms.features.pooling.types import PooledOutput
 from lean_ovms.features.speech.api import stream, transcript
 from lean_ovms.features.speech.params import TextDelta, TranscribeParams
-from lean_ovms.models.output_decoder import OutputDecoder
+from lean_ovms.models.generation import OutputDecoder
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository.model_dir import read as read_model_dir
 from lean_ovms.text import parsers

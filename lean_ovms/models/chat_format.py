@@ -24,7 +24,7 @@ from ..text.template.chat_template import ChatTemplate, SpecialTokenEscaper
 from ..types import ChatPrompt, OutputConstraint, OutputParams, SamplingParams
 from ..types.engine import ModelInfo, Vocabulary
 from ..util.concurrency import INLINE_CHARACTERS, Offload
-from .output_decoder import OutputDecoder
+from .generation import OutputDecoder
 
 if TYPE_CHECKING:
     from ..grammar.constraint import GrammarContext

@@ -27,8 +27,7 @@ from .sampling.beam_search import BeamSearch
 from .scheduler import Scheduler
 from .sequence import Sequence
 from .speculation import Speculation
-from .state_cache import StateCache
-from .state_checkpoints import StateCheckpoints
+from .state_checkpoints import StateCache, StateCheckpoints
 from .step_runner import Outputs, StepRunner
 
 log = logging.getLogger(__name__)

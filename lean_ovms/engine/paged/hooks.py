@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .block_manager import BlockManager, Parent
     from .model import PagedModel
     from .sequence import Sequence
-    from .state_cache import StateCache
+    from .state_checkpoints import StateCache
 
 
 class StepHook:

@@ -16,11 +16,14 @@ from .params import Params
 from .sampling.logprobs import TokenLogprobs
 from .sampling.thinking_budget import ThinkingState
 from .sampling.token_counts import TokenCounts
-from .state_cache import NO_STATE
 
 JUMP_FORWARD_SCORE = 4
 """A sequence gets no draft tokens of its grammar any more after so many more rejected than accepted ones."""
 State = Literal["waiting", "prefill", "decode", "over"]
+
+
+NO_STATE = -1
+"""In the place of a slot of the state cache: there is no state."""
 
 
 class TextProposer(Protocol):

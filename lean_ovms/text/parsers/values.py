@@ -20,7 +20,7 @@ _KIND_OF = {str: "string", bool: "boolean", int: "integer", float: "number", lis
 
 
 def kinds_of(schema: Any) -> frozenset[str]:
-    """Returns the JSON types that a schema allows; empty: any or unknown. tool_schemas.py follows references."""
+    """Returns the JSON types that a schema allows; empty: any or unknown. ParameterSchemas follows references."""
     return _kinds_of(schema, _DEPTH, {})
 
 

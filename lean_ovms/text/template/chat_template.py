@@ -22,10 +22,9 @@ from ...types import ChatPrompt, Json
 from ...util.concurrency import TooSlowInline
 from ...util.files import read_text
 from . import sandbox
-from .arrange import Arranger
+from .arrange import Arranger, CallsWriter, plain_calls, with_tool_texts
 from .messages import NO_PARAMETERS, Capabilities, prepare, prepare_tools
 from .probe import probe, probe_tools, reads_no_tools
-from .tool_text import CallsWriter, plain_calls, with_tool_texts
 
 DEFAULT_RENDER_S = 10.0
 """CPU time of a rendering where no limit is given."""

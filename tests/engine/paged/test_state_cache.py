@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from lean_ovms.engine.paged.state_cache import NO_STATE, StateCache
+from lean_ovms.engine.paged.sequence import NO_STATE
+from lean_ovms.engine.paged.state_checkpoints import StateCache
 from lean_ovms.features.lora.child.adapters import Adapter, AdapterTable
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import VOCAB, HybridNetwork

@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lean_ovms.text.template.arrange import CHANGES, _kind, _texts_behind_calls, _turns_joined
+from lean_ovms.text.template.arrange import (
+    CHANGES,
+    _kind,
+    _texts_behind_calls,
+    _turns_joined,
+    plain_calls,
+    with_tool_texts,
+)
 from lean_ovms.text.template.messages import Capabilities, prepare, with_ids
-from lean_ovms.text.template.tool_text import plain_calls, with_tool_texts
 from lean_ovms.types import Json
 from tests.cases import few_fast
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ....engine.errors import last_line
 from ....engine.paged.block_manager import Parent
 from ....engine.paged.network import Network
-from ....engine.paged.state_cache import NO_STATE
+from ....engine.paged.sequence import NO_STATE
 from .block_store import BlockStore
 from .segment import nbytes
 

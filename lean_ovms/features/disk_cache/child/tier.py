@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from ....engine.paged.block_manager import BlockManager, Parent
 from ....engine.paged.hooks import StepHook
 from ....engine.paged.network import Network
-from ....engine.paged.sequence import Sequence
-from ....engine.paged.state_cache import NO_STATE, StateCache
+from ....engine.paged.sequence import NO_STATE, Sequence
+from ....engine.paged.state_checkpoints import StateCache
 from ....engine.protocol import ResetPrefixCache
 from ....engine.record import Record
 from ..feature import METRIC

@@ -20,7 +20,8 @@ import numpy as np
 from ....engine.errors import last_line
 from ....engine.paged.block_manager import BlockManager
 from ....engine.paged.network import Network
-from ....engine.paged.state_cache import NO_STATE, StateCache
+from ....engine.paged.sequence import NO_STATE
+from ....engine.paged.state_checkpoints import StateCache
 from ....errors import EngineFailure
 from ..records import BlocksOnDisk, DiskCacheAction
 from .block_store import BlockStore

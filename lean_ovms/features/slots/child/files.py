@@ -19,7 +19,8 @@ import numpy as np
 
 from ....engine.paged.block_manager import BlockManager
 from ....engine.paged.network import Network
-from ....engine.paged.state_cache import NO_STATE, StateCache
+from ....engine.paged.sequence import NO_STATE
+from ....engine.paged.state_checkpoints import StateCache
 from ....errors import BadRequest, EngineFailure
 from ...disk_cache.child.segment import Bytes, checksum, nbytes, open_file, private_directory, transfer, write_all
 
