@@ -44,6 +44,9 @@ GRAMMAR_LIBRARY = "grammar library"
 SERVER_TOOLS = "server tools"
 """The seam of tools that the server runs while it answers: what makes, of a Config, what an API with such tools
 takes."""
+SPOKEN_ANSWERS = "spoken answers"
+"""Seam of answers that are spoken: a function from the values of a body, its api.generation.request.GenerationBody and
+the Services to the body's generation and its `api.generation.spoken.AnswerAudio`, or None for a text."""
 SEAMS = (
     DRAFT_SETTINGS,
     DRAFT_PLAN,
@@ -58,9 +61,10 @@ SEAMS = (
     API_KEYS,
     GRAMMAR_LIBRARY,
     SERVER_TOOLS,
+    SPOKEN_ANSWERS,
 )
 """The seams of models, engines and servers. Each has one part at most."""
-SERVER_SEAMS = (ADAPTER_SET, MODEL_SOURCE, RUNTIME_PULLS)
+SERVER_SEAMS = (ADAPTER_SET, MODEL_SOURCE, RUNTIME_PULLS, SERVER_TOOLS, SPOKEN_ANSWERS)
 """Those of the front end; the engine process has the others."""
 CORE_API = "lean_ovms.api"
 """The package of the handlers that are part of the core."""

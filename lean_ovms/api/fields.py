@@ -44,7 +44,8 @@ class Field:
     builtin: value if the model's generation_config.json has none either, for the documentation.
     required: for the documentation; the endpoint raises the error. fields: the members of an object.
     schema: further JSON Schema keywords for the OpenAPI document. needs: the member of ModelInfo.capabilities without
-    which the field has no effect but a Warning header.
+    which the field has no effect but a Warning header. seam: one of manifest.SEAMS; without a part of the server there
+    the field has no effect in the same way.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Field:
     fields: tuple[Field, ...] = ()
     schema: Json | None = None
     needs: str = ""
+    seam: str = ""
 
 
 class FieldSet(tuple[Field, ...]):
@@ -95,6 +97,11 @@ class FieldSet(tuple[Field, ...]):
     def needs(self) -> dict[str, str]:
         """The capability that a field needs, of those that not every engine supports."""
         return {field.name: field.needs for field in self if field.needs}
+
+    @cached_property
+    def seams(self) -> dict[str, str]:
+        """The seam at which a server has a part for a field, of those that not every server reads."""
+        return {field.name: field.seam for field in self if field.seam}
 
     @cached_property
     def names(self) -> frozenset[str]:

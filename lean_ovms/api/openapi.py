@@ -12,7 +12,6 @@ from collections.abc import Iterable
 
 from .._version import __version__
 from ..composition import Composition, compose
-from ..error_forms import ErrorForms
 from ..manifest import BASES, ErrorForm, Route, named
 from ..types import Json, Request
 from .fields import Field
@@ -77,7 +76,7 @@ def document(models: Iterable[str], *, key: bool, server: str = "/", composition
         first, *others = (_parameters_named(base + route.path) for base in route.bases)
         item = paths.setdefault(first, {"x-also": others} if others else {})
         item[route.method.lower()] = _operation(
-            route, first, sorted(models), known.get(route.api, ""), composition.error_forms, key=key
+            route, first, sorted(models), known.get(route.api, ""), composition, key=key
         )
     forms = {row.name: named(row.package, row.schema) for row in composition.error_forms.rows}
     components: Json = {"schemas": {"Error": _ERROR} | forms}
@@ -136,9 +135,11 @@ def _parameters_named(path: str) -> str:
     return re.sub(r"\{id\}", lambda _: next(names), path)
 
 
-def _operation(route: Route, path: str, models: list[str], reference: str, forms: ErrorForms, *, key: bool) -> Json:
+def _operation(
+    route: Route, path: str, models: list[str], reference: str, composition: Composition, *, key: bool
+) -> Json:
     doc = doc_of(imported(route))
-    form = forms.of(Request(route.method, path))
+    form = composition.error_forms.of(Request(route.method, path))
     authenticated = key and route.auth not in ("open", "metrics")
     operation: Json = {
         "operationId": _operation_id(route, path),
@@ -159,7 +160,8 @@ def _operation(route: Route, path: str, models: list[str], reference: str, forms
         operation["parameters"] = parameters
     if doc.body:
         media = "multipart/form-data" if doc.form else "application/json"
-        content = {media: {"schema": body_schema(doc.body, models, nullable=not doc.form) | (doc.rules or {})}}
+        read = [field for field in doc.body if not field.seam or field.seam in composition.parts]
+        content = {media: {"schema": body_schema(read, models, nullable=not doc.form) | (doc.rules or {})}}
         operation["requestBody"] = {"required": not doc.body_optional, "content": content}
     if authenticated:
         operation["security"] = [{"key": []}]

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from ...errors import BadRequest
+from ...manifest import INPUT_EMBEDDINGS
 from ...types import Json
 from .. import schemas
 from ..fields import UINT32_MAX, Field, Values
@@ -188,6 +189,7 @@ MEDIA_IO_KWARGS = Field(
     "object",
     "vLLM's: video.num_frames and video.fps: at most so many frames of a video, and of its seconds; others are ignored",
     read=_frames,
+    seam=INPUT_EMBEDDINGS,
 )
 OF_TEMPLATE = (TOOLS[0], ADD_GENERATION_PROMPT, CONTINUE_FINAL_MESSAGE, TEMPLATE_KWARGS, DOCUMENTS, CHAT_TEMPLATE)
 """What a chat template gets beside the messages, where nothing is generated."""

@@ -182,7 +182,9 @@ class BodyReader:
         values, model, config = self.values, self.model, self.model.config
         by_id = self._services.config.return_tokens_as_token_ids
         capabilities, stream = model.capabilities, values["stream"]
-        dropped = [name for name, need in self._fields.needs.items() if need not in capabilities]
+        parts = self._services.config.composition.parts
+        left_out = [name for name, seam in self._fields.seams.items() if seam not in parts]
+        dropped = [name for name, need in self._fields.needs.items() if need not in capabilities] + left_out
         shared = []
         if values["cache_salt"] and not (config.enable_prefix_caching and "cache_salt" in capabilities):
             dropped.append("cache_salt")
@@ -227,7 +229,7 @@ class BodyReader:
             truncate=given["truncate_prompt_tokens"],
             truncation_side=given["truncation_side"],
             priority=given["priority"],
-            notices=unsupported.warnings(self._fields, self._body, capabilities)
+            notices=unsupported.warnings(self._fields, self._body, capabilities, left_out)
             + idle_fields(values, sampling, model.info.speculative if model.known else None, dropped)
             + (unknown + shared + notices)
             + model.keep_loaded(values.get("keep_alive")),

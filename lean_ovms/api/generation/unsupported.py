@@ -104,12 +104,21 @@ MAX_UNKNOWN, MAX_NAME = 8, 40
 """Maximum number and length of the unknown names that are compared with known ones, at about 0.5 ms each."""
 
 
-def warnings(fields: FieldSet, body: Json, capabilities: Collection[str] = ()) -> list[str]:
-    """A line for each field of body without effect. fields: the supported ones. Raises BadRequest for a wrong type.
+def warnings(
+    fields: FieldSet, body: Json, capabilities: Collection[str] = (), left_out: Collection[str] = ()
+) -> list[str]:
+    """Returns a line for each field of a body without effect.
 
-    capabilities: the engine's.
+    Args:
+        fields: The fields of the endpoint.
+        body: The body.
+        capabilities: Those of the model's engine.
+        left_out: The names of fields that this server does not read.
+
+    Raises:
+        BadRequest: A value is of a wrong type.
     """
-    if body.keys() <= fields.names and fields.needs.keys().isdisjoint(body):
+    if body.keys() <= fields.names and fields.needs.keys().isdisjoint(body) and not left_out:
         return []  # as nearly always
     unread = [name for name in body if name not in fields.places]
     for name in unread:
@@ -117,6 +126,7 @@ def warnings(fields: FieldSet, body: Json, capabilities: Collection[str] = ()) -
             read_one(ACCEPTED.named(name), body[name])
     ignored = [UNSUPPORTED.named(name) for name in unread if name in UNSUPPORTED.places]
     ignored += [fields.named(name) for name, need in fields.needs.items() if name in body and need not in capabilities]
+    ignored += [fields.named(name) for name in left_out if name in body]
     lines = [
         f"{field.name} is not supported and was ignored"
         for field in sorted(ignored, key=lambda field: field.name)

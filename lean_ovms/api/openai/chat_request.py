@@ -6,7 +6,7 @@ https://platform.openai.com/docs/api-reference/chat
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...composition import Composition
 from ...errors import BadRequest
@@ -14,6 +14,7 @@ from ...models.collect import CompletedChoice
 from ...models.generation import DeltaStream, Generation
 from ...types import ChatPrompt, Json, TokenLogprob
 from ..fields import Field, Values
+from ..generation import spoken
 from ..generation.common_fields import (
     ADD_GENERATION_PROMPT,
     CHAT_TEMPLATE,
@@ -38,12 +39,7 @@ from ..generation.tools import ToolOffer, read_offer
 from ..response import logprob_entry
 from ..schemas import FUNCTION, any_of, array, object_of
 from ..services import Services
-from . import audio_fields
-from .audio_fields import read_audio, spoken
 from .chunks import ChunkOptions, Envelope
-
-if TYPE_CHECKING:
-    from .audio_output import AudioOutput
 
 MAX_TOKENS = token_limit("max_completion_tokens", "OpenAI's newer name of max_tokens; has precedence over it")
 
@@ -108,7 +104,7 @@ FIELDS = (
     CONTINUE_FINAL_MESSAGE,
     DOCUMENTS,
     CHAT_TEMPLATE,
-    *audio_fields.FIELDS,
+    *spoken.FIELDS,
     MEDIA_IO_KWARGS,
     Field("include_reasoning", "bool", "false: leave out what the model thinks", default=True),
     Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like", default=False),
@@ -127,11 +123,11 @@ class ChatRequest:
     generation: GenerationBody
     options: ChunkOptions
     functions: bool
-    audio: AudioOutput | None
+    audio: spoken.AnswerAudio | None
 
     def deltas(self, generation: Generation) -> DeltaStream:
         """The deltas of a started generation, spoken if that is asked for."""
-        return spoken(self.generation.deltas(generation), self.audio)
+        return spoken.deltas_of(self.generation.deltas(generation), self.audio)
 
 
 def parse_chat(body: Json, services: Services) -> ChatRequest:
@@ -153,7 +149,7 @@ def parse_chat(body: Json, services: Services) -> ChatRequest:
     )
     prompt = chat_prompt(values, messages, offer.tools, add_special_tokens=values["add_special_tokens"])
     options = ChunkOptions.of(values, generation, services.config, single=generation.sampling.n == 1)
-    generation, audio = read_audio(values, generation, services)
+    generation, audio = spoken.read_spoken(values, generation, services)
     return ChatRequest(prompt, generation, options, functions, audio)
 
 

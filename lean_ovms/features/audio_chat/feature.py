@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...manifest import ContentRow, Feature, HelperRow
+from ...manifest import SPOKEN_ANSWERS, ContentRow, Feature, HelperRow, PartRow
 from ...media.options import AudioFileOptions
 from .options import AudioChatOptions
 
@@ -15,6 +15,7 @@ FEATURE = Feature(
     contents=(
         ContentRow(kinds=("input_audio", "audio_url"), words=("audio",), modalities=("audio",), reader="reader:READER"),
     ),
+    parts=(PartRow(seam=SPOKEN_ANSWERS, make="answers:read_answer"),),
     helpers=(
         HelperRow(option="audio_input_model", reads="audio"),
         HelperRow(option="audio_output_model", writes="audio"),

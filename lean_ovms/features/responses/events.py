@@ -28,7 +28,7 @@ from .response import ResponseObject
 from .tool_origin import ToolOrigin
 
 if TYPE_CHECKING:
-    from ...api.openai.audio_output import Base64Pieces
+    from ...api.generation.spoken import AudioPieces
 
 
 def of_text(text: str, tokens: list[TokenLogprob]) -> tuple[list[TokenLogprob], list[TokenLogprob]]:
@@ -81,7 +81,7 @@ class Events:
         queued: bool = False,
         obfuscate: bool = False,
         silent: bool = False,
-        audio: Base64Pieces | None = None,
+        audio: AudioPieces | None = None,
     ) -> None:
         self.body = body
         self._audio = audio
@@ -172,7 +172,7 @@ class Events:
             if choice.open.complete:
                 self._close(choice, "completed")
 
-    def _speak(self, audio: Base64Pieces, delta: Delta) -> None:
+    def _speak(self, audio: AudioPieces, delta: Delta) -> None:
         rest = [audio.rest()] if delta.finish is not None else []
         for piece in filter(None, (*audio.add(delta.audio), *rest)):
             self._writer.add("response.audio.delta", {"delta": piece})

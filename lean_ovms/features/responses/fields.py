@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...api.fields import Field, one_of
+from ...api.generation import spoken
 from ...api.generation.common_fields import (
     KEEP_ALIVE,
     LOGPROBS,
@@ -26,7 +27,6 @@ from ...api.generation.common_fields import (
 )
 from ...api.generation.sampling import SAMPLING, GenerationFields
 from ...api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
-from ...api.openai import audio_fields
 from ...api.openai.metadata import METADATA
 from ...api.response import MAX_REQUEST_ID
 from ...api.schemas import some_of
@@ -135,7 +135,7 @@ FIELDS = (
         schema={"items": {"enum": list(INCLUDABLE)}}),
     LOGPROBS,
     TOP_LOGPROBS,
-    *audio_fields.FIELDS,
+    *spoken.FIELDS,
     METADATA,
     _echoed("user"),
     _echoed("safety_identifier"),

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...api.fields import Values
 from ...api.generation.common_fields import template_kwargs
 from ...api.generation.messages import read_messages
 from ...api.generation.request import BodyReader, GenerationBody
 from ...api.generation.sampling import LogprobsRequest
+from ...api.generation.spoken import AnswerAudio, read_spoken
 from ...api.generation.tools import read_offer, read_tools
-from ...api.openai.audio_fields import read_audio
 from ...api.response import warning_headers
 from ...api.services import INLINE_BYTES, Services
 from ...config import Config
@@ -31,9 +31,6 @@ from .mcp_forms import KIND, ServerTool
 from .response import ResponseObject
 from .service import ResponseService
 from .store import Context
-
-if TYPE_CHECKING:
-    from ...api.openai.audio_output import AudioOutput
 
 ITEM_BYTES = 64
 """What an item of a context takes at least, where its size is not known."""
@@ -54,7 +51,7 @@ class ResponsesRequest:
     offering: Callable[[Any, Any], GenerationBody] | None
     items: list[Json]
     response: Callable[..., ResponseObject]
-    audio: AudioOutput | None
+    audio: AnswerAudio | None
     headers: list[tuple[str, str]]
 
     async def start(
@@ -144,7 +141,7 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
     if tools.mcp and (generation.sampling.n > 1 or values["return_token_ids"]):
         name = "n" if generation.sampling.n > 1 else "return_token_ids"
         raise BadRequest(f"{name} is not possible with MCP tools, which make several generations", param=name)
-    generation, audio = read_audio(values, generation, services)
+    generation, audio = read_spoken(values, generation, services)
     if audio is not None and (tools.mcp or values["background"]):
         what = "MCP tools" if tools.mcp else "background"
         raise BadRequest(f"an answer with {what} is not spoken", param="modalities")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ....api.openai.audio_fields import spoken
+from ....api.generation.spoken import deltas_of
 from ....api.response import PieceStream, json, json_in_pieces, warning_headers
 from ....api.route_doc import RouteDoc
 from ....api.services import INLINE_BYTES, Services
@@ -48,7 +48,7 @@ async def handle_create(request: Request, services: Services) -> Response:
         if audio is not None:
             await services.offload.run(0, partial(audio.file, b""))  # raises if its format is not available
         generation = await parsed.start(context.items, services)
-        stream, warnings = spoken(parsed.generation.deltas(generation), audio), generation.warnings
+        stream, warnings = deltas_of(parsed.generation.deltas(generation), audio), generation.warnings
         ids = TokenIds(generation.prompt_ids, parsed.generation.sampling.n) if values["return_token_ids"] else None
     timed = values["timings"] or values["timings_per_token"]
     body = parsed.response(ids=ids, times=(lambda: stream.timings) if timed else None)

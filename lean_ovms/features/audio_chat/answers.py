@@ -11,11 +11,16 @@ from base64 import b64encode
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import orjson
 
+from ...api.fields import Values
+from ...api.generation.request import GenerationBody
+from ...api.openai.voices import PCM_RATE, read_voice, voice_of
+from ...api.response import new_id, now
+from ...api.services import Services
 from ...errors import BadRequest
 from ...media.audio.encoder import SAMPLE_BYTES, open_encoder
 from ...models.generation import DeltaStream, WrappedStream
@@ -23,11 +28,7 @@ from ...models.speaker import Speaker
 from ...types import Delta, Json, Text
 from ...types.audio import SpeakParams
 from ...types.push import Sink
-from ..fields import Values
-from ..generation.request import GenerationBody
-from ..response import new_id, now
-from ..services import Services
-from .voices import PCM_RATE, read_voice, voice_of
+from .options import AudioChatOptions
 
 STREAMED = "pcm16"
 """The format of streams; media.audio.encoder's pcm."""
@@ -38,15 +39,22 @@ WHOLE = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AudioOutput:
-    """How an answer is spoken. model: None: the one that answers speaks itself. format: one of media.audio.encoder's.
-    rate: of the samples. most: characters that are spoken."""
+class AudioAnswer:
+    """A generation.spoken.AnswerAudio."""
 
     model: Speaker | None
+    """The model that speaks; None: the one that answers speaks itself."""
     params: SpeakParams
+    """How it speaks."""
     format: str
+    """The format of the file, one of media.audio.encoder's."""
     rate: int
+    """The samples of a second."""
     most: int
+    """The most characters that are spoken."""
+
+    def spoken(self, deltas: DeltaStream) -> DeltaStream:
+        return deltas if self.model is None else SpokenStream(deltas, self, self.model)
 
     def message(self, transcript: str, samples: bytes) -> Json:
         """The member `audio` of a chat's message."""
@@ -87,8 +95,19 @@ class AudioOutput:
         return encoder.encode(samples) + encoder.finish()
 
 
-def read_audio_output(values: Values, generation: GenerationBody, services: Services) -> AudioOutput | None:
-    """How the answer is spoken; None if it is text alone. Raises RequestError."""
+def read_answer(
+    values: Values, generation: GenerationBody, services: Services
+) -> tuple[GenerationBody, AudioAnswer | None]:
+    """Returns the generation, by a model that speaks itself with a voice, and how the answer is spoken; None if it is
+    text alone. Raises RequestError."""
+    answer = _read(values, generation, services)
+    if answer is not None and answer.model is None:
+        generation = replace(generation, sampling=replace(generation.sampling, speaker=answer.params.voice))
+    return generation, answer
+
+
+def _read(values: Values, generation: GenerationBody, services: Services) -> AudioAnswer | None:
+    """Returns how the answer is spoken; None if it is text alone. Raises RequestError."""
     audio, text_model = values["audio"], generation.model
     if not values["modalities"]:
         if audio:
@@ -97,7 +116,7 @@ def read_audio_output(values: Values, generation: GenerationBody, services: Serv
     if values["modalities"] != ["audio"]:
         raise BadRequest('modalities must be ["text"] or ["text", "audio"]', param="modalities")
     own = text_model.voices
-    if own is None and not text_model.config.given("audio_output_model"):
+    if own is None and not text_model.config.of(AudioChatOptions).audio_output_model:
         why = "this model does not speak; the server's option --audio_output_model names a text2speech model that does"
         raise BadRequest(why, param="modalities", code="not_supported")
     if audio is None or audio.get("format") is None:
@@ -126,7 +145,7 @@ def read_audio_output(values: Values, generation: GenerationBody, services: Serv
     raw = audio["format"] == STREAMED
     params = SpeakParams(voice=voice, sample_rate=PCM_RATE if raw else 0)
     rate, most = params.sample_rate or voices.sample_rate, (model or text_model).config.max_speech_characters
-    return AudioOutput(model=model, params=params, format="pcm" if raw else audio["format"], rate=rate, most=most)
+    return AudioAnswer(model=model, params=params, format="pcm" if raw else audio["format"], rate=rate, most=most)
 
 
 class SpokenStream(WrappedStream):
@@ -135,7 +154,7 @@ class SpokenStream(WrappedStream):
     An answer ends with "length" at the most characters that are spoken.
     """
 
-    def __init__(self, stream: DeltaStream, output: AudioOutput, model: Speaker) -> None:
+    def __init__(self, stream: DeltaStream, output: AudioAnswer, model: Speaker) -> None:
         super().__init__(stream)
         self._output = output
         self._model = model
