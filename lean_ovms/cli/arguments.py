@@ -65,7 +65,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     _check_command(without_program(argv), commands(without))
     given = vars(parser(without).parse_intermixed_args(_normalized(argv, without)))
     _check_foreign_flags(given, without)
-    _read_words(given, words_of(without))
+    _read_words(given, without)
     _read_port(given)
     _check_pointers(given)
     rows = {row.name: row for row in listed(without)}
@@ -109,8 +109,9 @@ def words_of(without: str = "") -> dict[str, dict[str, str]]:
     return WORDS | {row.word: {row.option: "true"} for row in compose(without).commands if row.option}
 
 
-def _read_words(given: dict[str, Any], of_options: Mapping[str, Mapping[str, str]]) -> None:
-    """Reads the words without a flag: one of these commands, and a model. Raises StartError."""
+def _read_words(given: dict[str, Any], without: str) -> None:
+    """Reads the words without a flag: a command that is made of options, and a model. Raises StartError."""
+    of_options = words_of(without)
     words = [*given["words"], *([] if given["model"] is None else [given["model"]])]
     command = words.pop(0) if words and words[0] in of_options else "serve"
     given.update(of_options[command])
@@ -123,7 +124,7 @@ def _read_words(given: dict[str, Any], of_options: Mapping[str, Mapping[str, str
         raise StartError(f"unrecognized arguments: {' '.join(words)} (--help lists the options)")
     if before := [name for name in POINTERS if given.get(name) and name != "model_repository_path"]:
         raise StartError(f"{model} and --{before[0]} exclude each other: both name the model")
-    found = _model_of(model, command)
+    found = _model_of(model, command, commands(without))
     if given.get("model_name"):
         found.pop("model_name", None)
     given.update(found)
@@ -145,7 +146,7 @@ def _demos() -> dict[str, Path]:
     return {"demo": DEMO_MODEL, **{one.name: one.path for one in compose().demos}}
 
 
-def _model_of(text: str, command: str) -> dict[str, str]:
+def _model_of(text: str, command: str, known: Collection[str]) -> dict[str, str]:
     """Returns the option of a model that was given without a flag. Raises StartError."""
     if not text:
         raise StartError("the model is empty: give a directory, or the name of a hub's model")
@@ -157,13 +158,13 @@ def _model_of(text: str, command: str) -> dict[str, str]:
         if by_name:
             raise StartError(f"{text} is part of the package: there is nothing to {command}")
         return {"model_path": str(demos[text]), "model_name": text}
-    if text in commands():
+    if text in known:
         raise StartError(f"{text} is a command, and a command comes first: lean_ovms {text} --help")
     if not by_name and text.lower().endswith(".gguf"):
         raise StartError(f"there is no file {text}")
     if flag_readers.HUB_MODEL.fullmatch(text):
         return flag_readers.hub_model(text)
-    near = hint(text, commands(), "a hub's model has the form organisation/name")
+    near = hint(text, known, "a hub's model has the form organisation/name")
     raise StartError(f"there is no directory or file {text} ({near})")
 
 

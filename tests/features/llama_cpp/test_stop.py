@@ -6,8 +6,10 @@ from collections import deque
 
 import pytest
 
+from lean_ovms.cli.arguments import parse
 from lean_ovms.cli.command_table import commands
 from lean_ovms.cli.main import run_command
+from lean_ovms.errors import StartError
 from tests.cli.scripted import scripted_server
 
 
@@ -24,3 +26,5 @@ def test_stop_unloads_a_model(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_server_without_the_api_has_no_such_command() -> None:
     assert "stop" not in commands("llama_cpp")
+    with pytest.raises(StartError, match="there is no directory or file stop"):
+        parse(["stop", "--without", "llama_cpp"], {})
