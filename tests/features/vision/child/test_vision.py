@@ -251,3 +251,16 @@ def test_prompt_lookup_with_images():
     rig.run()
     assert words(rig, number) == said("red", "blue")
     assert rig.stats().accepted
+
+
+def test_without_the_feature_the_same_model_answers_texts(rig):
+    text_alone = load(MODEL, without="vision")
+    assert (text_alone.backend.info.vision, text_alone.backend.info.image_tokens) == (False, [])
+    asked = {"max_tokens": 8, "ignore_eos": True}
+    numbers = rig.see(turn("describe"), **asked), text_alone.see(turn("describe"), **asked)
+    texts = [words(one.run(), number) for one, number in zip((rig, text_alone), numbers, strict=True)]
+    assert texts[0] == texts[1]
+    refused = text_alone.see(turn(tags(1)), picture("red"))
+    text_alone.run()
+    error = from_wire(text_alone.answer(refused).refused)
+    assert error.message == "This servable supports only text input, but image_url has been provided"
