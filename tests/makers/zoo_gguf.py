@@ -29,6 +29,10 @@ WINDOW = 24
 GEMMA = {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": WINDOW}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 """More than one of keys: the frontend of openvino takes the one head of llama for the tokens."""
+GRANITE = {
+    "logits_scaling": 2.0, "residual_multiplier": 0.7, "embedding_multiplier": 2.0, "attention_multiplier": 0.3
+}  # fmt: skip
+GRANITE_SCALES = {"logit_scale": 2.0, "residual_scale": 0.7, "embedding_scale": 2.0, "attention.scale": 0.3}
 EXPERTS = ("expert_count", "num_experts"), ("expert_used_count", "num_experts_per_tok")
 MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "llama": ("llama", {}, {}),
@@ -44,11 +48,15 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "phi3": ("phi3", {"original_max_position_embeddings": 2048}, {"rope.scaling.original_context_length": 2048}),
     "olmoe": ("olmoe", {"num_key_value_heads": 4, "num_experts": 4, "num_experts_per_tok": 2}, {}),
     "mistral": ("llama", {"head_dim": 32}, {}),
+    "glm4": ("glm4", {"head_dim": 32}, {"rope.dimension_count": 16}),
+    "granite": ("granite", GRANITE, GRANITE_SCALES),
+    "olmo2": ("olmo2", {}, {}),
+    "smollm3": ("smollm3", {"num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0]}, {}),
 }
 """model_type of transformers: architecture in GGUF, what differs from zoo.COMMON, and what else the metadata has."""
 POOLED = ("qwen3", "gemma3_text")
 """Models of which the last token's vectors are recorded, too."""
-PERMUTED = ("llama",)
+PERMUTED = ("llama", "granite", "smollm3")
 """Architectures whose rows of queries and keys are in another order than transformers': a pair side by side."""
 CHARACTERS = [chr(code) for code in range(ord("!"), ord("!") + COMMON["vocab_size"] - 3)]  # type: ignore[operator]
 WORDS = {

@@ -21,20 +21,22 @@ from ...errors import StartError
 from ...repository.gguf_names import parts
 from ...types import Json
 from ...util.files import open_regular
+from .architectures import ARCHITECTURES
 
-COMPARED = ("gemma", "gemma3", "llama", "olmoe", "phi3", "qwen2", "qwen3", "qwen3moe")
+COMPARED = (
+    *("gemma", "gemma3", "glm4", "granite", "llama", "olmo2", "olmoe", "phi3", "qwen2", "qwen3", "qwen3moe", "smollm3"),
+)
 """Architectures whose tokens and log probabilities are transformers' on tiny files
 (tests/features/gguf/test_networks.py)."""
 UNTESTED = (
     *("bailingmoe2", "deepseek2-ocr", "ernie4_5-moe", "exaone-moe", "exaone4", "glm4moe", "gpt-oss", "hunyuan-dense"),
     *("hunyuan-moe", "jais2", "maincoder", "mellum", "minicpm", "minimax-m2", "mistral3", "plamo3"),
 )
-"""Others that openvino's GGUF frontend (2026.4.1) builds; --pipeline_type PAGED tries them."""
+"""Others that openvino's GGUF frontend (2026.4.1) makes networks of; --pipeline_type PAGED tries them."""
 REFUSED = {
     "gemma2": "the soft cap of its attention cannot be paged",
     "gemma4": "its caches cannot be paged",
     "qwen35": "its gated delta nets cannot be paged",
-    "smollm3": "openvino's GGUF frontend rotates positions in all its layers, where every fourth has none",
 }
 GENAI = ("llama", "qwen2", "qwen3")
 """The architectures that openvino-genai 2026.4.1 can load; the only tokenizer that it supports is "gpt2"."""
@@ -48,8 +50,11 @@ BLOCKS = {
     0: (1, 4), 1: (1, 2), 30: (1, 2),  # F32, F16, BF16
     2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 39: (32, 17),  # Q4_0 to Q8_0, MXFP4
     10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210),  # Q2_K to Q6_K
+    20: (32, 18), 23: (256, 136),  # IQ4_NL, IQ4_XS
 }  # fmt: skip
 """Elements and bytes of a block by tensor type."""
+ONLY_BUILT = (20, 23)
+"""The types that openvino's GGUF frontend does not know."""
 MAX_ENTRIES, MAX_TENSORS, MAX_DIMENSIONS = 1 << 16, 1 << 20, 4
 MAX_STRINGS = 1 << 22
 """Strings of one array: more than any vocabulary has."""
@@ -74,12 +79,14 @@ class Unsupported(Exception):
 @dataclass(frozen=True, slots=True)
 class Header:
     """The header of a GGUF file. metadata: by key. tensors: dimensions by name, the fastest first. kinds: their types
-    by name. offsets: where their data begins, from `start` on. entries_end: where the metadata ends."""
+    by name. offsets: where their data begins, from `start` on. places: the part with each, from 0, and where its data
+    begins in that. entries_end: where the metadata ends."""
 
     metadata: dict[str, Any]
     tensors: dict[str, list[int]]
     kinds: dict[str, int]
     offsets: dict[str, int]
+    places: dict[str, tuple[int, int]]
     entries_end: int
     start: int
     alignment: int
@@ -96,6 +103,10 @@ class Header:
         """Returns the number of a key; 0: missing."""
         value = self.metadata.get(key)
         return value if type(value) is int and value > 0 else 0
+
+    def size(self, name: str) -> int:
+        """Returns the bytes of a tensor."""
+        return _size(self.tensors[name], self.kinds[name])
 
     @property
     def vocab_size(self) -> int:
@@ -142,7 +153,7 @@ def read(path: Path) -> Header:
     files = parts(path)
     header = _of_part(path, 1, len(files))
     for number, file in enumerate(files[1:], 2):
-        _join(header, _of_part(file, number, len(files)), file)
+        _join(header, _of_part(file, number, len(files)), file, number - 1)
     with _refusing(path):
         if len(files) > 1 and len(header.tensors) != header.number_at("split.tensors.count"):
             raise Malformed(f"its parts have {len(header.tensors)} tensors")
@@ -162,13 +173,14 @@ def _of_part(path: Path, number: int, count: int) -> Header:
         return header
 
 
-def _join(first: Header, part: Header, path: Path) -> None:
-    """Adds the tensors of a part to those of the first."""
+def _join(first: Header, part: Header, path: Path, number: int) -> None:
+    """Adds the tensors of a part to those of the first. number: of the part, from 0."""
     with _refusing(path):
         if part.alignment != first.alignment or first.tensors.keys() & part.tensors.keys():
             raise Malformed("it is a part of another file than the first part")
     first.tensors.update(part.tensors)
     first.kinds.update(part.kinds)
+    first.places.update({name: (number, offset) for name, (_, offset) in part.places.items()})
 
 
 @contextmanager
@@ -216,6 +228,7 @@ def parse(data: mmap.mmap | bytes) -> Header:
         tensors={name: shape for name, shape, _, _ in rows},
         kinds={name: kind for name, _, kind, _ in rows},
         offsets={name: offset for name, _, _, offset in rows},
+        places={name: (0, start + offset) for name, _, _, offset in rows},
         entries_end=entries_end,
         start=start,
         alignment=alignment,
@@ -322,7 +335,8 @@ def _check(header: Header) -> None:
         raise Unsupported(f"it is of the architecture {architecture}: {REFUSED[architecture]}")
     if architecture not in known:
         raise Unsupported(f"openvino loads GGUF files of {', '.join(known)}, not of {architecture or 'nothing'}")
-    if unknown := next((name for name, kind in header.kinds.items() if kind not in BLOCKS), ""):
+    known_types = BLOCKS.keys() - (() if architecture in ARCHITECTURES else ONLY_BUILT)
+    if unknown := next((name for name, kind in header.kinds.items() if kind not in known_types), ""):
         raise Unsupported(f"the tensor {unknown} has the type {header.kinds[unknown]}, which openvino does not know")
     if tokenizer not in TOKENIZERS:
         raise Unsupported(f"its tokenizer is of the kind {tokenizer or 'none'}, and not {' or '.join(TOKENIZERS)}")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lean_ovms import embed
 from lean_ovms.cli.arguments import parse
 from lean_ovms.errors import StartError
+from lean_ovms.server.run import build
 
 
 def test_a_file_is_refused_with_the_reason(tmp_path: Path) -> None:
@@ -19,4 +19,4 @@ def test_a_file_is_refused_with_the_reason(tmp_path: Path) -> None:
     )
     wrong = r"x\.gguf cannot be served: GGUF files are read by the feature gguf: left out by --without"
     with pytest.raises(StartError, match=wrong):
-        embed.build(config)
+        build(config)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ....util.files import open_regular
 
-FORMAT = 1
+FORMAT = 2
 """To be raised when the bytes of a block, or its key, mean something else."""
 SAMPLES, SAMPLE_BYTES = 64, 1 << 16
 """Samples of the weights: what a file of the same size and time of change could differ in."""

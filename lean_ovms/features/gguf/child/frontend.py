@@ -21,9 +21,11 @@ from ....engine.loading import exact_positions
 from ....errors import StartError
 from .. import header as gguf
 from . import merge
+from .attention import Projected
 
 POSITIONS = "inp_pos"
-"""The frontend's input with the position of each token."""
+TOKENS = ("inp_tokens", POSITIONS, "inp_out_ids")
+"""The frontend's inputs with the ids of tokens, their positions, and the places of those whose logits are wanted."""
 WINDOWED = "self_kq_mask_swa"
 """The frontend's mask of layers with a sliding window."""
 EXACT_MINIMUMS = "OV_GGUF_Q4_K_ZP_F16", "1"
@@ -70,20 +72,16 @@ def logits(model: Any) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """An attention of a network. rows: queries, keys and values [tokens, heads * size of a head]. heads, sizes: of each
-    of them. window: its sliding window; 0: none. sinks: the logits of attention sinks, if any."""
+    """An attention of a network."""
 
     node: Any
-    rows: list[Any]
-    heads: list[int]
-    sizes: list[int]
-    scale: np.float32
-    window: int
-    sinks: Any
+    """The operation."""
+    rows: Projected
+    """What it is computed of."""
 
     def replace(self, result: Any) -> None:
         """Puts a result [tokens, heads * size of a value] in the place of the attention."""
-        shaped = ops.reshape(result, np.array([1, -1, self.heads[0], self.sizes[2]]), False)
+        shaped = ops.reshape(result, np.array([1, -1, self.rows.heads[0], self.rows.sizes[2]]), False)
         self.node.output(0).replace(ops.transpose(shaped, np.array([0, 2, 1, 3])).output(0))
 
 
@@ -108,15 +106,17 @@ def _attention(node: Any, header: gguf.Header) -> Attention:
             )
         new.append(ops.convert(each.input_value(2), "f32"))
     mask = _source(node.input_value(3), "Parameter").get_friendly_name()
-    return Attention(
-        node=node,
-        rows=[ops.reshape(value, np.array([-1, h * s]), False) for value, h, s in zip(new, heads, sizes, strict=True)],
+    rows = Projected(
+        values=[
+            ops.reshape(value, np.array([-1, h * s]), False) for value, h, s in zip(new, heads, sizes, strict=True)
+        ],
         heads=heads,
         sizes=sizes,
         scale=np.float32(node.input_value(4).get_node().data.item()),
         window=header.number("attention.sliding_window") if mask == WINDOWED else 0,
         sinks=node.input_value(SINKS) if node.get_input_size() > SINKS else None,
     )
+    return Attention(node, rows)
 
 
 def _tell_heads_from_tokens(model: Any) -> None:

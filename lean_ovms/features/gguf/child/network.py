@@ -1,7 +1,7 @@
-"""A GGUF file as a network with paged attention.
+"""A GGUF file as a network with paged attention, of the inputs that `paged_attention_transformation` makes.
 
-PagedAttentionExtension takes the place of each attention and its caches, with the inputs and constants that
-`paged_attention_transformation` gives it. The frontend's input `inp_out_ids` is network.LOGITS_INPUT.
+Files of known architectures and tensors are built here, others by openvino's frontend, whose input `inp_out_ids` is
+network.LOGITS_INPUT.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ from typing import Any
 import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
-from openvino.op import _PagedAttentionExtension
 
 from ....engine.loading.network_inputs import network_input
+from ....engine.paged.ir_weights import limit_logits
 from ....engine.paged.network import LOGITS_INPUT
 from ....errors import StartError
+from ..header import Header
 from ..model_file import header_of
-from . import frontend
-from .frontend import Attention
+from . import attention, frontend
+from .attention import Projected
+from .decoder import building, builds
 
-TOKENS = {"inp_tokens": "input_ids", "inp_pos": "position_ids", "inp_out_ids": LOGITS_INPUT}
-"""The frontend's inputs with a number for each token, and what they are called in paged networks."""
+TOKENS = ("input_ids", "position_ids", LOGITS_INPUT)
+"""The inputs with a number for each token, or for each wanted one."""
 SEQUENCES = ("past_lens", "subsequence_begins", "block_indices", "block_indices_begins")
 
 
@@ -38,41 +40,55 @@ class GgufWeights:
         return read(self._file)
 
 
+class _State:
+    """The inputs of sequences and caches, while a network is built."""
+
+    def __init__(self) -> None:
+        self._sequences = [network_input(name, [-1], np.int32) for name in SEQUENCES]
+        self._longest = network_input("max_context_len", [], np.int32)
+        self._caches: list[Any] = []
+
+    @property
+    def inputs(self) -> list[Any]:
+        """All of them."""
+        return [*self._sequences, self._longest, *self._caches]
+
+    def attend(self, rows: Projected) -> Any:
+        """Implements attention.Attend, with caches of its own for each attention."""
+        number = len(self._caches) // 2
+        pair = [network_input(f"{kind}_cache.{number}", [-1] * 4, ov.Type.dynamic) for kind in ("key", "value")]
+        self._caches += pair
+        return attention.paged(rows, [*pair, *self._sequences], self._longest)
+
+
 def read(path: Path) -> Any:
     """Returns the network of a file. Raises StartError, and RuntimeError from openvino."""
     header = header_of(path)
+    return _built(path, header) if builds(header) else _by_frontend(path, header)
+
+
+def _built(path: Path, header: Header) -> Any:
+    tokens, positions = (network_input(name, [-1], np.int64) for name in TOKENS[:2])
+    state = _State()
+    with building(path, header) as decoder:
+        logits = decoder.logits(decoder.hidden(tokens, positions, state.attend))
+    model = ov.Model([logits.output(0)], [tokens, positions, *state.inputs], "gguf")
+    limit_logits(model)
+    return model
+
+
+def _by_frontend(path: Path, header: Header) -> Any:
     model = frontend.read(path, header)
-    inputs = []
-    for old, new in TOKENS.items():
-        inputs.append(network_input(new, [-1], np.int64))
-        frontend.replace_input(model, old, inputs[-1])
-    sequences = [network_input(name, [-1], np.int32) for name in SEQUENCES]
-    longest = network_input("max_context_len", [], np.int32)
-    caches: list[Any] = []
-    for number, attention in enumerate(frontend.attentions(model, header)):
-        pair = [network_input(f"{kind}_cache.{number}", [-1] * 4, ov.Type.dynamic) for kind in ("key", "value")]
-        caches += pair
-        _replace(attention, [*pair, *sequences], longest)
+    inputs = [network_input(name, [-1], np.int64) for name in TOKENS]
+    for old, new in zip(frontend.TOKENS, inputs, strict=True):
+        frontend.replace_input(model, old, new)
+    state = _State()
+    for one in frontend.attentions(model, header):
+        one.replace(state.attend(one.rows))
     logits = frontend.logits(model)
-    paged = ov.Model([ops.convert(logits[0], "f32").output(0)], [*inputs, *sequences, longest, *caches], "gguf")
+    paged = ov.Model([ops.convert(logits[0], "f32").output(0)], [*inputs, *state.inputs], "gguf")
     _require_paged(paged, {node.get_friendly_name() for node in paged.get_parameters()}, logits)
     return paged
-
-
-def _replace(attention: Attention, state: list[Any], longest: Any) -> None:
-    """Puts PagedAttentionExtension in the place of an attention."""
-    sinks = _constant(np.zeros([0, 0, 0, 0]), np.float32) if attention.sinks is None else attention.sinks
-    floats, ints = _constant([], np.float32), _constant([], np.int32)
-    flags, zero = _constant([], np.uint8), _constant(0, np.int32)
-    unused = [ints, ints, ints, floats, floats, zero, zero]  # importance of tokens, rotation, sparse attention
-    behind = [zero, ints, ints, ints, ints, flags, ints]  # eviction, types of tokens, trees of draft tokens
-    scaled = [_constant(attention.scale, np.float32), _constant(attention.window, np.int32), floats, longest]
-    values = [*attention.rows, *state, *scaled, *unused, sinks, *behind]
-    paged = _PagedAttentionExtension([value if isinstance(value, ov.Output) else value.output(0) for value in values])
-    described = paged.get_rt_info()
-    for kind, heads, size in zip("kv", attention.heads[1:], attention.sizes[1:], strict=True):
-        described[f"num_{kind}_heads"], described[f"{kind}_head_size"] = heads, size
-    attention.replace(paged.output(0))
 
 
 def _require_paged(model: Any, inputs: set[str], logits: list[Any]) -> None:
@@ -84,7 +100,3 @@ def _require_paged(model: Any, inputs: set[str], logits: list[Any]) -> None:
     )
     if left or len(logits) != 1:
         raise StartError(f"its attention cannot be paged: the network needs {', '.join(left) or 'several outputs'}")
-
-
-def _constant(value: Any, kind: Any) -> Any:
-    return ops.constant(np.array(value, kind))

@@ -15,57 +15,69 @@ from openvino import opset13 as ops
 
 from ....engine.loading.network_inputs import network_input
 from ....errors import StartError
+from ..header import Header
 from ..model_file import header_of
 from . import frontend
-from .frontend import Attention
+from .attention import Attend, Projected, masked
+from .decoder import building, builds
 
 
 def read(path: Path, output: str) -> ov.Model:
     """Returns the network of a file. output: logits or last_hidden_state. Raises StartError, and RuntimeError."""
     header = header_of(path)
-    model = frontend.read(path, header)
     ids, mask = (network_input(name, [-1, -1], np.int64) for name in ("input_ids", "attention_mask"))
     shape = ops.shape_of(ids, "i64")
     positions = _counted(ops.gather(shape, np.int64(1), np.int64(0)))
-    frontend.replace_input(model, "inp_tokens", ids)
-    frontend.replace_input(model, "inp_pos", ops.broadcast(positions, shape))
-    frontend.replace_input(model, "inp_out_ids", _counted(ops.reduce_prod(shape, np.int64(0))))
     causal = header.metadata.get(f"{header.architecture}.attention.causal") is not False
-    for attention in frontend.attentions(model, header):
-        if attention.sinks is not None:
-            raise StartError(f"{path} cannot be served: attention sinks of a pooling model are not known")
-        _replace(attention, shape, _seen(positions, mask, causal, attention.window))
-    head = frontend.logits(model)[0].get_node()
-    if head.get_type_name() != "MatMul":
-        raise StartError(f"{path} cannot be served: its logits are computed by {head.get_type_name()}")
-    width = head.input_value(0).get_partial_shape()[-1].get_length()
-    sizes = ops.concat([shape, ops.constant(np.array([width]))], 0)
-    found = ops.reshape(ops.convert(head.input_value(0), "f32"), sizes, False)
-    if output == "logits":
-        found = ops.matmul(found, head.input_value(1), False, bool(head.get_attributes()["transpose_b"]))
+
+    def attend(rows: Projected) -> Any:
+        return masked(rows, shape, _seen(positions, mask, causal, rows.window))
+
+    if builds(header):
+        tokens, places = (ops.reshape(each, np.array([-1]), False) for each in (ids, ops.broadcast(positions, shape)))
+        with building(path, header) as decoder:
+            found = _by_text(decoder.hidden(tokens, places, attend), shape)
+            found = decoder.logits(found) if output == "logits" else found
+    else:
+        head = _by_frontend(
+            path, header, [ids, ops.broadcast(positions, shape), _counted(ops.reduce_prod(shape, np.int64(0)))], attend
+        )
+        found = _by_text(ops.convert(head.input_value(0), "f32"), shape)
+        if output == "logits":
+            found = ops.matmul(found, head.input_value(1), False, bool(head.get_attributes()["transpose_b"]))
     found.output(0).get_tensor().set_names({output})
     return ov.Model([found.output(0)], [ids, mask], "gguf")
 
 
-def _replace(attention: Attention, shape: Any, seen: Any) -> None:
-    """Puts an attention in the place that sees the tokens of its own text alone."""
-    parts = []
-    for rows, heads, size in zip(attention.rows, attention.heads, attention.sizes, strict=True):
-        sizes = ops.concat([shape, ops.constant(np.array([heads, size]))], 0)
-        part = ops.transpose(ops.reshape(rows, sizes, False), np.array([0, 2, 1, 3]))
-        parts.append(_repeated(part, attention.heads[0] // heads))
-    query, key, value = parts
-    found = ops.scaled_dot_product_attention(query, key, value, seen, ops.constant(attention.scale))
-    width = np.array([-1, attention.heads[0] * attention.sizes[2]])
-    attention.replace(ops.reshape(ops.transpose(found, np.array([0, 2, 1, 3])), width, False))
+def _by_text(rows: Any, shape: Any) -> Any:
+    """Returns rows of all tokens as [texts, tokens, width]."""
+    width = rows.get_output_partial_shape(0)[-1].get_length()
+    return ops.reshape(rows, ops.concat([shape, ops.constant(np.array([width]))], 0), False)
 
 
-def _repeated(part: Any, times: int) -> Any:
-    """Returns keys or values [texts, heads, tokens, size of a head] with each head as often as queries share it."""
-    if times == 1:
-        return part
-    order = np.repeat(np.arange(part.get_output_partial_shape(0)[1].get_length()), times)
-    return ops.gather(part, ops.constant(order), np.int64(1))
+def _by_frontend(path: Path, header: Header, inputs: list[Any], attend: Attend) -> Any:
+    """Returns the operation that makes logits of hidden states, in the network of openvino's frontend.
+
+    Args:
+        path: The file.
+        header: Its header.
+        inputs: The ids of tokens, their positions, and the places of those whose logits are wanted.
+        attend: Computes the attentions.
+
+    Raises:
+        StartError: The network is of a form that is not known.
+    """
+    model = frontend.read(path, header)
+    for name, values in zip(frontend.TOKENS, inputs, strict=True):
+        frontend.replace_input(model, name, values)
+    for one in frontend.attentions(model, header):
+        if one.rows.sinks is not None:
+            raise StartError(f"{path} cannot be served: attention sinks of a pooling model are not known")
+        one.replace(attend(one.rows))
+    head = frontend.logits(model)[0].get_node()
+    if head.get_type_name() != "MatMul":
+        raise StartError(f"{path} cannot be served: its logits are computed by {head.get_type_name()}")
+    return head
 
 
 def _seen(positions: Any, mask: Any, causal: bool, window: int) -> Any:

@@ -1,0 +1,87 @@
+"""Attention: what a network's layer gives it, and the two forms in which it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from openvino import Output
+from openvino import opset13 as ops
+from openvino.op import _PagedAttentionExtension
+
+
+@dataclass(frozen=True, slots=True)
+class Projected:
+    """The queries, keys and values of an attention."""
+
+    values: list[Any]
+    """Queries, keys and values [tokens, heads * size of a head]."""
+    heads: list[int]
+    """The number of heads of each of them."""
+    sizes: list[int]
+    """The size of a head of each of them."""
+    scale: np.float32
+    """The factor of the products of queries and keys."""
+    window: int
+    """The tokens that each token sees at most; 0: all before it."""
+    sinks: Any = None
+    """The logits of attention sinks; None: there are none."""
+
+
+Attend = Callable[[Projected], Any]
+"""Computes an attention: it returns the result [tokens, heads * size of a value]."""
+
+
+def paged(rows: Projected, state: list[Any], longest: Any) -> Any:
+    """Returns the result of PagedAttentionExtension, with the constants that `paged_attention_transformation` gives it.
+
+    Args:
+        rows: What it is computed of.
+        state: The caches of keys and of values, and the inputs of sequences.
+        longest: The input with the length of the longest sequence.
+    """
+    sinks = _constant(np.zeros([0, 0, 0, 0]), np.float32) if rows.sinks is None else rows.sinks
+    floats, ints = _constant([], np.float32), _constant([], np.int32)
+    flags, zero = _constant([], np.uint8), _constant(0, np.int32)
+    unused = [ints, ints, ints, floats, floats, zero, zero]  # importance of tokens, rotation, sparse attention
+    behind = [zero, ints, ints, ints, ints, flags, ints]  # eviction, types of tokens, trees of draft tokens
+    scaled = [_constant(rows.scale, np.float32), _constant(rows.window, np.int32), floats, longest]
+    values = [*rows.values, *state, *scaled, *unused, sinks, *behind]
+    found = _PagedAttentionExtension([value if isinstance(value, Output) else value.output(0) for value in values])
+    described = found.get_rt_info()
+    for kind, heads, size in zip("kv", rows.heads[1:], rows.sizes[1:], strict=True):
+        described[f"num_{kind}_heads"], described[f"{kind}_head_size"] = heads, size
+    return found.output(0)
+
+
+def masked(rows: Projected, shape: Any, seen: Any) -> Any:
+    """Returns the result of an attention in which each token sees tokens of its own text alone.
+
+    Args:
+        rows: What it is computed of.
+        shape: The number of texts, and of tokens of each with padding, as an output.
+        seen: Which tokens [texts or 1, 1, tokens, tokens] each token sees.
+    """
+    parts = []
+    for value, heads, size in zip(rows.values, rows.heads, rows.sizes, strict=True):
+        sizes = ops.concat([shape, ops.constant(np.array([heads, size]))], 0)
+        part = ops.transpose(ops.reshape(value, sizes, False), np.array([0, 2, 1, 3]))
+        parts.append(_repeated(part, rows.heads[0] // heads))
+    query, key, value = parts
+    found = ops.scaled_dot_product_attention(query, key, value, seen, ops.constant(rows.scale))
+    width = np.array([-1, rows.heads[0] * rows.sizes[2]])
+    return ops.reshape(ops.transpose(found, np.array([0, 2, 1, 3])), width, False)
+
+
+def _repeated(part: Any, times: int) -> Any:
+    """Returns keys or values [texts, heads, tokens, size of a head] with each head as often as queries share it."""
+    if times == 1:
+        return part
+    order = np.repeat(np.arange(part.get_output_partial_shape(0)[1].get_length()), times)
+    return ops.gather(part, ops.constant(order), np.int64(1))
+
+
+def _constant(value: Any, kind: Any) -> Any:
+    return ops.constant(np.array(value, kind))

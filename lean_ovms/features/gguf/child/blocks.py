@@ -1,0 +1,171 @@
+"""The blocks in which GGUF files have weights, read as groups of whole numbers: number * scale + offset.
+
+A block has 32 or 256 elements of a row, a group 16 or 32 of them. Nothing is rounded: minimums become offsets, and
+tables are looked up. Format: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[Any]
+"""Unsigned bytes; numpy's stubs lose their type in arithmetic."""
+Floats = NDArray[np.float32]
+Parts = tuple[NDArray[np.int8], Floats, "Floats | None"]
+"""Whole numbers [blocks, groups, elements], a scale [blocks, groups] for each group, and an offset or none."""
+TABLE = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
+"""The values of IQ4_NL and IQ4_XS by their 4 bits."""
+HALVES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
+"""The values of MXFP4 by their 4 bits, in halves."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockType:
+    """How the blocks of a type are read."""
+
+    name: str
+    """The name of the type."""
+    elements: int
+    """The elements of a block."""
+    size: int
+    """The bytes of a block."""
+    group: int
+    """The elements that have one scale."""
+    bits: int
+    """The bits that the whole numbers need: 4 or 8."""
+    exact: bool
+    """Whether the scales are exact in 16 bits."""
+    offsets: bool
+    """Whether the groups have offsets."""
+    read: Callable[[Bytes], Parts]
+    """Returns the parts of blocks [blocks, size]."""
+
+
+def _float(data: Bytes, at: int) -> Floats:
+    """Returns the 16-bit floats at a place of each block, [blocks, 1]."""
+    return np.ascontiguousarray(data[:, at : at + 2]).view(np.float16).astype(np.float32)
+
+
+def _nibbles(data: Bytes) -> Bytes:
+    """Returns the low halves of bytes, and behind them the high ones."""
+    return np.concatenate([data & 15, data >> 4], -1)
+
+
+def _fifth_bits(data: Bytes, at: int) -> Bytes:
+    """Returns one bit for each of 32 elements, as 16 or 0."""
+    bits = np.unpackbits(data[:, at : at + 4], axis=-1, bitorder="little")
+    return bits << 4
+
+
+def _centred(values: Bytes, scale: Floats, minimum: Floats, middle: int) -> Parts:
+    """Returns the parts of numbers that stand for number * scale + minimum, with the numbers around 0."""
+    return (values - middle).view(np.int8), scale, minimum + middle * scale
+
+
+def _q4_0(data: Bytes) -> Parts:
+    return (_nibbles(data[:, 2:]) - 8).view(np.int8)[:, None], _float(data, 0), None
+
+
+def _q4_1(data: Bytes) -> Parts:
+    return _centred(_nibbles(data[:, 4:])[:, None], _float(data, 0), _float(data, 2), 8)
+
+
+def _q5_0(data: Bytes) -> Parts:
+    values = _nibbles(data[:, 6:]) | _fifth_bits(data, 2)
+    return (values - np.uint8(16)).view(np.int8)[:, None], _float(data, 0), None
+
+
+def _q5_1(data: Bytes) -> Parts:
+    values = _nibbles(data[:, 8:]) | _fifth_bits(data, 4)
+    return _centred(values[:, None], _float(data, 0), _float(data, 2), 16)
+
+
+def _q8_0(data: Bytes) -> Parts:
+    return np.ascontiguousarray(data[:, 2:]).view(np.int8)[:, None], _float(data, 0), None
+
+
+def _mxfp4(data: Bytes) -> Parts:
+    return HALVES[_nibbles(data[:, 1:])][:, None], np.ldexp(np.float32(1), data[:, :1].astype(np.int32) - 128), None
+
+
+def _iq4_nl(data: Bytes) -> Parts:
+    return TABLE[_nibbles(data[:, 2:])][:, None], _float(data, 0), None
+
+
+def _iq4_xs(data: Bytes) -> Parts:
+    low = np.stack([data[:, 4:8] & 15, data[:, 4:8] >> 4], -1).reshape(-1, 8)
+    high = np.ascontiguousarray(data[:, 2:4]).view(np.uint16) >> np.arange(0, 16, 2, dtype=np.uint16)
+    scale = ((low | (high.astype(np.uint8) & 3) << 4).astype(np.int8) - 32) * _float(data, 0)
+    return TABLE[_nibbles(data[:, 8:].reshape(-1, 8, 16))], scale.astype(np.float32), None
+
+
+def _two_bits(data: Bytes) -> Bytes:
+    """Returns the 2 bits of 256 elements, which are divided among 64 bytes as [2, 4, 32] and [2, 32]."""
+    halves = data.reshape(-1, 2, 1, 32)
+    return (halves >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & 3
+
+
+def _q2_k(data: Bytes) -> Parts:
+    scales = data[:, :16]
+    scale, minimum = (scales & 15) * _float(data, 80), (scales >> 4) * -_float(data, 82)
+    return _centred(_two_bits(data[:, 16:80]).reshape(-1, 16, 16), scale, minimum, 2)
+
+
+def _q3_k(data: Bytes) -> Parts:
+    packed = data[:, 96:108]
+    low = np.concatenate([packed[:, :8] & 15, packed[:, :8] >> 4], -1)
+    high = (packed[:, None, 8:] >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & 3
+    scale = ((low | high.reshape(-1, 16) << 4).astype(np.int8) - 32) * _float(data, 108)
+    bits = (data[:, None, :32] >> np.arange(8, dtype=np.uint8)[:, None]) & 1  # [blocks, 2 * 4, 32]
+    values = _two_bits(data[:, 32:96]).reshape(-1, 8, 32) + (bits << 2)
+    return (values - 4).view(np.int8).reshape(-1, 16, 16), scale.astype(np.float32), None
+
+
+def _six_bits(packed: Bytes) -> tuple[Bytes, Bytes]:
+    """Returns the scales and the minimums of the 8 groups of Q4_K and Q5_K, 6 bits each, of 12 bytes."""
+    first, second, third = packed[:, :4], packed[:, 4:8], packed[:, 8:]
+    scale = np.concatenate([first & 63, (third & 15) | (first >> 6) << 4], -1)
+    return scale, np.concatenate([second & 63, (third >> 4) | (second >> 6) << 4], -1)
+
+
+def _q4_k(data: Bytes) -> Parts:
+    scale, minimum = _six_bits(data[:, 4:16])
+    values = _nibbles(data[:, 16:].reshape(-1, 4, 32)).reshape(-1, 8, 32)
+    return _centred(values, scale * _float(data, 0), minimum * -_float(data, 2), 8)
+
+
+def _q5_k(data: Bytes) -> Parts:
+    scale, minimum = _six_bits(data[:, 4:16])
+    bits = (data[:, None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None]) & 1
+    values = _nibbles(data[:, 48:].reshape(-1, 4, 32)).reshape(-1, 8, 32) | bits << 4
+    return _centred(values, scale * _float(data, 0), minimum * -_float(data, 2), 16)
+
+
+def _q6_k(data: Bytes) -> Parts:
+    low = _nibbles(data[:, :128].reshape(-1, 2, 64)).reshape(-1, 2, 4, 32)
+    values = low | _two_bits(data[:, 128:192]) << 4
+    scale = np.ascontiguousarray(data[:, 192:208]).view(np.int8) * _float(data, 208)
+    return (values - 32).view(np.int8).reshape(-1, 16, 16), scale, None
+
+
+BLOCKS = {
+    2: BlockType("Q4_0", 32, 18, 32, 4, True, False, _q4_0),
+    3: BlockType("Q4_1", 32, 20, 32, 4, True, True, _q4_1),
+    6: BlockType("Q5_0", 32, 22, 32, 8, True, False, _q5_0),
+    7: BlockType("Q5_1", 32, 24, 32, 8, True, True, _q5_1),
+    8: BlockType("Q8_0", 32, 34, 32, 8, True, False, _q8_0),
+    10: BlockType("Q2_K", 256, 84, 16, 4, False, True, _q2_k),
+    11: BlockType("Q3_K", 256, 110, 16, 4, False, False, _q3_k),
+    12: BlockType("Q4_K", 256, 144, 32, 4, False, True, _q4_k),
+    13: BlockType("Q5_K", 256, 176, 32, 8, False, True, _q5_k),
+    14: BlockType("Q6_K", 256, 210, 16, 8, False, False, _q6_k),
+    20: BlockType("IQ4_NL", 32, 18, 32, 8, True, False, _iq4_nl),
+    23: BlockType("IQ4_XS", 256, 136, 32, 8, False, False, _iq4_xs),
+    39: BlockType("MXFP4", 32, 17, 32, 8, False, False, _mxfp4),
+}
+"""The types of blocks by their numbers in the file."""

@@ -1,0 +1,223 @@
+"""The network of a GGUF file: a decoder in the form of optimum-intel's exports, built of the file's tensors."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from openvino import opset13 as ops
+
+from ....engine.errors import last_line
+from ....errors import StartError
+from ..architectures import ARCHITECTURES
+from ..header import EXPORT, PULL_AGAIN, Header
+from . import layers
+from .attention import Attend, Projected
+from .tensors import Tensors
+
+VALUES = 2
+"""The place of values behind queries and keys."""
+LAYER = re.compile(r"blk\.(\d+)\.(.+)")
+WHOLE = {"token_embd.weight", "output.weight", "output_norm.weight", "rope_freqs.weight"}
+PARTS = {
+    *(f"attn_{name}.{kind}" for name in ("q", "k", "v", "qkv", "output") for kind in ("weight", "bias")),
+    *("attn_norm.weight", "attn_q_norm.weight", "attn_k_norm.weight", "post_attention_norm.weight"),
+    *("ffn_norm.weight", "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight", "post_ffw_norm.weight"),
+}
+"""The tensors that a decoder has, and those of each of its layers. One with others is of a kind that is not known."""
+
+
+def builds(header: Header) -> bool:
+    """Returns whether a file is of an architecture and of tensors that are known here."""
+    if header.architecture not in ARCHITECTURES:
+        return False
+    scaling = header.metadata.get(f"{header.architecture}.rope.scaling.type", "none")
+    return scaling in ("none", "linear") and all(map(_known, header.tensors))
+
+
+def _known(name: str) -> bool:
+    found = LAYER.fullmatch(name)
+    return name in WHOLE if found is None else found[2] in PARTS
+
+
+@contextmanager
+def building(path: Path, header: Header) -> Iterator[FileDecoder]:
+    """Yields the decoder of a file; errors of what is built of it become a StartError."""
+    try:
+        with Tensors(path, header) as tensors:
+            yield FileDecoder(header, tensors)
+    except KeyError as error:
+        raise StartError(f"{path} is not a whole GGUF file: it has no {error.args[0]}; {PULL_AGAIN}") from error
+    except (RuntimeError, ValueError, ArithmeticError) as error:  # sizes that do not belong together
+        raise StartError(f"{path} cannot be served: {last_line(error)}; {EXPORT}") from error
+
+
+class FileDecoder:
+    """A decoder while it is built."""
+
+    def __init__(self, header: Header, tensors: Tensors) -> None:
+        """Reads the numbers of the network."""
+        self._header = header
+        self._tensors = tensors
+        self._row = ARCHITECTURES[header.architecture]
+        self._width = header.number("embedding_length")
+        heads = header.number("attention.head_count")
+        keys = header.number("attention.head_count_kv") or heads
+        size = header.number("attention.key_length") or self._width // heads
+        self._heads = [heads, keys, keys]
+        self._sizes = [size, size, header.number("attention.value_length") or size]
+        self._epsilon = self._float("attention.layer_norm_rms_epsilon", 1e-5)
+        self._rotated = min(size, header.number("rope.dimension_count") or size)
+        self._turned: dict[bool, layers.Cosine] = {}
+
+    def hidden(self, tokens: Any, positions: Any, attend: Attend) -> Any:
+        """Returns the hidden states [tokens, 1, width] before the last projection.
+
+        Args:
+            tokens: The ids of tokens [tokens].
+            positions: Their positions.
+            attend: Computes the attentions.
+        """
+        self._embeddings = self._tensors.matrix("token_embd.weight")
+        ids = ops.convert(ops.unsqueeze(tokens, np.int32(1)), "i32")
+        x = ops.gather(self._embeddings, ids, np.int32(0))
+        scale = math.sqrt(self._width) if self._row.scaled_embeddings else self._float("embedding_scale", 1.0)
+        x = _times(x, scale)
+        more = self._float("residual_scale", 1.0)
+        for layer in range(self._header.number("block_count")):
+            result = self._attention(layer, self._norm(x, f"blk.{layer}.attn_norm"), positions, attend)
+            x = ops.add(x, _times(self._norm(result, f"blk.{layer}.post_attention_norm"), more))
+            result = self._forward(layer, self._norm(x, f"blk.{layer}.ffn_norm"))
+            x = ops.add(x, _times(self._norm(result, f"blk.{layer}.post_ffw_norm"), more))
+        return self._norm(x, "output_norm")
+
+    def logits(self, hidden: Any) -> Any:
+        """Returns the logits of hidden states."""
+        head = self._tensors.matrix("output.weight") if self._has("output") else self._embeddings
+        found = layers.product(hidden, head, None, "lm_head")
+        return _times(found, 1 / self._float("logit_scale", 1.0))
+
+    def _attention(self, layer: int, x: Any, positions: Any, attend: Attend) -> Any:
+        window = self._window(layer)
+        values = [
+            ops.reshape(self._placed(value, layer, place, positions, bool(window)), np.array([0, -1]), True)
+            for place, value in enumerate(self._projections(layer, x))
+        ]
+        by = self._header.number("block_count") == self._row.scales_by_width
+        scale = self._float("attention.scale", (self._width / self._heads[0] if by else self._sizes[0]) ** -0.5)
+        found = attend(Projected(values, self._heads, self._sizes, np.float32(scale), window))
+        width = self._heads[0] * self._sizes[2]
+        found = ops.reshape(found, np.array([0, 1, width]), True)
+        return self._product(found, f"blk.{layer}.attn_output", f"model.layers.{layer}.self_attn.o_proj")
+
+    def _placed(self, value: Any, layer: int, place: int, positions: Any, local: bool) -> Any:
+        """Returns queries, keys or values with their norm and, but for values, turned by their positions.
+
+        Args:
+            value: They themselves [tokens, 1, heads * size].
+            layer: The number of the layer.
+            place: Which of them they are: 0, 1 or 2.
+            positions: The positions of the tokens.
+            local: Whether the layer has a sliding window.
+        """
+        heads, size, name = self._heads[place], self._sizes[place], f"blk.{layer}.attn_{'qkv'[place]}_norm"
+        if place == VALUES:
+            return value
+        for_each = not self._has(name) or self._tensors.shape(f"{name}.weight")[-1] == size
+        value = value if for_each else self._norm(value, name)
+        value = ops.reshape(value, np.array([0, heads, 1, size]), True)
+        value = self._norm(value, name) if for_each else value
+        if self._row.unrotated and (layer + 1) % self._row.unrotated == 0:
+            return value
+        return layers.rotate(value, self._angles(positions, local), size, self._rotated)
+
+    def _projections(self, layer: int, x: Any) -> Iterator[Any]:
+        """Yields queries, keys and values [tokens, 1, heads * size]."""
+        joined, start = f"blk.{layer}.attn_qkv", 0
+        for letter, heads, size in zip("qkv", self._heads, self._sizes, strict=True):
+            order = _halves(heads, size, self._rotated) if self._row.pairs and letter != "v" else None
+            rows = slice(start, start := start + heads * size)
+            name = f"blk.{layer}.attn_{letter}"
+            name, rows = (joined, rows) if self._has(joined) else (name, slice(None))
+            moved = order is not None and not self._row.permuted  # an adapter's rows would be those of other elements
+            place = "" if moved else f"model.layers.{layer}.self_attn.{letter}_proj"
+            yield self._product(x, name, place, rows, order)
+
+    def _forward(self, layer: int, x: Any) -> Any:
+        gate, up, down = (f"blk.{layer}.ffn_{name}" for name in ("gate", "up", "down"))
+        place, rows, more = f"model.layers.{layer}.mlp", slice(None), slice(None)
+        if not self._has(gate):
+            half = self._tensors.shape(f"{up}.weight")[0] // 2
+            gate, rows, more = up, slice(half), slice(half, None)
+        gated = self._product(x, gate, f"{place}.gate_proj", rows)
+        shown = self._product(x, up, f"{place}.up_proj", more)
+        x = ops.multiply(layers.ACTIVATIONS[self._row.activation](gated), shown)
+        return self._product(x, down, f"{place}.down_proj")
+
+    def _product(
+        self, x: Any, name: str, layer: str, rows: slice = slice(None), order: NDArray[np.int64] | None = None
+    ) -> Any:
+        """Returns the product of x and a matrix, with the bias that belongs to it.
+
+        Args:
+            x: What is multiplied.
+            name: The name of the matrix.
+            layer: The name of the layer in transformers; empty: adapters cannot change it.
+            rows: The rows of the matrix that are taken.
+            order: The order in which these are taken; None: their own.
+        """
+        bias = None
+        if f"{name}.bias" in self._tensors:
+            bias = self._tensors.numbers(f"{name}.bias")
+            bias = bias[rows] if order is None else bias[rows][order]
+        return layers.product(x, self._tensors.matrix(f"{name}.weight", rows, order), bias, layer)
+
+    def _norm(self, x: Any, name: str) -> Any:
+        """Returns the norm of values where the file has one of this name, else the values."""
+        if not self._has(name):
+            return x
+        return layers.norm(x, self._tensors.numbers(f"{name}.weight"), self._epsilon)
+
+    def _has(self, name: str) -> bool:
+        return f"{name}.weight" in self._tensors
+
+    def _window(self, layer: int) -> int:
+        period = self._row.window_period
+        return self._header.number("attention.sliding_window") if period and (layer + 1) % period else 0
+
+    def _angles(self, positions: Any, local: bool) -> layers.Cosine:
+        """Returns the cosines and sines of positions. local: of a layer with a sliding window."""
+        local = local and bool(self._row.local_base)
+        if local not in self._turned:
+            base = self._float("rope.freq_base", 10000.0)
+            if local:
+                base = self._float("rope.freq_base_swa", self._row.local_base)
+            numbers = np.arange(0, self._rotated, 2, dtype=np.float64) / self._rotated
+            frequencies = base**-numbers
+            if not local:
+                frequencies = frequencies / (self._float("rope.scaling.factor", 1.0) or 1.0)
+                if "rope_freqs.weight" in self._tensors:
+                    frequencies = frequencies / self._tensors.numbers("rope_freqs.weight").astype(np.float64)
+            self._turned[local] = layers.angles(positions, frequencies.astype(np.float32))
+        return self._turned[local]
+
+    def _float(self, name: str, default: float) -> float:
+        value = self._header.metadata.get(f"{self._header.architecture}.{name}")
+        return float(value) if isinstance(value, int | float) else default
+
+
+def _times(x: Any, factor: float) -> Any:
+    return x if factor == 1 else ops.multiply(x, np.float32(factor))
+
+
+def _halves(heads: int, size: int, rotated: int) -> NDArray[np.int64]:
+    """Returns the order of rows in which those that are turned together are not neighbours, but half of these apart."""
+    order = np.arange(heads * size).reshape(heads, size)
+    order[:, :rotated] = order[:, :rotated].reshape(heads, -1, 2).swapaxes(1, 2).reshape(heads, rotated)
+    return order.reshape(-1)

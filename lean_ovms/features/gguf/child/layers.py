@@ -1,0 +1,75 @@
+"""The operations of a decoder, written as optimum-intel's exports have them: OpenVINO knows these patterns.
+
+It computes a norm and a rotation as one operation each, angles in 32 bits whatever the precision of the rest, and
+products of matrices that stay in 4 or 8 bits. Values are [tokens, 1, width], or [tokens, heads, 1, size of a head].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from openvino import opset13 as ops
+
+Floats = NDArray[np.float32]
+Cosine = tuple[Any, Any]
+"""The cosines and sines of the tokens' positions [tokens, 1, 1, rotated size]."""
+END = np.iinfo(np.int64).max
+
+
+def norm(x: Any, weight: Floats, epsilon: float) -> Any:
+    """Returns x by its root mean square along the last axis, and by a weight."""
+    one = [1] * _rank(x)
+    squares = ops.power(x, np.full(one, 2, np.float32))
+    mean = ops.add(ops.reduce_mean(squares, np.array([-1]), True), np.full(one, epsilon, np.float32))
+    scaled = ops.multiply(x, ops.divide(np.full(one, 1, np.float32), ops.sqrt(mean)))
+    return ops.multiply(weight.reshape([*one[:-1], -1]), scaled)
+
+
+def _rank(x: Any) -> int:
+    return int(x.get_output_partial_shape(0).rank.get_length())
+
+
+def angles(positions: Any, frequencies: Floats) -> Cosine:
+    """Returns the cosines and sines of positions [tokens]."""
+    places = ops.unsqueeze(ops.unsqueeze(positions, np.int64(-1)), np.int64(1))
+    products = ops.matmul(frequencies.reshape(1, -1, 1), ops.convert(places, "f32"), False, False)
+    half = ops.transpose(products, np.array([0, 2, 1], np.int32))
+    whole = ops.concat([half, half], -1)
+    return ops.unsqueeze(ops.cos(whole), np.int64(1)), ops.unsqueeze(ops.sin(whole), np.int64(1))
+
+
+def rotate(x: Any, turned: Cosine, size: int, rotated: int) -> Any:
+    """Returns heads [tokens, heads, 1, size] turned by angles. rotated: how many of their first elements are turned."""
+    head = x if rotated == size else part(x, 0, rotated)
+    half = rotated // 2
+    swapped = ops.concat([ops.multiply(part(head, half, END), np.float32(-1)), part(head, 0, half)], -1)
+    found = ops.add(ops.multiply(head, turned[0]), ops.multiply(swapped, turned[1]))
+    return found if rotated == size else ops.concat([found, part(x, rotated, END)], -1)
+
+
+def part(x: Any, start: int, end: int) -> Any:
+    """Returns a part of the last axis."""
+    axis = _rank(x) - 1
+    return ops.slice(x, *(np.array([value], np.int64) for value in (start, end, 1, axis)))
+
+
+def product(x: Any, matrix: Any, bias: Floats | None, name: str) -> Any:
+    """Returns the product of x and a matrix.
+
+    Args:
+        x: Values [tokens, 1, columns].
+        matrix: The matrix [rows, columns].
+        bias: What is added, a number for each row; None: nothing is.
+        name: The name of the layer in transformers, by which LoRA adapters find it; empty: they do not.
+    """
+    found = ops.matmul(x, matrix, False, True)
+    if name:
+        found.set_friendly_name(f"__module.{name}/aten::linear/MatMul")
+    return found if bias is None else ops.add(found, bias.reshape(1, 1, -1))
+
+
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"silu": ops.swish, "gelu": lambda x: ops.gelu(x, "tanh")}
+"""The functions of gates, by name."""

@@ -1,0 +1,98 @@
+"""Networks that are built of GGUF files: OpenVINO knows their norms and rotations, and adapters their layers."""
+
+import json
+from collections import Counter
+
+import pytest
+
+pytest.importorskip("gguf")
+
+import gguf
+import numpy as np
+import openvino as ov
+
+from lean_ovms.features.gguf import header
+from lean_ovms.features.gguf.architectures import ARCHITECTURES
+from lean_ovms.features.gguf.child import network
+from lean_ovms.features.gguf.child.blocks import BLOCKS
+from lean_ovms.features.gguf.child.decoder import builds
+from lean_ovms.features.gguf.child.tensors import Tensors
+from lean_ovms.features.lora.child.adapter_layers import insert
+from tests.makers import make_gguf, zoo_gguf
+
+RECORDED = json.loads(zoo_gguf.FILE.read_text())
+BUILT = sorted(name for name, known in RECORDED.items() if known["architecture"] in ARCHITECTURES)
+UNROTATED = {"smollm3": 1}
+"""Layers without positions."""
+NORMS = {"gemma3_text": 6, "glm4": 4, "olmo2": 4, "qwen3": 4}
+"""Norms of a layer, where these are not 2."""
+PROJECTIONS = {f"self_attn.{letter}_proj" for letter in "qkvo"} | {
+    f"mlp.{name}_proj" for name in ("gate", "up", "down")
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BUILT)
+def test_norms_and_rotations_are_one_operation_each(name, tmp_path):
+    path = zoo_gguf.write(tmp_path / "x.gguf", name)
+    compiled = ov.Core().compile_model(network.read(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    kinds = Counter(str(op.get_rt_info()["layerType"].astype(str)) for op in compiled.get_runtime_model().get_ops())
+    layers = RECORDED[name]["metadata"][f"{RECORDED[name]['architecture']}.block_count"]
+    assert kinds["RoPE"] == 2 * (layers - UNROTATED.get(name, 0))
+    assert kinds["RMS"] == layers * NORMS.get(name, 2) + 1
+    assert kinds["PagedAttention"] == layers
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_layers_have_the_names_that_adapters_know(name, tmp_path):
+    model = network.read(zoo_gguf.write(tmp_path / "x.gguf", name))
+    found = {layer for group in insert(model, ov.Type.f32).groups for layer in group}
+    other = {"self_attn.q_proj", "self_attn.k_proj"} if name == "glm4" else set()  # its rows are in another order
+    assert {layer.removeprefix("model.layers.1.") for layer in found if ".1." in layer} == PROJECTIONS - other
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_blocks_stand_for_their_values_exactly(kind):
+    """Random bytes, of which some are no finite scales."""
+    known = BLOCKS[kind]
+    data = np.random.RandomState(kind).randint(0, 256, (300, known.size)).astype(np.uint8)
+    with np.errstate(all="ignore"):
+        numbers, scale, offset = known.read(data)
+        found = numbers * scale[..., None] + (0 if offset is None else offset[..., None])
+        wanted = gguf.quants.dequantize(data, gguf.GGMLQuantizationType(kind)).reshape(found.shape)
+    assert gguf.GGMLQuantizationType(kind).name == known.name
+    assert numbers.shape[1:] == (known.elements // known.group, known.group)
+    finite = np.isfinite(wanted).all(-1)
+    assert finite.mean() > 0.5
+    most = np.abs(wanted[finite]).max(-1, keepdims=True)
+    assert (np.abs(found[finite] - wanted[finite]) <= most * 3e-7).all()
+
+
+def test_a_group_without_a_scale_is_its_offset(tmp_path):
+    block = np.full(20, 0x5A, np.uint8)
+    block[:4] = np.frombuffer(np.array([0, 0.375], np.float16).tobytes(), np.uint8)
+    known = RECORDED["llama"]
+    tensors = [("token_embd.weight", np.tile(block, (64, 2)))]
+    path = tmp_path / "x.gguf"
+    make_gguf.pack(path, "llama", {**known["metadata"], **zoo_gguf.WORDS}, tensors, "Q4_1")
+    found = header.parse(path.read_bytes())
+    with Tensors(path, found) as mapped:
+        matrix = mapped.matrix("token_embd.weight")
+        values = ov.Core().compile_model(ov.Model([matrix], [], "x"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([])[0]
+        assert (values == 0.375).all()
+        assert (mapped.numbers("token_embd.weight") == 0.375).all()
+
+
+def test_what_is_not_known_is_left_to_the_frontend(tmp_path):
+    known = header.read(zoo_gguf.write(tmp_path / "x.gguf", "llama"))
+    assert builds(known)
+    assert not builds(header.read(zoo_gguf.write(tmp_path / "y.gguf", "llama", **{"llama.rope.scaling.type": "yarn"})))
+    assert not builds(header.read(zoo_gguf.write(tmp_path / "z.gguf", "qwen3_moe")))
+
+
+def test_types_that_only_this_builder_knows_are_refused_elsewhere(tmp_path):
+    path = zoo_gguf.write(tmp_path / "x.gguf", "qwen3_moe")
+    found = header.parse(path.read_bytes())
+    found.kinds["token_embd.weight"] = 20
+    with pytest.raises(header.Unsupported, match=r"token_embd.weight has the type 20, which openvino does not know"):
+        header._check(found)
