@@ -218,7 +218,7 @@ class UpgradeRequired(RequestError):
 
 
 class HeadersTooLarge(RequestError):
-    """431: request line and headers exceed the limit."""
+    """Status 431: the request line and the headers are longer than the limit."""
 
     status = 431
     code = "headers_too_large"

@@ -105,7 +105,7 @@ class FieldSet(tuple[Field, ...]):
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Every name."""
+        """The names of all fields."""
         return frozenset(self.places)
 
 
@@ -143,7 +143,7 @@ def json_body(request: Request, most_values: int = 0) -> Json:
 
 
 def require_identity(request: Request) -> None:
-    """Raises UnsupportedMediaType for a body that is compressed."""
+    """Raises UnsupportedMediaType for a request whose body is compressed."""
     coding = request.headers.get("content-encoding", "identity")
     if coding.lower() != "identity":
         raise UnsupportedMediaType(f"Send the body as it is: Content-Encoding {safe(coding, 40)} is not read")

@@ -309,7 +309,7 @@ class OriginPolicy:
         return known or address_in(name) is not None
 
     def _is_foreign(self, route: Route, request: Request, host: str) -> bool:
-        """Whether a page has sent it that is neither allowed by its origin nor the server's own.
+        """Returns whether the page that sent a request is neither the server's own nor of an allowed origin.
 
         A link from another site to the pages of the server is no such request.
         """

@@ -41,5 +41,5 @@ class RouteDoc:
 
 
 def doc_of(handler: Callable[..., Any]) -> RouteDoc:
-    """The description of a handler; without one, the first line of its docstring."""
+    """Returns the description of a handler; of one without RouteDoc, the first line of its docstring."""
     return _docs.get(handler) or RouteDoc((handler.__doc__ or handler.__name__).strip().splitlines()[0])

@@ -115,7 +115,7 @@ def module_of(route: Route) -> ModuleType:
 
 
 class Table:
-    """Look up a route by method and path. Of several matching patterns, the one with most literal text wins.
+    """Finds the route of a method and path. Of several patterns that match, the one with most literal text wins.
 
     A trailing slash is ignored: some clients send one, and FastAPI (vLLM) redirects.
     """

@@ -316,7 +316,10 @@ def _switched_off(known: foreign_flags.ForeignFlags, own: set[str]) -> list[str]
 
 
 class _Aliased(argparse.Action):
-    """A flag with another server's notation. Of one with further values the first is one option, the others another."""
+    """Reads a flag in another server's notation.
+
+    Of a flag with several values the first is the value of one option, and the others are that of another.
+    """
 
     def __init__(self, *args: Any, alias: foreign_flags.Alias, **options: Any) -> None:
         super().__init__(*args, **options)

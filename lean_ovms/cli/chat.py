@@ -102,8 +102,7 @@ def talk(conversation: Conversation, prompt: str, environ: Mapping[str, str]) ->
 
 
 class Conversation:
-    """The messages of a chat. fields: those that go with each request. verbose: a line after each answer says how fast
-    it came."""
+    """The messages of a chat, with what each request sends beside them."""
 
     def __init__(
         self, client: ServerClient, model: str, system: str, fields: Mapping[str, Any], *, verbose: bool = False

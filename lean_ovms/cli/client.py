@@ -30,10 +30,20 @@ class CommandFailed(Exception):
 
 
 class ServerClient:
-    """Sends requests to a server, each on a connection of its own. url: http://…, https://… or unix:PATH; a /v1 at its
-    end is left out. timeout_s: for an answer or the next piece of it. own: the options of this machine's server."""
+    """Sends requests to a server, each on a connection of its own."""
 
     def __init__(self, url: str, api_key: str = "", timeout_s: float = TIMEOUT_S, *, own: Config | None = None) -> None:
+        """Connects to nothing yet.
+
+        Args:
+            url: The server's address, as http://…, https://… or unix:PATH; a /v1 at its end is left out.
+            api_key: The key that each request has; empty: none.
+            timeout_s: The seconds to wait for an answer, or for the next piece of it.
+            own: The options of a server on this machine.
+
+        Raises:
+            StartError: The address is none.
+        """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https", "unix") or not (parts.hostname or parts.scheme == "unix"):
             raise StartError(f"{url} {NO_ADDRESS}")

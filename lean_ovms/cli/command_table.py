@@ -48,7 +48,7 @@ class CommandParser(argparse.ArgumentParser):
     """A parser of arguments that raises StartError with the nearest flag."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Reads arguments. -h is no flag of its own, or -hf, a flag of llama.cpp, would be one with a value."""
+        """Reads arguments. "-h" is --help by its text: as a flag it would be part of "-hf", a flag of llama.cpp."""
         words = sys.argv[1:] if args is None else args
         return super().parse_known_args(["--help" if word == "-h" else word for word in words], namespace)
 

@@ -55,7 +55,7 @@ class ModelSource(Protocol):
 
 
 class Interrupted(BaseException):
-    """SIGINT or SIGTERM arrived. Not an Exception, so that no handler of errors catches it."""
+    """Says that SIGINT or SIGTERM arrived. It is not an Exception, so that no handler of errors catches it."""
 
     def __init__(self, number: int) -> None:
         super().__init__()

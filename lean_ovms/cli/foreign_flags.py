@@ -70,7 +70,7 @@ class Alias:
 
 
 def one_of(known: Mapping[str, Any]) -> str:
-    """Returns which words are allowed, for a message."""
+    """Returns the allowed words as a part of an error message."""
     return " or ".join(known) if len(known) == 2 else f"one of {', '.join(known)}"
 
 

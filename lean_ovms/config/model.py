@@ -107,7 +107,7 @@ class ModelOptions(Options):
 
     @property
     def model_dir(self) -> Path:
-        """Directory of the model."""
+        """The directory of the model."""
         return Path(self.model_path) if self.model_path else DEMO_MODEL
 
     @property

@@ -345,16 +345,19 @@ class Drafted(Record):
 
 @dataclass(slots=True)
 class Progress(Record):
-    """This many tokens of the prompt are computed, `cached` of them from the prefix cache, ms after its start.
+    """Reports how many tokens of a prompt are computed, to requests whose SamplingParams ask for it.
 
-    Only if SamplingParams asks for it. The last one, with all tokens, comes before the first Tokens. cached: 0 where
-    the engine does not count it itself.
+    The last one, with all tokens, comes before the first Tokens.
     """
 
     id: int
+    """The number of the request."""
     tokens: int
+    """The tokens that are computed."""
     cached: int
+    """Those of them that came from the prefix cache; 0 where the engine does not count them itself."""
     ms: float
+    """The milliseconds since the computation of the prompt began."""
 
 
 @dataclass(slots=True)
@@ -372,7 +375,7 @@ class PromptLogprobs(Record):
 
 @dataclass(slots=True)
 class Failed(Record):
-    """An accepted request ends here, with all its sequences. error: errors.RequestError.to_wire()."""
+    """Ends an accepted request with all its sequences. `error` is what errors.RequestError.to_wire returns."""
 
     id: int
     error: list[str | None]
@@ -428,7 +431,7 @@ def attachments(records: Iterable[Record]) -> list[bytes]:
 
 
 class Decoder:
-    """Bytes in any cut to records, in order."""
+    """Reads records, in their order, of bytes that come in pieces of any size."""
 
     def __init__(self) -> None:
         self._kinds = dict(CORE_KINDS)

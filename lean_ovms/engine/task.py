@@ -23,13 +23,11 @@ def busy(why: str, retry_after_s: int = 1) -> TooManyRequests:
 
 
 class Task(ABC):
-    """Single-threaded; only the loop calls it.
-
-    out: records for the front end. The loop sends and clears the list; it must stay the same object.
-    """
+    """Does one kind of work on one loaded model, in the steps of the worker's loop. Only the loop's thread calls it."""
 
     def __init__(self, model_info: ModelInfo, vocabulary: Vocabulary = NO_VOCABULARY) -> None:
         self.out: list[Record] = []
+        """Records for the front end. The loop sends and clears the list, which stays the same object."""
         self._model_info = model_info
         self._vocabulary = vocabulary
 

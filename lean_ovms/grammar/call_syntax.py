@@ -55,22 +55,25 @@ CallWriter = Callable[[Tool], Json]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallForm:
-    """before, after: around all calls; between: two of them. one: writes a call. forced: what stands before `before`
-    where no text may stand between the reasoning and a call.
-
-    single: an answer has one call where the client does not say whether several are wanted.
-    trigger: the text that begins a call which the model makes by itself, a prefix of `before` or of every call; "" if a
-    call cannot be told from text. alone: a message holds one call only.
-    """
+    """How a model writes calls: one after another, with fixed texts around and between them."""
 
     one: CallWriter
+    """Writes one call."""
     before: str = ""
+    """The text before all calls."""
     between: str = ""
+    """The text between two calls."""
     after: str = ""
+    """The text behind all calls."""
     trigger: str = ""
+    """The text that begins a call which the model makes by itself, a prefix of `before` or of every call; "" if a call
+    cannot be told from text."""
     alone: bool = False
+    """Whether a message holds one call only."""
     single: bool = False
+    """Whether an answer has one call where the client does not say that several are wanted."""
     forced: str = ""
+    """The text before `before` where no other text may stand between the reasoning and a call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ class Converters(NamedTuple):
 
 
 class Translated(NamedTuple):
-    """text: what llguidance compiles. notices: keywords that are not imposed."""
+    """A grammar in the form that llguidance compiles, and the keywords of its schemas that are not imposed."""
 
     text: str
     notices: list[str]

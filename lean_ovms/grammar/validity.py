@@ -61,7 +61,7 @@ def _nodes(schema: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _within(schema: Json) -> Iterator[tuple[str, Any]]:
-    """Yields the schemas right within a schema whose keywords are right, and their places in it."""
+    """Yields the schemas that are members of a schema, with their places in it. Its keywords are known to be right."""
     for key in _SCHEMAS:
         if key in schema:
             yield key, schema[key]

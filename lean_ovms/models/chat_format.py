@@ -198,7 +198,7 @@ class ChatFormat:
 
 
 def check_options(config: Config) -> None:
-    """Raises WrongOptions for a parser or a chat template that cannot be."""
+    """Raises WrongOptions for a name that is no parser's, or a chat template that cannot be read."""
     known = parsers.names()
     _parser_name("tool_parser", config.tool_parser, None, known.tool)
     _parser_name("reasoning_parser", config.reasoning_parser, None, known.reasoning)

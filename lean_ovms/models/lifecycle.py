@@ -324,7 +324,7 @@ class ModelLifecycle(Residency):
 
     @property
     def tokenizer(self) -> EngineClient:
-        """The engine that encodes and decodes within a Hold: adapters change no tokenizer, and may have no engine."""
+        """The engine that encodes and decodes: an adapter has no other tokenizer, and may have no engine."""
         return self.engine if self.loaded or self._base is None else self._base.engine
 
     async def stats(self) -> EngineStats:

@@ -61,7 +61,10 @@ class StructuredOutput:
         return self._relaxed + self._ignored if self._asked else []
 
     async def build(self) -> str:
-        """The structural tag to submit, "" for none. Raises RequestError when it may not be relaxed further."""
+        """Returns the structural tag to submit; "" for none.
+
+        Raises RequestError where it cannot be built, and nothing of the constraint may be left out.
+        """
         while True:
             try:
                 built = await self._built()
@@ -79,7 +82,10 @@ class StructuredOutput:
         return await self.build()
 
     def not_imposed(self, notices: Sequence[str]) -> None:
-        """What the engine's grammar library said of the constraint that it took. Raises GrammarInvalid."""
+        """Takes the keywords that the engine's grammar library does not impose, of a constraint that it took.
+
+        Raises GrammarInvalid if the client asked for a strict format.
+        """
         if not notices:
             return
         self._ignored.append(f"not imposed in the schema of {grammar.subject(self._constraint)}: {', '.join(notices)}")

@@ -172,7 +172,10 @@ class TextModel(TokenModel):
             return len(await model._token_ids(prompt))
 
     async def _count_with_images(self, text: str, prompt: ChatPrompt) -> int:
-        """The engine counts when it accepts a request, which is cancelled at once."""
+        """Returns the number of a prompt's tokens, images included.
+
+        The engine counts them when it accepts a request, which is then cancelled at once.
+        """
         reply = await self.engine.submit(
             text,
             add_special_tokens=prompt.add_special_tokens,

@@ -30,7 +30,7 @@ class TokenModel(Model):
 
     @property
     def joins_texts(self) -> bool:
-        """Whether it reads texts in pairs, so that a single text has no special tokens. Raises RequestError."""
+        """Whether the model reads texts in pairs, so that a single text has no special tokens. Raises RequestError."""
         return False
 
     def _import(self) -> None:

@@ -49,7 +49,19 @@ def remove(path: Path, name: str) -> bool:
 
 
 def _edit(path: Path, change: Callable[[dict[str, Any]], None], *, creates: bool = False) -> bool:
-    """Change the file's object; False if that stays the same. Raises StartError."""
+    """Changes the object in a file.
+
+    Args:
+        path: The config.json.
+        change: Changes the object in place.
+        creates: Whether a file that is missing is made.
+
+    Returns:
+        Whether the object is another now.
+
+    Raises:
+        StartError: The file cannot be read or written.
+    """
     try:
         if creates:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -215,8 +215,11 @@ async def drain(app: App, server: Server) -> None:
 
 
 def _freeze_gc() -> None:
-    """Exclude all objects made so far from garbage collection: a full collection over them stops every stream for 10 ms
-    (32,000 objects, measured 2026-11), and none of them ever becomes garbage."""
+    """Excludes all objects made so far from garbage collection.
+
+    A full collection over them would stop every stream for 10 ms (32,000 objects, measured 2026-11), and none of them
+    ever becomes garbage.
+    """
     gc.collect()
     gc.freeze()
 

@@ -32,7 +32,7 @@ MAX_REASON_BYTES = 123
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """How the server closes. reason: text of at most MAX_REASON_BYTES."""
+    """Tells the client that the server closes the WebSocket, with a code and a reason of at most MAX_REASON_BYTES."""
 
     code: int = NORMAL
     reason: str = ""

@@ -95,10 +95,17 @@ def write_lines_at_once() -> None:
 
 
 def inherit_socket(module: str, argv: Sequence[str]) -> socket.socket | None:
-    """Returns a child's end of the socket pair, whose number is the only argument of its command line.
+    """Returns a child's end of a socket pair, and ties the child to its parent.
 
-    Returns None, with the usage on stderr, for other arguments. The child then dies with its parent, and ignores SIGINT
-    and SIGTERM, which are sent to a whole group: the parent ends it when it ends itself.
+    The child dies with its parent, and ignores SIGINT and SIGTERM, which are sent to a whole group: the parent ends it
+    when it ends itself.
+
+    Args:
+        module: The child's module, for the usage.
+        argv: The arguments of the child, of which the only one is the number of the socket.
+
+    Returns:
+        The socket; None for other arguments, after the usage was written to stderr.
     """
     if len(argv) != 1 or not argv[0].isdigit():
         print(f"usage: python -m {module} <fd>   (the server starts this by itself)", file=sys.stderr)

@@ -52,7 +52,7 @@ def trim() -> None:
 
 
 class Trimmer:
-    """Trims a moment after the last of several calls, in a thread."""
+    """Returns freed memory to the system, in a thread, a moment after the last of several calls."""
 
     def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None

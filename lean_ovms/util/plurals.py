@@ -15,5 +15,10 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def requests_waiting(count: int, whose: str = "") -> str:
-    """Returns what a client reads that finds a full queue: "1 request is waiting already". whose: " of this client"."""
+    """Returns what a client reads that finds a full queue, such as "1 request is waiting already".
+
+    Args:
+        count: The requests in the queue.
+        whose: A word on whose they are, such as " of this client".
+    """
     return counted(count, f"request{whose} is waiting already", f"requests{whose} are waiting already")

@@ -11,10 +11,12 @@ import tempfile
 
 
 class Spool:
-    """Bytes that are written once and read at any place. size: how many there are. Raises OSError."""
+    """Bytes in a temporary file, which are written once and read at any place. Its methods raise OSError."""
 
     def __init__(self) -> None:
+        """Makes an empty file that has no name."""
         self.size = 0
+        """The number of bytes that have been written."""
         self._descriptor = -1
         self._descriptor = _anonymous_file()
 

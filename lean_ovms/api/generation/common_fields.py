@@ -169,7 +169,7 @@ CONTINUE_FINAL_MESSAGE = Field(
 
 
 def _frames(value: Json) -> Json:
-    """Returns what ChatPrompt.frames has."""
+    """Returns the frames of a video that are asked for, in the form of ChatPrompt.frames. Raises BadRequest."""
     video = value.get("video")
     if video is None:
         return {}

@@ -33,7 +33,7 @@ def _audio(value: Json) -> Json:
 
 
 def _tier(value: str) -> str | None:
-    """The tier, if it is another than the only one."""
+    """Returns the service tier that a client asked for, if it is not the only one that there is."""
     return None if value in ("auto", "default", "standard_only") else value
 
 

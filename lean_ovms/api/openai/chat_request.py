@@ -162,7 +162,7 @@ def conversation(values: Values, composition: Composition) -> tuple[bool, ToolOf
 
 
 def envelope(chat: ChatRequest, kind: str = "chat.completion") -> Envelope:
-    """The envelope of a response or of its chunks."""
+    """Returns the members that a response, or each chunk of it, has beside the choices."""
     return Envelope(id=chat.options.response_id("chatcmpl"), model=chat.generation.model.name, object=kind)
 
 

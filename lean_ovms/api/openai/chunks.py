@@ -172,9 +172,15 @@ class Chunks:
         return b'%b{"index":%d,"logprobs":%b,%b,"finish_reason":%b%b%b' % parts
 
     def around(self, index: int, before: bytes, after: bytes) -> tuple[bytes, bytes] | None:
-        """The bytes of a chunk around the one JSON string that differs; None where more than that differs.
+        """Returns the bytes of a chunk around the one JSON string that differs from chunk to chunk.
 
-        before, after: those of its member `"delta":…` or `"text":…`.
+        Args:
+            index: The number of the choice.
+            before: What stands before the string in the member `"delta":…` or `"text":…`.
+            after: What stands behind it there.
+
+        Returns:
+            The bytes before the string and behind it; None where more than the string differs.
         """
         return (self._head_of(index) + before, after + self._plain_end) if self._plain else None
 

@@ -154,8 +154,14 @@ def _one_prompt(item: Any, index: int, special: bool) -> TextPrompt | TokenPromp
 
 
 async def start(completion: CompletionRequest) -> tuple[CompletionRequest, list[Generation]]:
-    """Starts a generation for each prompt, or none. Returns them, and the request as it was started. Raises
-    RequestError."""
+    """Starts a generation for each prompt, or none where only the prompt is scored.
+
+    Returns:
+        The generations, and the request as it was started.
+
+    Raises:
+        RequestError: One of them cannot start.
+    """
     prompts: Iterable[TextPrompt | TokenPrompt] = completion.prompts
     if completion.suffix:
         generation, prompts = await filled_in(completion.generation, completion.prompts, completion.suffix)

@@ -9,7 +9,7 @@ _MADE_HERE = re.compile(r"[a-z]+_[0-9a-f]{48}")
 
 
 def item_id(prefix: str) -> str:
-    """A random id of 192 bits."""
+    """Returns a new id that begins with the prefix and has 192 random bits."""
     return f"{prefix}_{secrets.token_hex(24)}"
 
 

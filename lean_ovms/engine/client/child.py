@@ -43,7 +43,13 @@ class Child(asyncio.Protocol):
         on_lost: Callable[[Child], None],
         grace_s: float = GRACE_S,
     ) -> None:
-        """grace_s: time to exit by itself once the pipe is closed."""
+        """Starts nothing yet.
+
+        Args:
+            deliver: Gets the records of each frame.
+            on_lost: Is called once when a child that was ready is lost.
+            grace_s: The seconds in which the process may exit by itself once the pipe is closed.
+        """
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._deliver = deliver

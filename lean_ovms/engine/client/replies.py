@@ -331,7 +331,7 @@ class ReplyRouter:
             reply.receive(record)
 
     def fail_all(self, error: Callable[[], RequestError]) -> None:
-        """The engine is gone: every stream and call ends now, each with an error of its own."""
+        """Ends every stream and call as the engine is gone, each with an error of its own."""
         for reply in list(self._replies.values()):
             reply.fail(error())
 

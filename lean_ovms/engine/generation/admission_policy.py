@@ -103,7 +103,7 @@ class AdmissionPolicy(Generic[S]):
         queue.restore(passed)
 
     def _leaving(self, group: SequenceGroup) -> S | None:
-        """Returns who gives its slot to the next sequence of a group."""
+        """Returns the sequence that gives its slot to the next one of a group; None: none can at the moment."""
         giver = self._queue.giver(group)
         if giver is None:
             return None

@@ -81,7 +81,7 @@ class GraphTokenizer:
         return str(self._detokenizer.get_output_tensor(0).str_data[0])
 
     def _measured(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Returns the special tokens of an IR that has no place for them: those that an empty text has."""
+        """Returns the special tokens around an empty text, of an IR that does not say which it adds."""
         empty, text = self.encode(["", "a"])
         before = 0
         while before < len(empty) and text and empty[before] == text[before]:
@@ -113,7 +113,7 @@ def _take_special_tokens(model: ov.Model) -> tuple[tuple[int, ...], tuple[int, .
 
 
 def _take_limit(model: ov.Model) -> None:
-    """Never truncate: a text that is too long is an error, or cut by us."""
+    """Makes a tokenizer never truncate: a text that is too long is an error, or is cut by the server."""
     for op in model.get_ops():
         if op.get_type_name() == "Truncate":
             place = op.get_input_size() - 3  # then: side, and which of two texts first

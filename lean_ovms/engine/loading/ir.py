@@ -18,7 +18,10 @@ class NotUnderstood(Exception):
 
 
 class Graph:
-    """Layers are named by their ids. Broken files raise OSError, ElementTree.ParseError, KeyError or ValueError."""
+    """The layers of a network in OpenVINO's IR, named by their ids.
+
+    A broken file raises OSError, ElementTree.ParseError, KeyError or ValueError.
+    """
 
     def __init__(self, xml: Path) -> None:
         with open_regular(xml) as file:

@@ -193,7 +193,7 @@ def _install_features(
 
 
 def _refuse(config: EngineConfig) -> None:
-    """Raises StartError for options that this engine does not support and GenAI's does."""
+    """Raises StartError for an option that is set and that openvino_genai supports, but not this engine."""
     need = pipeline_choice.only_genai(config)
     library = pipeline_choice.other_library(config)
     if need and library is not None and need == library.missing:

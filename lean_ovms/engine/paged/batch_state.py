@@ -58,7 +58,7 @@ class BatchState:
 
     @property
     def running(self) -> list[Sequence]:
-        """All sequences that run."""
+        """The sequences that have a row, those that decode and those whose prompts are computed."""
         return self.decoding + self.prefilling
 
     @property

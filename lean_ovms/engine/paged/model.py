@@ -30,12 +30,7 @@ ALL: Kinds = ((False, False), (False, True), (True, False), (True, True))
 
 
 class PagedModel:
-    """A network.Network on one or several openvino infer requests with the same inputs and caches: one for each kind of
-    step.
-
-    position_rows, image_shape: as in Network. block_bytes: of a KV block. state_bytes: of the states of one sequence, 0
-    if the network has none. vocab_size: width of the logits, padding included. threads: that compute.
-    """
+    """A Network of openvino: one infer request for each kind of step, all with the same inputs and caches."""
 
     def __init__(
         self,

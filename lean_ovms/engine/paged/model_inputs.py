@@ -41,20 +41,23 @@ operation (PagedSelectiveSSM) writes no state at all, and each step begins with 
 
 
 class Chunk(NamedTuple):
-    """The `length` tokens of a sequence from `start` on; logits are wanted for the last `wanted` of them.
-
-    states: the slot that a hybrid network reads the sequence's state from, then those that it writes: the state behind
-    the `first` tokens (at most `every`), then behind every `every` tokens more, and in the last slot that behind all
-    tokens. A slot that is read may be the first that the same sequence writes, and is written by no other.
-    """
+    """A part of a sequence that a step computes: `length` tokens from the place `start` on."""
 
     sequence: Sequence
+    """The sequence."""
     start: int
+    """The place of the first token in the sequence."""
     length: int
+    """The number of tokens."""
     wanted: int
+    """How many of the last tokens logits are wanted for."""
     states: tuple[int, ...] = ()
+    """Slots of a hybrid network: the one that the sequence's state is read from, then those that are written. The slot
+    that is read may be the first that the same sequence writes, and is written by no other."""
     first: int = 0
+    """The tokens, at most `every`, behind which the first state is written; 0: only that behind all tokens is."""
     every: int = ONE_STATE
+    """The tokens between two states that are written; the last slot gets the state behind all tokens."""
 
     @property
     def ends(self) -> tuple[int, ...]:

@@ -83,24 +83,26 @@ class InferTensor(Protocol):
 
 
 class Network(Protocol):
-    """A compiled network, its one infer request and its KV cache. Not thread-safe.
-
-    hybrid: some layers keep a state for each sequence beside the KV blocks, in slots (state_cache.StateCache).
-    adapting: set by its user: whether a row of what is in the input tensors has an adapter.
-    hidden: hidden states of the newest step, [tokens, width], valid as long as its logits: of a network with a head,
-    what that goes on from, for all tokens; of a head, for wanted ones.
-    image_shape: deeper layers that get embeddings of images, and hidden. position_rows: numbers of a token's position:
-    1, or 3 (time, row and column) where images have a height and a width, and 4 with the token's place before them.
-    """
+    """A compiled network, its one infer request and its KV cache. Not thread-safe."""
 
     vocab_size: int
+    """The width of the logits, padding included."""
     image_shape: tuple[int, int]
+    """How many layers behind the first get embeddings of images, and the length of these."""
     hybrid: bool
+    """Whether some layers keep a state for each sequence beside the KV blocks, in the slots of a StateCache."""
     position_rows: int
+    """How many numbers a token's position has: 1; 3 (time, row, column) where images have a height and a width; 4 where
+    the token's place comes before those."""
     adapting: bool
+    """Whether a row of what is in the input tensors has an adapter; the user of the network sets it."""
 
     @property
-    def hidden(self) -> NDArray[np.float32]: ...
+    def hidden(self) -> NDArray[np.float32]:
+        """The hidden states of the newest step, [tokens, width], valid as long as its logits.
+
+        A network with a head has those of all tokens, from which the head goes on; a head has those of wanted tokens.
+        """
 
     @property
     def inputs(self) -> frozenset[str]:

@@ -65,7 +65,12 @@ class DecoderPool:
         self.idle = IdleHelpers[_Decoder](idle_s, max_processes)
 
     async def decode(self, job: DecodeJob) -> Image:
-        """Returns the image. Raises BadRequest if it is none, too large or takes too long; Unavailable."""
+        """Returns the image of a job.
+
+        Raises:
+            BadRequest: The data is no image, or it is too large or takes too long to decode.
+            Unavailable: There is no process for it.
+        """
         if importlib.util.find_spec("PIL") is None:
             raise BadRequest(f"Images need Pillow, which is not installed on this server: {install_command('vision')}")
         async with self._slots:

@@ -97,7 +97,7 @@ class ImageLoader:
         return images, lease
 
     def _frame_limits(self, frames: Json) -> FrameLimits:
-        """Raises BadRequest."""
+        """Returns the limits for the frames of a video that a request asks for. Raises BadRequest."""
         most, count = self._options.max_video_frames, frames.get("num_frames")
         if count is not None and count > most:
             raise BadRequest(

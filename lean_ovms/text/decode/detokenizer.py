@@ -157,6 +157,6 @@ class CleanUp:
         return "".join(done) + text[at:end]
 
     def flush(self) -> str:
-        """Returns the text held back, at the end."""
+        """Returns, at the end of the text, what was held back."""
         pending, self._pending = self._pending, ""
         return pending

@@ -140,9 +140,15 @@ def opens_reasoning(reasoning: str | None, prompt_tail: str) -> bool:
 def make(tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (), prompt_tail: str = "") -> Parser:
     """Builds the parser of one choice.
 
-    tool, reasoning: names, or None. tools: what the client offers, in OpenAI's nested form; without any, the tool
-    parser does not run and its markup is text. prompt_tail: the end of the prompt as text with its special tokens (a
-    few hundred characters are enough), to see whether reasoning is open already. Raises ValueError for an unknown name.
+    Args:
+        tool: The name of the tool parser; None: calls are text.
+        reasoning: The name of the reasoning parser; None: reasoning is text.
+        tools: The tools that the client offers, in OpenAI's nested form; without any, the markup of calls is text.
+        prompt_tail: The end of the prompt with its special tokens, by which it is seen whether reasoning is open
+            already; a few hundred characters are enough.
+
+    Raises:
+        ValueError: There is no parser of such a name.
     """
     calls = load(tool).tools if tools else None
     thinking = load(reasoning).thinking

@@ -34,7 +34,7 @@ _NOISE = ("<turn|>", "<|tool_response>", "<eos>")
 
 
 class GemmaCalls(Enclosed):
-    """Calls between Gemma's tags, the last of `tags` the end. quote: the mark at each side of a string."""
+    """Calls as Gemma writes them: between tags of its own, with a mark of its own at each side of a string."""
 
     tags = (START, END)
     noise = _NOISE

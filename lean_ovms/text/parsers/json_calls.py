@@ -135,7 +135,7 @@ class _Call:
         return whole
 
     def read_name(self) -> Steps[bool]:
-        """Reads the name, and begins the call if that is enough."""
+        """Reads the name of the function, and begins the call if nothing else has to be known for that."""
         name: list[str] = []
         if not (yield from self.scanner.json_string(name.append)):
             return False

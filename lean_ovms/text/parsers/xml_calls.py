@@ -69,7 +69,7 @@ class XmlCalls(Syntax):
         return (yield from self.call())
 
     def call(self) -> Steps[bool]:
-        """Reads a call after its opening. False, with the record still on, if it is none."""
+        """Reads a call behind its opening. Returns False, with the record still on, if what comes is no call."""
         name = yield from self.name(self.after_name)
         if not name:
             return False
@@ -110,7 +110,7 @@ class XmlCalls(Syntax):
         return kinds_of(schema)
 
     def name(self, after: str) -> Steps[str]:
-        """Reads a name and what must follow it; "" if it is none."""
+        """Reads a name and the text that must follow it. Returns the name; "" if what comes is none."""
         if self.any_quotes and (quote := (yield from self.scanner.peek())) in ('"', "'"):
             yield from self.scanner.literal(quote)
             after = quote + after
@@ -151,7 +151,7 @@ class Parameters(Generic[_S]):
 
 
 class _TypedParameters(Parameters[XmlCalls]):
-    """Parameters of which each is one text."""
+    """Reads parameters whose values are one text each."""
 
     def read(self, key: str) -> Steps[None]:
         if key in self.names:
@@ -205,7 +205,7 @@ class _TypedParameters(Parameters[XmlCalls]):
 
 
 class _StringValue:
-    """Emits a string parameter without the newline at each side."""
+    """Passes on a string parameter without the newline before it and the one behind it."""
 
     def __init__(self, sink: Sink, trim: bool) -> None:
         self.sink = sink

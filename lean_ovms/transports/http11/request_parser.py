@@ -101,7 +101,7 @@ class HttpRequestParser:
         self._missing = 0  # bytes of a large body, which are written to _body as they come
 
     def feed(self, data: bytes) -> None:
-        """Append bytes from the peer."""
+        """Takes bytes of the peer, which stand behind those before."""
         if self._missing:
             with memoryview(data) as view:
                 written = self._body.write(view[: self._missing])

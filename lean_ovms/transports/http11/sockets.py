@@ -46,7 +46,15 @@ async def bind(host: str, port: int, *, option: str, reuse: bool = False) -> lis
 
 
 def _not_bound(host: str, port: int, number: int, option: str, *, reuse: bool = False) -> StartError:
-    """number: the error's. option: as in `bind`."""
+    """Returns the error for an address that cannot be listened on.
+
+    Args:
+        host: The name or address of the host.
+        port: The TCP port.
+        number: The errno of the attempt.
+        option: The option that has set the port.
+        reuse: Whether the port may be shared with other sockets of this user.
+    """
     shared = ", which was started without --reuse_port" if reuse else ""
     zero = "a free one" if option == "rest_port" else "none"
     next_step = {

@@ -30,10 +30,7 @@ class Needed(NamedTuple):
 
 
 class SpecialTokens:
-    """The special tokens of a vocabulary but those that end a text, which the libraries know themselves.
-
-    pieces: the bytes of each token, and of those that are none of the model's.
-    """
+    """The special tokens of a vocabulary but those that end a text, which the libraries know themselves."""
 
     def __init__(self, pieces: Sequence[bytes], special: Collection[int], eos: Collection[int]) -> None:
         ids = [i for i in sorted(special) if i < len(pieces) and pieces[i] and i not in eos]
@@ -43,6 +40,7 @@ class SpecialTokens:
         self._free = len(pieces)
         self._like = self._free + 1 + np.arange(len(ids))
         self.pieces = [*pieces, NO_TEXT, *map(_like, self._texts)] if ids else list(pieces)
+        """The bytes of each token, and behind them texts that stand for special tokens in grammars."""
 
     def needed(self, tag: Any) -> Needed:
         """Returns what a structural tag needs."""
