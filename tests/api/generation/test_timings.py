@@ -58,7 +58,7 @@ async def test_timings_of_a_whole_response(make_app: MakeApp, path: str, field: 
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_timings_tell_of_draft_tokens_where_there_were_some(make_app: MakeApp, path: str) -> None:
-    app, _ = await make_app(later([Drafted(0, [5, 4], [1, 3]), *say("abc", "de")]))
+    app, _ = await make_app(later([Drafted(0, [5], [1]), Drafted(0, [4], [3]), *say("abc", "de")]))
     timings = (await whole(await post(app, path, {**PATHS[path], "timings": True})))["timings"]
     assert (timings["draft_n"], timings["draft_n_accepted"]) == (9, 4)
     app, _ = await make_app(later(say("abc", "de")))

@@ -319,6 +319,7 @@ async def test_a_call_that_was_given_up_leaves_nothing_behind(room):
     with pytest.raises(asyncio.CancelledError):
         await call
     assert not room.busy
+    assert room.sent[-1] == protocol.Cancel(1)
 
 
 async def test_an_answer_is_given_once(room):

@@ -51,6 +51,7 @@ def test_bytes_that_are_no_text_do_not_hold_anything_back():
     detokenizer = Detokenizer(VOCABULARY, True)
     assert detokenizer.feed([BYTE + 0xFF]) == "\ufffd"
     assert detokenizer.feed([BYTE + 0xE2, 2]) == "\ufffd Hello"
+    assert [detokenizer.feed([token]) for token in (BYTE + 0xE2, 2)] == ["", "\ufffd Hello"]
 
 
 def test_special_tokens_are_skipped_or_shown():

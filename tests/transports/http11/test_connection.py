@@ -98,20 +98,6 @@ def test_a_whole_answer_is_one_write_and_the_connection_stays(loop: JumpLoop) ->
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def test_a_stream_leaves_piece_by_piece_and_its_head_before_the_first(loop: JumpLoop) -> None:
-    body = Body(1.0, b"one", b"", 1.0, b"two", b"three", 1.0)
-    it = wire(loop, answering(stream(body)))
-    it.send(GET, 0.5)
-    assert it.transport.writes == [STREAM_HEAD]
-    it.run(1)
-    assert it.transport.writes[1:] == [b"3\r\none\r\n"]
-    it.run(1)
-    assert it.transport.writes[2:] == [b"3\r\ntwo\r\n", b"5\r\nthree\r\n"]
-    it.run(1)
-    assert it.transport.writes[4:] == [b"0\r\n\r\n"]
-    assert body.closed == 1
-
-
 def test_a_piece_that_is_ready_goes_with_the_head(loop: JumpLoop) -> None:
     it = wire(loop, answering(stream(Body(b"one", 1.0, b"two"))))
     it.send(GET, 0.5)
@@ -197,27 +183,6 @@ def test_a_peer_that_leaves_cancels_its_stream(loop: JumpLoop, leave: str, piece
     assert gone(it)
 
 
-@pytest.mark.parametrize("leave", ["peer_shuts", "peer_resets"])
-def test_a_peer_that_leaves_cancels_a_handler_that_has_not_answered(loop: JumpLoop, leave: str) -> None:
-    cancelled: list[bool] = []
-
-    async def handle(request: Request) -> Response:
-        try:
-            await asyncio.sleep(1000)
-        except asyncio.CancelledError:
-            cancelled.append(True)
-            raise
-        return ok()
-
-    it = wire(loop, handle)
-    it.send(GET, 1)
-    getattr(it.transport, leave)()
-    it.run()
-    assert cancelled == [True]
-    assert it.received == b""
-    assert gone(it)
-
-
 def test_leaving_before_the_handler_started_leaves_nothing(loop: JumpLoop) -> None:
     asked: list[Request] = []
 
@@ -246,24 +211,6 @@ def test_pipelined_requests_of_a_peer_that_left_are_not_begun(loop: JumpLoop) ->
     it.transport.peer_shuts()
     it.run(5)
     assert len(asked) == 1
-    assert gone(it)
-
-
-def test_releasing_is_not_interrupted_by_a_departure(loop: JumpLoop) -> None:
-    class Slow(Body):
-        async def aclose(self) -> None:
-            await asyncio.sleep(5)
-            await super().aclose()
-
-    body = Slow(b"a")
-    it = wire(loop, answering(stream(body)))
-    it.send(GET, 1)
-    it.transport.peer_shuts()
-    it.run()
-    assert it.transport.lost
-    assert body.closed == 0
-    it.run(5)
-    assert body.closed == 1
     assert gone(it)
 
 

@@ -513,17 +513,6 @@ async def test_a_tls_client_that_reads_nothing_is_cut_and_its_stream_cancelled()
         await until(lambda: len(server.connections) == 0)
 
 
-async def test_a_client_that_reads_nothing_is_cut_and_its_stream_cancelled() -> None:
-    body = Body(*[b"x" * 100_000] * 1000)
-    async with serving(answering(Response(200, [], body)), stream_stall_timeout_s=0.2) as server:
-        with socket.socket() as peer:
-            peer.connect(("127.0.0.1", int(server.addresses[0].rpartition(":")[2])))
-            peer.sendall(GET)
-            await until(lambda: body.closed == 1)
-            assert body.given < 1000
-            await until(lambda: len(server.connections) == 0)
-
-
 async def test_a_slow_reader_gets_everything() -> None:
     body = Body(*[b"x" * 100_000] * 30)
     async with (
@@ -539,30 +528,6 @@ async def test_a_slow_reader_gets_everything() -> None:
 
 
 # --- departures
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_leaves_cancels_its_exchange(stream: bool) -> None:
-    body, cancelled = Body(b"one", 1000), asyncio.Event()
-
-    async def handle(request: Request) -> Response:
-        if stream:
-            return Response(200, [], body)
-        try:
-            await asyncio.sleep(1000)
-        finally:
-            cancelled.set()
-        return Response(200)
-
-    async with serving(handle) as server:
-        async with client(server) as (reader, writer):
-            writer.write(GET)
-            await until(lambda: server.active_requests == 1)
-            if stream:
-                await reader.readuntil(b"one\r\n")
-        await until(lambda: server.active_requests == 0)
-        assert body.closed == 1 if stream else cancelled.is_set()
-        await until(lambda: len(server.connections) == 0)
 
 
 # --- drain
