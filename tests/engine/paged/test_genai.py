@@ -29,7 +29,6 @@ LLAMA = Path(__file__).parents[2] / "data" / "llama_sp"
 pytestmark = pytest.mark.model
 QUESTION = chat("Count from 1 to 9.")
 F32 = {"INFERENCE_PRECISION_HINT": "f32"}
-GREEDY = SamplingParams(temperature=0.0, ignore_eos=True)
 
 
 @pytest.fixture(scope="module")

@@ -163,9 +163,8 @@ class Oracle:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("alternatives", [3, 4])
 @pytest.mark.parametrize("name", sorted({*RECORDED} - HYBRIDS - WINDOWS))
-def test_alternatives_to_draft_tokens_change_nothing(name, alternatives, tmp_path):
+def test_alternatives_to_draft_tokens_change_nothing(name, tmp_path):
     """The tokens and log probabilities are torch's; one of the alternatives is right now and then."""
     config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}
     path = unpacked(name, tmp_path)
@@ -176,7 +175,7 @@ def test_alternatives_to_draft_tokens_change_nothing(name, alternatives, tmp_pat
     prompts = [[dice.randrange(3, VOCAB) for _ in range(length)] for length in (3, 40, 100)]
     texts = [ids + answer for ids, (answer, _) in zip(prompts, RECORDED[name], strict=True)]
     accepted = []
-    for number in (0, alternatives):
+    for number in (0, 3, 4):
         before = pipe.stats().accepted
         pipe.scheduler.speculation.proposer = Oracle(texts, number)
         found = answers(pipe, num_assistant_tokens=4)
@@ -184,7 +183,7 @@ def test_alternatives_to_draft_tokens_change_nothing(name, alternatives, tmp_pat
         assert [ids for ids, _ in found] == [ids for ids, _ in RECORDED[name]]
         for (_, ours), (_, theirs) in zip(found, RECORDED[name], strict=True):
             assert ours == pytest.approx(theirs, abs=5e-3)
-    assert accepted[1] > accepted[0]
+    assert min(accepted[1:]) > accepted[0]
     assert pipe.blocks.available == pipe.blocks.total
 
 
