@@ -38,16 +38,13 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..config import Config
 from ..errors import RequestError, StartError, TooManyRequests, Unavailable
 from ..observability.records import current_record
 from ..util.concurrency import InFlight
 from ..util.plurals import counted
-
-if TYPE_CHECKING:
-    from .model_cache import ModelCache
 
 UNLOADED, LOADING, LOADED, UNLOADING = "unloaded", "loading", "loaded", "unloading"
 """The phases of a model."""
@@ -71,6 +68,26 @@ async def _no_room(error: StartError) -> bool:
     return False
 
 
+class MemberCache(Protocol):
+    """What a model asks of the ModelCache that it is in."""
+
+    @property
+    def asleep(self) -> bool:
+        """Whether requests are refused until the cache is woken up."""
+
+    async def hold(self, model: Residency) -> bool:
+        """Counts one use of a model once it is loaded. Returns False if it is replaced. Raises RequestError."""
+
+    def keep(self, model: Residency, seconds: float | None) -> bool:
+        """Sets how long a model stays in memory after its requests. Returns False if it is never unloaded."""
+
+    async def unload(self, model: Residency) -> None:
+        """Unloads a model and its group once their running requests have finished. Raises RequestError."""
+
+    def remove(self, model: Residency) -> None:
+        """Forgets a retired model whose engine has been stopped."""
+
+
 class Residency:
     """A model, as far as it is loaded and unloaded. A subclass says how, by `_load` and `_unload`."""
 
@@ -89,7 +106,7 @@ class Residency:
         """The loop time before which a failed load is not repeated."""
         self.retired_since: float | None = None
         """When it was retired, of time.monotonic()."""
-        self.model_cache: ModelCache | None = None
+        self.model_cache: MemberCache | None = None
         """What decides when it is loaded and unloaded; None: its owner does."""
         self.group: ModelGroup | None = None
         """The group in whose `members` it is; None: it is in no ModelCache, or has left it."""
