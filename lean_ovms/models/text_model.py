@@ -134,13 +134,13 @@ class TextModel(TokenModel):
         files = path is not None and (path / model_dir.LANGUAGE_MODEL).is_file()
         images = self.info.vision if self.known else files
         video = self.known and self.info.video
-        own = (*["image"] * images, *["video"] * video, *["audio"] * self.hears)
+        own = (*["image"] * images, *["video"] * video, *["audio"] * self.takes_audio)
         read = {name for row in self.config.composition.contents.values() for name in row.modalities}
         helped = (row.reads for row in self._helpers if row.reads)
         return tuple(dict.fromkeys(("text", *(name for name in own if name in read), *helped)))
 
     @property
-    def hears(self) -> bool:
+    def takes_audio(self) -> bool:
         """Whether it reads audio itself."""
         return self.known and self.info.audio
 

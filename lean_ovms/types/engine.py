@@ -64,49 +64,62 @@ class Vocabulary:
 class ModelInfo:
     """What a loaded engine knows about its model; sent once, when it is ready.
 
-    context_length: limit of prompt + generated tokens of one request. kv_blocks: blocks of the KV cache. block_size:
-    tokens per block. kv_precision: element type of keys and values, or "u8/u4" where they differ; "" if not known.
-    eos_token_ids: every id that ends a text. chat_template: the one stored in the tokenizer, or "".
-    speculative: "", "draft", "mtp", "eagle3" or "prompt_lookup". versions: of the libraries, by name.
-    sentencepiece: grammars are matched against text with "▁" for a space and "<0x0A>" for a byte.
-    capabilities: what not every engine can do. "alternatives": log probabilities of tokens that were not chosen, of
-    generated tokens and of the prompt's, also with the prefix cache. "logit_edits", "cache_salt", "progress": see
-    CAPABILITIES. "beam_control": early_stopping, and grammars with beam search and with min_tokens. "cached_tokens": it
-    counts them itself, for each request. "adapters": a request may name a LoRA adapter. "speech": the model
-    speaks its answers.
-    max_sequences: that run at once at most, because of their states' memory; 0: no such limit. state_bytes: of one.
-    vision: the model reads images. video: and videos. audio: and hears. image_tokens: the model's own placeholders for
-    images and audio, refused from clients.
-    of_task: what the feature of the model's task reports.
-    voices: of a model that speaks texts, or its answers. What is only of text generation keeps its default elsewhere.
-    pipeline: what serves it, one of --pipeline_type's values; pipeline_reason: why AUTO took it.
+    What is only of text generation keeps its default for other tasks.
     """
 
     vocab_size: int
+    """The number of tokens that the network knows, padding included."""
     context_length: int
+    """The most tokens of one request, those of the prompt and those that are generated."""
     kv_blocks: int = 0
+    """The blocks of the KV cache."""
     block_size: int = 0
+    """The tokens of a block."""
     max_sequences: int = 0
+    """The most sequences that run at once, because of the memory of their states; 0: there is no such limit."""
     state_bytes: int = 0
+    """The bytes of the states of one sequence."""
     eos_token_ids: list[int] = field(default_factory=list)
+    """Every id that ends a text."""
     pad_token_id: int = 0
+    """The id of the token for padding."""
     bos_token: str = ""
+    """The text of the token that begins a text."""
     eos_token: str = ""
+    """The text of the token that ends one."""
     chat_template: str = ""
+    """The chat template that is stored in the tokenizer; "" for none."""
     speculative: str = ""
+    """What drafts tokens: "", "draft", "mtp", "eagle3" or "prompt_lookup"."""
     prefix_caching: bool = False
+    """Whether prompts may begin with what is computed of others."""
     versions: dict[str, str]
+    """The versions of the libraries, by their names."""
     sentencepiece: bool = False
+    """Whether grammars are matched against text with "▁" for a space and "<0x0A>" for a byte."""
     vision: bool = False
+    """Whether the model reads images."""
     video: bool = False
+    """Whether it reads videos."""
     audio: bool = False
+    """Whether it takes audio."""
     image_tokens: list[str] = field(default_factory=list)
+    """The model's own placeholders for images and audio, which clients may not write."""
     kv_precision: str = ""
+    """The type of the elements of keys and values, or "u8/u4" where they differ; "" if it is not known."""
     pipeline: str = ""
+    """What serves the model, one of the values of --pipeline_type."""
     pipeline_reason: str = ""
+    """Why AUTO took it."""
     capabilities: list[str] = field(default_factory=list)
+    """What not every engine can do. "alternatives": log probabilities of tokens that were not chosen, of the answer and
+    of the prompt, also with the prefix cache. "logit_edits", "cache_salt", "progress": see CAPABILITIES.
+    "beam_control": early_stopping, and grammars with beam search and with min_tokens. "cached_tokens": it counts them
+    itself, for each request. "adapters": a request may name a LoRA adapter. "speech": the model speaks its answers."""
     voices: VoiceInfo | None = None
+    """The voices of a model that speaks texts, or its answers."""
     of_task: Json = field(default_factory=dict)
+    """What the feature of the model's task reports."""
 
     @classmethod
     def from_json(cls, values: Json) -> ModelInfo:
@@ -123,24 +136,34 @@ class ModelInfo:
 class EngineStats:
     """A snapshot of the engine's counters between two steps.
 
-    running, queued: sequences. kv_blocks_used: by running requests. steps, preemptions, recoveries: since the start.
-    state_bytes: memory of the states of running sequences, without keys and values.
-    speculative: drafts are verified. drafts, drafted, accepted, accepted_by_position: as in SpecDecodeStats.
-    of_features: values of features' metrics, by the names of the metrics.
-    Of a task of a feature running, queued and steps are what it computes one by one, such as texts and their batches.
+    For tasks of features running, queued and steps count what is computed one by one, such as texts and their batches.
     """
 
     running: int
+    """The sequences that run."""
     queued: int
+    """The sequences that wait."""
     steps: int
+    """The steps since the start."""
     kv_blocks_used: int = 0
+    """The blocks of the KV cache that running requests have."""
     kv_blocks_total: int = 0
+    """All blocks of the KV cache."""
     preemptions: int = 0
+    """How often a sequence gave way to others, since the start."""
     recoveries: int = 0
+    """How many failed steps were tried again, since the start."""
     state_bytes: int = 0
+    """The memory of the states of running sequences, without keys and values."""
     speculative: bool = False
+    """Whether draft tokens are verified."""
     drafts: int = 0
+    """How often draft tokens were verified."""
     drafted: int | None = None
+    """The draft tokens that were verified; None if that is not known."""
     accepted: int = 0
+    """Those of them that were kept."""
     accepted_by_position: Sequence[int] = ()
+    """Those that were kept, by their places in the drafts."""
     of_features: Mapping[str, float] = field(default_factory=dict)
+    """The values of features' metrics, by the names of the metrics."""

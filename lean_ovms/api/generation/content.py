@@ -60,7 +60,7 @@ class Reads(NamedTuple):
         """Returns what a model reads, as far as that is known. Raises RequestError if it is not ready."""
         info = model.info if model.known else None
         context, videos = (info.context_length, info.video) if info is not None else (0, False)
-        return cls(model.image_tokens, context, videos, model.hears)
+        return cls(model.image_tokens, context, videos, model.takes_audio)
 
 
 class ContentReader:

@@ -59,7 +59,7 @@ class AudioPieces(Protocol):
 class AnswerAudio(Protocol):
     """How an answer is spoken."""
 
-    def spoken(self, deltas: DeltaStream) -> DeltaStream:
+    def with_speech(self, deltas: DeltaStream) -> DeltaStream:
         """Returns the deltas of an answer with those of its audio."""
 
     def file(self, samples: bytes) -> bytes:
@@ -93,4 +93,4 @@ def read_spoken(
 
 def deltas_of(deltas: DeltaStream, answer: AnswerAudio | None) -> DeltaStream:
     """Returns the deltas of an answer, with those of its audio if it is spoken."""
-    return deltas if answer is None else answer.spoken(deltas)
+    return deltas if answer is None else answer.with_speech(deltas)

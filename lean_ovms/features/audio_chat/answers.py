@@ -53,7 +53,7 @@ class AudioAnswer:
     most: int
     """The most characters that are spoken."""
 
-    def spoken(self, deltas: DeltaStream) -> DeltaStream:
+    def with_speech(self, deltas: DeltaStream) -> DeltaStream:
         return deltas if self.model is None else SpokenStream(deltas, self, self.model)
 
     def message(self, transcript: str, samples: bytes) -> Json:

@@ -50,7 +50,7 @@ class AudioContent(ContentReader):
         return BadRequest(NOT_HERE, param=found.at)
 
     async def as_text(self, prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
-        if model.hears:
+        if model.takes_audio:
             return prompt, []
         parts, notices = await _parts(prompt, services), list[str]()
         with _named(parts[0]):
