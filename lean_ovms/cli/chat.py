@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import mimetypes
 import os
 import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..config.options import read_object
-from ..errors import StartError
+from ..errors import BadRequest, StartError
 from ..server import exit_status
 from ..util.plurals import counted
 from .arguments import own, parse
@@ -42,13 +43,17 @@ CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
 
 HELP = f"""/system TEXT           set the system prompt, and begin anew
 /image PATH [TEXT]     send an image with the next message, or with this text
+/set [NAME [VALUE]]    set a field of all further requests, such as temperature 0.5; without a value, unset it;
+                       without a name, show what is set
+/retry                 ask the last question again; the new answer takes the place of the old one
+/model [NAME]          let another model of the server answer from now on; without a name, list them
+/save FILE             write the conversation to a new file, as a request that can be sent to the server
 /clear                 forget the conversation
 /help                  show this
 /bye                   end; so does Ctrl-D
 
 A backslash at the end of a line continues the message; so does {QUOTES} until the next {QUOTES}.
 Ctrl-C stops an answer."""
-COMMANDS = ("/system", "/image", "/clear", "/help", "/bye")
 NOTES = """PROMPT, or text at stdin, is answered once. MODEL: a name that the server has; its first model otherwise.
 Without URL: by the server with these options on this machine, such as --rest_port 9000. --temp, --top-p, --top-k,
 --min-p, --seed and the like go with each message."""
@@ -109,17 +114,18 @@ class Conversation:
     ) -> None:
         self.client = client
         self.model = model
-        self._fields = {**fields, "stream_options": {"include_usage": True}} if verbose else fields
+        self.fields = dict(fields)
         self._verbose = verbose
         self._messages: list[dict[str, Any]] = []
         self._images: list[str] = []
+        self._asked: dict[str, Any] = {}
         self.clear(system)
 
     def clear(self, system: str | None = None) -> None:
         """Forgets all messages. system: the new system prompt; None: as before."""
         if system is not None:
             self._system = [{"role": "system", "content": system}] if system else []
-        self._messages, self._images = [], []
+        self._messages, self._images, self._asked = [], [], {}
 
     def add_image(self, path: str) -> None:
         """Adds a file or a URL to the next message. Raises CommandFailed."""
@@ -140,8 +146,26 @@ class Conversation:
         forgotten. Raises CommandFailed or KeyboardInterrupt."""
         images = [{"type": "image_url", "image_url": {"url": url}} for url in self._images]
         content = [*images, {"type": "text", "text": text}] if images else text
-        message = {"role": "user", "content": content}
-        body = {**self._fields, "model": self.model, "messages": [*self._system, *self._messages, message]}
+        self._send(self._messages, {"role": "user", "content": content})
+
+    def retry(self) -> None:
+        """Sends the last message again, also one that was not answered. An answer takes the place of the one before,
+        which stays where none comes. Raises CommandFailed or KeyboardInterrupt."""
+        if not self._asked:
+            raise CommandFailed("nothing was asked yet")
+        answered = self._messages[-2:-1] == [self._asked]
+        self._send(self._messages[:-2] if answered else self._messages, self._asked)
+
+    def request(self) -> dict[str, Any]:
+        """Returns the request that the conversation is so far."""
+        return {**self.fields, "model": self.model, "messages": [*self._system, *self._messages]}
+
+    def _send(self, before: list[dict[str, Any]], message: dict[str, Any]) -> None:
+        """Sends a message behind these, and prints the answer. With an answer they are the conversation."""
+        self._asked = message
+        body = {**self.request(), "messages": [*self._system, *before, message]}
+        if self._verbose:
+            body["stream_options"] = {"include_usage": True}
         answer, speed = "", AnswerSpeed()
         try:
             with self.client.stream("/v1/chat/completions", body) as events:
@@ -151,7 +175,7 @@ class Conversation:
                 print(speed.line(), file=sys.stderr)
         finally:
             if answer:
-                self._messages += [message, {"role": "assistant", "content": answer}]
+                self._messages = [*before, message, {"role": "assistant", "content": answer}]
                 self._images = []
 
 
@@ -242,22 +266,88 @@ def _read() -> str:
 def _command(conversation: Conversation, line: str) -> str:
     """Runs a command of the chat. Returns the message to send; "" if there is none. Raises CommandFailed."""
     name, _, rest = line.partition(" ")
-    if name == "/help":
-        print(HELP)
-    elif name == "/clear":
-        conversation.clear()
-    elif name == "/system":
-        conversation.clear(rest.strip())
-    elif name == "/image":
-        try:
-            path, *words = shlex.split(rest)
-        except ValueError:
-            raise CommandFailed("/image PATH [TEXT]; quote a path with spaces") from None
-        conversation.add_image(path)
-        return " ".join(words)
-    else:
+    command = COMMANDS.get(name)
+    if command is None:
         raise CommandFailed(f"there is no command {name} ({hint(name, COMMANDS, '/help lists them')})")
-    return ""
+    return command(conversation, rest.strip()) or ""
+
+
+def _attach(conversation: Conversation, rest: str) -> str:
+    """Adds an image, and returns the text behind its path."""
+    try:
+        path, *words = shlex.split(rest)
+    except ValueError:
+        raise CommandFailed("/image PATH [TEXT]; quote a path with spaces") from None
+    conversation.add_image(path)
+    return " ".join(words)
+
+
+def _set(conversation: Conversation, rest: str) -> None:
+    """Sets or unsets a field of further requests, or shows those that are set."""
+    from ..api.fields import FieldSet, read_one  # late: one prompt needs none of these modules
+    from ..api.generation.common_fields import TEMPLATE_KWARGS
+    from ..api.generation.sampling import SAMPLING
+
+    name, _, text = rest.removeprefix("parameter ").partition(" ")  # Ollama has the word parameter here
+    known = FieldSet((*SAMPLING, TEMPLATE_KWARGS))
+    if not name:
+        print(json.dumps(conversation.fields))
+    elif name not in known.places:
+        raise CommandFailed(
+            f"there is no field {name} to set ({hint(name, known.places, 'docs/fields.md lists them')})"
+        )
+    elif not text:
+        conversation.fields.pop(name, None)
+    else:
+        value = _value(text)
+        try:
+            read_one(known.named(name), value)
+        except BadRequest as error:
+            raise CommandFailed(error.message) from None
+        conversation.fields[name] = value
+
+
+def _value(text: str) -> Any:
+    """Returns the JSON value that a text is, or the text itself."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _choose_model(conversation: Conversation, name: str) -> None:
+    """Has another model answer, or lists the models of the server."""
+    if name:
+        conversation.model = conversation.client.model(name)
+        return
+    for row in conversation.client.get("/v1/models")["data"]:
+        print(f"{row['id']} (answers here)" if row["id"] == conversation.model else row["id"])
+
+
+def _save(conversation: Conversation, path: str) -> None:
+    """Writes the conversation to a file that does not exist yet."""
+    if not path:
+        raise CommandFailed("/save FILE")
+    try:
+        with Path(path).expanduser().open("x", encoding="utf-8") as file:
+            json.dump(conversation.request(), file, ensure_ascii=False, indent=2)
+            file.write("\n")
+    except OSError as error:
+        raise CommandFailed(f"{path}: {error.strerror}") from None
+
+
+COMMANDS: Mapping[str, Callable[[Conversation, str], str | None]] = {
+    "/system": Conversation.clear,
+    "/image": _attach,
+    "/set": _set,
+    "/retry": lambda conversation, _: conversation.retry(),
+    "/model": _choose_model,
+    "/save": _save,
+    "/clear": lambda conversation, _: conversation.clear(),
+    "/help": lambda *_: print(HELP),
+    "/bye": lambda *_: None,
+}
+"""What is done for each command of a chat, with the text behind it; what it returns is sent as a message."""
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 import re
@@ -17,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from lean_ovms.cli.chat import Conversation, _command
+from lean_ovms.cli.client import CommandFailed, ServerClient
 from lean_ovms.cli.command_table import commands
 from lean_ovms.cli.main import run_command
 from tests.cli.scripted import ScriptedServer
@@ -125,6 +128,96 @@ def test_what_went_wrong_is_one_line(
     error = capsys.readouterr().err
     assert error.startswith(f"lean_ovms chat: {message.replace('URL', script.url)}")
     assert error.count("\n") == 1
+
+
+@pytest.fixture
+def conversation(script: ScriptedServer) -> Conversation:
+    return Conversation(ServerClient(script.url), "m", "Be short.", {"seed": 1})
+
+
+def commanded(conversation: Conversation, line: str) -> None:
+    assert _command(conversation, line) == ""
+
+
+def test_fields_are_set_for_all_further_requests(
+    script: ScriptedServer, conversation: Conversation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line in ("temperature 0.5", "parameter stop END", "seed", 'chat_template_kwargs {"enable_thinking": false}'):
+        commanded(conversation, f"/set {line}")
+    commanded(conversation, "/set")
+    fields = {"temperature": 0.5, "stop": "END", "chat_template_kwargs": {"enable_thinking": False}}
+    assert json.loads(capsys.readouterr().out) == fields
+    script.stream(CHAT, {"content": "Yes."})
+    conversation.ask("Hi")
+    assert fields.items() <= script.bodies[0].items()
+    assert "seed" not in script.bodies[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("/set temprature 1", "there is no field temprature to set (did you mean temperature?)"),
+        ("/set messages []", "there is no field messages to set (docs/fields.md lists them)"),
+        ("/set temperature 3", "temperature out of range"),
+        ("/set temperature warm", "temperature is not a valid number"),
+        ("/retry", "nothing was asked yet"),
+        ("/model x", "URL has no model x; there are embedder, m"),
+        ("/save", "/save FILE"),
+        ("/save /no/such/file", "/no/such/file: No such file or directory"),
+    ],
+)
+def test_a_command_that_cannot_be_done_says_why(
+    line: str, message: str, script: ScriptedServer, conversation: Conversation
+) -> None:
+    with pytest.raises(CommandFailed, match=re.escape(message.replace("URL", script.url))):
+        _command(conversation, line)
+    assert conversation.fields == {"seed": 1}
+
+
+def test_a_retried_question_gets_another_answer(script: ScriptedServer, conversation: Conversation) -> None:
+    script.stream(CHAT, {"content": "Red"})
+    script.answers[CHAT] += [(503, {"error": {"message": "busy"}})]
+    script.stream(CHAT, {"content": "Blue"})
+    script.stream(CHAT, {"content": "Green"})
+    conversation.ask("A colour?")
+    asked = script.bodies[0]["messages"]
+    with pytest.raises(CommandFailed, match="busy"):
+        commanded(conversation, "/retry")
+    assert conversation.request()["messages"] == [*asked, {"role": "assistant", "content": "Red"}]
+    commanded(conversation, "/retry")
+    assert [body["messages"] for body in script.bodies] == [asked] * 3
+    assert conversation.request()["messages"] == [*asked, {"role": "assistant", "content": "Blue"}]
+
+
+def test_a_question_without_an_answer_is_retried(script: ScriptedServer, conversation: Conversation) -> None:
+    script.answers[CHAT] = deque([(503, {"error": {"message": "busy"}})])
+    script.stream(CHAT, {"content": "Red"})
+    with pytest.raises(CommandFailed, match="busy"):
+        conversation.ask("A colour?")
+    commanded(conversation, "/retry")
+    assert [message["content"] for message in conversation.request()["messages"]] == ["Be short.", "A colour?", "Red"]
+    commanded(conversation, "/clear")
+    with pytest.raises(CommandFailed, match="nothing was asked yet"):
+        commanded(conversation, "/retry")
+
+
+def test_another_model_answers_and_the_conversation_is_saved(
+    script: ScriptedServer, conversation: Conversation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commanded(conversation, "/model")
+    assert capsys.readouterr().out == "embedder\nm (answers here)\n"
+    commanded(conversation, "/model embedder")
+    script.stream(CHAT, {"content": "é"})
+    conversation.ask("Hi")
+    file = tmp_path / "a b.json"
+    commanded(conversation, f"/save {file}")
+    assert json.loads(file.read_text("utf-8")) == {
+        "seed": 1,
+        "model": "embedder",
+        "messages": [*script.bodies[0]["messages"], {"role": "assistant", "content": "é"}],
+    }
+    with pytest.raises(CommandFailed, match="File exists"):
+        commanded(conversation, f"/save {file}")
 
 
 # --- on a terminal
