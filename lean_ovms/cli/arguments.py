@@ -243,7 +243,9 @@ def _check_foreign_flags(given: Mapping[str, str | None], without: str) -> None:
 def parser(without: str = "") -> argparse.ArgumentParser:
     """Returns the argument parser of a server without these features, with a group for each group of options."""
     result = _make_parser()
-    result.add_argument("-h", "--help", nargs="?", const="", metavar="TOPIC", action=_Help, help=argparse.SUPPRESS)
+    result.add_argument(
+        "-h", "--help", nargs="?", const="", metavar="TOPIC", action=_Help, without=without, help=argparse.SUPPRESS
+    )
     result.add_argument("--version", action="version", version=f"lean_ovms {__version__}")
     result.add_argument(
         "--completion", metavar="SHELL", action=_Completion, help="print completions for bash, zsh, fish"
@@ -339,24 +341,31 @@ class _Aliased(argparse.Action):
 
 
 class _Help(argparse.Action):
-    """Print the most used options, those of a topic (a group or an option), or all, and exit."""
+    """Print the most used options, those of a topic (a group or an option), or all, and exit.
+
+    without: the features whose options and commands are not there.
+    """
+
+    def __init__(self, *args: Any, without: str, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._without = without
 
     def __call__(self, _: Any, __: argparse.Namespace, values: Any, flag: str | None = None) -> None:
         topic = (values or "").lstrip("-").replace("-", "_")
-        rows = {row.name: row for row in shown()}
+        rows = {row.name: row for row in shown(self._without)}
         chosen = [row for name, row in rows.items() if topic in (ALL, row.metadata["group"], name)]
         if topic and not chosen:
             raise StartError(f"--help={topic}: the topics are {ALL}, {', '.join(GROUPS)}, and the name of an option")
         result = _make_parser()
         if topic:
-            _add_groups(result, chosen)
+            _add_groups(result, chosen, self._without)
         else:
             group = result.add_argument_group("options")
-            for name in COMMON:
+            for name in filter(rows.__contains__, COMMON):
                 _add_option(group, rows[name])
         print(result.format_help(), end="")
         if not topic:
-            print(f"\ncommands:\n{command_table.listed()}\n\n{EXAMPLES}")
+            print(f"\ncommands:\n{command_table.listed(self._without)}\n\n{EXAMPLES}")
             print(f"more options: --help={ALL}, or --help=GROUP with one of {', '.join(GROUPS)}")
         sys.exit(exit_status.OK)
 

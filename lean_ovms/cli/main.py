@@ -66,10 +66,10 @@ def _command(argv: Sequence[str]) -> Config:
     from .arguments import parse, without_of
     from .command_table import commands
 
-    row = commands(without_of(argv, os.environ)).get(argv[0]) if argv else None
-    if row is not None and row.reads_words:
-        sys.exit(run_command(row, argv[1:], os.environ))
     try:
+        row = commands(without_of(argv, os.environ)).get(argv[0]) if argv else None
+        if row is not None and row.reads_words:
+            sys.exit(run_command(row, argv[1:], os.environ))
         return parse(argv, os.environ)
     except StartError as error:
         print(f"lean_ovms: {error}", file=sys.stderr)

@@ -14,6 +14,7 @@ import pytest
 
 import lean_ovms
 from lean_ovms.cli import completion, foreign_flags
+from lean_ovms.cli import main as cli_main
 from lean_ovms.cli.arguments import COMMON, POINTERS, parse, parser
 from lean_ovms.composition import compose, manifests
 from lean_ovms.config import DEMO_MODEL, Config, listed
@@ -514,6 +515,22 @@ def test_help_has_the_most_used_options_a_group_or_one_option(capsys: pytest.Cap
         parse(["--help=nothing"], {})
 
 
+def test_help_has_nothing_of_a_feature_that_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    parts = ("--max_resolution ", "pull ORG/NAME", "--api_key_file ")
+    for argv, there in (
+        (["--help=all"], [True, False, True]),
+        (["--help"], [False, True, True]),
+        (["--without", "images", "--help=all"], [False, False, True]),
+        (["--help", "--without=hub,named_keys"], [False, False, False]),
+    ):
+        with pytest.raises(SystemExit, match="0"):
+            parse(argv, {})
+        out = capsys.readouterr().out
+        assert [part in out for part in parts] == there
+    with pytest.raises(StartError, match="--help=max_resolution: the topics are all, "):
+        parse(["--without=images", "--help=max_resolution"], {})
+
+
 @pytest.mark.parametrize("shell", completion.SHELLS)
 def test_completion_knows_every_flag(shell: str) -> None:
     text = completion.script(shell)
@@ -550,6 +567,19 @@ def test_a_wrong_flag_ends_with_status_2_and_one_line() -> None:
     done = subprocess.run([sys.executable, "-m", "lean_ovms", "--nope"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.splitlines() == ["lean_ovms: unrecognized arguments: --nope (--help lists the options)"]
+
+
+@pytest.mark.parametrize(("argv", "variables"), [(["--without=chat"], {}), (["list"], {"LEAN_OVMS_WITHOUT": "chat"})])
+def test_a_wrong_name_of_a_feature_ends_with_status_2_and_one_line(
+    argv: list[str], variables: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["lean_ovms", *argv])
+    with pytest.raises(SystemExit) as raised:
+        cli_main._main()
+    assert raised.value.code == 2
+    assert capsys.readouterr().err == "lean_ovms: --without chat: every server has this feature\n"
 
 
 @pytest.mark.slow
