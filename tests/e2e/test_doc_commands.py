@@ -125,33 +125,54 @@ def run(command: str, url: str, folder: Path) -> str:
     return done.stdout
 
 
-ANSWERS = ("data", "results", "output", "answers", "content", "paths", "demo")
-"""Members that hold the answer in bodies without choices."""
+Place = tuple[str | int, ...]
+CHAT: Place = ("choices", 0, "message", "content")
+ANSWERS: dict[str, Place] = {
+    "/v1/chat/completions": CHAT,
+    "/invocations": CHAT,
+    "/v1/chat/completions/batch": ("choices", 1, "message", "content"),
+    "/v1/completions": ("choices", 0, "text"),
+    "/v1/responses": ("output", 0, "content", 0, "text"),
+    "/completion": ("content",),
+    "/v1/decisions": ("answers", 1, "choice"),
+    "/v1/embeddings": ("data", -1, "embedding", 0),
+    "/embed": (1, 0),
+    "/v1/rerank": ("results", 0, "document", "text"),
+    "/v1/models": ("data", 1, "id"),
+    "/v1/config": ("demo-embed", "model_version_status", 0, "state"),
+    "/openapi.json": ("paths", "/v1/chat/completions", "post", "operationId"),
+}
+"""Where the answer of each endpoint stands in its body."""
+CALL: Place = ("choices", 0, "message", "tool_calls", 0, "function", "arguments")
+EXACT_ANSWERS: dict[str, tuple[Place, object]] = {
+    "features/chat": (CALL, '{"city": "Paris"}'),
+    "features/completions": (ANSWERS["/v1/completions"], " Paris."),
+    "features/models": (ANSWERS["/v1/models"], "demo-embed"),
+    "features/ovms_admin": (ANSWERS["/v1/config"], "AVAILABLE"),
+}
+"""What the commands of some pages are answered, and where it stands."""
+PATH = re.compile(re.escape(HERE) + r"(\S+)")
 
 
-def check(output: str) -> None:
-    """A response, whole or streamed, that has an answer."""
-    if output.startswith("data: "):
+def check(output: str, block: Block) -> None:
+    """Holds a response, whole or streamed, to have the answer that the block asks for."""
+    [path] = PATH.findall(block.text)
+    if '"stream": true' in block.text:
         *events, last = [line[6:] for line in output.splitlines() if line.startswith("data: ")]
         assert last == "[DONE]"
         chunks = [json.loads(event) for event in events]
         assert any(choice["delta"].get("content") for chunk in chunks for choice in chunk["choices"])
         return
-    *parts, last = output.splitlines()
-    if parts and last.startswith('{"model"'):  # of Ollama's API
+    if path == "/api/chat":
+        *parts, last = output.splitlines()
         assert json.loads(last)["done"]
         assert "".join(json.loads(part)["message"]["content"] for part in parts)
         return
     body = json.loads(output)
-    if isinstance(body, list):
-        assert body
-        return
-    assert body.get("error") is None
-    if "choices" in body:
-        answer = body["choices"][0]
-        assert answer.get("text") or answer["message"]["content"] or answer["message"]["tool_calls"]
-    else:
-        assert any(body.get(member) for member in ANSWERS)
+    place, expected = EXACT_ANSWERS.get(block.file, (ANSWERS[path], None))
+    for step in place:
+        body = body[step]
+    assert body == expected if block.file in EXACT_ANSWERS else body
 
 
 curl = shutil.which("curl")
@@ -165,7 +186,7 @@ SPEECH_OPTIONS = ("--task", "speech2text", "--model_name", "whisper", "--plugin_
 @pytest.mark.parametrize("block", [b for b in CURLS if b not in SPOKEN], ids=lambda b: f"{b.file}: {b.text[26:60]}")
 def test_requests_are_answered(block: Block, server: Process, tmp_path: Path) -> None:
     server.wait_for("ready: ")
-    check(run(block.text, server.url, tmp_path))
+    check(run(block.text, server.url, tmp_path), block)
 
 
 @pytest.mark.model
@@ -202,7 +223,7 @@ def test_the_walk_through_first_model(folder: Path) -> None:
     process = walk(folder, serve)
     try:
         process.wait_for("ready: qwen3")
-        check(run(ask.text, process.url, folder))
+        check(run(ask.text, process.url, folder), ask)
         port = process.url.rpartition(":")[2]
         assert run(health.text.replace("8000", port), process.url, folder) == ""
     finally:
@@ -214,7 +235,7 @@ def test_the_walk_through_first_model(folder: Path) -> None:
         process.wait_for("ready: qwen3")
         with pytest.raises(AssertionError, match="401"):
             run(ask.text, process.url, folder)
-        check(run(ask_with_key.text, process.url, folder))
+        check(run(ask_with_key.text, process.url, folder), ask_with_key)
     finally:
         process.end()
 
