@@ -47,6 +47,9 @@ takes."""
 SPOKEN_ANSWERS = "spoken answers"
 """Seam of answers that are spoken: a function from the values of a body, its api.generation.request.GenerationBody and
 the Services to the body's generation and its `api.generation.spoken.AnswerAudio`, or None for a text."""
+GENERATION_METRICS = "metrics of a generation"
+"""Seam of what responses of chat and completions tell of one generation: what makes, of a Config, a function from its
+`types.Timings` to further members of `metrics`."""
 SEAMS = (
     DRAFT_SETTINGS,
     DRAFT_PLAN,
@@ -62,9 +65,10 @@ SEAMS = (
     GRAMMAR_LIBRARY,
     SERVER_TOOLS,
     SPOKEN_ANSWERS,
+    GENERATION_METRICS,
 )
 """The seams of models, engines and servers. Each has one part at most."""
-SERVER_SEAMS = (ADAPTER_SET, MODEL_SOURCE, RUNTIME_PULLS, SERVER_TOOLS, SPOKEN_ANSWERS)
+SERVER_SEAMS = (ADAPTER_SET, MODEL_SOURCE, RUNTIME_PULLS, SERVER_TOOLS, SPOKEN_ANSWERS, GENERATION_METRICS)
 """Those of the front end; the engine process has the others."""
 CORE_API = "lean_ovms.api"
 """The package of the handlers that are part of the core."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -184,24 +183,6 @@ def request_metrics(times: Timings) -> Json:
         found |= {"time_to_first_token_ms": prompt, "queue_time_ms": times.queue_ms}
         found["tokens_per_second"] = 1000 * tokens / (prompt + predicted)
     return {name: round(value, 3) for name, value in found.items()}
-
-
-def draft_metrics(drafted: Sequence[int], accepted: Sequence[int], *, detailed: bool) -> Json:
-    """vLLM's metrics.speculative_decoding of one generation: the tokens of its drafts, and how many were kept."""
-    steps, kept, longest = Counter(zip(drafted, accepted, strict=True)), Counter(accepted), max(drafted, default=0)
-    found: Json = {
-        "mean_acceptance_length": 1 + sum(accepted) / max(1, len(drafted)),
-        "draft_acceptance_rate": sum(accepted) / max(1, sum(drafted)),
-        "acceptance_histogram": [kept[n] for n in range(longest + 1)],
-        "acceptance_histogram_by_draft_length": {
-            str(length): [steps[length, n] for n in range(length + 1)] for length in sorted(set(drafted))
-        },
-        "num_spec_steps": len(drafted),
-        "num_accepted_draft_tokens": sum(accepted),
-        "num_draft_tokens": sum(drafted),
-        "num_spec_tokens": longest,
-    }
-    return found | {"per_step_accepted": accepted, "per_step_drafted": drafted} if detailed else found
 
 
 def with_timings(frame: bytes, times: Timings) -> bytes:

@@ -127,12 +127,6 @@ class ServerOptions(Options):
     enable_per_request_metrics: bool = _behaviour(
         False, "send timings with every response of chat and completions; in streams, together with the token counts"
     )
-    per_request_spec_decode_metrics: str = _behaviour(
-        "",
-        "send what became of draft tokens with every response of chat and completions that has one choice, as "
-        "metrics.speculative_decoding; detailed: of each draft",
-        choices=("", "none", "summary", "detailed"),
-    )
     sse_ping_s: float = _behaviour(
         15.0, "send a comment line when a stream has been silent for this many seconds; 0: never", low=0
     )

@@ -6,18 +6,19 @@ join (0.4 us against 1 us for a dict through orjson, 5 us through json). The ord
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import orjson
 
 from ..._version import __version__
 from ...config import Config
+from ...manifest import GENERATION_METRICS
 from ...models.generation import Generation, GenerationGroup
-from ...types import Delta, Json, PromptProgress, TokenLogprob, Usage
+from ...types import Delta, Json, PromptProgress, Timings, TokenLogprob, Usage
 from ..fields import Values
 from ..generation.request import GenerationBody
-from ..response import draft_metrics, new_id, now, prompt_progress, request_metrics, timings, token_name, usage
+from ..response import new_id, now, prompt_progress, request_metrics, timings, token_name, usage
 from ..sse import padding
 
 FINGERPRINT = f"lean_ovms-{__version__}"
@@ -76,7 +77,7 @@ class ChunkOptions:
     usage: null in all chunks but the last, or counts in each (continuous). named_by_id: logprobs name tokens by
     id. reasoning: the model's reasoning. request_id: the end of the response's id, if given. obfuscate: padding, so
     that the length of a chunk reveals little. timings: in the last chunks, or in each (timings_per_token).
-    metrics, draft_metrics: vLLM's, of one generation; the latter as in config.
+    metrics: vLLM's, of one generation. further_metrics: returns those of a feature, for the generation's times.
     """
 
     usage: bool = False
@@ -89,13 +90,14 @@ class ChunkOptions:
     timings: bool = False
     timings_per_token: bool = False
     metrics: bool = False
-    draft_metrics: str = ""
+    further_metrics: Callable[[Timings], Json] | None = None
 
     @classmethod
     def of(cls, values: Values, generation: GenerationBody, config: Config, *, single: bool) -> ChunkOptions:
         """Builds the options from the values of the fields RESPONSE_FIELDS. single: there is one choice."""
         stream_options = generation.stream_options
         continuous = stream_options["continuous_usage_stats"]
+        further = config.part(GENERATION_METRICS) if single else None
         return cls(
             usage=stream_options["include_usage"] or continuous,
             continuous=continuous,
@@ -107,7 +109,7 @@ class ChunkOptions:
             timings=values["timings"] or values["timings_per_token"],
             timings_per_token=values["timings_per_token"],
             metrics=config.enable_per_request_metrics and single,
-            draft_metrics=config.per_request_spec_decode_metrics if single else "",
+            further_metrics=None if further is None else further(config),
         )
 
     def times(self, generation: Generation | GenerationGroup) -> Json:
@@ -116,10 +118,8 @@ class ChunkOptions:
         found = {"timings": timings(times)} if self.timings else {}
         if self.metrics:
             found["metrics"] = request_metrics(times)
-        if self.draft_metrics in ("summary", "detailed") and times.drafted is not None:
-            detailed = self.draft_metrics == "detailed"
-            drafts = draft_metrics(times.drafted, times.accepted, detailed=detailed)
-            found.setdefault("metrics", {})["speculative_decoding"] = drafts
+        if self.further_metrics is not None and (further := self.further_metrics(times)):
+            found["metrics"] = {**found.get("metrics", {}), **further}
         return found
 
     def response_id(self, prefix: str) -> str:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...manifest import DRAFT_PLAN, DRAFT_SETTINGS, TEXT_PROPOSER, Companion, Feature, Metric, PartRow
+from ...manifest import (
+    DRAFT_PLAN,
+    DRAFT_SETTINGS,
+    GENERATION_METRICS,
+    TEXT_PROPOSER,
+    Companion,
+    Feature,
+    Metric,
+    PartRow,
+)
 from .options import DraftOptions
 
 METRICS = "vllm:spec_decode_num_"
@@ -43,5 +52,6 @@ FEATURE = Feature(
         PartRow(seam=DRAFT_SETTINGS, make="settings:settings"),
         PartRow(seam=DRAFT_PLAN, make="child.plan:draft_plan"),
         PartRow(seam=TEXT_PROPOSER, make="child.ngrams:NgramProposer"),
+        PartRow(seam=GENERATION_METRICS, make="metrics:of_generation", options=("per_request_spec_decode_metrics",)),
     ),
 )

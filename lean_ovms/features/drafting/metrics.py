@@ -1,14 +1,18 @@
-"""The metrics of speculative decoding, at a scrape."""
+"""The metrics of speculative decoding: those of a scrape, and those in a response."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 from ...api.services import Services
+from ...config import Config
 from ...models.model import Model
 from ...observability.metrics import Sample
+from ...types import Json, Timings
 from ...types.engine import EngineStats
 from .feature import METRICS
+from .options import DraftOptions
 
 
 def samples(services: Services, model: Model, stats: EngineStats | None) -> Iterator[Sample]:
@@ -22,3 +26,33 @@ def samples(services: Services, model: Model, stats: EngineStats | None) -> Iter
     yield f"{METRICS}accepted_tokens_total", labels, stats.accepted
     for position, accepted in enumerate(stats.accepted_by_position):
         yield f"{METRICS}accepted_tokens_per_pos_total", (*labels, str(position)), accepted
+
+
+def of_generation(config: Config) -> Callable[[Timings], Json]:
+    """Returns what makes vLLM's metrics.speculative_decoding of the times of a generation that reports its drafts."""
+    level = config.of(DraftOptions).per_request_spec_decode_metrics
+
+    def made(times: Timings) -> Json:
+        if level == "none" or times.drafted is None:
+            return {}
+        return {"speculative_decoding": _of_drafts(times.drafted, times.accepted, detailed=level == "detailed")}
+
+    return made
+
+
+def _of_drafts(drafted: Sequence[int], accepted: Sequence[int], *, detailed: bool) -> Json:
+    """Returns how many tokens the drafts of a generation had, and how many of them were kept."""
+    steps, kept, longest = Counter(zip(drafted, accepted, strict=True)), Counter(accepted), max(drafted, default=0)
+    found: Json = {
+        "mean_acceptance_length": 1 + sum(accepted) / max(1, len(drafted)),
+        "draft_acceptance_rate": sum(accepted) / max(1, sum(drafted)),
+        "acceptance_histogram": [kept[n] for n in range(longest + 1)],
+        "acceptance_histogram_by_draft_length": {
+            str(length): [steps[length, n] for n in range(length + 1)] for length in sorted(set(drafted))
+        },
+        "num_spec_steps": len(drafted),
+        "num_accepted_draft_tokens": sum(accepted),
+        "num_draft_tokens": sum(drafted),
+        "num_spec_tokens": longest,
+    }
+    return found | {"per_step_accepted": accepted, "per_step_drafted": drafted} if detailed else found

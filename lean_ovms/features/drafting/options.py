@@ -49,6 +49,13 @@ class DraftOptions(Options):
         "",
         "draft model of a hub for speculative decoding, as organisation/name; it is pulled into the model's directory",
     )
+    per_request_spec_decode_metrics: str = option(
+        "",
+        "send what became of draft tokens with every response of chat and completions that has one choice, as "
+        "metrics.speculative_decoding; detailed: of each draft",
+        group="behaviour",
+        choices=("", "none", "summary", "detailed"),
+    )
 
     def check(self, config: Any) -> None:
         """Checks that one thing at most drafts tokens, and that no option is without effect. Raises StartError."""
