@@ -19,7 +19,7 @@ from ..architectures import ARCHITECTURES
 from ..header import EXPORT, PULL_AGAIN, Header
 from . import layers
 from .attention import Attend, Projected
-from .tensors import Tensors
+from .tensors import Matrix, Tensors
 
 VALUES = 2
 """The place of values behind queries and keys."""
@@ -73,7 +73,9 @@ class FileDecoder:
         self._heads = [heads, keys, keys]
         self._sizes = [size, size, header.number("attention.value_length") or size]
         self._epsilon = self._float("attention.layer_norm_rms_epsilon", 1e-5)
+        self._logits_scale = 1 / self._float("logit_scale", 1.0)
         self._rotated = min(size, header.number("rope.dimension_count") or size)
+        self._sums = layers.Sums()
         self._turned: dict[bool, layers.Cosine] = {}
 
     def hidden(self, tokens: Any, positions: Any, attend: Attend) -> Any:
@@ -86,7 +88,7 @@ class FileDecoder:
         """
         self._embeddings = self._tensors.matrix("token_embd.weight")
         ids = ops.convert(ops.unsqueeze(tokens, np.int32(1)), "i32")
-        x = ops.gather(self._embeddings, ids, np.int32(0))
+        x = layers.looked_up(self._embeddings, ids)
         scale = math.sqrt(self._width) if self._row.scaled_embeddings else self._float("embedding_scale", 1.0)
         x = _times(x, scale)
         more = self._float("residual_scale", 1.0)
@@ -99,9 +101,11 @@ class FileDecoder:
 
     def logits(self, hidden: Any) -> Any:
         """Returns the logits of hidden states."""
-        head = self._tensors.matrix("output.weight") if self._has("output") else self._embeddings
-        found = layers.product(hidden, head, None, "lm_head")
-        return _times(found, 1 / self._float("logit_scale", 1.0))
+        return _times(layers.product(hidden, self.head(), self._sums, None, "lm_head"), self._logits_scale)
+
+    def head(self) -> Matrix:
+        """Returns the matrix that makes logits of hidden states, before they are scaled."""
+        return self._tensors.matrix("output.weight") if self._has("output") else self._embeddings
 
     def _attention(self, layer: int, x: Any, positions: Any, attend: Attend) -> Any:
         window = self._window(layer)
@@ -176,7 +180,7 @@ class FileDecoder:
         if f"{name}.bias" in self._tensors:
             bias = self._tensors.numbers(f"{name}.bias")
             bias = bias[rows] if order is None else bias[rows][order]
-        return layers.product(x, self._tensors.matrix(f"{name}.weight", rows, order), bias, layer)
+        return layers.product(x, self._tensors.matrix(f"{name}.weight", rows, order), self._sums, bias, layer)
 
     def _norm(self, x: Any, name: str) -> Any:
         """Returns the norm of values where the file has one of this name, else the values."""

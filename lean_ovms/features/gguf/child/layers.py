@@ -11,7 +11,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from openvino import Output
 from openvino import opset13 as ops
+
+from .tensors import Matrix
 
 Floats = NDArray[np.float32]
 Cosine = tuple[Any, Any]
@@ -56,18 +59,58 @@ def part(x: Any, start: int, end: int) -> Any:
     return ops.slice(x, *(np.array([value], np.int64) for value in (start, end, 1, axis)))
 
 
-def product(x: Any, matrix: Any, bias: Floats | None, name: str) -> Any:
+def looked_up(matrix: Matrix, ids: Any) -> Any:
+    """Returns the rows of a matrix by ids [tokens, 1]."""
+    rows = ops.gather(matrix.weights, ids, np.int32(0))
+    return rows if matrix.offsets is None else _raised(rows, ops.gather(matrix.offsets, ids, np.int32(0)))
+
+
+def whole(matrix: Matrix) -> Any:
+    """Returns a matrix as one output."""
+    return matrix.weights if matrix.offsets is None else _raised(matrix.weights, matrix.offsets).output(0)
+
+
+def _raised(rows: Any, offsets: Any) -> Any:
+    """Returns rows [..., columns] with the offsets [..., groups] of their groups added."""
+    shape = (rows.get_node() if isinstance(rows, Output) else rows).get_output_partial_shape(0)
+    groups, columns = offsets.get_output_partial_shape(0)[-1].get_length(), shape[-1].get_length()
+    kept = [0] * (shape.rank.get_length() - 1)
+    divided = ops.reshape(rows, np.array([*kept, groups, columns // groups]), True)
+    return ops.reshape(ops.add(divided, ops.unsqueeze(offsets, np.int64(-1))), np.array([*kept, columns]), True)
+
+
+class Sums:
+    """The sums of groups of elements, which are the same for all matrices that one x is multiplied with."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], Any] = {}
+
+    def of(self, x: Any, groups: int) -> Any:
+        """Returns the sums [tokens, ..., groups] of the elements of x."""
+        key = x.get_friendly_name(), groups
+        if key not in self._known:
+            width = x.get_output_partial_shape(0)[-1].get_length()
+            shape = np.array([0] * (_rank(x) - 1) + [groups, width // groups])
+            self._known[key] = ops.reduce_sum(ops.reshape(x, shape, True), np.array([-1]), False)
+        return self._known[key]
+
+
+def product(x: Any, matrix: Matrix, sums: Sums, bias: Floats | None, name: str) -> Any:
     """Returns the product of x and a matrix.
 
     Args:
-        x: Values [tokens, 1, columns].
+        x: Values [..., columns].
         matrix: The matrix [rows, columns].
+        sums: The sums of x.
         bias: What is added, a number for each row; None: nothing is.
         name: The name of the layer in transformers, by which LoRA adapters find it; empty: they do not.
     """
-    found = ops.matmul(x, matrix, False, True)
+    found = ops.matmul(x, matrix.weights, False, True)
     if name:
         found.set_friendly_name(f"__module.{name}/aten::linear/MatMul")
+    if matrix.offsets is not None:
+        groups = matrix.offsets.get_output_partial_shape(0)[1].get_length()
+        found = ops.add(found, ops.matmul(sums.of(x, groups), matrix.offsets, False, True))
     return found if bias is None else ops.add(found, bias.reshape(1, 1, -1))
 
 

@@ -14,7 +14,6 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from ....engine.loading.network_inputs import network_input
-from ....engine.paged.ir_weights import limit_logits
 from ....engine.paged.network import LOGITS_INPUT
 from ....errors import StartError
 from ..header import Header
@@ -68,13 +67,12 @@ def read(path: Path) -> Any:
 
 
 def _built(path: Path, header: Header) -> Any:
-    tokens, positions = (network_input(name, [-1], np.int64) for name in TOKENS[:2])
+    tokens, positions, wanted = (network_input(name, [-1], np.int64) for name in TOKENS)
     state = _State()
     with building(path, header) as decoder:
-        logits = decoder.logits(decoder.hidden(tokens, positions, state.attend))
-    model = ov.Model([logits.output(0)], [tokens, positions, *state.inputs], "gguf")
-    limit_logits(model)
-    return model
+        hidden = decoder.hidden(tokens, positions, state.attend)
+        logits = decoder.logits(ops.gather(hidden, wanted, np.array([0], np.int64)))
+    return ov.Model([logits.output(0)], [tokens, positions, wanted, *state.inputs], "gguf")
 
 
 def _by_frontend(path: Path, header: Header) -> Any:

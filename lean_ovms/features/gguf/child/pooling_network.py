@@ -17,7 +17,7 @@ from ....engine.loading.network_inputs import network_input
 from ....errors import StartError
 from ..header import Header
 from ..model_file import header_of
-from . import frontend
+from . import frontend, layers
 from .attention import Attend, Projected, masked
 from .decoder import building, builds
 
@@ -37,7 +37,7 @@ def read(path: Path, output: str) -> ov.Model:
         tokens, places = (ops.reshape(each, np.array([-1]), False) for each in (ids, ops.broadcast(positions, shape)))
         with building(path, header) as decoder:
             found = _by_text(decoder.hidden(tokens, places, attend), shape)
-            found = decoder.logits(found) if output == "logits" else found
+            found = ops.matmul(found, layers.whole(decoder.head()), False, True) if output == "logits" else found
     else:
         head = _by_frontend(
             path, header, [ids, ops.broadcast(positions, shape), _counted(ops.reduce_prod(shape, np.int64(0)))], attend

@@ -6,8 +6,9 @@ What is read of the mapped file is written into OpenVINO's memory once, in piece
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import openvino as ov
@@ -17,14 +18,26 @@ from openvino import opset13 as ops
 from ....repository import gguf_names
 from ....util.files import open_regular
 from ..header import Header
-from .blocks import BLOCKS, BlockType, Floats
+from .blocks import BLOCKS, BlockType
 
 Order = NDArray[np.int64]
 F32, BF16 = 0, 30
 PLAIN = {F32: ov.Type.f32, 1: ov.Type.f16, BF16: ov.Type.bf16}
 """The types of tensors that have no blocks, by their numbers in the file."""
-PIECE = 1 << 20
+PIECE = 1 << 18
 """Elements that are read at once: what is computed of them stays in the processor's cache."""
+
+
+class Matrix(NamedTuple):
+    """A matrix [rows, columns]: weights, and for some types of blocks an offset for each group of a row's elements.
+
+    With offsets in the weights, as zeros that are no whole numbers, OpenVINO (2026.4) takes twice as long for a token.
+    """
+
+    weights: Any
+    """The weights as an output of 32-bit floats, which OpenVINO keeps in 4 or 8 bits."""
+    offsets: Any = None
+    """The offsets [rows, groups]; None: there are none."""
 
 
 class Tensors:
@@ -64,8 +77,8 @@ class Tensors:
             found = data.view(PLAIN[kind].to_dtype()).astype(np.float32)
         return found.reshape(shape)
 
-    def matrix(self, name: str, rows: slice = slice(None), order: Order | None = None) -> Any:
-        """Returns a tensor [rows, columns] as an output of 32-bit floats.
+    def matrix(self, name: str, rows: slice = slice(None), order: Order | None = None) -> Matrix:
+        """Returns a tensor [rows, columns] as a matrix.
 
         Args:
             name: The tensor.
@@ -74,16 +87,17 @@ class Tensors:
         """
         kind, shape = self._header.kinds[name], self.shape(name)
         data = self._bytes(name).reshape(shape[0], -1)[rows]
-        data = data if order is None else data[order]
+        order = np.arange(len(data)) if order is None else order
+        offsets = None
         if kind in BLOCKS:
-            node = _compressed(data, BLOCKS[kind])
+            node, offsets = _compressed(data, order, BLOCKS[kind])
         else:
-            found = ov.Tensor(PLAIN[kind], ov.Shape([len(data), shape[1]]))
-            found.data.view(np.uint8)[...] = data
-            constant = ov.op.Constant(found, shared_memory=True)
+            constant, target = _constant(PLAIN[kind], [len(data), shape[1]])
+            for piece in _pieces(len(data), shape[1]):
+                target.view(np.uint8)[piece] = data[order[piece]]
             node = constant if kind == F32 else ops.convert(constant, "f32")
         node.set_friendly_name(name)
-        return node.output(0)
+        return Matrix(node.output(0), offsets)
 
     def _bytes(self, name: str) -> NDArray[np.uint8]:
         """Returns the bytes of a tensor; the pages of what was read before leave the process's memory."""
@@ -92,41 +106,38 @@ class Tensors:
         return np.frombuffer(self._maps[part], np.uint8, self._header.size(name), offset)
 
 
-def _compressed(data: NDArray[np.uint8], kind: BlockType) -> Any:
-    """Returns rows of blocks as an operation that makes 32-bit floats, which OpenVINO does within its products.
+def _compressed(data: NDArray[np.uint8], order: Order, kind: BlockType) -> tuple[Any, Any]:
+    """Returns rows of blocks as 32-bit floats, which OpenVINO makes within its products, and their offsets, if any.
 
-    Offsets become zeros that are no whole numbers: (number - zero) * scale.
+    data: the rows. order: that in which they are returned.
     """
     rows, columns = len(data), data.shape[1] // kind.size * kind.elements
-    middle = 8 if kind.bits == 4 and kind.offsets else 0
-    whole = ov.Type.i8 if kind.bits == 8 else ov.Type.u4 if middle else ov.Type.i4
-    numbers = ov.Tensor(whole, ov.Shape([rows, columns // kind.group, kind.group]))
-    target = numbers.data.view(np.uint8).reshape(rows, -1)
-    scales = np.empty((rows, columns // kind.group, 1), np.float16 if kind.exact and not kind.offsets else np.float32)
-    zeros = np.empty(scales.shape, np.float32) if kind.offsets else None
+    groups = [rows, columns // kind.group]
+    numbers, bits = _constant(ov.Type.i8 if kind.bits == 8 else ov.Type.i4, [*groups, kind.group])
+    scales, factors = _constant(ov.Type.f16 if kind.exact else ov.Type.f32, [*groups, 1])
+    offsets, lifts = _constant(ov.Type.f32, groups) if kind.offsets else (None, factors)
+    for piece in _pieces(rows, columns):
+        found, scale, offset = kind.read(data[order[piece]].reshape(-1, kind.size))
+        factors[piece] = scale.reshape(-1, groups[1])
+        if offset is not None:
+            lifts[piece] = offset.reshape(-1, groups[1])
+        each: NDArray[Any] = found.view(np.uint8)
+        if kind.bits == 4:
+            each = each[..., ::2] & 15 | each[..., 1::2] << 4
+        bits.view(np.uint8)[piece] = each.reshape(len(order[piece]), -1)
+    node = ops.convert(numbers, "f16" if kind.exact else "f32")
+    node = ops.reshape(ops.multiply(node, scales), np.array([rows, columns]), False)
+    return ops.convert(node, "f32") if kind.exact else node, offsets
+
+
+def _constant(kind: ov.Type, shape: list[int]) -> tuple[Any, NDArray[Any]]:
+    """Returns a constant, and its memory to be written [rows, all else]."""
+    tensor = ov.Tensor(kind, ov.Shape(shape))
+    return ov.op.Constant(tensor, shared_memory=True), tensor.data.reshape(shape[0], -1)
+
+
+def _pieces(rows: int, columns: int) -> Iterator[slice]:
+    """Yields slices of rows that are read at once."""
     step = max(1, PIECE // columns)
     for start in range(0, rows, step):
-        piece = slice(start, start + step)
-        found, scale, offset = kind.read(data[piece].reshape(-1, kind.size))
-        if zeros is not None and offset is not None:
-            scale, zero = _zeros(found, scale, offset)
-            zeros[piece] = (zero + middle).reshape(zeros[piece].shape)
-        scales[piece] = scale.reshape(scales[piece].shape)
-        bits: NDArray[Any] = found.view(np.uint8)
-        if kind.bits == 4:
-            bits = (bits + middle) & 15
-            bits = bits[..., ::2] | bits[..., 1::2] << 4
-        target[piece] = bits.reshape(target[piece].shape)
-    node = ops.convert(ov.op.Constant(numbers, shared_memory=True), scales.dtype)
-    if zeros is not None:
-        node = ops.subtract(node, ov.op.Constant(zeros))
-    node = ops.reshape(ops.multiply(node, ov.op.Constant(scales)), np.array([rows, columns]), False)
-    return node if scales.dtype == np.float32 else ops.convert(node, "f32")
-
-
-def _zeros(numbers: NDArray[np.int8], scale: Floats, offset: Floats) -> tuple[Floats, Floats]:
-    """Returns the scales and the zeros of groups. One without a scale becomes (0 - -1) * its offset."""
-    flat = scale == 0
-    numbers[flat], scale = 0, np.where(flat, offset, scale)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return scale, np.where(flat, np.float32(-1), -offset / scale)
+        yield slice(start, start + step)
