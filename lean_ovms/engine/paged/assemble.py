@@ -67,7 +67,7 @@ def load(
         found: list[ModelTokenizer] = []
         load_tokenizer = new_loader(config.model_dir, file)
         model = PagedModel(
-            open_weights(file, drafts.edits, trees=drafts.trees),
+            open_weights(file, drafts.edits, trees=drafts.trees, adapted=inputs is not None),
             settings.device,
             settings.properties,
             adapters=inputs,

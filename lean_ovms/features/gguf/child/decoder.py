@@ -78,13 +78,15 @@ class FileDecoder:
         self._sums = layers.Sums()
         self._turned: dict[bool, layers.Cosine] = {}
 
-    def hidden(self, tokens: Any, positions: Any, attend: Attend) -> Any:
+    def hidden(self, tokens: Any, positions: Any, attend: Attend, wanted: Any = None) -> Any:
         """Returns the hidden states [tokens, 1, width] before the last projection.
 
         Args:
             tokens: The ids of tokens [tokens].
             positions: Their positions.
             attend: Computes the attentions.
+            wanted: The places of the tokens whose states are wanted, for which alone all behind the last attention is
+                computed; None: of all.
         """
         self._embeddings = self._tensors.matrix("token_embd.weight")
         ids = ops.convert(ops.unsqueeze(tokens, np.int32(1)), "i32")
@@ -92,8 +94,11 @@ class FileDecoder:
         scale = math.sqrt(self._width) if self._row.scaled_embeddings else self._float("embedding_scale", 1.0)
         x = _times(x, scale)
         more = self._float("residual_scale", 1.0)
-        for layer in range(self._header.number("block_count")):
+        for layer in range(count := self._header.number("block_count")):
             result = self._attention(layer, self._norm(x, f"blk.{layer}.attn_norm"), positions, attend)
+            if layer == count - 1 and wanted is not None:
+                x, result = (ops.gather(each, wanted, np.array([0])) for each in (x, result))
+            result = self._product(result, f"blk.{layer}.attn_output", f"model.layers.{layer}.self_attn.o_proj")
             x = ops.add(x, _times(self._norm(result, f"blk.{layer}.post_attention_norm"), more))
             result = self._forward(layer, self._norm(x, f"blk.{layer}.ffn_norm"))
             x = ops.add(x, _times(self._norm(result, f"blk.{layer}.post_ffw_norm"), more))
@@ -108,6 +113,7 @@ class FileDecoder:
         return self._tensors.matrix("output.weight") if self._has("output") else self._embeddings
 
     def _attention(self, layer: int, x: Any, positions: Any, attend: Attend) -> Any:
+        """Returns the result of an attention [tokens, 1, heads * size], before it is projected."""
         window = self._window(layer)
         values = [
             ops.reshape(self._placed(value, layer, place, positions, bool(window)), np.array([0, -1]), True)
@@ -117,8 +123,7 @@ class FileDecoder:
         scale = self._float("attention.scale", (self._width / self._heads[0] if by else self._sizes[0]) ** -0.5)
         found = attend(Projected(values, self._heads, self._sizes, np.float32(scale), window))
         width = self._heads[0] * self._sizes[2]
-        found = ops.reshape(found, np.array([0, 1, width]), True)
-        return self._product(found, f"blk.{layer}.attn_output", f"model.layers.{layer}.self_attn.o_proj")
+        return ops.reshape(found, np.array([0, 1, width]), True)
 
     def _placed(self, value: Any, layer: int, place: int, positions: Any, local: bool) -> Any:
         """Returns queries, keys or values with their norm and, but for values, turned by their positions.

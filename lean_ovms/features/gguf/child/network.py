@@ -30,13 +30,19 @@ SEQUENCES = ("past_lens", "subsequence_begins", "block_indices", "block_indices_
 class GgufWeights:
     """A network.WeightsSource: the network of a GGUF file."""
 
-    def __init__(self, file: Path) -> None:
-        """Keeps the path of the file, of a split one that of its first part."""
+    def __init__(self, file: Path, *, adapted: bool = False) -> None:
+        """Keeps what the network is made of.
+
+        Args:
+            file: The path of the file, of a split one that of its first part.
+            adapted: Whether it gets inputs of adapters, which have a row for each token in each layer.
+        """
         self._file = file
+        self._adapted = adapted
 
     def read(self, core: Any) -> Any:
         """Implements WeightsSource.read."""
-        return read(self._file)
+        return read(self._file, adapted=self._adapted)
 
 
 class _State:
@@ -60,18 +66,18 @@ class _State:
         return attention.paged(rows, [*pair, *self._sequences], self._longest)
 
 
-def read(path: Path) -> Any:
-    """Returns the network of a file. Raises StartError, and RuntimeError from openvino."""
+def read(path: Path, *, adapted: bool = False) -> Any:
+    """Returns the network of a file. adapted: all layers compute all tokens. Raises StartError, and RuntimeError."""
     header = header_of(path)
-    return _built(path, header) if builds(header) else _by_frontend(path, header)
+    return _built(path, header, adapted) if builds(header) else _by_frontend(path, header)
 
 
-def _built(path: Path, header: Header) -> Any:
+def _built(path: Path, header: Header, adapted: bool) -> Any:
     tokens, positions, wanted = (network_input(name, [-1], np.int64) for name in TOKENS)
     state = _State()
     with building(path, header) as decoder:
-        hidden = decoder.hidden(tokens, positions, state.attend)
-        logits = decoder.logits(ops.gather(hidden, wanted, np.array([0], np.int64)))
+        hidden = decoder.hidden(tokens, positions, state.attend, None if adapted else wanted)
+        logits = decoder.logits(ops.gather(hidden, wanted, np.array([0])) if adapted else hidden)
     return ov.Model([logits.output(0)], [tokens, positions, wanted, *state.inputs], "gguf")
 
 
