@@ -37,6 +37,7 @@ NAMES: tuple[str, ...] = (
     "traces",
     "web_page",
     "docs_page",
+    "launch",
     "drafting",
     "lora",
     "gguf",

@@ -1,0 +1,1 @@
+"""Coding agents that are started for a server."""

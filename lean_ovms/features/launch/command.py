@@ -1,0 +1,98 @@
+"""`lean-ovms launch AGENT [URL]`: starts a coding agent that uses a running server.
+
+What each agent needs stands in agents.json. All of it is environment and arguments, which end with the agent: no file
+of its user is read or written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...cli.arguments import own, parse
+from ...cli.client import CommandFailed, connect, is_url
+from ...cli.command_table import hint, parser, table
+from ...errors import StartError
+from ...server import exit_status
+from ...server.checks import checked
+
+AGENTS: Mapping[str, dict[str, Any]] = json.loads(Path(__file__).with_name("agents.json").read_text("utf-8"))
+"""What is known of each agent, by the name of its program: how to install it, about how many tokens its first prompt
+has, and its environment and arguments, where {url}, {model} and {key} stand for those of the server."""
+NO_KEY = "none"
+"""What an agent sends to a server without a key: without any they refuse to start."""
+NOTES = """What is behind -- goes to the agent: lean_ovms launch claude -- -p "What is in this folder?". The settings
+are the environment and arguments of this one start; no file of yours is changed. Without URL: for the server with
+these options on this machine, such as --rest_port 9000. Without AGENT, all agents are listed."""
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Becomes the agent, or prints what it would be. Raises StartError or CommandFailed."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    further = argv[end + 1 :]
+    launch = parser("launch", NOTES)
+    launch.add_argument("--model", default="", metavar="NAME", help="model of the server; its first one otherwise")
+    launch.add_argument("--print", action="store_true", help="only show the settings, as lines of a shell")
+    given, words, options = own(launch, argv[:end])
+    if not words:
+        print(table([(name, agent["title"], _state(name, environ)) for name, agent in AGENTS.items()]))
+        return exit_status.OK
+    name, *words = words
+    if name not in AGENTS:
+        raise StartError(f"there is no agent {name} ({hint(name, AGENTS, 'there are ' + ', '.join(AGENTS))})")
+    config = parse(options, environ)
+    client = connect(words.pop(0) if words and is_url(words[0]) else "", config)
+    if client.url.startswith("unix:"):
+        raise StartError("an agent cannot use a Unix socket; start the server with a port")
+    program = shutil.which(name, path=environ.get("PATH"))
+    if program is None and not given.print:
+        raise CommandFailed(f"{name} is not installed: {AGENTS[name]['install']}")
+    model = client.asked_for(config, given.model, words)
+    if words:
+        raise StartError(f"unrecognized arguments: {' '.join(words)} (words for {name} go behind --)")
+    _warn_of_context(name, model, client.get("/v1/models")["data"])
+    places = {"{url}": client.url, "{model}": model, "{key}": checked(config).api_key or NO_KEY}
+    added = {key: _as_text(_filled(value, places)) for key, value in AGENTS[name]["environment"].items()}
+    command = [name, *_filled(AGENTS[name]["arguments"], places), *further]
+    if program and not given.print:
+        sys.stdout.flush()
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and a program inherits that
+        os.execve(program, command, {**environ, **added})  # noqa: S606 - no shell is meant
+    lines = [f"export {key}={shlex.quote(value)}" for key, value in added.items()]
+    print(*lines, shlex.join(command), sep="\n")
+    return exit_status.OK
+
+
+def _state(name: str, environ: Mapping[str, str]) -> str:
+    return "installed" if shutil.which(name, path=environ.get("PATH")) else AGENTS[name]["install"]
+
+
+def _filled(value: Any, places: Mapping[str, str]) -> Any:
+    """Returns a JSON value with the server's values in their places, in keys of objects, too."""
+    if isinstance(value, dict):
+        return {_filled(key, places): _filled(one, places) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_filled(one, places) for one in value]
+    for place, text in places.items():
+        value = value.replace(place, text)
+    return value
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _warn_of_context(name: str, model: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Says so where not even the agent's first prompt fits into the context of the model."""
+    context = next((row.get("max_model_len") for row in rows if row["id"] == model), None)
+    needed = AGENTS[name]["first_prompt"]
+    if context and context < needed:
+        note = f"{model} takes {context} tokens, and the first prompt of {AGENTS[name]['title']} has about {needed}"
+        print(f"lean_ovms launch: {note}", file=sys.stderr)

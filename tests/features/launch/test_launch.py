@@ -1,0 +1,101 @@
+"""The command that starts a coding agent for a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.cli.command_table import commands
+from lean_ovms.cli.main import run_command
+from lean_ovms.features.launch.command import AGENTS
+from tests.cli.scripted import ScriptedServer, scripted_server
+
+AGENT = f"""#!{sys.executable}
+import json, os, sys
+print(json.dumps([sys.argv[1:], dict(os.environ)]))
+"""
+
+
+@pytest.fixture
+def script() -> Iterator[ScriptedServer]:
+    with scripted_server() as found:
+        row = {"id": "org/m", "task": "text_generation", "max_model_len": 8192}
+        found.answers["/v1/models"] = deque([{"data": [row]}])
+        yield found
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """A folder with programs of the names of all agents."""
+    for name in AGENTS:
+        file = tmp_path / name
+        file.write_text(AGENT)
+        file.chmod(0o755)
+    return str(tmp_path)
+
+
+def launch(*argv: str, path: str = "/nowhere") -> int:
+    return run_command(commands()["launch"], argv, {"PATH": path, "API_KEY": "k 1"})
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_what_is_shown_is_what_a_shell_starts(
+    name: str, script: ScriptedServer, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch(name, script.url, "--print", "--", "two words") == 0
+    shown = capsys.readouterr().out
+    done = subprocess.run(["/bin/sh", "-c", shown], env={"PATH": path}, capture_output=True, text=True, check=True)
+    arguments, environment = json.loads(done.stdout)
+    assert arguments[-1] == "two words"
+    assert "{" not in "".join(arguments)
+    texts = json.dumps([arguments, {key: value for key, value in environment.items() if key != "PATH"}])
+    assert all(text in texts for text in (script.url, "org/m", "k 1"))
+    assert "k 1" not in "".join(arguments)  # all users of a machine see the arguments of a program
+
+
+@pytest.mark.slow
+def test_the_agent_takes_the_place_of_the_command(script: ScriptedServer, path: str) -> None:
+    command = [sys.executable, "-m", "lean_ovms", "launch", "opencode", script.url, "--", "run", "Hi"]
+    env = {**os.environ, "PATH": path}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    arguments, environment = json.loads(done.stdout)
+    assert arguments == ["run", "Hi"]
+    settings = json.loads(environment["OPENCODE_CONFIG_CONTENT"])
+    assert settings["model"] == "lean_ovms/org/m"
+    assert settings["provider"]["lean_ovms"]["models"] == {"org/m": {"name": "org/m"}}
+    assert done.stderr == (
+        "lean_ovms launch: org/m takes 8192 tokens, and the first prompt of opencode has about 13700\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("argv", "status", "message"),
+    [
+        (["claude", "URL"], 1, "claude is not installed: npm install -g @anthropic-ai/claude-code"),
+        (["claud", "URL"], 2, "there is no agent claud (did you mean claude?)"),
+        (["vim", "URL"], 2, "there is no agent vim (there are claude, codex, opencode, aider, qwen)"),
+        (["aider", "URL", "--print", "file.py"], 2, "unrecognized arguments: file.py (words for aider go behind --)"),
+        (["aider", "unix:/s", "--print"], 2, "an agent cannot use a Unix socket; start the server with a port"),
+        (["aider", "URL", "--print", "--model", "x"], 1, "URL has no model x; there are org/m"),
+    ],
+)
+def test_what_went_wrong_is_one_line(
+    argv: list[str], status: int, message: str, script: ScriptedServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch(*(word.replace("URL", script.url) for word in argv)) == status
+    assert capsys.readouterr().err == f"lean_ovms launch: {message.replace('URL', script.url)}\n"
+
+
+def test_without_an_agent_all_are_listed(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (Path(path) / "aider").unlink()
+    assert launch(path=path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [*AGENTS]
+    assert [line.endswith("installed") for line in lines] == [name != "aider" for name in AGENTS]
