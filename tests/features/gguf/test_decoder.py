@@ -52,6 +52,24 @@ def test_layers_have_the_names_that_adapters_know(name, tmp_path):
     assert {layer.removeprefix("model.layers.1.") for layer in found if ".1." in layer} == PROJECTIONS - other
 
 
+@pytest.mark.parametrize("name", [name for name in BUILT if name != "glm4"])
+def test_rows_of_queries_and_keys_are_in_the_order_of_transformers(name, tmp_path):
+    """In which an adapter changes them."""
+    known = RECORDED[name]
+    model = network.read(zoo_gguf.write(tmp_path / "x.gguf", name, "F32"), adapted=True)
+    products = {node.get_friendly_name(): node for node in model.get_ops() if node.get_type_name() == "MatMul"}
+    for letter, heads in (("q", "head_count"), ("k", "head_count_kv")):
+        stored = known["tensors"].get(f"blk.1.attn_{letter}.weight")
+        if stored is None:  # all in one
+            continue
+        values = zoo_gguf.values(f"blk.1.attn_{letter}.weight", stored)
+        if known["architecture"] in zoo_gguf.PERMUTED:
+            count = known["metadata"][f"{known['architecture']}.attention.{heads}"]
+            values = values.reshape(count, -1, 2, stored[1]).swapaxes(1, 2).reshape(stored)
+        node = products[f"__module.model.layers.1.self_attn.{letter}_proj/aten::linear/MatMul"]
+        assert (node.input_value(1).get_node().data == values).all()
+
+
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_blocks_stand_for_their_values_exactly(kind):
     """Random bytes, of which some are no finite scales."""

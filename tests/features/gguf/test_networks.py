@@ -192,9 +192,9 @@ sys.exit(refused == 0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["llama", "qwen3_moe"])
+@pytest.mark.parametrize("name", ["glm4", "llama", "qwen3_moe"])
 def test_hostile_headers_crash_nothing(name, tmp_path):
-    """In a process of its own: what the frontend does with a number that is not true could end it."""
+    """In a process of its own: what openvino does with a number that is not true could end it."""
     path = zoo_gguf.write(tmp_path / "x.gguf", name)
     header = min(int(tensor.data_offset) for tensor in gguf.GGUFReader(path).tensors)
     subprocess.run([sys.executable, "-W", "ignore", "-c", HOSTILE, path, str(header)], check=True, timeout=500)

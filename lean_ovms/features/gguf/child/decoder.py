@@ -54,7 +54,13 @@ def building(path: Path, header: Header) -> Iterator[FileDecoder]:
             yield FileDecoder(header, tensors)
     except KeyError as error:
         raise StartError(f"{path} is not a whole GGUF file: it has no {error.args[0]}; {PULL_AGAIN}") from error
-    except (RuntimeError, ValueError, ArithmeticError) as error:  # sizes that do not belong together
+    except (
+        RuntimeError,
+        ValueError,
+        IndexError,
+        ArithmeticError,
+        OSError,
+    ) as error:  # sizes that do not belong together
         raise StartError(f"{path} cannot be served: {last_line(error)}; {EXPORT}") from error
 
 
