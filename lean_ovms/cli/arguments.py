@@ -24,6 +24,7 @@ from ..composition import compose
 from ..config import DEMO_MODEL, GROUPS, Config, listed, shown
 from ..config.options import TYPE_NAMES, from_json
 from ..errors import StartError
+from ..manifest import MODEL_SOURCE
 from ..server import exit_status
 from ..util import files
 from . import command_table, completion, dotted_flags, flag_readers, foreign_flags
@@ -53,9 +54,12 @@ COMMON = (
 EXAMPLES = """examples:
   lean_ovms                                      the demo model, on port 8000
   lean_ovms serve ./Qwen3-8B-int4-ov             a directory that optimum-cli wrote
+"""
+EXAMPLES_OF_A_SOURCE = """\
   lean_ovms serve OpenVINO/Qwen3-8B-int4-ov      a model of the hub, pulled at the first start
   lean_ovms run OpenVINO/Qwen3-8B-int4-ov        a chat with it in the terminal
 """
+"""Those of a server that has a source of models."""
 ALL = "all"
 
 
@@ -365,7 +369,8 @@ class _Help(argparse.Action):
                 _add_option(group, rows[name])
         print(result.format_help(), end="")
         if not topic:
-            print(f"\ncommands:\n{command_table.listed(self._without)}\n\n{EXAMPLES}")
+            fetched = EXAMPLES_OF_A_SOURCE if MODEL_SOURCE in compose(self._without).parts else ""
+            print(f"\ncommands:\n{command_table.listed(self._without)}\n\n{EXAMPLES}{fetched}")
             print(f"more options: --help={ALL}, or --help=GROUP with one of {', '.join(GROUPS)}")
         sys.exit(exit_status.OK)
 

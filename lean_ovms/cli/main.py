@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from ..manifest import Command
 
 STDERR = 2
-NO_ENGINE = (
-    *("-h", "--help", "--version", "--completion", "--pull", "--list", "--configure"),
-    *("--add", "--remove", "--fake"),
-)
+NO_ENGINE = ("-h", "--help", "--version", "--completion", "--list", "--configure", "--add", "--remove", "--fake")
 """How flags begin with which no engine process is needed. It is only a matter of speed: an unused one is ended."""
 
 

@@ -253,8 +253,14 @@ def _from_repository(config: Config) -> DesiredState:
     """Returns every model of the repository, each as --model_name would serve it."""
     repository = Path(config.model_repository_path)
     files: dict[Path, FileStat] = {}
-    find = listing.servable if config.pulls_at_run_time else listing.models_of  # it may be empty, to begin with
-    names = find(repository, visit=lambda path: files.setdefault(path, file_stat(path)))
+
+    def visit(path: Path) -> None:
+        files.setdefault(path, file_stat(path))
+
+    if config.pulls_at_run_time:  # it may be empty, to begin with
+        names = listing.servable(repository, visit)
+    else:
+        names = listing.models_of(repository, config.composition, visit)
     log.info("%s has %d model%s: %s", repository, len(names), "s" * (len(names) > 1), listing.abbreviate(names))
     models = []
     for name in names:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
 
+from ..composition import Composition
 from ..errors import StartError, WrongOptions
 from ..observability.logging import safe
 from .graph import FILE as GRAPH
@@ -34,8 +35,16 @@ def servable(repository: Path, visit: Callable[[Path], object] = lambda _: None)
     return sorted(str(path.relative_to(repository)) for path in _inside(repository, 0, (), visit))
 
 
-def models_of(repository: Path, visit: Callable[[Path], object] = lambda _: None) -> list[str]:
-    """Returns what `servable` returns, at least one. Raises WrongOptions with what the directory holds instead."""
+def models_of(
+    repository: Path, composition: Composition, visit: Callable[[Path], object] = lambda _: None
+) -> list[str]:
+    """Returns what `servable` returns, at least one. Raises WrongOptions with what the directory holds instead.
+
+    Args:
+        repository: The directory of models.
+        composition: The features, which may have a command that fetches a model.
+        visit: See `servable`.
+    """
     names = _to_serve(repository, visit)
     if names:
         return names
@@ -43,9 +52,14 @@ def models_of(repository: Path, visit: Callable[[Path], object] = lambda _: None
     if is_model(repository):
         raise WrongOptions(f"{option} is a model itself, not a directory of them: --model_path {repository} serves it")
     inside = abbreviate(sorted(entry.name for entry in repository.iterdir()))
+    fetch = (
+        f", or {row.word} one: --{row.option} --source_model ORGANISATION/NAME {option}"
+        for row in composition.commands
+        if row.option
+    )
     raise WrongOptions(
         f"{option} has no model to serve: it {f'holds {inside}' if inside else 'is empty'}; "
-        f"put a model's directory into it, or pull one: --pull --source_model ORGANISATION/NAME {option}"
+        f"put a model's directory into it{''.join(fetch)}"
     )
 
 

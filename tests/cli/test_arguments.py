@@ -516,12 +516,12 @@ def test_help_has_the_most_used_options_a_group_or_one_option(capsys: pytest.Cap
 
 
 def test_help_has_nothing_of_a_feature_that_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    parts = ("--max_resolution ", "pull ORG/NAME", "--api_key_file ")
+    parts = ("--max_resolution ", "pull ORG/NAME", "--api_key_file ", "a model of the hub, pulled")
     for argv, there in (
-        (["--help=all"], [True, False, True]),
-        (["--help"], [False, True, True]),
-        (["--without", "images", "--help=all"], [False, False, True]),
-        (["--help", "--without=hub,named_keys"], [False, False, False]),
+        (["--help=all"], [True, False, True, False]),
+        (["--help"], [False, True, True, True]),
+        (["--without", "images", "--help=all"], [False, False, True, False]),
+        (["--help", "--without=hub,named_keys"], [False, False, False, False]),
     ):
         with pytest.raises(SystemExit, match="0"):
             parse(argv, {})

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lean_ovms.composition import compose
 from lean_ovms.errors import StartError, WrongOptions
 from lean_ovms.repository.listing import models_of, place, servable
 
@@ -97,13 +98,22 @@ def test_a_name_that_is_not_there_lists_what_is(tmp_path: Path, name: str) -> No
 def test_a_repository_without_models_says_what_is_there(tmp_path: Path, inside: tuple[str, ...], message: str) -> None:
     touch(tmp_path, *inside)
     with pytest.raises(WrongOptions, match=message):
-        models_of(tmp_path)
+        models_of(tmp_path, compose())
     with pytest.raises(WrongOptions, match="there is no model at all"):
         place(tmp_path, "m")
 
 
+def test_a_command_that_fetches_models_is_named_where_there_is_one(tmp_path: Path) -> None:
+    option = f"--model_repository_path {tmp_path}"
+    begin = f"{option} has no model to serve: it is empty; put a model's directory into it"
+    for without, advice in (("", f", or pull one: --pull --source_model ORGANISATION/NAME {option}"), ("hub", "")):
+        with pytest.raises(WrongOptions) as raised:
+            models_of(tmp_path, compose(without))
+        assert str(raised.value) == begin + advice
+
+
 def test_a_repository_that_is_not_there_cannot_be_served(tmp_path: Path) -> None:
-    for serve in (models_of, lambda path: place(path, "m")):
+    for serve in (lambda path: models_of(path, compose()), lambda path: place(path, "m")):
         with pytest.raises(WrongOptions, match="no such directory"):
             serve(tmp_path / "none")
 
