@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from ..manifest import Command
 
 STDERR = 2
-NO_ENGINE = ("-h", "--help", "--version", "--completion", "--list", "--configure", "--add", "--remove", "--fake")
-"""How flags begin with which no engine process is needed. It is only a matter of speed: an unused one is ended."""
+NO_ENGINE = (
+    *("-h", "--help", "--version", "--completion", "--pull", "--list", "--configure"),
+    *("--add", "--remove", "--fake"),
+)
+"""How flags begin with which no engine process is needed, OVMS's for any of its commands among them: which features
+there are is not known yet. It is only a matter of speed: an unused one is ended."""
 
 
 def main() -> NoReturn:
