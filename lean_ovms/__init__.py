@@ -1,4 +1,4 @@
-"""lean_ovms: OpenVINO Model Server's and vLLM's generative REST APIs on openvino-genai, with little in between."""
+"""A small, fast server of OpenVINO models on Intel CPUs, with the APIs of OpenAI, Anthropic, Ollama, vLLM and OVMS."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from .._version import __version__
+from .._version import ABOUT, __version__
 from ..composition import Composition, compose
 from ..manifest import BASES, ErrorForm, Route, named
 from ..types import Json, Request
@@ -38,11 +38,12 @@ _ERRORS = {
     501: "This server lacks a package or an option that this needs.",
     503: "The model is loading or restarting, or the server is stopping.",
 }
-_DESCRIPTION = """Generative REST API of OpenVINO Model Server and vLLM. Paths under /v1 are served under /v3 and /v3/v1
-as well. In a body `null` means absent, and unknown fields are ignored. A stream (`stream: true`) is
-`text/event-stream`: `data:` lines with one JSON object each, then `data: [DONE]`; an error in it is an event with the
-error object. A schema cannot say every rule: fields that exclude or need each other, and limits that are options of the
-server or properties of the model, are a 400 that names the field.
+_DESCRIPTION = f"""{ABOUT}
+
+Paths under /v1 are served under /v3 and /v3/v1 as well. In a body `null` means absent, and unknown fields are
+ignored. A stream (`stream: true`) is `text/event-stream`: `data:` lines with one JSON object each, then `data:
+[DONE]`; an error in it is an event with the error object. A schema cannot say every rule: fields that exclude or need
+each other, and limits that are options of the server or properties of the model, are a 400 that names the field.
 """
 
 

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .._version import __version__
+from .._version import ABOUT, __version__
 from ..composition import compose
 from ..config import DEMO_MODEL, GROUPS, Config, listed, shown
 from ..config.options import TYPE_NAMES, from_json
@@ -265,7 +265,7 @@ def _make_parser() -> CommandParser:
     return CommandParser(
         prog="lean_ovms",
         usage="%(prog)s [COMMAND] [MODEL] [--option VALUE ...]",
-        description="OpenVINO Model Server's and vLLM's generative REST APIs, on openvino-genai.",
+        description=ABOUT,
         epilog=f"Each option may also be set by the environment variable {PREFIX}NAME, or in --options_file.",
         allow_abbrev=False,
         add_help=False,

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+import lean_ovms
 from bench import headline
-from lean_ovms.api import router
+from lean_ovms.api import openapi, router
+from lean_ovms.cli.arguments import parser
 from lean_ovms.features import NAMES
 
 ROOT = Path(__file__).parents[2]
@@ -108,13 +110,24 @@ def test_every_extra_that_a_text_names_exists() -> None:
     assert {"audio", "vision", "test"} <= named <= set(setup["options.extras_require"])
 
 
-def test_the_readme_opens_with_two_commands() -> None:
+def test_the_readme_opens_with_the_demo_and_a_real_model_and_has_one_line_that_tests() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
     blocks = re.findall(r"```sh\n(.*?)```", text, re.S)
-    lines = [line for line in blocks[0].splitlines() if line and not line.startswith("#")]
-    assert len(lines) == 2
-    assert lines[0].endswith("python -m lean_ovms")
-    assert "pytest" in lines[1]
+    demo, pulled, file = blocks[0].splitlines()
+    assert demo.endswith("python -m lean_ovms")
+    assert "serve OpenVINO/" in pulled
+    assert file.endswith(".gguf")
+    assert len(re.findall(r"^pip install.*pytest.*$", text, re.M)) == 1  # .ci/run takes it from there
+    assert [block for block in blocks if "pytest" in block and block.count("\n") > 1] == []
+
+
+def test_one_sentence_says_what_this_is() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", "utf-8")
+    sentence = f"{setup['metadata']['description']}."
+    assert (ROOT / "README.md").read_text("utf-8").splitlines()[2] == sentence
+    assert parser().description == sentence == lean_ovms.__doc__
+    assert openapi.document(["m"], key=False)["info"]["description"].startswith(sentence)
 
 
 def test_the_readme_names_paths_that_are_served() -> None:

@@ -61,8 +61,9 @@ def blocks() -> Iterator[Block]:
 BLOCKS = list(blocks())
 VISION = "curl http://localhost:8000/v1/chat/completions -H 'Content-Type: application/json' -d @- <<END"
 NOT_RUN = {
-    ("README.md", "pip install ."): "installs: the tests run from the source, and are the second command",
-    ("README.md", "ANTHROPIC_BASE_URL"): "needs the agent; tests/api/agents replays its requests",
+    ("README.md", "pip install ."): "installs: the tests run from the source",
+    ("README.md", 'pip install ".[test]"'): "installs, and runs the tests: .ci/run does it",
+    ("README.md", "lean_ovms launch"): "needs the agent; tests/features/launch starts another program",
     ("README.md", VISION): "needs a vision model and a picture; tests/e2e/test_vision.py runs it",
     ("features/named_keys", "python -c"): "makes an API key; tests/features/named_keys/test_keys.py runs it",
     ("features/launch", "lean_ovms launch"): "needs the agent; tests/features/launch starts another program",
