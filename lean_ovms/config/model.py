@@ -101,9 +101,6 @@ class ModelOptions(Options):
         "", "JSON object with variables for the chat template; those of a request win", json_object=True
     )
     max_model_len: int = _model(0, "context length of the model in tokens; 0: the model's own", low=0)
-    max_speech_characters: int = _model(
-        4096, "most characters of text in one speech request; more: 400", low=1, high=1 << 20, tasks=("text2speech",)
-    )
 
     @property
     def model_dir(self) -> Path:

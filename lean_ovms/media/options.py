@@ -1,4 +1,4 @@
-"""The options of images, videos and audio files in requests, for the features that read them."""
+"""The options of images, videos, audio files and texts to speak in requests, for the features that read them."""
 
 from __future__ import annotations
 
@@ -82,3 +82,17 @@ class AudioFileOptions(Options):
         16, "most processes that decode audio, one for each file; further files wait", low=1
     )
     audio_timeout_s: float = _audio(10.0, "seconds that decoding a block of audio may take", low=0.1)
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class SpokenTextOptions(Options):
+    """How long a text may be that is spoken."""
+
+    max_speech_characters: int = option(
+        4096,
+        "most characters of text in one speech request; more: 400",
+        group="model",
+        low=1,
+        high=1 << 20,
+        tasks=("text2speech",),
+    )

@@ -23,6 +23,7 @@ from ...api.response import new_id, now
 from ...api.services import Services
 from ...errors import BadRequest
 from ...media.audio.encoder import SAMPLE_BYTES, open_encoder
+from ...media.options import SpokenTextOptions
 from ...models.generation import DeltaStream, WrappedStream
 from ...models.speaker import Speaker
 from ...types import Delta, Json, Text
@@ -144,7 +145,8 @@ def _read(values: Values, generation: GenerationBody, services: Services) -> Aud
         raise
     raw = audio["format"] == STREAMED
     params = SpeakParams(voice=voice, sample_rate=PCM_RATE if raw else 0)
-    rate, most = params.sample_rate or voices.sample_rate, (model or text_model).config.max_speech_characters
+    rate = params.sample_rate or voices.sample_rate
+    most = (model or text_model).config.of(SpokenTextOptions).max_speech_characters
     return AudioAnswer(model=model, params=params, format="pcm" if raw else audio["format"], rate=rate, most=most)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...manifest import SPOKEN_ANSWERS, ContentRow, Feature, HelperRow, PartRow
-from ...media.options import AudioFileOptions
+from ...media.options import AudioFileOptions, SpokenTextOptions
 from .options import AudioChatOptions
 
 FEATURE = Feature(
@@ -11,7 +11,7 @@ FEATURE = Feature(
     summary="hears audio in the messages of a chat, and speaks its answers",
     extra="audio",
     options=AudioChatOptions,
-    libraries=(AudioFileOptions,),
+    libraries=(AudioFileOptions, SpokenTextOptions),
     contents=(
         ContentRow(kinds=("input_audio", "audio_url"), words=("audio",), modalities=("audio",), reader="reader:READER"),
     ),

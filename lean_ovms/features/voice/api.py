@@ -23,6 +23,7 @@ from ...api.sse import HEADERS as SSE_HEADERS
 from ...api.sse import event
 from ...errors import BadRequest, RequestError
 from ...media.audio.encoder import FORMATS, Encoder, open_encoder
+from ...media.options import SpokenTextOptions
 from ...observability.logging import safe
 from ...observability.records import current_record
 from ...types import Json, Request, Response
@@ -126,7 +127,7 @@ def parse(body: Json, services: Services) -> SpeechRequest:
 def _text(value: str | None, services: Services) -> str:
     if value is None:
         raise BadRequest("input field is missing in JSON body", param="input")
-    most = services.config.max_speech_characters
+    most = services.config.of(SpokenTextOptions).max_speech_characters
     if len(value) > most:
         raise BadRequest(f"input has {len(value)} characters, more than {most}", param="input")
     if not value.strip():

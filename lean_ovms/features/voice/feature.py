@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...manifest import BASES, Feature, GraphOption, GraphRow, Route, TaskRow
+from ...media.options import SpokenTextOptions
 from .options import TASK, VoiceOptions
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ FEATURE = Feature(
     title="OpenAI: text to speech",
     reference="https://platform.openai.com/docs/api-reference/audio/createSpeech",
     options=VoiceOptions,
+    libraries=(SpokenTextOptions,),
     flags="flags.txt",
     routes=(
         Route("POST", "/audio/speech", "api:handle", BASES, model="VoiceModel"),
