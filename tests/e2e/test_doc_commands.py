@@ -76,7 +76,7 @@ NOT_RUN = {
     ("langchain.md", "pip install"): "installs from the network",
     ("features/voice", "optimum-cli"): "needs the network and torch; tests/e2e/test_text_to_speech.py asks",
     ("features/pooling", "optimum-cli"): "needs the network and torch; tests/e2e/test_image_vectors.py asks",
-    ("features/images", "optimum-cli"): "needs the network and torch; tests/e2e/test_image_generation.py asks",
+    ("features/images", "optimum-cli"): "needs the network and torch; tests/features/images/test_e2e.py asks",
 }  # fmt: skip
 """Blocks that are not run, by file and beginning, and why."""
 
@@ -93,6 +93,8 @@ def test_every_block_is_run_or_says_why_not() -> None:
     assert left == []
     used = [key for key in NOT_RUN if any(b.file == key[0] and b.text.startswith(key[1]) for b in BLOCKS)]
     assert used == list(NOT_RUN)
+    named = re.findall(r"tests/[\w/]+(?:\.py)?", " ".join(NOT_RUN.values()))
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 SERVERS = [b for b in BLOCKS if b.kind == "server" and reason(b) is None]

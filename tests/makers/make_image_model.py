@@ -1,4 +1,4 @@
-"""Makes tests/data/stable_diffusion_tiny.tar.xz and flux_tiny.tar.xz: tiny random models as OpenVINO IR.
+"""Makes stable_diffusion_tiny.tar.xz and flux_tiny.tar.xz in tests/features/images: tiny random models as OpenVINO IR.
 
     pip install torch transformers diffusers && python -m tests.makers.make_image_model
 
