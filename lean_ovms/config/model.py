@@ -141,9 +141,8 @@ class EngineOptions(Options):
     # --- engine
     num_streams: int = _engine(
         0,
-        "how many batches of a pooling model, or texts of a text-to-speech model, are computed in parallel; 0: one, "
-        "except that a small pooling model on a CPU computes one in each thread while many texts wait. For an image "
-        "model it is OpenVINO's NUM_STREAMS, which one image makes little use of",
+        "how many batches or inputs a model that generates no text computes in parallel; 0: one, or what its task "
+        "chooses. The pages of the tasks say what it is good for",
         low=0,
         high=256,
         not_of=TEXT_GENERATION.name,

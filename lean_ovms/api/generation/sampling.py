@@ -101,7 +101,7 @@ SAMPLING = FieldSet((
         low=-MAX_PRIORITY, high=MAX_PRIORITY, default=0),
     Field("cache_salt", "string", "vLLM's: cached prompts are shared with requests of the same salt only; "
         "without PAGED it needs --enable_prefix_caching false, else a Warning header", read=_salt, schema=SOME_TEXT),
-    Field("id_slot", "int", "llama.cpp's: with --slot_save_path the slot that POST /slots/{id} saves; -1: 0",
+    Field("id_slot", "int", "llama.cpp's: the slot that keeps the computed prompt, where the server has slots; -1: 0",
         low=-1, high=MAX_SLOT, read=lambda slot: max(0, slot)),
     *TOKEN_FIELDS,
     Field("num_assistant_tokens", "uint", "tokens proposed per step; draft model or prompt lookup only", high=64),
