@@ -64,12 +64,11 @@ def test_the_same_request_gives_the_same_tokens_alone_and_among_others(rig):
 
 
 def test_a_preempted_request_goes_on_as_if_nothing_had_happened(rig):
-    alone = rig.ask([40, 41, 42], max_tokens=20, **FREE).tokens
-    number = rig.submit([40, 41, 42], max_tokens=20, **FREE)
-    rig.turn(9)
-    rig.scheduler.preempt(rig.scheduler.running[0])
+    prompts = [[40 + i, 41, 42] for i in range(3)]  # together they need 21 blocks at their ends
+    alone = [rig.ask(prompt, max_tokens=200, **FREE).tokens for prompt in prompts]
+    numbers = [rig.submit(prompt, max_tokens=200, **FREE) for prompt in prompts]
     rig.run()
-    assert rig.answer(number).tokens == alone
+    assert [rig.answer(number).tokens for number in numbers] == alone
 
 
 def test_seeds_decide_what_is_sampled(rig):
