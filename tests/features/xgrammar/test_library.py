@@ -7,6 +7,8 @@ import json
 import random
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.engine.paged.grammar.guidance import Guidance
 from lean_ovms.engine.paged.grammar.matcher import TOO_COMPLEX, padded
 from lean_ovms.engine.paged.sampling.logits_processors import NoToken
-from lean_ovms.errors import BadRequest, GrammarInvalid, GrammarTooComplex
+from lean_ovms.errors import BadRequest, GrammarInvalid, GrammarTooComplex, Unavailable
 from lean_ovms.features.xgrammar.child import core, matcher
 from lean_ovms.features.xgrammar.child.library import PROCESS, XGrammarLibrary
 from lean_ovms.grammar.constraint import build
@@ -177,6 +179,49 @@ def test_masks_that_take_too_long_together_end_the_text_and_its_grammar(library,
             allowed(one)
     with pytest.raises(GrammarTooComplex):
         library.matcher(form, frozenset({EOS}))
+
+
+def test_a_mask_that_does_not_come_is_an_error_of_its_text_alone(monkeypatch):
+    go_on, fill = threading.Event(), core.fill
+    with xgrammar_library(PIECES, WIDTH, [EOS]) as library:
+        sources = [grammar(f'root ::= "{letter}"') for letter in "abc"]
+        made = [begin(library, source) for source in sources]
+        again, stuck = begin(library, sources[1]), made[1]._state
+        monkeypatch.setattr(matcher, "MOST_S", -0.01)
+        monkeypatch.setattr(core, "fill", lambda state, mask: (state is stuck and go_on.wait(60), fill(state, mask)))
+        try:
+            with pytest.raises(NoToken):
+                allowed(made[1])
+            monkeypatch.undo()
+            assert library._thread.left == 1
+            assert [allowed(made[place]) for place in (0, 2)] == [{tokens("a")[0]}, {tokens("c")[0]}]
+            for one in (made[1].fork(), again):  # and of others with this grammar
+                with pytest.raises(NoToken):
+                    allowed(one)
+            with pytest.raises(GrammarTooComplex):
+                library.matcher(sources[1], frozenset({EOS}))
+            monkeypatch.setattr(matcher, "MOST_LEFT", 1)
+            with pytest.raises(Unavailable):
+                library.compile(grammar('root ::= "new"'))
+        finally:
+            go_on.set()
+        while library._thread.left:
+            threading.Event().wait(0.01)
+        library.compile(grammar('root ::= "new"'))
+
+
+def test_a_grammar_that_explodes_where_the_trial_does_not_look_holds_nobody_for_long(library):
+    text = begin(library, grammar('root ::= "Q" s | [a-z]*\ns ::= s s | [a-z] | [a-z] s'))
+    began = time.monotonic()
+
+    def write(letters):
+        for letter in letters:
+            allowed(text)
+            text.consume(tokens(letter)[0])
+
+    with pytest.raises(NoToken, match=TOO_COMPLEX):
+        write("Q" + "a" * 2000)
+    assert time.monotonic() - began < 60
 
 
 def test_looking_ahead_stops_when_it_takes_long(library, monkeypatch):

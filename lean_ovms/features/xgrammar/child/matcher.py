@@ -1,8 +1,9 @@
 """Grammars compiled and matched by XGrammar's library (core.py).
 
 Neither its compilation nor its masks have a limit. So a grammar is compiled and tried in a process that can be killed
-(process.py) and read here from what that process answers. A mask cannot be interrupted: when those of a text have taken
-too long its request ends with an error, and its grammar is refused from then on.
+(process.py) and read here from what that process answers, and it is matched in a thread for which a step waits for a
+while only (bounded.py). When the calls of a text have taken too long its request ends with an error, and its grammar is
+refused from then on.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ from ....engine.generation.loaded_model import GrammarCost
 from ....engine.paged.grammar.matcher import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, forbid, padded
 from ....engine.paged.grammar.special_tokens import Needed
 from ....engine.paged.sampling.logits_processors import NoToken
-from ....errors import BadRequest, GrammarTooComplex
+from ....errors import BadRequest, GrammarTooComplex, Unavailable
 from . import core
+from .bounded import CallThread
 
 log = logging.getLogger(__name__)
 
 FREE_S, MOST_S = 0.02, 0.5
-"""CPU time of a mask that counts as none, and of all others of a text together. `s ::= s s | "a"` needs more with every
-token, 0.2 s after 200 of them: each of them holds the steps of all others."""
+"""CPU time of a call that counts as none, and of all others of a text together. After a text that the trial does not
+find, a mask of `s ::= s s | [a-z]` takes 28 s, and accepting a token of 64 letters 6 s: each would hold all steps."""
+MOST_LEFT = 4
+"""Threads left behind that still compute, from which on no new grammar is taken."""
 GUESS_S = 0.005
 """CPU time of looking ahead, after which a text is no longer guessed: XGrammar follows it to its end."""
 
@@ -80,6 +84,7 @@ class XGrammar:
         self._eos = sorted(eos)
         self._tokens = GrammarTokens(padded(pieces, width), self._eos, special)
         self._checker = checker(self._tokens.tokens)
+        self._thread = CallThread("grammar-masks")
         self._lock = threading.Lock()
         self._asking = threading.Lock()
         self._vocabulary: Any = None
@@ -99,6 +104,8 @@ class XGrammar:
 
     def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
         """Implements GrammarChecker; makes the grammar ready for `matcher` as well."""
+        if self._thread.left >= MOST_LEFT:
+            raise Unavailable("Structured output is not available at the moment.", code="grammar_unavailable")
         self._bounds = bounds
         with self._asking:
             answer = self._checker.ask(tag, bounds)
@@ -124,9 +131,8 @@ class XGrammar:
             raise BadRequest("The grammar was dropped for others that came after it; please try again")
         if compiled.slow:
             raise GrammarTooComplex(TOO_COMPLEX)
-        return XGrammarMatcher(
-            self._core.matcher(compiled.grammar), compiled, stops | frozenset(self._eos), self._tokens
-        )
+        state = self._core.matcher(compiled.grammar)
+        return XGrammarMatcher(state, compiled, stops | frozenset(self._eos), self._tokens, self._thread)
 
     def _known(self, tag: str) -> _Compiled | None:
         with self._lock:
@@ -139,7 +145,9 @@ class XGrammar:
 class XGrammarMatcher:
     """A `matcher.Matcher`."""
 
-    def __init__(self, state: Any, compiled: _Compiled, stops: frozenset[int], tokens: GrammarTokens) -> None:
+    def __init__(
+        self, state: Any, compiled: _Compiled, stops: frozenset[int], tokens: GrammarTokens, thread: CallThread
+    ) -> None:
         """Begins at a state of the library.
 
         Args:
@@ -147,31 +155,56 @@ class XGrammarMatcher:
             compiled: The grammar.
             stops: The tokens that may end the text where the grammar can end.
             tokens: The vocabulary.
+            thread: What calls the library.
         """
+        self._thread = thread
         self._state = state
         self._compiled = compiled
         self._stops = stops
         self._tokens = tokens
         self._mask = np.zeros((1, -(-len(tokens.tokens) // 32)), np.int32)
         self._ready = self._failed = self._ends = False
-        self._guesses = True
+        self._guesses, self._ahead = True, b""
         self._pending: list[int] = []  # tokens that the library does not have yet
         self._slow_s = 0.0  # CPU time beyond FREE_S
 
     def prepare(self) -> None:
         """Implements Matcher."""
         self._failed = self._failed or self._compiled.slow
-        if self._ready or self._failed:
-            return
-        began = time.thread_time()
+        if not self._ready and not self._failed:
+            self._run(self._compute)
+
+    def _compute(self) -> None:
+        """Computes the mask of the next token; in the thread."""
         self._advance()
         core.fill(self._state, self._mask)
         self._ends = bool(self._state.is_completed())
         self._ready = True
-        self._slow_s += max(0.0, time.thread_time() - began - FREE_S)
-        if self._slow_s > MOST_S:
-            self._failed = self._compiled.slow = True
-            log.warning("a grammar cannot be matched any more: its masks take too long together")
+
+    def _look_ahead(self) -> None:
+        """Finds the text that has to come next; in the thread."""
+        self._advance()
+        began = time.thread_time()
+        self._ahead = core.forced(self._state)[:MAX_FORCED_BYTES]
+        self._guesses = time.thread_time() - began < GUESS_S
+
+    def _run(self, call: Callable[[], None]) -> None:
+        """Makes a call in the thread with what is left of the text's time. The matcher fails where that is too little,
+        or the call raises."""
+
+        def timed() -> None:
+            began = time.thread_time()
+            call()
+            self._slow_s += max(0.0, time.thread_time() - began - FREE_S)
+
+        try:
+            self._thread.run(timed, FREE_S + MOST_S - self._slow_s)
+            if self._slow_s > MOST_S:
+                raise TimeoutError("its masks take too long together")
+        except Exception as error:  # of the library, whatever it raises: of this text alone
+            self._failed = True
+            self._compiled.slow = self._compiled.slow or isinstance(error, TimeoutError)
+            log.warning("a grammar cannot be matched any more: %s", error)
 
     def apply(self, row: NDArray[np.float32]) -> None:
         """Implements Matcher."""
@@ -194,26 +227,23 @@ class XGrammarMatcher:
         """Implements Matcher."""
         if not self._guesses or self._failed or self._compiled.slow:
             return []
-        self._advance()
-        began = time.thread_time()
-        ahead = core.forced(self._state)[:MAX_FORCED_BYTES]
-        self._guesses = time.thread_time() - began < GUESS_S
+        self._run(self._look_ahead)
         try:
-            return self._tokens(ahead) if ahead and not self._failed else []
+            return self._tokens(self._ahead) if self._ahead and not self._failed else []
         except ValueError:
             return []
 
     def fork(self) -> XGrammarMatcher:
         """Implements Matcher."""
-        other = XGrammarMatcher(self._state.fork(), self._compiled, self._stops, self._tokens)
+        state = self._state if self._failed else self._state.fork()  # that of a failed one may be in use still
+        other = XGrammarMatcher(state, self._compiled, self._stops, self._tokens, self._thread)
         other._pending, other._failed, other._guesses = self._pending[:], self._failed, self._guesses
         other._slow_s = self._slow_s
         return other
 
     def _advance(self) -> None:
-        """Gives the library the tokens that it does not have yet."""
+        """Gives the library the tokens that it does not have yet. Raises ValueError for one that is not allowed."""
         pending, self._pending = self._pending, []
         for token in pending:
-            if not self._failed and not core.accept(self._state, token):
-                self._failed = True
-                log.warning("a grammar cannot be matched any more: a token that it does not allow")
+            if not core.accept(self._state, token):
+                raise ValueError("a token that it does not allow")

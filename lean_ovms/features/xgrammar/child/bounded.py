@@ -1,0 +1,75 @@
+"""Calls that may take for ever, in a thread that is left behind when one does.
+
+What the library computes cannot be interrupted, but needs no interpreter's lock. So a step waits for a while only, and
+goes on; the thread ends after its call.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from queue import SimpleQueue
+
+Item = tuple[Callable[[], None], "Future[None]"]
+WALL_FACTOR = 40
+"""How many times as long as its CPU time a call may take, in a thread that gets no CPU or waits for another."""
+CHECK_EVERY_S = 0.02
+
+
+class CallThread:
+    """A thread that makes one call after the other, and is replaced when one takes too long. It has one user."""
+
+    def __init__(self, name: str) -> None:
+        """Starts nothing yet."""
+        self._name = name
+        self._thread: threading.Thread | None = None
+        self._queue: SimpleQueue[Item | None] = SimpleQueue()
+        self._left: list[threading.Thread] = []
+
+    @property
+    def left(self) -> int:
+        """How many threads were left behind and still compute."""
+        self._left = [thread for thread in self._left if thread.is_alive()]
+        return len(self._left)
+
+    def run(self, call: Callable[[], None], limit_s: float) -> None:
+        """Makes a call.
+
+        Args:
+            call: The call. One that takes too long goes on, and may still change what it computes.
+            limit_s: The CPU time that it may take.
+
+        Raises:
+            TimeoutError: It takes too long.
+            Exception: What the call raised.
+        """
+        if self._thread is None:
+            self._queue = SimpleQueue()
+            self._thread = threading.Thread(target=_serve, args=(self._queue,), name=self._name, daemon=True)
+            self._thread.start()
+        thread, result = self._thread, Future[None]()
+        assert thread.ident is not None
+        clock = time.pthread_getcpuclockid(thread.ident)
+        used, deadline = time.clock_gettime(clock), time.monotonic() + WALL_FACTOR * limit_s
+        self._queue.put((call, result))
+        while not wait([result], CHECK_EVERY_S).done:
+            if time.clock_gettime(clock) - used > limit_s or time.monotonic() > deadline:
+                self._queue.put(None)
+                self._left.append(thread)
+                self._thread = None
+                raise TimeoutError("it takes too long")
+        result.result()
+
+
+def _serve(queue: SimpleQueue[Item | None]) -> None:
+    while (item := queue.get()) is not None:
+        call, result = item
+        try:
+            call()
+        except Exception as error:  # of the library: of this call alone
+            result.set_exception(error)
+        else:
+            result.set_result(None)
+        del item, call, result  # a matcher goes with its text, and not with the next call
