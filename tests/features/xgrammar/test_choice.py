@@ -48,6 +48,14 @@ def test_without_the_feature_grammars_are_matched_inside_openvino_genai(config):
     )
 
 
+def test_without_the_feature_the_paged_engine_does_not_take_another_library_by_itself():
+    config = Config(pipeline_type="PAGED", structured_output_backend="xgrammar", without="xgrammar")
+    with pytest.raises(
+        StartError, match="PAGED does not support --structured_output_backend xgrammar; --pipeline_type LM_CB does"
+    ):
+        assemble.load(config, settings.resolve(Config(), 1 << 30))
+
+
 def test_one_version_is_named_everywhere():
     root = Path(__file__).parents[3]
     command = XGrammarLibrary.install.removesuffix(" installs it")
