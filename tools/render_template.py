@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lean_ovms.api.generation.messages import read_messages
 from lean_ovms.api.generation.tools import read_tools
+from lean_ovms.composition import compose
 from lean_ovms.errors import RequestError
 from lean_ovms.text import parsers
 from lean_ovms.text.template.chat_template import ChatTemplate
@@ -38,7 +39,7 @@ def prompt_of(case: dict[str, Any]) -> ChatPrompt:
     tools, _ = read_tools(case.get("tools"), None)
     add = case.get("add_generation_prompt")
     return ChatPrompt(
-        messages=read_messages(case.get("messages")),
+        messages=read_messages(case.get("messages"), compose()),
         tools=tools,
         template_kwargs=case.get("chat_template_kwargs") or {},
         add_generation_prompt=True if add is None else bool(add),
