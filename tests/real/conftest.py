@@ -58,6 +58,13 @@ def _export(name: str, file: str, how: str) -> Path:
 
 
 @pytest.fixture(scope="session")
+def smollm2_ir() -> Path:
+    """SmolLM2 as optimum-cli exports it in int8, of what transformers makes of the GGUF file."""
+    how = "optimum-cli export openvino -m smollm2_hf --task text-generation-with-past --weight-format int8 smollm2_ir"
+    return _export("smollm2_ir", "openvino_model.xml", how)
+
+
+@pytest.fixture(scope="session")
 def minilm_ir() -> Path:
     """all-MiniLM-L6-v2 as optimum-cli exports it without --library: with no pooling, and none of its files."""
     how = "optimum-cli export openvino -m minilm --task feature-extraction minilm_ir"
