@@ -17,7 +17,7 @@ from lean_ovms.features.gguf.child import network
 from lean_ovms.features.gguf.child.blocks import BLOCKS
 from lean_ovms.features.gguf.child.decoder import builds
 from lean_ovms.features.gguf.child.layers import whole
-from lean_ovms.features.gguf.child.tensors import Tensors
+from lean_ovms.features.gguf.child.tensors import TensorRows, Tensors
 from lean_ovms.features.lora.child.adapter_layers import insert
 from tests.makers import make_gguf, zoo_gguf
 
@@ -96,7 +96,7 @@ def test_a_group_without_a_scale_is_its_offset(tmp_path):
     make_gguf.pack(path, "llama", {**known["metadata"], **zoo_gguf.WORDS}, tensors, "Q4_1")
     found = header.parse(path.read_bytes())
     with Tensors(path, found) as mapped:
-        matrix = whole(mapped.matrix("token_embd.weight"))
+        matrix = whole(mapped.matrix(TensorRows("token_embd.weight")))
         values = ov.Core().compile_model(ov.Model([matrix], [], "x"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([])[0]
         assert (values == 0.375).all()
         assert (mapped.numbers("token_embd.weight") == 0.375).all()

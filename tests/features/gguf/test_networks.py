@@ -17,7 +17,7 @@ from lean_ovms.errors import StartError
 from lean_ovms.features.gguf import header
 from lean_ovms.features.gguf.child import frontend, network
 from lean_ovms.features.gguf.child.layers import whole
-from lean_ovms.features.gguf.child.tensors import Tensors
+from lean_ovms.features.gguf.child.tensors import TensorRows, Tensors
 from lean_ovms.features.gguf.header import BLOCKS, COMPARED
 from tests.engine.paged.test_zoo import answers
 from tests.engine.real import EXACT, load
@@ -122,7 +122,7 @@ def built(path):
     known = header.read(path)
     with Tensors(path, known) as tensors:
         names = [name for name, shape in known.tensors.items() if len(shape) == 2]
-        return numbers({name: whole(tensors.matrix(name)) for name in names})
+        return numbers({name: whole(tensors.matrix(TensorRows(name))) for name in names})
 
 
 def by_frontend(path):
@@ -172,7 +172,7 @@ from pathlib import Path
 from lean_ovms.features.gguf import header
 from lean_ovms.features.gguf.child import frontend, network
 from lean_ovms.features.gguf.child.layers import whole
-from lean_ovms.features.gguf.child.tensors import Tensors
+from lean_ovms.features.gguf.child.tensors import TensorRows, Tensors
 from lean_ovms.errors import StartError
 
 path, dice = Path(sys.argv[1]), random.Random(3)

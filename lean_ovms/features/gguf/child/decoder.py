@@ -6,11 +6,11 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from openvino import opset13 as ops
 
 from ....engine.errors import last_line
@@ -19,7 +19,7 @@ from ..architectures import ARCHITECTURES
 from ..header import EXPORT, PULL_AGAIN, Header
 from . import layers
 from .attention import Attend, Projected
-from .tensors import Matrix, Tensors
+from .tensors import Matrix, Order, TensorRows, Tensors
 
 VALUES = 2
 """The place of values behind queries and keys."""
@@ -47,11 +47,14 @@ def _known(name: str) -> bool:
 
 
 @contextmanager
-def building(path: Path, header: Header) -> Iterator[FileDecoder]:
-    """Yields the decoder of a file; errors of what is built of it become a StartError."""
+def building(path: Path, header: Header, *, adapted: bool = False) -> Iterator[FileDecoder]:
+    """Yields the decoder of a file; errors of what is built of it become a StartError.
+
+    adapted: the layers stay apart, for adapters.
+    """
     try:
         with Tensors(path, header) as tensors:
-            yield FileDecoder(header, tensors)
+            yield FileDecoder(header, tensors, adapted)
     except KeyError as error:
         raise StartError(f"{path} is not a whole GGUF file: it has no {error.args[0]}; {PULL_AGAIN}") from error
     except (
@@ -64,12 +67,36 @@ def building(path: Path, header: Header) -> Iterator[FileDecoder]:
         raise StartError(f"{path} cannot be served: {last_line(error)}; {EXPORT}") from error
 
 
+class LinearLayer(NamedTuple):
+    """A linear layer: a tensor, or a part of its rows."""
+
+    tensor: str
+    """The name of the tensor and of its bias, without their ends."""
+    name: str
+    """The name of the layer in transformers; empty: adapters cannot change it."""
+    rows: slice = slice(None)
+    """The rows that are taken."""
+    order: Order | None = None
+    """The order in which these are taken; None: their own."""
+
+    @property
+    def matrix(self) -> TensorRows:
+        """The rows of the tensor."""
+        return TensorRows(f"{self.tensor}.weight", self.rows, self.order)
+
+    @property
+    def bias(self) -> str:
+        """The name of its bias."""
+        return f"{self.tensor}.bias"
+
+
 class FileDecoder:
     """A decoder while it is built."""
 
-    def __init__(self, header: Header, tensors: Tensors) -> None:
-        """Reads the numbers of the network."""
+    def __init__(self, header: Header, tensors: Tensors, adapted: bool) -> None:
+        """Reads the numbers of the network. adapted: whether it gets inputs of adapters."""
         self._header = header
+        self._adapted = adapted
         self._tensors = tensors
         self._row = ARCHITECTURES[header.architecture]
         self._width = header.number("embedding_length")
@@ -94,7 +121,7 @@ class FileDecoder:
             wanted: The places of the tokens whose states are wanted, for which alone all behind the last attention is
                 computed; None: of all.
         """
-        self._embeddings = self._tensors.matrix("token_embd.weight")
+        self._embeddings = self._tensors.matrix(TensorRows("token_embd.weight"))
         ids = ops.convert(ops.unsqueeze(tokens, np.int32(1)), "i32")
         x = layers.looked_up(self._embeddings, ids)
         scale = math.sqrt(self._width) if self._row.scaled_embeddings else self._float("embedding_scale", 1.0)
@@ -104,7 +131,8 @@ class FileDecoder:
             result = self._attention(layer, self._norm(x, f"blk.{layer}.attn_norm"), positions, attend)
             if layer == count - 1 and wanted is not None:
                 x, result = (ops.gather(each, wanted, np.array([0])) for each in (x, result))
-            result = self._product(result, f"blk.{layer}.attn_output", f"model.layers.{layer}.self_attn.o_proj")
+            place = f"model.layers.{layer}.self_attn.o_proj"
+            result = self._product(result, LinearLayer(f"blk.{layer}.attn_output", place))
             x = ops.add(x, _times(self._norm(result, f"blk.{layer}.post_attention_norm"), more))
             result = self._forward(layer, self._norm(x, f"blk.{layer}.ffn_norm"))
             x = ops.add(x, _times(self._norm(result, f"blk.{layer}.post_ffw_norm"), more))
@@ -116,7 +144,7 @@ class FileDecoder:
 
     def head(self) -> Matrix:
         """Returns the matrix that makes logits of hidden states, before they are scaled."""
-        return self._tensors.matrix("output.weight") if self._has("output") else self._embeddings
+        return self._tensors.matrix(TensorRows("output.weight")) if self._has("output") else self._embeddings
 
     def _attention(self, layer: int, x: Any, positions: Any, attend: Attend) -> Any:
         """Returns the result of an attention [tokens, 1, heads * size], before it is projected."""
@@ -152,9 +180,9 @@ class FileDecoder:
             return value
         return layers.rotate(value, self._angles(positions, local), size, self._rotated)
 
-    def _projections(self, layer: int, x: Any) -> Iterator[Any]:
-        """Yields queries, keys and values [tokens, 1, heads * size]."""
-        joined, start = f"blk.{layer}.attn_qkv", 0
+    def _projections(self, layer: int, x: Any) -> list[Any]:
+        """Returns queries, keys and values [tokens, 1, heads * size]."""
+        joined, start, parts = f"blk.{layer}.attn_qkv", 0, list[LinearLayer]()
         for letter, heads, size in zip("qkv", self._heads, self._sizes, strict=True):
             order = _halves(heads, size, self._rotated) if self._row.pairs and letter != "v" else None
             rows = slice(start, start := start + heads * size)
@@ -162,7 +190,8 @@ class FileDecoder:
             name, rows = (joined, rows) if self._has(joined) else (name, slice(None))
             moved = order is not None and not self._row.permuted  # an adapter's rows would be those of other elements
             place = "" if moved else f"model.layers.{layer}.self_attn.{letter}_proj"
-            yield self._product(x, name, place, rows, order)
+            parts.append(LinearLayer(name, place, rows, order))
+        return self._products(x, parts)
 
     def _forward(self, layer: int, x: Any) -> Any:
         gate, up, down = (f"blk.{layer}.ffn_{name}" for name in ("gate", "up", "down"))
@@ -170,28 +199,38 @@ class FileDecoder:
         if not self._has(gate):
             half = self._tensors.shape(f"{up}.weight")[0] // 2
             gate, rows, more = up, slice(half), slice(half, None)
-        gated = self._product(x, gate, f"{place}.gate_proj", rows)
-        shown = self._product(x, up, f"{place}.up_proj", more)
+        # Apart: OpenVINO applies the function of the gate before it rounds to bf16.
+        gated = self._product(x, LinearLayer(gate, f"{place}.gate_proj", rows))
+        shown = self._product(x, LinearLayer(up, f"{place}.up_proj", more))
         x = ops.multiply(layers.ACTIVATIONS[self._row.activation](gated), shown)
-        return self._product(x, down, f"{place}.down_proj")
+        return self._product(x, LinearLayer(down, f"{place}.down_proj"))
 
-    def _product(
-        self, x: Any, name: str, layer: str, rows: slice = slice(None), order: NDArray[np.int64] | None = None
-    ) -> Any:
-        """Returns the product of x and a matrix, with the bias that belongs to it.
+    def _products(self, x: Any, parts: list[LinearLayer]) -> list[Any]:
+        """Returns the products of x and layers. Those of one type are one product, unless it takes adapters."""
+        found = []
+        for _, same in groupby(parts, self._joins):
+            together = [*same]
+            if self._adapted or len(together) == 1:
+                found += [self._product(x, one) for one in together]
+            else:
+                sizes = [self._tensors.count(one.matrix) for one in together]
+                found += ops.variadic_split(self._product(x, *together), np.int64(-1), np.array(sizes)).outputs()
+        return found
 
-        Args:
-            x: What is multiplied.
-            name: The name of the matrix.
-            layer: The name of the layer in transformers; empty: adapters cannot change it.
-            rows: The rows of the matrix that are taken.
-            order: The order in which these are taken; None: their own.
-        """
-        bias = None
-        if f"{name}.bias" in self._tensors:
-            bias = self._tensors.numbers(f"{name}.bias")
-            bias = bias[rows] if order is None else bias[rows][order]
-        return layers.product(x, self._tensors.matrix(f"{name}.weight", rows, order), self._sums, bias, layer)
+    def _joins(self, layer: LinearLayer) -> tuple[int, bool]:
+        """Returns what layers have in common whose products can be one: their type, and whether they have biases."""
+        return self._tensors.kind(layer.matrix.tensor), layer.bias in self._tensors
+
+    def _product(self, x: Any, *together: LinearLayer) -> Any:
+        """Returns the product of x and layers that can be one, one after the other, with their biases."""
+        matrix = self._tensors.matrix(*(one.matrix for one in together))
+        biases = [self._bias(one) for one in together if one.bias in self._tensors]
+        name = together[0].name if len(together) == 1 else ""
+        return layers.product(x, matrix, self._sums, np.concatenate(biases) if biases else None, name)
+
+    def _bias(self, layer: LinearLayer) -> layers.Floats:
+        found = self._tensors.numbers(layer.bias)[layer.rows]
+        return found if layer.order is None else found[layer.order]
 
     def _norm(self, x: Any, name: str) -> Any:
         """Returns the norm of values where the file has one of this name, else the values."""
@@ -231,7 +270,7 @@ def _times(x: Any, factor: float) -> Any:
     return x if factor == 1 else ops.multiply(x, np.float32(factor))
 
 
-def _halves(heads: int, size: int, rotated: int) -> NDArray[np.int64]:
+def _halves(heads: int, size: int, rotated: int) -> Order:
     """Returns the order of rows in which those that are turned together are not neighbours, but half of these apart."""
     order = np.arange(heads * size).reshape(heads, size)
     order[:, :rotated] = order[:, :rotated].reshape(heads, -1, 2).swapaxes(1, 2).reshape(heads, rotated)

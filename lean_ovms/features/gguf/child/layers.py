@@ -31,8 +31,12 @@ def norm(x: Any, weight: Floats, epsilon: float) -> Any:
     return ops.multiply(weight.reshape([*one[:-1], -1]), scaled)
 
 
+def _shape(x: Any) -> Any:
+    return x.get_partial_shape() if isinstance(x, Output) else x.get_output_partial_shape(0)
+
+
 def _rank(x: Any) -> int:
-    return int(x.get_output_partial_shape(0).rank.get_length())
+    return int(_shape(x).rank.get_length())
 
 
 def angles(positions: Any, frequencies: Floats) -> Cosine:
@@ -72,7 +76,7 @@ def whole(matrix: Matrix) -> Any:
 
 def _raised(rows: Any, offsets: Any) -> Any:
     """Returns rows [..., columns] with the offsets [..., groups] of their groups added."""
-    shape = (rows.get_node() if isinstance(rows, Output) else rows).get_output_partial_shape(0)
+    shape = _shape(rows)
     groups, columns = offsets.get_output_partial_shape(0)[-1].get_length(), shape[-1].get_length()
     kept = [0] * (shape.rank.get_length() - 1)
     divided = ops.reshape(rows, np.array([*kept, groups, columns // groups]), True)

@@ -75,7 +75,7 @@ def read(path: Path, *, adapted: bool = False) -> Any:
 def _built(path: Path, header: Header, adapted: bool) -> Any:
     tokens, positions, wanted = (network_input(name, [-1], np.int64) for name in TOKENS)
     state = _State()
-    with building(path, header) as decoder:
+    with building(path, header, adapted=adapted) as decoder:
         hidden = decoder.hidden(tokens, positions, state.attend, None if adapted else wanted)
         logits = decoder.logits(ops.gather(hidden, wanted, np.array([0])) if adapted else hidden)
     return ov.Model([logits.output(0)], [tokens, positions, wanted, *state.inputs], "gguf")

@@ -6,7 +6,7 @@ What is read of the mapped file is written into OpenVINO's memory once, in piece
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,17 @@ PLAIN = {F32: ov.Type.f32, 1: ov.Type.f16, BF16: ov.Type.bf16}
 """The types of tensors that have no blocks, by their numbers in the file."""
 PIECE = 1 << 18
 """Elements that are read at once: what is computed of them stays in the processor's cache."""
+
+
+class TensorRows(NamedTuple):
+    """Says which rows of a tensor are taken."""
+
+    tensor: str
+    """The name of the tensor."""
+    rows: slice = slice(None)
+    """Which of its rows."""
+    order: Order | None = None
+    """The order in which these are taken; None: their own."""
 
 
 class Matrix(NamedTuple):
@@ -76,27 +87,39 @@ class Tensors:
             found = data.view(PLAIN[kind].to_dtype()).astype(np.float32)
         return found.reshape(shape)
 
-    def matrix(self, name: str, rows: slice = slice(None), order: Order | None = None) -> Matrix:
-        """Returns a tensor [rows, columns] as a matrix.
+    def kind(self, name: str) -> int:
+        """Returns the number of a tensor's type."""
+        return self._header.kinds[name]
 
-        Args:
-            name: The tensor.
-            rows: The rows that are taken.
-            order: The order in which these are taken; None: their own.
-        """
-        kind, shape = self._header.kinds[name], self.shape(name)
-        data = self._bytes(name).reshape(shape[0], -1)[rows]
-        order = np.arange(len(data)) if order is None else order
-        offsets = None
+    def count(self, part: TensorRows) -> int:
+        """Returns the number of rows."""
+        return len(range(*part.rows.indices(self.shape(part.tensor)[0])))
+
+    def matrix(self, *parts: TensorRows) -> Matrix:
+        """Returns rows of tensors of one type and width, one after the other, as a matrix."""
+        kind, rows, columns = self.kind(parts[0].tensor), sum(map(self.count, parts)), self.shape(parts[0].tensor)[1]
+        pieces, offsets = self._pieces(parts), None
         if kind in BLOCKS:
-            node, offsets = _compressed(data, order, BLOCKS[kind])
+            node, offsets = _compressed(pieces, rows, columns, BLOCKS[kind])
         else:
-            constant, target = _constant(PLAIN[kind], [len(data), shape[1]])
-            for piece in _pieces(len(data), shape[1]):
-                target.view(np.uint8)[piece] = data[order[piece]]
+            constant, target = _constant(PLAIN[kind], [rows, columns])
+            for piece, data in pieces:
+                target.view(np.uint8)[piece] = data
             node = constant if kind == F32 else ops.convert(constant, "f32")
-        node.set_friendly_name(name)
+        node.set_friendly_name(parts[0].tensor)
         return Matrix(node.output(0), offsets)
+
+    def _pieces(self, parts: Sequence[TensorRows]) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
+        """Yields pieces of rows as they are in the file, and where they belong in the matrix of all parts."""
+        start = 0
+        for part in parts:
+            data = self._bytes(part.tensor).reshape(self.shape(part.tensor)[0], -1)[part.rows]
+            order = np.arange(len(data)) if part.order is None else part.order
+            step = max(1, PIECE // self.shape(part.tensor)[1])
+            for first in range(0, len(data), step):
+                found = data[order[first : first + step]]
+                yield slice(start + first, start + first + len(found)), found
+            start += len(data)
 
     def _bytes(self, name: str) -> NDArray[np.uint8]:
         """Returns the bytes of a tensor; the pages of what was read before leave the process's memory."""
@@ -105,25 +128,30 @@ class Tensors:
         return np.frombuffer(self._maps[part], np.uint8, self._header.size(name), offset)
 
 
-def _compressed(data: NDArray[np.uint8], order: Order, kind: BlockType) -> tuple[Any, Any]:
-    """Returns rows of blocks as 32-bit floats, which OpenVINO makes within its products, and their offsets, if any.
+def _compressed(
+    pieces: Iterable[tuple[slice, NDArray[np.uint8]]], rows: int, columns: int, kind: BlockType
+) -> tuple[Any, Any]:
+    """Returns a matrix of blocks as 32-bit floats, which OpenVINO makes within its products, and its offsets, if any.
 
-    data: the rows. order: that in which they are returned.
+    Args:
+        pieces: Rows as they are in the file, and where they belong.
+        rows: The number of rows.
+        columns: The elements of a row.
+        kind: The type of the blocks.
     """
-    rows, columns = len(data), data.shape[1] // kind.size * kind.elements
     groups = [rows, columns // kind.group]
     numbers, bits = _constant(ov.Type.i8 if kind.bits == 8 else ov.Type.i4, [*groups, kind.group])
     scales, factors = _constant(ov.Type.f16 if kind.exact else ov.Type.f32, [*groups, 1])
     offsets, lifts = _constant(ov.Type.f32, groups) if kind.offsets else (None, factors)
-    for piece in _pieces(rows, columns):
-        found, scale, offset = kind.read(data[order[piece]].reshape(-1, kind.size))
+    for piece, data in pieces:
+        found, scale, offset = kind.read(data.reshape(-1, kind.size))
         factors[piece] = scale.reshape(-1, groups[1])
         if offset is not None:
             lifts[piece] = offset.reshape(-1, groups[1])
         each: NDArray[Any] = found.view(np.uint8)
         if kind.bits == 4:
             each = each[..., ::2] & 15 | each[..., 1::2] << 4
-        bits.view(np.uint8)[piece] = each.reshape(len(order[piece]), -1)
+        bits.view(np.uint8)[piece] = each.reshape(len(data), -1)
     node = ops.convert(numbers, "f16" if kind.exact else "f32")
     node = ops.reshape(ops.multiply(node, scales), np.array([rows, columns]), False)
     return ops.convert(node, "f32") if kind.exact else node, offsets
@@ -133,10 +161,3 @@ def _constant(kind: ov.Type, shape: list[int]) -> tuple[Any, NDArray[Any]]:
     """Returns a constant, and its memory to be written [rows, all else]."""
     tensor = ov.Tensor(kind, ov.Shape(shape))
     return ov.op.Constant(tensor, shared_memory=True), tensor.data.reshape(shape[0], -1)
-
-
-def _pieces(rows: int, columns: int) -> Iterator[slice]:
-    """Yields slices of rows that are read at once."""
-    step = max(1, PIECE // columns)
-    for start in range(0, rows, step):
-        yield slice(start, start + step)
