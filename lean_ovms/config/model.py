@@ -177,10 +177,10 @@ class EngineOptions(Options):
         "", "precision of the values in the KV cache; empty: that of kv_cache_precision, or what goes with that of keys"
     )
     max_num_batched_tokens: int = _engine(
-        256,
+        0,
         "most tokens that are computed in one step; with fewer, running answers pause less while long prompts are "
-        "computed",
-        low=1,
+        "computed; 0: 256, and with PAGED up to 1024 as long as such a step takes at most a quarter of a second",
+        low=0,
     )
     max_num_seqs: int = _engine(256, "most sequences that run at once; others wait", low=1, high=4096)
     priority_across_clients: bool = _engine(

@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 UNKNOWN_CONTEXT = 4096
 """For a model whose config.json has no context length; --max_model_len sets another."""
 SPARE_BLOCKS = 16
+STEP_TOKENS, MOST_STEP_TOKENS = 256, 1024
+"""How many tokens a step computes at most where no option says it: OVMS's default, and what quick steps grow to. Beyond
+that a model of 135M parameters computed no more tokens a second."""
 NPU_PROMPT, NPU_ANSWER = 1024, 128
 """GenAI's defaults on an NPU for MAX_PROMPT_LEN and MIN_RESPONSE_LEN, which it compiles the model for."""
 NO_LIMIT = 1 << 31
@@ -42,30 +45,44 @@ SMALL_NETWORK = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSettings:
-    """blocks: of the KV cache; 0: cache_gb counts. cache_bytes: for it, and the states of hybrid models.
-
-    step_tokens: GenAI's max_num_batched_tokens. drafts: as the options say. draft_blocks: of the draft model's own
-    cache, 0 if it has as many as the main one. draft_context: tokens that it was made for. head: the file of the head
-    that PAGED drafts with, if one is used. max_prompt_tokens: the device's limit.
-    """
+    """What a pipeline is made with, as the options and the model's files say."""
 
     device: str
+    """The device's name in OpenVINO."""
     properties: dict[str, Any]
+    """OpenVINO's properties of the compiled networks."""
     speculative: str
+    """What gives draft tokens: draft, eagle3, mtp or prompt_lookup; empty: nothing."""
     context: int
+    """The most tokens of a prompt and its answer."""
     vocab_size: int
+    """The number of the model's tokens."""
     block_size: int
+    """The tokens of a block of the KV cache."""
     blocks: int
+    """The blocks of the KV cache; 0: `cache_gb` counts."""
     cache_bytes: int
+    """The bytes for the KV cache, and for the states of hybrid models."""
     cache_gb: int
+    """The same in GiB, for pipelines that take no number of blocks."""
     step_tokens: int
+    """The most tokens of a step, GenAI's max_num_batched_tokens."""
+    most_step_tokens: int
+    """The most tokens of a step of the paged engine that does not take long."""
     split_prompts: bool
+    """Whether a prompt may be computed over several steps."""
     prefix_caching: bool
+    """Whether prompts may begin with the blocks of others."""
     drafts: Drafts = field(default_factory=Drafts)
+    """What the options say of draft tokens."""
     draft_blocks: int = 0
+    """The blocks of the draft model's own cache; 0: as many as the main one has."""
     draft_context: int = 0
+    """The tokens that the draft model was made for."""
     head: Path | None = None
+    """The file of the head that PAGED drafts with, if it does."""
     max_prompt_tokens: int = NO_LIMIT
+    """The most tokens of a prompt that the device takes."""
 
 
 def resolve(
@@ -102,6 +119,7 @@ def resolve(
     # generate wrong tokens as soon as it is not alone: doubled first tokens, or an end at once.
     whole = speculative == "draft" and not paged
     split = config.dynamic_split_fuse and not whole
+    step_tokens = config.max_num_batched_tokens or STEP_TOKENS
     return PipelineSettings(
         device=config.target_device,
         properties=properties,
@@ -112,7 +130,8 @@ def resolve(
         blocks=blocks,
         cache_bytes=_share(config, free_bytes) if blocks else cache_gb << 30,
         cache_gb=cache_gb,
-        step_tokens=config.max_num_batched_tokens if split else max(config.max_num_batched_tokens, context),
+        step_tokens=step_tokens if split else max(step_tokens, context),
+        most_step_tokens=config.max_num_batched_tokens or MOST_STEP_TOKENS,
         split_prompts=split,
         prefix_caching=config.enable_prefix_caching and not whole,
         drafts=drafts,

@@ -89,6 +89,8 @@ def load(
             block_size=settings.block_size,
             context=settings.context + ASSISTANT_TOKENS,
             step_tokens=settings.step_tokens,
+            most_step_tokens=settings.most_step_tokens,
+            threads=model.threads,
             max_sequences=config.best_of_limit,
             max_running=config.max_num_seqs,
             states=capacity.states,

@@ -24,7 +24,7 @@ from .params import Params
 from .parts import MAX_ROWS, EngineParts, EngineSizes
 from .prefix_cache import PrefixCache
 from .sampling.beam_search import BeamSearch
-from .scheduler import Scheduler
+from .scheduler import STEP_S, ChunkSizes, Scheduler
 from .sequence import Sequence
 from .speculation import Speculation
 from .state_checkpoints import StateCache, StateCheckpoints
@@ -66,7 +66,9 @@ class Engine:
             batch,
             PrefixCache(self.blocks, tables, checkpoints, caching=sizes.caching, hooks=self.hooks),
             Speculation(batch, proposer, parts.new_text_proposer),
-            step_tokens=sizes.step_tokens,
+            chunk_sizes=ChunkSizes(
+                sizes.step_tokens, sizes.block_size, sizes.most_step_tokens, step_s=STEP_S * sizes.threads
+            ),
             slots=sizes.max_running,
             split=sizes.split,
             priority_across_clients=sizes.priority_across_clients,

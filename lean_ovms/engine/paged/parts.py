@@ -50,7 +50,11 @@ class EngineSizes:
     context: int
     """The most tokens of a sequence."""
     step_tokens: int
-    """The most tokens that a step computes."""
+    """The most tokens that a step computes, whatever it takes."""
+    most_step_tokens: int = 0
+    """The most tokens of a step that does not take long (ChunkSizes); 0: no more than `step_tokens`."""
+    threads: int = 1
+    """The threads that compute the network: a step takes so many times fewer seconds than CPU seconds."""
     max_sequences: int
     """The most sequences of one request, such as the beams of a search."""
     max_running: int = MAX_ROWS

@@ -57,7 +57,7 @@ class Scheduler:
         prefixes: PrefixCache,
         speculation: Speculation,
         *,
-        step_tokens: int,
+        chunk_sizes: ChunkSizes,
         slots: int,
         split: bool,
         priority_across_clients: bool,
@@ -70,7 +70,7 @@ class Scheduler:
             batch: the running sequences.
             prefixes: what prompts can begin with.
             speculation: what gives sequences draft tokens.
-            step_tokens: the most tokens of a step.
+            chunk_sizes: how many tokens a step computes, and how many of each prompt.
             slots: the most sequences that run at once, a beam search counted as one.
             split: whether a prompt may be computed over several steps.
             priority_across_clients: whether the priority of a request counts against requests of other clients.
@@ -83,16 +83,15 @@ class Scheduler:
         self.speculation = speculation
         self.blocks = batch.blocks
         self.tables = batch.tables
-        reserved = min(PREFILL_TOKENS, step_tokens // 4)
-        most = min(self.tables.total, max(1, step_tokens - reserved))
+        reserved = min(PREFILL_TOKENS, chunk_sizes.least // 4)
+        most = min(self.tables.total, max(1, chunk_sizes.least - reserved))
         self.waiting: FairQueue[Sequence] = FairQueue(min(slots, most), priority_across_clients=priority_across_clients)
         """The sequences that wait, by client."""
         self.steps = self.preemptions = 0
         """Steps, counted by the engine, and preempted sequences, since the start."""
         self.suspects: FaultIsolation[Sequence] = FaultIsolation()
         """The sequences that may have made a step fail."""
-        self.chunk_sizes = ChunkSizes(step_tokens, self.blocks.block_size)
-        self._step_tokens = step_tokens
+        self.chunk_sizes = chunk_sizes
         self._reserved = reserved
         self._max_rows = most
         self._split = split
@@ -114,7 +113,7 @@ class Scheduler:
         batch, chunks = self.batch, list[Chunk]()
         self.speculation.choose()
         self._extend_plain()
-        budget = self._step_tokens - len(batch.plain)
+        budget = self.chunk_sizes.step_tokens - len(batch.plain)
         if batch.regroup or len(batch.plain) < len(batch.decoding) or self.speculation.proposer is not None:
             budget -= self._add_drafts(chunks, budget)
         if batch.prefilling:
@@ -213,7 +212,7 @@ class Scheduler:
             count = taken = min(count, budget)
         elif self._split:
             if images is not None and batch.decoding and any(images.rows(start, min(count, budget))):
-                budget = min(budget, max(1, self._step_tokens // IMAGE_PARTS))
+                budget = min(budget, max(1, self.chunk_sizes.step_tokens // IMAGE_PARTS))
             count, taken = self.chunk_sizes.part(start, count, budget)
         if images is not None:
             count = images.chunk(start, count)
@@ -355,7 +354,7 @@ class Scheduler:
         return [len(s.ids) - int(self.tables.computed[s.row]) for s in self.batch.prefilling]
 
     def _budget(self) -> int:
-        return self._step_tokens - len(self.batch.decoding)
+        return self.chunk_sizes.step_tokens - len(self.batch.decoding)
 
     def _half(self) -> int:
         return max(1, self._budget() // 2)
@@ -464,6 +463,8 @@ FIRST_REACH = 1024
 NEAR = 512
 """A step whose tokens have a mean context below this many tokens updates b; any other step updates d."""
 RATE = 0.1
+STEP_S = 0.25
+"""Seconds that a step with more than the least tokens may take: so long may running answers pause."""
 MOST = 2
 """A measured b or d counts as at most MOST times the known one, and at least 1 / MOST of it: some steps take longer
 because other work has the CPU."""
@@ -477,18 +478,33 @@ class ChunkSizes:
     the sum of the contexts of its tokens. b / d, the context at which attention takes as long as everything else, is
     600 tokens for the demo model and 1,000 for one of 195M parameters; it depends on the network, its attention windows
     and the machine, so it is learned from steps. Work is time in units of b, the time of a token without context.
+
+    The more tokens a step has, the less each takes, and the sooner the prompts of many clients are computed; but
+    running answers pause for the whole step. So a step has as many tokens as take `step_s` without context, within
+    limits.
     """
 
-    def __init__(self, step_tokens: int, block_size: int) -> None:
-        """Assumes that b / d is FIRST_REACH tokens. step_tokens: of a whole step. block_size: tokens of a KV block."""
-        self._whole = step_tokens
+    def __init__(self, least: int, block_size: int, most: int = 0, *, step_s: float = STEP_S) -> None:
+        """Assumes that b / d is FIRST_REACH tokens.
+
+        Args:
+            least: The tokens that any step may compute, however long it takes.
+            block_size: The tokens of a KV block.
+            most: The tokens that a quick step may compute; 0: no more than `least`.
+            step_s: What a step with more than the least tokens may take, in the seconds that it learns from.
+        """
+        self.least = least
+        self._most = max(least, most)
         self._block_size = block_size
+        self._step_s = step_s
         self.forget()
 
     def forget(self) -> None:
         """Forgets what was measured, for example the first steps with a network, which take longer than all others."""
         self.reach = float(FIRST_REACH)
         self._linear = self._attention = 0.0  # b, d; 0: not known
+        self.step_tokens = self.least
+        """The most tokens of the next step."""
 
     def work(self, start: int, tokens: int) -> int:
         """Returns the work of so many tokens that have `start` tokens before them."""
@@ -515,7 +531,7 @@ class ChunkSizes:
         Small steps are ignored: a part of the time is the same for any size. b and d are updated by different steps,
         each with the known value of the other, so that neither is lost while only the other has steps.
         """
-        if 2 * (tokens + attended / self.reach) < self._whole or seconds <= 0:
+        if 2 * (tokens + attended / self.reach) < self.least or seconds <= 0:
             return
         if not self._linear:
             self._linear = seconds / (tokens + attended / FIRST_REACH)
@@ -525,6 +541,7 @@ class ChunkSizes:
         else:
             self._attention = _closer(self._attention, (seconds - self._linear * tokens) / attended)
         self.reach = self._linear / self._attention
+        self.step_tokens = max(self.least, min(self._most, int(self._step_s / self._linear)))
 
 
 def _closer(known: float, measured: float) -> float:

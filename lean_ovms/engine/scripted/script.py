@@ -47,7 +47,7 @@ def from_config(config: EngineConfig) -> Script:
     """Returns the script of the options. Raises StartError for a --plugin_config that is none."""
     script = Script(
         context=config.max_model_len or Script().context,
-        step_tokens=config.max_num_batched_tokens,
+        step_tokens=config.max_num_batched_tokens or Script().step_tokens,
         prefix_caching=config.enable_prefix_caching,
     )
     try:

@@ -130,3 +130,49 @@ def test_small_steps_teach_nothing():
 )
 def test_chunks_end_where_blocks_do(start, work, tokens):
     assert ChunkSizes(256, 32).tokens(start, work) == tokens
+
+
+@pytest.mark.parametrize(("token_s", "tokens"), [(1e-4, 1024), (5e-4, 500), (9e-4, 277), (2e-3, 256)])
+def test_quick_steps_have_more_tokens_and_slow_ones_the_least(token_s, tokens):
+    sizes = ChunkSizes(256, 32, 1024)
+    assert sizes.step_tokens == 256
+    for _ in range(60):
+        sizes.learn(sizes.step_tokens, 0, token_s * sizes.step_tokens)
+    assert sizes.step_tokens == pytest.approx(tokens, rel=0.02)
+    for _ in range(60):
+        sizes.learn(sizes.step_tokens, 0, 0.01 * sizes.step_tokens)
+    assert sizes.step_tokens == 256
+
+
+def test_a_step_of_a_fixed_size_does_not_grow():
+    sizes = ChunkSizes(256, 32)
+    for _ in range(60):
+        sizes.learn(256, 0, 1e-6)
+    assert sizes.step_tokens == 256
+
+
+def test_what_is_forgotten_has_the_least_tokens_again():
+    sizes = ChunkSizes(256, 32, 1024)
+    sizes.learn(256, 0, 256e-6)
+    assert sizes.step_tokens == 1024
+    sizes.forget()
+    assert sizes.step_tokens == 256
+
+
+def test_prompts_that_wait_fill_a_step_that_is_quick():
+    network = TimedNetwork(5000)
+    engine = Driver(
+        network,
+        blocks=600,
+        block_size=BLOCK,
+        context=1100,
+        step_tokens=STEP,
+        most_step_tokens=4 * STEP,
+        max_sequences=8,
+        clock=lambda: network.now,
+    )
+    for seed in range(3):
+        steps(engine, network, engine.add(prompt(300, seed), Params(max_tokens=1)))
+    took = steps(engine, network, engine.add(prompt(900, 9), Params(max_tokens=1)))
+    assert len(took) == 4  # 250 tokens take a quarter of a second
+    assert max(took) <= 0.3
