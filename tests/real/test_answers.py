@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.engine.real import EXACT, load
@@ -15,6 +16,7 @@ KNOWN = json.loads((Path(__file__).parents[1] / "data" / "real" / "smollm2.json"
 """Questions, their prompts and what torch answers, by tests/makers/make_real.py."""
 PROMPTS, ANSWERS, TIES = KNOWN["prompts"], KNOWN["answers"], KNOWN["near_ties"]
 EIGHT = range(8)
+DRAWS, AT_ONCE = 2000, 100
 
 
 def loaded(path: Path, **options: Any) -> Any:
@@ -84,3 +86,23 @@ def test_answers_are_the_same_after_a_restart(smollm2: Path, tmp_path: Path) -> 
 
 def test_answers_are_the_same_with_a_cache_of_eight_bits(smollm2: Path) -> None:
     assert_torchs(answered(loaded(smollm2, kv_cache_precision="u8"), EIGHT, together=True)[1])
+
+
+def test_sampled_tokens_have_torchs_probabilities(engine: Any) -> None:
+    tokens, chances = KNOWN["first"]
+    rig = Rig(pipeline=engine)
+    for start in range(0, DRAWS, AT_ONCE):
+        rig.submit(
+            PROMPTS[KNOWN["sampled"]], max_tokens=1, temperature=1.0, n=AT_ONCE, seeds=(*range(start, start + AT_ONCE),)
+        )
+    rig.run()
+    drawn = [ids[0] for number in range(1, DRAWS // AT_ONCE + 1) for ids in rig.answer(number).tokens.values()]
+    assert len(drawn) == DRAWS
+    seen = np.array([drawn.count(token) for token in tokens])
+    wanted = np.array(chances) * DRAWS
+    often = wanted >= 5
+    # All tokens that are seldom count as one.
+    seen = np.append(seen[often], DRAWS - seen[often].sum())
+    wanted = np.append(wanted[often], DRAWS - wanted[often].sum())
+    free = len(seen) - 1
+    assert ((seen - wanted) ** 2 / wanted).sum() < free + 5 * np.sqrt(2 * free)
