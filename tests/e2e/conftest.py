@@ -151,6 +151,7 @@ async def local_server(**options: Any) -> AsyncIterator[LocalServer]:
         await server.drain(0)
         for model in app.registry.models.values():
             await model.stop()
+        await app.close()
 
 
 async def until(condition: Callable[[], bool | Awaitable[bool]], timeout_s: float = PATIENT_S) -> None:

@@ -17,7 +17,7 @@ def loaded(request):
         return FakePipeline(Script(blocks=BLOCKS, context=131_072))
     if request.param == "scripted":
         return scripted(blocks=BLOCKS, context=131_072)
-    made = load(blocks=BLOCKS, pipeline_type=request.param)
+    made = load(blocks=BLOCKS, pipeline_type=request.param, max_num_batched_tokens=256)
     made._overlapping = False  # on any machine: a turn is a step
     return made
 
