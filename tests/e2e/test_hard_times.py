@@ -125,7 +125,7 @@ def idle_for(duration_s: float, pids: list[int]) -> bool:
 
 def test_an_idle_server_uses_no_cpu_and_stops_on_a_signal() -> None:
     with start_process() as process:
-        process.wait_for("ready")
+        process.wait_for("ready: ")
         with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0) as client:
             client.completions.create(model="demo", prompt="x", max_tokens=4)
         pids = [process.popen.pid, *children(process.popen.pid)]
@@ -138,7 +138,7 @@ def test_an_idle_server_uses_no_cpu_and_stops_on_a_signal() -> None:
 @pytest.mark.parametrize("to_every_process", [False, True])
 def test_a_stop_lets_streams_finish(to_every_process: bool) -> None:
     with start_process() as process:
-        process.wait_for("ready")
+        process.wait_for("ready: ")
         with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0) as client:
             chunks = client.completions.create(
                 model="demo", prompt="x", max_tokens=400, stream=True, extra_body={"ignore_eos": True}
@@ -222,7 +222,7 @@ def test_a_front_end_that_is_killed_takes_computing_engines_and_their_helpers_al
     with start_process(
         "--lora_modules", f"adapter={make_lora(tmp_path / 'adapter', 1)}", "--pipeline_type", "LM_CB"
     ) as process:
-        process.wait_for("ready")
+        process.wait_for("ready: ")
         with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0) as client:
             client.completions.create(model="demo", prompt="x", max_tokens=2, extra_body={"guided_regex": "a+"})
             client.completions.create(model="adapter", prompt="x", max_tokens=2)
