@@ -251,7 +251,7 @@ def one_of(value: Any, param: str, allowed: Sequence[str]) -> Any:
 
 
 def whole(value: Any) -> Any:
-    """The integer that a number is, as in JSON Schema: 5.0 and 1e3 too; any other value as it is."""
+    """Returns the integer of a number that is one in JSON Schema, such as 5.0 or 1e3, and any other value as it is."""
     return int(value) if type(value) is float and value.is_integer() else value
 
 

@@ -141,7 +141,14 @@ class _Reader:
         self._text += data[start:end]
 
     def _add_data(self, data: bytes, start: int, end: int) -> None:
-        """data: the piece, or what looked like a boundary at the end of the piece before it."""
+        """Extends the range of the body that the data of the current part take.
+
+        Args:
+            data: the bytes that are parsed: the current piece of the body, or bytes from the end of the piece before
+                it, which were held back as they looked like the begin of a boundary.
+            start: the index in them of the part's first byte.
+            end: the index behind the part's last byte.
+        """
         if data is self._piece:
             start, end = self._place + start, self._place + end
         else:

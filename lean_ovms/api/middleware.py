@@ -52,7 +52,7 @@ class Cors:
         return self._config.cors_headers(origin)
 
     def preflight(self, request: Request) -> Response:
-        """The response to OPTIONS, on any path as in OVMS, without `headers`.
+        """Returns the response to OPTIONS on any path, like that of OVMS, without `headers`.
 
         "*" does not cover Authorization, which every request of a client with a key has; nor anything at all where
         credentials are allowed (https://fetch.spec.whatwg.org/#cors-preflight-fetch). So where everything is allowed,
@@ -200,7 +200,14 @@ class _ObservedResponse(Response):
     def __init__(
         self, response: Response, record: RequestRecord, on_close: Callable[[RequestRecord], None], *, has_body: bool
     ) -> None:
-        """has_body: the client gets the body."""
+        """Wraps a response, which counts in its record from now on.
+
+        Args:
+            response: the response of the application.
+            record: the record of the request, which gets the status, and the bytes and chunks of the body.
+            on_close: is called with the record when the transport closes the response.
+            has_body: whether the client gets the body.
+        """
         body = response.body
         super().__init__(response.status, response.headers, body, response.close)
         self._record = record

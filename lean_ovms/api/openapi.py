@@ -121,7 +121,13 @@ def _or_null(found: Json) -> Json:
 
 
 def body_schema(fields: Iterable[Field], models: list[str], *, nullable: bool = True) -> Json:
-    """The JSON Schema of a body with these fields. models: names of the models served. nullable: null means absent."""
+    """Returns the JSON Schema of a body with these fields.
+
+    Args:
+        fields: the fields.
+        models: the names of the models that are served.
+        nullable: whether null means that a field is absent.
+    """
     fields = list(fields)
     required = [field.name for field in fields if field.required]
     properties = {field.name: schema(field, nullable=nullable) for field in fields}

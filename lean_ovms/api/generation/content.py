@@ -152,7 +152,14 @@ def with_texts(message: Json, kinds: Collection[str], texts: Iterator[str]) -> J
 
 
 def refuse_media(messages: list[Json], why: str, composition: Composition, place: str = PLACE) -> None:
-    """Raises BadRequest if there is a part that is no text. why, place: as in ContentReader.refusal."""
+    """Raises BadRequest if there is a part that is no text.
+
+    Args:
+        messages: The messages of a chat.
+        why: The reason that the error gives for images; "" for the usual one.
+        composition: The features that are built in.
+        place: The form of the fields of images, for the error.
+    """
     for found in media_parts(messages):
         raise _reader(found.part["type"], found.at, composition).refusal(found, place, why)
 
@@ -189,8 +196,14 @@ async def load_media(
 async def _readers(prompts: list[ChatPrompt], tokens: list[str] | None, services: Services) -> list[ContentReader]:
     """Returns what reads the parts of prompts that are no text, in the order of the features.
 
-    tokens: texts that stand for what is no text, which nothing in a prompt may contain; None: all are texts. Raises
-    BadRequest.
+    Args:
+        prompts: The prompts of one request.
+        tokens: Texts that stand for what is no text, which nothing in a prompt may contain; None: all of the prompts is
+            read as text.
+        services: What the server's parts share.
+
+    Raises:
+        BadRequest: A text contains one of the tokens, or nothing reads parts of a type.
     """
     composition = services.config.composition
 

@@ -20,16 +20,27 @@ NO_TOKENS = "this model has no tokens for the middle of a text (fill in the midd
 
 
 class Notation(NamedTuple):
-    """The special tokens of a family. repository, file: before the files; "": it has none."""
+    """The special tokens with which a family of models fills in the middle of a text."""
 
     prefix: str
+    """The token before what precedes the gap."""
     suffix: str
+    """The token before what follows the gap."""
     middle: str
+    """The token behind which the model writes what belongs into the gap."""
     repository: str = ""
+    """The token before the name of a repository; "" if the family has none."""
     file: str = ""
+    """The token before the name of a file; "" if the family has none."""
 
     def prompt(self, before: str, behind: str, files: list[tuple[str, str]]) -> str:
-        """The prompt's text. files: names and texts of others."""
+        """Returns the text of a prompt.
+
+        Args:
+            before: the text before the gap.
+            behind: the text behind the gap.
+            files: names and texts of other files.
+        """
         parts = [f"{self.repository}project\n"] if self.repository and files else []
         for name, text in files:
             parts.append(f"{self.file}{name}\n{text}" if self.file else f"{text}\n\n")

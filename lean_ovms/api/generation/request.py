@@ -173,11 +173,19 @@ class BodyReader:
         default_max_tokens: int = 0,
         max_tokens_name: str = "max_tokens",
     ) -> GenerationBody:
-        """Builds the request from the values of the body. Raises RequestError.
+        """Builds the request from the values of the body.
 
-        renamed: values that have another name or form in this API, by the names that all share. parsing: what is parsed
-        out of the text. default_max_tokens: where neither the request, an option nor generation_config.json has one;
-        0: as many as fit. max_tokens_name: the field that wins over max_tokens.
+        Args:
+            renamed: values that have another name or form in this API, by the names that all APIs share.
+            offer: the tools, and whether one must be called.
+            logprobs: the log probabilities that the client wants.
+            parsing: what is parsed out of the text.
+            default_max_tokens: the limit of generated tokens where neither the request, an option nor
+                generation_config.json has one; 0: as many as fit.
+            max_tokens_name: the field that wins over max_tokens.
+
+        Raises:
+            RequestError: values do not go together, or the model cannot do what they ask for.
         """
         values, model, config = self.values, self.model, self.model.config
         by_id = self._services.config.return_tokens_as_token_ids

@@ -160,9 +160,17 @@ class Defaults:
 
 
 def build_sampling(given: Values, defaults: Defaults, config: Config) -> SamplingParams:
-    """SamplingParams from the values of the SAMPLING fields. Raises BadRequest for invalid combinations.
+    """Builds SamplingParams from the values of the SAMPLING fields.
 
-    config: the model's. What has the same name in both is taken as it was read, or from the defaults.
+    A field that SamplingParams has by the same name is taken as it was read, or else from the defaults.
+
+    Args:
+        given: the values by the fields' names.
+        defaults: the values of what the client does not set.
+        config: the model's configuration.
+
+    Raises:
+        BadRequest: values do not go together, or are beyond the limits of the model's configuration.
     """
     n, beams = _sequences(given, config)
     max_tokens = _max_tokens(given, defaults, config)
@@ -204,9 +212,16 @@ def build_output(
     parallel: bool | None = None,
     constraint: OutputConstraint | None = None,
 ) -> OutputParams:
-    """OutputParams from the request. In streams a stop string is included by default.
+    """Builds OutputParams from the values of the request; in streams a stop string is included by default.
 
-    parsing: what is parsed out of the text, unless special tokens stay in it.
+    Args:
+        given: the values by the fields' names.
+        defaults: the values of what the client does not set.
+        stream: whether the response is a stream.
+        parsing: what is parsed out of the text, unless special tokens stay in it.
+        tools: the tools that may be called.
+        parallel: whether an answer may have several calls; None: the client does not say.
+        constraint: what the answer must match; None: anything is allowed.
     """
     include, skip_special = given["include_stop_str_in_output"], given["skip_special_tokens"]
     if include is None:
@@ -285,23 +300,29 @@ MANY = 1000
 
 @dataclass(slots=True, kw_only=True)
 class LogprobsRequest:
-    """The log probabilities that a body requests, besides logprob_token_ids. Not changed once it is built.
-
-    chosen: those of the generated tokens. top: so many of the likeliest with each of them, by the field `param`.
-    prompt: prompt_logprobs, None for none. echoed: the answer begins with the prompt, whose tokens have them too.
-    """
+    """The log probabilities that a body requests, besides logprob_token_ids. It is not changed once it is built."""
 
     chosen: bool = False
+    """Whether those of the generated tokens are wanted."""
     top: int = 0
+    """How many of the likeliest tokens are wanted with each of them."""
     param: str = "top_logprobs"
+    """The field that has set `top`, for errors."""
     prompt: int | None = None
+    """The value of prompt_logprobs, None if those of the prompt are not wanted."""
     echoed: bool = False
+    """Whether the answer begins with the prompt, whose tokens then have them too."""
 
     def resolve(self, *, known: bool, limit: int, vocab: int) -> LogprobsRequest:
-        """This request with vocab, the size of the vocabulary, in place of -1. Raises BadRequest.
+        """Returns this request with the size of the vocabulary in place of -1.
 
-        known: the engine reports alternatives; else there are none of the prompt. limit: --max_logprobs, -1 for the
-        whole vocabulary.
+        Args:
+            known: whether the engine reports tokens that were not chosen; without them there is nothing of the prompt.
+            limit: the value of --max_logprobs, -1 for the whole vocabulary.
+            vocab: the tokens of the vocabulary.
+
+        Raises:
+            BadRequest: more tokens are wanted than the limit allows.
         """
         if not self.top and self.prompt is None:
             return self
@@ -365,10 +386,19 @@ def require_alternatives(model: TextModel, what: str) -> None:
 
 
 def response_size(sampling: SamplingParams, prompt_tokens: int, *, stream: bool, copies: int = 1) -> int:
-    """Bytes, roughly, that the log probabilities of all prompts take in a response. Raises BadRequest.
+    """Returns about how many bytes the log probabilities of a request's prompts take in the response.
 
-    copies: choices that show those of a prompt. They are written at 5 us a token and alternative: beside the event
-    loop if they are many, but not in streams.
+    Writing them takes 5 us for each token and alternative. If they are many it is done beside the event loop, but not
+    in streams, which have a lower limit.
+
+    Args:
+        sampling: the parameters of the request.
+        prompt_tokens: the tokens of all prompts.
+        stream: whether the response is a stream.
+        copies: the choices that show those of a prompt.
+
+    Raises:
+        BadRequest: they are more than the limit.
     """
     if not sampling.prompt_logprobs:
         return 0

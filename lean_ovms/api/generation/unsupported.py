@@ -185,7 +185,7 @@ def idle_fields(
     Args:
         values: The fields' values by the client's names.
         sampling: What was made of them.
-        speculative: How the model's drafts are made, as in ModelInfo; None if that is not known yet.
+        speculative: The model's way to draft tokens, "" if it drafts none; None if that is not known yet.
         dropped: Fields that the engine does not support, which have a line of their own.
     """
     lines = list(overruled(values, PRECEDENCE))

@@ -197,7 +197,13 @@ def _calls(chat: ChatRequest, answer: CompletedChoice) -> Json:
 
 
 def finish_reason(chat: ChatRequest, reason: str, called: bool) -> str:
-    """Returns OpenAI's finish_reason of a choice. called: whether it has tool calls."""
+    """Returns OpenAI's finish_reason of a choice.
+
+    Args:
+        chat: the request.
+        reason: why the engine ended the text.
+        called: whether the choice has tool calls.
+    """
     if not called or reason != "stop":
         return reason
     return FUNCTION_FINISH if chat.functions else "tool_calls"

@@ -26,15 +26,25 @@ FINGERPRINT = f"lean_ovms-{__version__}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """The members that all bodies for one request share. object: the type name of the unary body or of a chunk."""
+    """The members that all bodies for one request share."""
 
     id: str
+    """The id of the response."""
     model: str
+    """The name of the model."""
     object: str
+    """The type name of the unary body or of a chunk."""
     created: int = field(default_factory=now)
+    """The time of the response, in seconds since 1970."""
 
     def full(self, choices: list[Json], counts: Usage, times: Json) -> Json:
-        """Returns the body of a unary response. times: see ChunkOptions.times."""
+        """Returns the body of a unary response.
+
+        Args:
+            choices: the choices.
+            counts: the tokens that are counted.
+            times: members about time, which are added at the end.
+        """
         return {
             "id": self.id,
             "choices": choices,
@@ -72,29 +82,41 @@ class ChoiceState:
 
 @dataclass(slots=True)
 class ChunkOptions:
-    """What the client wants in the response. Not changed once it is built.
-
-    usage: null in all chunks but the last, or counts in each (continuous). named_by_id: logprobs name tokens by
-    id. reasoning: the model's reasoning. request_id: the end of the response's id, if given. obfuscate: padding, so
-    that the length of a chunk reveals little. timings: in the last chunks, or in each (timings_per_token).
-    metrics: vLLM's, of one generation. further_metrics: returns those of a feature, for the generation's times.
-    """
+    """The options of the client for the response. They are not changed once they are built."""
 
     usage: bool = False
+    """Whether a stream ends with a chunk of counts; all others then have a usage of null."""
     continuous: bool = False
+    """Whether each chunk has counts."""
     token_ids: bool = False
+    """Whether the ids of the tokens are in the response."""
     named_by_id: bool = False
+    """Whether logprobs name tokens by id."""
     reasoning: bool = True
+    """Whether the model's reasoning is in the response."""
     request_id: str = ""
+    """The end of the response's id; "" for a random one."""
     obfuscate: bool = False
+    """Whether chunks are padded, so that their length reveals little."""
     timings: bool = False
+    """Whether the last chunks have timings."""
     timings_per_token: bool = False
+    """Whether each chunk has timings."""
     metrics: bool = False
+    """Whether the response has vLLM's metrics of one generation."""
     further_metrics: Callable[[Timings], Json] | None = None
+    """Returns the metrics of a feature, for the generation's times; None if there are none."""
 
     @classmethod
     def of(cls, values: Values, generation: GenerationBody, config: Config, *, single: bool) -> ChunkOptions:
-        """Builds the options from the values of the fields RESPONSE_FIELDS. single: there is one choice."""
+        """Builds the options from the values of the fields RESPONSE_FIELDS.
+
+        Args:
+            values: the values by the fields' names.
+            generation: the request.
+            config: the server's configuration.
+            single: whether there is one choice.
+        """
         stream_options = generation.stream_options
         continuous = stream_options["continuous_usage_stats"]
         further = config.part(GENERATION_METRICS) if single else None
@@ -152,7 +174,15 @@ class Chunks:
     def chunk(
         self, index: int, content: bytes, state: ChoiceState, logprobs: bytes = b"null", finish: str = ""
     ) -> bytes:
-        """Returns a chunk with one choice. content: the `"delta":…` or `"text":…` member."""
+        """Returns a chunk with one choice.
+
+        Args:
+            index: the number of the choice.
+            content: its member "delta" or "text", in JSON.
+            state: its state, from which new tokens are taken.
+            logprobs: the log probabilities, in JSON.
+            finish: the finish_reason; "" for null.
+        """
         if self._plain and not finish and logprobs == b"null":
             return (self._heads.get(index) or self._head_of(index)) + content + self._plain_end
         extra = b""
@@ -185,7 +215,13 @@ class Chunks:
         return (self._head_of(index) + before, after + self._plain_end) if self._plain else None
 
     def progress(self, index: int, content: bytes, progress: PromptProgress) -> bytes:
-        """A chunk without a token, with the progress of the prompt. content: as in chunk."""
+        """Returns a chunk without a token, with the progress of the prompt.
+
+        Args:
+            index: the number of the choice.
+            content: its member "delta" or "text", in JSON.
+            progress: the tokens of the prompt that are computed so far.
+        """
         shown = orjson.dumps(prompt_progress(progress))
         end = self._plain_end.removesuffix(b"}\n\n") + b',"prompt_progress":' + shown + b"}\n\n"
         return self._head_of(index) + content + end
