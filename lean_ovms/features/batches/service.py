@@ -376,7 +376,15 @@ def batch_body(kind: str, name: str, endpoint: str, input_file_id: str, **fields
 
 
 def file_body(name: str, filename: str, purpose: str, size: int, keep_s: int | None) -> Json:
-    """Returns the object of a new file. keep_s: seconds until it is deleted, None for never."""
+    """Returns the object of a new file, as clients get it.
+
+    Args:
+        name: the id of the file.
+        filename: the name that the client gave it.
+        purpose: the use of the file that the client named, such as "batch".
+        size: the number of bytes in the file.
+        keep_s: the seconds until the file is deleted; None if it never is.
+    """
     return {
         "id": name,
         "object": FILE,

@@ -42,12 +42,14 @@ PIECE = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file or a batch. owner: the name of its client. body: the object that clients get. keep_s: how many seconds
-    the results of a batch stay."""
+    """A file or a batch, with what is stored beside the object that clients get."""
 
     owner: str
+    """The name of its client."""
     body: Json
+    """The object that clients get."""
     keep_s: int = RETENTION_S
+    """How many seconds the results of a batch stay."""
 
     def to_json(self) -> str:
         """Returns what is stored of it."""
@@ -62,7 +64,7 @@ class Entry:
 
 
 class Storage:
-    """What is in the directory. used: bytes of all files."""
+    """Keeps the files and the batches that are in the directory."""
 
     def __init__(self, config: Config) -> None:
         options = config.of(BatchOptions)
@@ -72,6 +74,7 @@ class Storage:
         self._entries: dict[str, Entry] = {}
         self._lock = -1
         self.used = 0
+        """The bytes of all files together."""
 
     def open(self) -> bool:
         """Reads the directory. Returns False while another server uses it. Raises OSError."""
@@ -117,7 +120,21 @@ class Storage:
         return entry
 
     def page(self, kind: str, owner: str, query: Values, purpose: str | None = None) -> Page:
-        """Returns files or batches of a client. query: the values of PAGE. Raises BadRequest."""
+        """Returns one page of the files, or of the batches, of a client.
+
+        Args:
+            kind: FILE or BATCH.
+            owner: the name of the client.
+            query: the values of the query's fields: order ("asc" or "desc"), after (the id of the last object of the
+                page before, or None) and limit.
+            purpose: the purpose of the files that are wanted; None for all of them.
+
+        Returns:
+            The id and the JSON of each object, and whether there are more of them.
+
+        Raises:
+            BadRequest: after is not the id of an object in this list.
+        """
         bodies = self.of_client(kind, owner, purpose)
         if query["order"] == "asc":
             bodies.reverse()

@@ -174,7 +174,17 @@ def _of_part(path: Path, number: int, count: int) -> Header:
 
 
 def _join(first: Header, part: Header, path: Path, number: int) -> None:
-    """Adds the tensors of a part to those of the first. number: of the part, from 0."""
+    """Adds the tensors of a part to those of the first part.
+
+    Args:
+        first: the header of the first part, which is changed.
+        part: the header of the other part.
+        path: the file of the other part.
+        number: its number, counted from 0.
+
+    Raises:
+        StartError: the files are not parts of one model.
+    """
     with _refusing(path):
         if part.alignment != first.alignment or first.tensors.keys() & part.tensors.keys():
             raise Malformed("it is a part of another file than the first part")

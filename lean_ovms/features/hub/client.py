@@ -40,7 +40,13 @@ class PullError(StartError):
     """Raised when a pull failed."""
 
     def __init__(self, message: str, *, reason: str = "", temporary: bool = False) -> None:
-        """Keeps the message. reason: what clients may see of it; empty: all. temporary: whether it may pass."""
+        """Makes the error.
+
+        Args:
+            message: the text for the operator.
+            reason: the text for clients; empty: the message.
+            temporary: whether the same pull may succeed later.
+        """
         super().__init__(message, reason=reason or message, temporary=temporary)
 
 

@@ -38,9 +38,19 @@ TASKS = {
 
 
 def convert(repo: str, directory: Path, weight_format: str, extra: str, *, task: str = "") -> None:
-    """Export repo into directory, which must not exist. extra: more arguments, as a shell would read them. task: ours.
+    """Exports a model of the hub to OpenVINO's format with optimum-cli.
 
-    Raises PullError. Code in the repository runs only if extra has --trust-remote-code (OVMS always gives it).
+    Code in the repository runs only if extra has --trust-remote-code (OVMS always gives it).
+
+    Args:
+        repo: the name of the model: organisation/name.
+        directory: where the files are written; it must not exist.
+        weight_format: the format of the weights, such as "int4"; empty: int8.
+        extra: more arguments of optimum-cli, written as for a shell.
+        task: the task of the model by its name in this server; empty: optimum-cli finds it.
+
+    Raises:
+        PullError: the arguments cannot be read, or the export fails.
     """
     try:
         more = shlex.split(extra)

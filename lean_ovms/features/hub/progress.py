@@ -74,7 +74,13 @@ class DownloadProgress:
 
 
 def describe(done: int, total: int, speed: float) -> str:
-    """Returns percent, sizes, speed and time left, to read. speed: bytes a second."""
+    """Returns the progress of a download as a text: percent, size, speed and time left.
+
+    Args:
+        done: the bytes that are here.
+        total: the bytes of the whole download.
+        speed: the bytes a second; below SLOWEST no time is told.
+    """
     text = f"{100 * done // max(total, 1)} % of {human_size(total)}, {speed / 1e6:.1f} MB/s"
     if speed < SLOWEST:
         return text

@@ -19,7 +19,7 @@ from .records import GenerateImage, PartialImage
 
 
 class ImageModel(Model):
-    """Each method that serves a request resolves the model once (`hold`)."""
+    """A model that makes images. Each method that serves a request holds the model until the request ends (`hold`)."""
 
     task = "image generation"
     endpoints = ("/v1/images/generations", "/v1/images/edits", "/v1/images/variations")
@@ -42,10 +42,19 @@ class ImageModel(Model):
     async def generate(
         self, prompt: str, wanted: Sequence[ImageParams], images: Sequence[Image], sink: Sink[ImageFile]
     ) -> None:
-        """Pushes the images, which are made one after the other. An unfinished one is pushed without waiting.
+        """Makes images one after the other, and pushes each as soon as it is finished.
 
-        images: the one to edit, if there is one, and its mask.
-        Stopped in the engine, after the step that is being computed, when the task is cancelled. Raises RequestError.
+        An unfinished image is pushed without waiting for the reader. When the task is cancelled, the engine stops after
+        the step that it computes.
+
+        Args:
+            prompt: the description of the images.
+            wanted: the parameters of each image.
+            images: nothing, or the image to edit, or this image and its mask.
+            sink: gets the images.
+
+        Raises:
+            RequestError: the images cannot be made, or take longer than a request may.
         """
         with await self.hold() as model, model.recorded(UsageRecorder()) as usage:
             limit_s = self.config.request_timeout_s

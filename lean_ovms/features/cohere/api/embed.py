@@ -62,14 +62,20 @@ FIELDS = FieldSet((
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedRequest:
-    """A body. echo: texts that the response has, too. plain: a list of vectors of floats, not lists by type."""
+    """The body of a request for Cohere's embeddings."""
 
     call: PoolingRequest
+    """The fields of the request, and its model."""
     inputs: Inputs
+    """The texts, or the conversations with images."""
     echo: list[str]
+    """The texts that the response repeats."""
     types: list[str]
+    """The types of number in which the vectors are wanted, such as "float" and "int8"."""
     plain: bool
+    """True: the response has one list of vectors of floats, instead of a list for each type."""
     version: str
+    """The version of Cohere's API: "1" or "2"."""
 
 
 @RouteDoc("Cohere's embeddings, by type of number", body=FIELDS, rules=one_of("texts", "images", "inputs"))
@@ -175,7 +181,13 @@ def _check_bits(types: Sequence[str], size: int) -> None:
 
 
 def full(embed: EmbedRequest, outputs: list[PooledOutput], images: Sequence[bool]) -> Response:
-    """Returns Cohere's embeddings_by_type, or embeddings_floats. images: whether an input has some."""
+    """Returns Cohere's response: an object of the type embeddings_by_type, or embeddings_floats.
+
+    Args:
+        embed: the request.
+        outputs: the vector of each input.
+        images: for each input, whether it has an image: its tokens are counted as those of images.
+    """
     envelope = embed.call.envelope("embd")
     tokens = [0, 0]
     for output, image in zip(outputs, images, strict=True):

@@ -23,9 +23,19 @@ NOT_COMPUTED = frozenset({"CACHE_DIR", "ENABLE_CPU_PINNING", "INFERENCE_NUM_THRE
 def fingerprint(
     networks: Iterable[Path], layout: Mapping[str, str], properties: Mapping[str, Any], **other: object
 ) -> bytes:
-    """Returns the 32 bytes that are the same for the same networks, cache, properties and machine. Raises OSError.
+    """Returns 32 bytes that are the same whenever blocks computed then can be used now.
 
-    networks: their files. layout: type and shape of each cache, by name. other: what else makes a block valid.
+    They are the same for the same networks, layout of the cache, properties and machine.
+
+    Args:
+        networks: the files of the networks that compute the blocks.
+        layout: the type and the shape of each cache tensor, by its name.
+        properties: the properties with which the networks are compiled; those that do not change what is computed are
+            ignored.
+        **other: everything else on which the content of a block depends.
+
+    Raises:
+        OSError: a file of a network cannot be read.
     """
     known = {
         "format": FORMAT,

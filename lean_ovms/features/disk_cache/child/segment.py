@@ -256,7 +256,20 @@ def write_all(file: int, data: bytes) -> None:
 def transfer(
     call: Callable[[int, list[memoryview], int], int], file: int, buffers: Sequence[Bytes], offset: int
 ) -> bool:
-    """Reads or writes all of these buffers; False at the end of the file. call: os.preadv or os.pwritev."""
+    """Reads or writes all of these buffers.
+
+    Args:
+        call: os.preadv to read, or os.pwritev to write.
+        file: the descriptor of the file.
+        buffers: what is read into, or written, one after the other.
+        offset: the place of the first byte in the file.
+
+    Returns:
+        False if the file ended before all buffers were read.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
     left = deque(buffer.data for buffer in buffers if buffer.nbytes)
     while left:
         done = call(file, list(islice(left, MOST_BUFFERS)), offset)

@@ -34,7 +34,11 @@ MOST_S, LEAST_S = 30.0, 0.5
 
 
 class DiskTier(StepHook):
-    """The tier of one engine, also a block_manager.Watcher."""
+    """The blocks of one engine that are kept on disk.
+
+    It is called around the steps of the engine, and watches which blocks the prefix cache adds and drops
+    (block_manager.Watcher).
+    """
 
     def __init__(self, store: BlockStore, network: Network, blocks: BlockManager, states: StateCache) -> None:
         """Starts the threads that read and write.
@@ -259,9 +263,15 @@ class DiskTier(StepHook):
         return keys
 
     def _reachable(self, chain: list[int], keys: list[bytes], usable: int) -> int:
-        """Returns how many of a sequence's blocks can be had, or states of a hybrid network behind them.
+        """Returns how many of a sequence's first blocks can be used if those on disk are read.
 
-        usable: how many can be used without the disk.
+        The blocks of a hybrid network can be used only up to a place whose state is kept, too: of these places it
+        returns the last that is on disk, or else usable.
+
+        Args:
+            chain: the serial numbers of the sequence's blocks that are in memory.
+            keys: the keys of the blocks behind these that are on disk.
+            usable: how many blocks can be used without the disk.
         """
         if not self._states.total:
             return len(chain) + min(len(keys), self._blocks.available)

@@ -24,7 +24,10 @@ FIRST_LENGTH = 2
 
 
 class DraftModel(Drafter):
-    """A Drafter with a model of its own."""
+    """A Drafter with a model of its own.
+
+    Its network has a KV cache and a prefix cache apart from those of the main model.
+    """
 
     name = "draft model"
 
@@ -42,9 +45,19 @@ class DraftModel(Drafter):
         prepare: Prepare = one_by_one,
         pad_to: int = 1,
     ) -> None:
-        """context: the draft model's own. max_sequences: that get drafts at once. main: the main model.
+        """Makes the caches of the draft model.
 
-        caching, prepare, pad_to: as in Engine.
+        Args:
+            network: the network of the draft model, without caches.
+            blocks: the number of blocks in its KV cache.
+            block_size: the number of tokens in a block.
+            context: the most tokens of a sequence that the draft model can read.
+            step_tokens: the most tokens that one of its forward passes computes.
+            max_sequences: the most sequences that get draft tokens at once.
+            main: the network of the main model.
+            caching: whether blocks of earlier sequences with the same beginning are used again.
+            prepare: computes the masks of the grammars of a step.
+            pad_to: a step that computes parts of prompts is padded to a multiple of so many tokens; 1 for none.
         """
         tables = BlockTables(max_sequences, context, block_size)
         network.allocate(blocks + (pad_to > 1), tables.total)

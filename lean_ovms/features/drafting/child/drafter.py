@@ -30,20 +30,23 @@ NO_ROWS = np.zeros(0, np.int64)
 
 @dataclass(slots=True)
 class Draft:
-    """A sequence in a drafter's cache.
-
-    text: a copy of the sequence, which has the draft tokens behind its first `base` tokens, with row, blocks and chain
-    of the drafter's cache. most: tokens to draft. branching: the first of them gets an alternative, the
-    likeliest other token.
-    """
+    """A sequence that gets draft tokens, as the cache of a drafter has it."""
 
     sequence: Sequence
+    """The sequence of the main model."""
     text: Sequence
+    """A copy of the sequence with the draft tokens behind it, and with the row, the blocks and the chain of the
+    drafter's cache."""
     length: DraftLength
+    """The length of the next draft, which depends on how many of the last draft tokens were accepted."""
     base: int = 0
+    """How many tokens of the copy come before the draft tokens."""
     most: int = 0
+    """The most tokens to draft in this step."""
     branching: bool = False
+    """Whether the first draft token gets an alternative: the likeliest other token in its place."""
     alternative: int | None = None
+    """The alternative of the first draft token; None if it has none."""
 
     @property
     def open(self) -> bool:
@@ -52,13 +55,13 @@ class Draft:
 
 
 class Drafter:
-    """A proposer.Proposer that runs a network. steps: its forward passes.
+    """A proposer.Proposer that runs a network.
 
-    One that fails is not used any more; completions do not depend on it.
+    A drafter whose network fails is not used any more. No completion depends on it.
     """
 
     name: str
-    """For the log."""
+    """The name of this kind of drafter, for the log."""
 
     def __init__(
         self,
@@ -71,9 +74,20 @@ class Drafter:
         main: Network,
         prepare: Prepare,
     ) -> None:
-        """context: most tokens of a sequence. main: the main model. prepare: as in Engine."""
+        """Begins without any draft.
+
+        Args:
+            network: the network that computes draft tokens.
+            inputs: writes the inputs of this network.
+            blocks: the blocks of the cache that the network uses.
+            tables: the rows of this cache, with the blocks of each sequence.
+            context: the most tokens of a sequence with its draft tokens.
+            main: the network of the main model.
+            prepare: computes the masks of the grammars of a step.
+        """
         self.blocks = blocks
         self.steps = 0
+        """The forward passes of its network since the start."""
         self._network = network
         self._inputs = inputs
         self._tables = tables
@@ -152,9 +166,16 @@ class Drafter:
             logits = self._decode(drafting, changed)
 
     def _resume(self, sequence: Sequence, most: int, *, alone: bool) -> Draft | None:
-        """Brings a sequence's draft up to date; None if the sequence gets no draft tokens in this step.
+        """Brings the draft of a sequence up to date with the tokens that were accepted.
 
-        alone: no other sequence decodes. With two, another row costs what it gains (`bench.drafts`).
+        Args:
+            sequence: the sequence.
+            most: the most draft tokens that it may get in this step.
+            alone: whether no other sequence gets draft tokens; only then the first draft token may get an alternative.
+                With two sequences, another row costs as much time as it gains (`python -m bench drafts`).
+
+        Returns:
+            The draft; None if the sequence gets no draft tokens in this step.
         """
         draft, room = self._drafts.get(sequence), min(most, self._context - len(sequence.ids))
         if room <= 0:

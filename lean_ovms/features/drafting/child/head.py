@@ -32,13 +32,12 @@ MOST_PENDING = 32
 
 @dataclass(slots=True)
 class Pending:
-    """The main model's hidden states of a sequence that the head has not computed: of the tokens from `start` on.
-
-    Those of rejected draft tokens may be behind them.
-    """
+    """The main model's hidden states of a sequence that the head has not computed yet."""
 
     start: int
+    """The place in the sequence of the token whose state is the first."""
     rows: NDArray[np.float32]
+    """The states [tokens, width]; those of rejected draft tokens may be the last ones."""
 
 
 class Head(Drafter):
@@ -56,7 +55,16 @@ class Head(Drafter):
         context: int,
         prepare: Prepare,
     ) -> None:
-        """main: the main model. blocks, tables: the main model's."""
+        """Makes the inputs of the head, which has no cache of its own.
+
+        Args:
+            network: the network of the head.
+            main: the network of the main model, which has the hidden states.
+            blocks: the blocks of the main model's cache.
+            tables: the rows of the main model's cache, with the blocks of each sequence.
+            context: the most tokens of a sequence with its draft tokens.
+            prepare: computes the masks of the grammars of a step.
+        """
         inputs = ModelInputs(network, tables, ahead=1)
         super().__init__(network, inputs, blocks, tables, context=context, main=main, prepare=prepare)
         self._main = main

@@ -68,10 +68,17 @@ class HeadWeights:
 
 
 def _finish(core: Any, model: Any, file: Path, target: Path) -> Any:
-    """Returns a head's network that computes logits and its own hidden states of wanted tokens.
+    """Returns a head's network that computes the logits and its own hidden states of the wanted tokens.
 
-    file: of the head. target: of its model, which has the last projection of an MTP head, and the embeddings of an
-    Eagle-3 head: checkpoints of these are without, and files that were made of them have others. Raises NotPageable.
+    Args:
+        core: the OpenVINO core.
+        model: the network of the head with paged attention, which is changed.
+        file: the file of the head.
+        target: the file of its model's network. An MTP head takes the last projection from it. An Eagle-3 head takes
+            the embeddings: its checkpoint has none, and a file that was made of the checkpoint has others.
+
+    Raises:
+        NotPageable: the networks are not built as expected.
     """
     if file.name == MTP_HEAD:
         projection, axis = last_projection(whole := core.read_model(target))

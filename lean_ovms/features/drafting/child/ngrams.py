@@ -28,7 +28,7 @@ again soon."""
 
 
 class NgramProposer:
-    """A sequence.TextProposer: proposes draft tokens for one sequence, whose ids only grow."""
+    """A sequence.TextProposer that proposes draft tokens for one sequence, whose token ids only grow."""
 
     def __init__(self, longest: int) -> None:
         """longest: tokens of a match that are compared at most; of two that are as long, the newer one is taken."""
@@ -42,7 +42,14 @@ class NgramProposer:
         self._base = 0  # tokens before the last draft
 
     def propose(self, ids: array[int], most: int, few: bool) -> list[int]:
-        """Returns at most so many draft tokens to follow `ids`. few: few sequences decode, so a short match is used."""
+        """Returns draft tokens to follow these ids; none if no earlier occurrence of the last ones is long enough.
+
+        Args:
+            ids: the tokens of the sequence so far.
+            most: the most draft tokens that are wanted.
+            few: whether few sequences decode, so that a wrong draft token costs little and a short match is used as
+                well.
+        """
         if self._proposed:
             self._length.compare(self._proposed, ids[self._base : self._base + len(self._proposed)])
             self._proposed = []

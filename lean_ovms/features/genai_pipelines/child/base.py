@@ -31,12 +31,19 @@ class GenAiPipeline:
     image_token_counter: ImageTokenCounter | None = None
     _tokenizer: Any
     _eos = -1
-    """The model's main end token, -1 for none."""
+    """The model's main end token; -1 if it has none."""
     _speculative = ""
-    """The same as in ModelInfo."""
+    """How the model drafts tokens: "draft", "prompt_lookup", "mtp", "eagle3", or "" if it does not."""
 
     def describe(self, config: EngineConfig, settings: PipelineSettings, blocks: int, defaults: Any) -> None:
-        """Sets what is known of a loaded model. blocks: of its cache. defaults: the pipeline's GenerationConfig."""
+        """Sets what is known of a loaded model: its description, vocabulary, encoder and grammars.
+
+        Args:
+            config: the options of the engine.
+            settings: the sizes of the pipeline, of which the most tokens of a step are kept.
+            blocks: the number of blocks in its KV cache.
+            defaults: the pipeline's own GenerationConfig.
+        """
         self.step_tokens = settings.step_tokens
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
         library = json_tokenizer.read(config.model_dir)
@@ -69,12 +76,16 @@ class GenAiPipeline:
 
 
 def generation_config(request: PipelineRequest, eos: int, speculative: str) -> Any:
-    """Returns a request's GenerationConfig, not validated. eos: the model's main end token, -1 for none. speculative:
-    as in ModelInfo.
+    """Returns the GenerationConfig of a request, not validated.
 
     It is built field by field from values that the front end has checked; nothing else that a client sent reaches the
     binding. stop_strings, num_beam_groups, tree_depth, adapters and the like are never set, and n is never more than 1:
     GenAI handles these wrongly, or crashes.
+
+    Args:
+        request: the request.
+        eos: the model's main end token; -1 if it has none.
+        speculative: how the model drafts tokens: "draft", "prompt_lookup", "mtp", "eagle3", or "" if it does not.
     """
     sampling = request.sampling
     config = genai.GenerationConfig()

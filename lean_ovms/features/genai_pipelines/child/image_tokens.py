@@ -27,11 +27,14 @@ MAX_KNOWN = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patches:
-    """Qwen's rule: an image is scaled to multiples of `unit` pixels, `least` to `most` pixels; a token per unit."""
+    """Qwen's rule: an image is scaled to multiples of `unit` pixels, and each square of a unit is a token."""
 
     unit: int
+    """The pixels of a side of what becomes a token."""
     least: int
+    """The fewest pixels of a scaled image."""
     most: int
+    """The most pixels of a scaled image."""
 
     @classmethod
     def read(cls, model_dir: Path) -> Patches | None:
@@ -60,12 +63,12 @@ class Patches:
 
 
 class GenAiImageTokens:
-    """A pipeline.ImageTokenCounter for openvino_genai's pipelines."""
+    """A guard.pipeline.ImageTokenCounter for openvino_genai's pipelines."""
 
     takes_ids = False
     parse = staticmethod(image_prompts.parse)
     audio_tokens: Callable[[bytes], int] | None = None
-    """The tokens of audio, those around it included; None: the model does not hear."""
+    """Returns the number of tokens of audio, those around it included; None if the model takes no audio."""
 
     def __init__(
         self,
@@ -74,7 +77,16 @@ class GenAiImageTokens:
         measure: Callable[[list[Size]], list[int]],
         prompt_tokens: Callable[[Handle], int],
     ) -> None:
-        """measure: prompt tokens of "a", an image of each size, and "b". prompt_tokens: as in ImageTokenCounter."""
+        """Measures a few sizes of images, or more of them if the number of tokens depends on the size by an unknown
+        rule.
+
+        Args:
+            model_dir: the directory of the model.
+            encode: returns the token ids of a text, with or without special tokens.
+            measure: returns, for each size of an image, the number of tokens of the prompt "a", an image of this size,
+                "b".
+            prompt_tokens: returns the exact number of prompt tokens of a finished request, 0 while it runs.
+        """
         self._encode = encode
         self._prompt_tokens = prompt_tokens
         frame = len(encode("a", False)) + len(encode("b", False))

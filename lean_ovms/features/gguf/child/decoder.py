@@ -48,9 +48,15 @@ def _known(name: str) -> bool:
 
 @contextmanager
 def building(path: Path, header: Header, *, adapted: bool = False) -> Iterator[FileDecoder]:
-    """Yields the decoder of a file; errors of what is built of it become a StartError.
+    """Yields the decoder of a file, with the file's tensors open.
 
-    adapted: the layers stay apart, for adapters.
+    Args:
+        path: the GGUF file.
+        header: its header.
+        adapted: whether layers stay apart that would be computed as one, so that adapters can change each of them.
+
+    Raises:
+        StartError: what is built of the file fails, whatever the error.
     """
     try:
         with Tensors(path, header) as tensors:
@@ -91,10 +97,16 @@ class LinearLayer(NamedTuple):
 
 
 class FileDecoder:
-    """A decoder while it is built."""
+    """A decoder while its network is built from the tensors of a file."""
 
     def __init__(self, header: Header, tensors: Tensors, adapted: bool) -> None:
-        """Reads the numbers of the network. adapted: whether it gets inputs of adapters."""
+        """Reads the sizes of the network from the header.
+
+        Args:
+            header: the header of the file.
+            tensors: the tensors of the file.
+            adapted: whether layers stay apart that would be computed as one, so that adapters can change each of them.
+        """
         self._header = header
         self._adapted = adapted
         self._tensors = tensors

@@ -49,7 +49,14 @@ def angles(positions: Any, frequencies: Floats) -> Cosine:
 
 
 def rotate(x: Any, turned: Cosine, size: int, rotated: int) -> Any:
-    """Returns heads [tokens, heads, 1, size] turned by angles. rotated: how many of their first elements are turned."""
+    """Returns the vectors of heads, turned by the angles of their tokens' positions (rotary position embedding).
+
+    Args:
+        x: the vectors [tokens, heads, 1, size].
+        turned: the cosines and the sines of the angles.
+        size: the number of elements in the vector of a head.
+        rotated: how many of the first elements are turned; the others stay as they are.
+    """
     head = x if rotated == size else part(x, 0, rotated)
     half = rotated // 2
     swapped = ops.concat([ops.multiply(part(head, half, END), np.float32(-1)), part(head, 0, half)], -1)

@@ -27,18 +27,31 @@ log = logging.getLogger(__name__)
 
 
 class ImagePipeline(Protocol):
-    """One loaded model. Only the task calls it, from one thread."""
+    """A loaded model that makes images. Only the task calls it, from one thread."""
 
     info: ModelInfo
 
     def generate(
         self, prompt: str, params: ImageParams, images: Sequence[Image] = ()
     ) -> Generator[bytes | None, None, bytes]:
-        """Yields after each denoising step and returns the pixels: height x width x RGB. Closing it ends the work.
+        """Makes an image, or edits one. Closing the generator ends the work.
 
-        It yields the pixels of the unfinished image where params.due has grown, and else None.
-        images: the one to edit, if there is one, and its mask, which is white where the image is to change.
-        Raises BadRequest for what the model cannot do, and RuntimeError.
+        Args:
+            prompt: the description of the image.
+            params: the size, the number of steps and the other parameters.
+            images: nothing, or the image to edit, or this image and its mask, which is white where the image is to
+                change.
+
+        Yields:
+            After each denoising step the pixels of the unfinished image if one more of these is due by now
+                (params.due), and else None.
+
+        Returns:
+            The pixels of the finished image: height x width x RGB, a byte each.
+
+        Raises:
+            BadRequest: the model cannot do what is wanted.
+            RuntimeError: the pipeline fails.
         """
 
 
