@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence as Seq
-from functools import partial
 from pathlib import Path
 
 from ....engine.loading.load_errors import network as network_file
@@ -51,45 +50,28 @@ class NetworkDrafts:
 
     def proposer_factory(self, main: PagedModel, sizes: EngineSizes, prepare: Prepare) -> ProposerFactory | None:
         """Implements DraftPlan.proposer_factory."""
-        if self._network is None:
+        network, drafts = self._network, self._settings.drafts
+        if network is None:
             return None
-        new = self._new_draft_model if self._settings.head is None else self._new_head
-        return partial(new, self._network, main, sizes, prepare)
 
-    def _new_head(
-        self,
-        network: PagedModel,
-        main: PagedModel,
-        sizes: EngineSizes,
-        prepare: Prepare,
-        blocks: BlockManager,
-        tables: BlockTables,
-    ) -> Head:
-        return Head(network, main, blocks, tables, context=sizes.context, prepare=prepare)
+        def new(blocks: BlockManager, tables: BlockTables) -> Head | DraftModel:
+            if self._settings.head is not None:
+                return Head(network, main, blocks, tables, context=sizes.context, prepare=prepare)
+            own = drafts.cache_gb << 30
+            return DraftModel(
+                network,
+                blocks=max(1, own // network.block_bytes) if own else sizes.blocks,
+                block_size=sizes.block_size,
+                context=self._settings.draft_context,
+                step_tokens=drafts.step_tokens or sizes.step_tokens,
+                max_sequences=drafts.max_sequences or sizes.max_running,
+                main=main,
+                caching=sizes.caching,
+                prepare=prepare,
+                pad_to=self._pad_to,
+            )
 
-    def _new_draft_model(
-        self,
-        network: PagedModel,
-        main: PagedModel,
-        sizes: EngineSizes,
-        prepare: Prepare,
-        blocks: BlockManager,
-        tables: BlockTables,
-    ) -> DraftModel:
-        drafts = self._settings.drafts
-        own = drafts.cache_gb << 30
-        return DraftModel(
-            network,
-            blocks=max(1, own // network.block_bytes) if own else sizes.blocks,
-            block_size=sizes.block_size,
-            context=self._settings.draft_context,
-            step_tokens=drafts.step_tokens or sizes.step_tokens,
-            max_sequences=drafts.max_sequences or sizes.max_running,
-            main=main,
-            caching=sizes.caching,
-            prepare=prepare,
-            pad_to=self._pad_to,
-        )
+        return new
 
     def _draft_network(self, file: Path) -> PagedModel:
         """Raises NotPageable."""

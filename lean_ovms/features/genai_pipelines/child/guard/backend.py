@@ -196,10 +196,9 @@ class GuardedPipeline:
         images_added = False
         while len(self.running) < self.waiting.slots and (group := self.waiting.next_group()) is not None:
             sequence = self.waiting.pop(group)
-            if (compiling and sequence.constrained) or (images_added and sequence.has_images):
-                self.waiting.restore([sequence])  # images are encoded when they are added, and everything else waits
-                return
-            if not self._fits(sequence):
+            # Images are encoded when they are added, and everything else waits: those of one request between two steps.
+            blocked = (compiling and sequence.constrained) or (images_added and sequence.has_images)
+            if blocked or not self._fits(sequence):
                 self.waiting.restore([sequence])
                 return
             images_added = images_added or sequence.has_images

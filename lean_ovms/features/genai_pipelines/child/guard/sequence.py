@@ -52,7 +52,7 @@ class GuardedSequence(QueuedSequence):
             tokens=request.prompt,
             sampling=request.sampling,
             max_tokens=request.max_tokens,
-            min_tokens=min(max(0, request.sampling.min_tokens), request.max_tokens),
+            min_tokens=min(request.sampling.min_tokens, request.max_tokens),
             seed=request.seed(self.index),
             stops=request.stops,
             echo=self.echo,
