@@ -55,7 +55,7 @@ class CheckerSettings:
 
 
 class ProcessGrammarChecker:
-    """A pipeline.GrammarChecker with one process, started when needed."""
+    """A loaded_model.GrammarChecker with one process, started when needed."""
 
     def __init__(self, settings: CheckerSettings, command: Sequence[str]) -> None:
         self.settings = settings

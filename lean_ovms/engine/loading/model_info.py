@@ -46,7 +46,7 @@ def has_byte_fallback(model_dir: Path) -> bool:
 
 
 def encode(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]:
-    """pipeline.Pipeline.encode."""
+    """Encodes as LoadedModel.encode does."""
     try:
         inputs = tokenizer.encode(text, add_special_tokens=add_special_tokens)
     except TypeError as error:  # the binding takes only strings that UTF-8 can express

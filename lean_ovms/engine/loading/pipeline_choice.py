@@ -47,8 +47,8 @@ PROVEN_VISION = frozenset(
 """The same for models with vision: test_zoo_vision.py."""
 MISCOMPUTED = frozenset(("gpt_neo", "granitemoehybrid", "mpt", "qwen3_5_moe_text", "qwen3_5_text"))
 """Those whose tokens are wrong with openvino_genai's continuous batching (2026.4.1): all tokens of a step have one
-position (paged.positions), a state is not kept between the steps, or the kind of attention is lost. They are right with
-its stateful pipeline."""
+position (paged.ir_weights), a state is not kept between the steps, or the kind of attention is lost. They are right
+with its stateful pipeline."""
 
 
 class Choice(NamedTuple):

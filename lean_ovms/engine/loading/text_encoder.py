@@ -31,7 +31,7 @@ MAX_REMEMBERED = 1 << 20
 SAMPLES, SAMPLE_PARTS = 6, 12
 
 Encode = Callable[[str, bool], list[int]]
-"""A function as pipeline.Pipeline.encode: it returns the ids of a text, with or without the tokens that a template puts
+"""A function as LoadedModel.encode: it returns the ids of a text, with or without the tokens that a template puts
 around it."""
 
 
@@ -77,7 +77,7 @@ class TextEncoder:
             self._known.clear()
 
     def __call__(self, text: str, add_special_tokens: bool) -> list[int]:
-        """Encodes as pipeline.Pipeline.encode does."""
+        """Encodes as LoadedModel.encode does."""
         if self._json is None:
             return self._exported(text, add_special_tokens)
         parts = self._divider.split(text)
@@ -102,7 +102,7 @@ class TextEncoder:
         return sum(unknown) > LONG_CHARACTERS
 
     def encode(self, text: str, add_special_tokens: bool) -> array[int]:
-        """Encodes as pipeline.Pipeline.encode does, in another thread and mostly without the interpreter's lock."""
+        """Encodes as LoadedModel.encode does, in another thread and mostly without the interpreter's lock."""
         if self._json is not None:
             ids = self._json.encode(text)
         elif self._graph is not None:

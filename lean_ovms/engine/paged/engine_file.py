@@ -26,7 +26,7 @@ class FileTokenizer(Protocol):
     """The tokens that end an answer."""
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        """Encodes as pipeline.Pipeline.encode does."""
+        """Encodes as LoadedModel.encode does."""
 
     def decode(self, tokens: Sequence[int], skip_special_tokens: bool) -> str:
         """Returns the text of ids."""

@@ -55,7 +55,7 @@ class AnyText:
 
 
 class AnyGrammar:
-    """A pipeline.Compiler and pipeline.GrammarChecker that accept every grammar of bounded size."""
+    """A loaded_model.Compiler and GrammarChecker that accept every grammar of bounded size."""
 
     def compile(self, tag: str) -> None:
         """Implements Compiler.compile: there is nothing to do."""

@@ -131,7 +131,7 @@ class GgufTokenizer:
         self.ends = {i for i in {*texts.values(), *named} if i >= 0}
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        """Encodes as pipeline.Pipeline.encode does."""
+        """Encodes as LoadedModel.encode does."""
         ids = self.library.encode(text)
         return [*self.single[0], *ids, *self.single[1]] if add_special_tokens else ids
 
