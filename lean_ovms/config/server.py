@@ -146,7 +146,6 @@ class ServerOptions(Options):
 
 
 _limits = partial(option, group="limits")
-_realtime = partial(option, group="realtime")
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -190,10 +189,14 @@ class LimitOptions(Options):
     )
     max_prompts: int = _limits(128, "most prompts in one completions request; more: 400", low=1, high=4096)
 
-    # --- realtime
-    max_realtime_message_bytes: int = _realtime(
-        1 << 20, "most bytes of one WebSocket message; more: the connection is closed with code 1009", low=1 << 12
-    )
-    max_realtime_session_s: float = _realtime(
-        3600.0, "close a realtime session, or a WebSocket of /responses, after this many seconds", low=1
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class WebSocketOptions(Options):
+    """What bounds the WebSockets of each feature that has some."""
+
+    max_realtime_session_s: float = option(
+        3600.0,
+        "close a realtime session, or a WebSocket of /responses, after this many seconds",
+        group="realtime",
+        low=1,
     )

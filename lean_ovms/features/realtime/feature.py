@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...config.server import WebSocketOptions
 from ...manifest import BASES, Feature, Metric, Route
 from .options import RealtimeOptions
 
@@ -15,6 +16,7 @@ FEATURE = Feature(
     reference="https://platform.openai.com/docs/api-reference/realtime",
     needs=("speech",),
     options=RealtimeOptions,
+    libraries=(WebSocketOptions,),
     routes=(Route("GET", "/realtime", "api.endpoint:handle", BASES, serves="speech"),),
     metrics=(Metric(SESSIONS, "gauge", "open sessions of realtime transcription", ()),),
 )

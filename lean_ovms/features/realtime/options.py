@@ -1,4 +1,4 @@
-"""The options of live transcription, besides those of all WebSockets."""
+"""The options of live transcription."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ _realtime = partial(option, group="realtime")
 class RealtimeOptions(Options):
     """What bounds the sessions of /realtime, and what they are sent."""
 
+    max_realtime_message_bytes: int = _realtime(
+        1 << 20, "most bytes of one WebSocket message; more: the connection is closed with code 1009", low=1 << 12
+    )
     max_realtime_sessions: int = _realtime(16, "most open sessions of /realtime; more: 429", low=1)
     realtime_ahead_s: float = _realtime(
         30.0, "seconds of audio that are received ahead of the engine; the rest is read when it has caught up", low=1

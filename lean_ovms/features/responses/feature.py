@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...config.server import WebSocketOptions
 from ...manifest import BASES, EVERYWHERE, Feature, Route
 from .options import ResponseOptions
 
@@ -12,6 +13,7 @@ FEATURE = Feature(
     reference="https://platform.openai.com/docs/api-reference/responses",
     packages=("cryptography", "psycopg"),
     options=ResponseOptions,
+    libraries=(WebSocketOptions,),
     routes=(
         Route("POST", "/responses/compact", "api.compact:handle", EVERYWHERE),
         Route("POST", "/conversations", "api.conversations:handle_create", BASES),

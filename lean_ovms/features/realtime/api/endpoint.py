@@ -71,7 +71,7 @@ async def handle(request: Request, services: Services) -> Response:
     return service.upgrade(
         serve,
         subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else "",
-        max_message_bytes=services.config.max_realtime_message_bytes,
+        max_message_bytes=services.config.of(RealtimeOptions).max_realtime_message_bytes,
     )
 
 

@@ -19,6 +19,7 @@ import orjson
 from ....api.response import new_id
 from ....api.services import Services
 from ....api.websockets import read_event
+from ....config.server import WebSocketOptions
 from ....errors import BadRequest, RequestError, reported
 from ....observability.logging import safe
 from ....types import Json
@@ -102,7 +103,7 @@ class TranscriptionSession:
         self._options = services.config.of(RealtimeOptions)
         self._socket = socket
         self._clock = asyncio.get_running_loop().time
-        self._ends_at = self._clock() + services.config.max_realtime_session_s
+        self._ends_at = self._clock() + services.config.of(WebSocketOptions).max_realtime_session_s
         self._fed_s = 0.0
         self._waiting: asyncio.Queue[Stream] = asyncio.Queue(MAX_WAITING)
         self._unfinished: list[Stream] = []

@@ -25,6 +25,7 @@ from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....api.websockets import OpenWebSockets, no_upgrade, read_event
 from ....config import Config
+from ....config.server import WebSocketOptions
 from ....errors import BadRequest, PayloadTooLarge, RequestError
 from ....manifest import BASES
 from ....types import Json, Request, Response, Usage
@@ -161,7 +162,7 @@ class ResponseSocket:
     async def run(self, stopping: asyncio.Event) -> Close:
         """Serve the client until it leaves (then this is cancelled), the server stops or the time is over."""
         loop = asyncio.get_running_loop()
-        ends_at = loop.time() + self._services.config.max_realtime_session_s
+        ends_at = loop.time() + self._services.config.of(WebSocketOptions).max_realtime_session_s
         stopped = asyncio.ensure_future(stopping.wait())
         try:
             while True:
