@@ -149,7 +149,20 @@ class AsyncLLM:
         lora_request: Adapter = None,
         **fields: Any,
     ) -> AsyncGenerator[RequestOutput, None]:
-        """Yields the answers to a prompt: all of their texts so far, each time that there is more."""
+        """Yields the answers to a prompt: all of their texts so far, each time that there is more.
+
+        Args:
+            prompt: a text, token ids, or an object with the text under `prompt`, the ids under `prompt_token_ids`, or
+                both.
+            sampling_params: how tokens are chosen; None: the defaults of SamplingParams.
+            lora_request: the adapter to use; None for the model alone.
+            **fields: further fields of the completions endpoint.
+
+        Raises:
+            ValueError: something is wrong with the request.
+            RuntimeError: the engine fails, or the model is not open.
+            TypeError: a field is none of the endpoint's.
+        """
         return self._stream(partial(self.start, prompt, sampling_params, lora_request, **fields))
 
     def chat(
@@ -311,8 +324,18 @@ class AsyncLLM:
             return await self.services.config.composition.method(method)(self, given, fields)
 
     async def read(self, parse: Callable[[Json, Services], T], known: FieldSet, given: Json, fields: Json) -> T:
-        """Returns what parse returns for a body; a model that is not known yet is loaded first. known: the endpoint's
-        fields. Raises RequestError, and TypeError for a field that is none of them."""
+        """Returns what a parser makes of a body; a model that is not known yet is loaded first.
+
+        Args:
+            parse: makes the request of a body; it gets the body and what endpoints work with.
+            known: the fields of the endpoint.
+            given: the values that the method sets itself.
+            fields: the caller's fields, which go before these; those that are None count as not given.
+
+        Raises:
+            RequestError: the parser refuses the body.
+            TypeError: a field is none of the endpoint's.
+        """
         fields = {name: as_given(value) for name, value in fields.items() if value is not None}
         check_names(fields, known.names, "the method", ARGUMENTS)
         body = {**given, **fields}

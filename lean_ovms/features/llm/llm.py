@@ -64,11 +64,20 @@ class LLM:
     def __init__(
         self, model: str | PathLike[str] = "", *, config: Config | None = None, seed: int | None = None, **options: Any
     ) -> None:
-        """Loads the model; one of the hub is pulled first. Raises StartError.
+        """Loads the model; one of the hub is pulled first.
 
-        model: a directory, or the name of a hub's model; "": what the options name, or the demo models. options: those
-        of the command line, and vLLM's; max_num_batched_tokens is larger. config: all options instead. seed: of the
-        first request that has none; the next ones count on.
+        Args:
+            model: a directory, or the name of a model at the hub; "": the model that the options name, or else the demo
+                models.
+            config: all options; then neither a model nor other options may be given.
+            seed: the seed of the first request that has none; each later one gets the next number. None: they are
+                random.
+            **options: options of the command line, or of vLLM, by their names; max_num_batched_tokens is larger by
+                default than in a server.
+
+        Raises:
+            StartError: the model cannot be loaded.
+            TypeError: there are a config and other options.
         """
         if config is None:
             options = {"max_num_batched_tokens": BATCHED_TOKENS, **options}
@@ -172,7 +181,17 @@ class LLM:
     def _batch(
         self, inputs: Sequence[T], call: Callable[[T], Awaitable[R]], use_tqdm: Tqdm, at_once: int = 0
     ) -> list[R]:
-        """Returns what call returns for each input. at_once: calls that run at once; 0: as the engine takes them."""
+        """Runs a call for each input and shows the progress.
+
+        Args:
+            inputs: the inputs.
+            call: makes the result of one input.
+            use_tqdm: whether a progress bar is shown, or what makes it.
+            at_once: the most calls that run at once; 0: a few more than the engine computes at once.
+
+        Returns:
+            The results, in the order of the inputs.
+        """
         bar = _bar(len(inputs), use_tqdm)
         try:
             return self._loop.run(_map(inputs, call, at_once or self._llm.config.max_num_seqs + WAITING, bar))

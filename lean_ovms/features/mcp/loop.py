@@ -65,13 +65,10 @@ def _tools_of(parsed: ResponsesRequest) -> list[McpTool]:
 
 
 class ToolLoop:
-    """The generations of one response, one after the other, as one DeltaStream.
-
-    parsed: the request, with its tools. events: of the response; set before the stream is pushed. warnings: of the
-    first generation.
-    """
+    """The generations of one response, one after the other, as one DeltaStream."""
 
     events: Events
+    """The events of the response; set before the stream is pushed."""
 
     def __init__(
         self,
@@ -82,9 +79,23 @@ class ToolLoop:
         services: Services,
         sessions: ToolSessions,
     ) -> None:
-        """offered: the tools, of which these listings are new. Raises RequestError."""
+        """Prepares the calls that have been approved.
+
+        Args:
+            parsed: the request, with the functions of its tools among its own.
+            offered: the tools of the servers, as functions for the model.
+            listings: the lists of tools that are new in the conversation, as items of the response.
+            context: the items of the conversation so far, and those of this request.
+            services: the options, and the state of the server.
+            sessions: the connections to the tool servers.
+
+        Raises:
+            RequestError: an approval answers no request, or its tool is not offered.
+        """
         self.parsed = parsed
+        """The request, with its tools."""
         self.warnings: list[str] = []
+        """The warnings of the first generation."""
         self._items = context.items
         self._approved = approved(self._items, context.input, offered)
         self._offered = offered

@@ -28,16 +28,18 @@ _VALUE = re.compile(r"[\t\x20-\x7e]{0,8192}")
 
 @dataclass(frozen=True, slots=True)
 class McpTool:
-    """A tool of type mcp in a request. headers: sent to the server. allowed: the filter of its tools, None for all.
-
-    unattended: the filter of those that are called without approval, None for none.
-    """
+    """A tool of type mcp in a request: a server whose tools the model may call."""
 
     label: str
+    """The name that the request gives the server."""
     server: ToolServer
+    """The server, as the operator allows it."""
     headers: dict[str, str]
+    """The headers that are sent to the server."""
     allowed: Json | None
+    """The filter of the tools that the model may be offered; None: all of them."""
     unattended: Json | None
+    """The filter of the tools that are called without approval; None: none of them."""
 
     def is_allowed(self, tool: Json) -> bool:
         """Whether the model may be offered a tool of the server."""
@@ -50,10 +52,12 @@ class McpTool:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """What the model is offered of the servers. origins: by the names of the functions."""
+    """The tools of all servers of a request, as functions for the model."""
 
     functions: list[Json] = field(default_factory=list)
+    """The functions, as in the field `tools` of a request."""
     origins: dict[str, ToolOrigin] = field(default_factory=dict)
+    """The tool of each function, by the function's name."""
 
     @classmethod
     def of(cls, tools: Iterable[McpTool], listings: Mapping[str, Json]) -> Offered:
@@ -99,7 +103,16 @@ def after_first(choice: Any) -> Any:
 
 
 def read_mcp_tool(tool: Json, param: str, servers: Mapping[str, ToolServer]) -> McpTool:
-    """Reads a tool of a request. servers: those that it may name, by its label or by a URL. Raises BadRequest."""
+    """Reads a tool of type mcp in a request.
+
+    Args:
+        tool: the object in the request.
+        param: the place of this object, for errors.
+        servers: the servers that the request may name, by their labels; it may name one by its URL, too.
+
+    Raises:
+        BadRequest: the object is not valid, or names a server that the operator does not allow.
+    """
     label, url = tool.get("server_label"), tool.get("server_url")
     if not isinstance(label, str) or not LABEL.fullmatch(label):
         text = "server_label must begin with a letter and have up to 64 letters, digits, dashes and underscores"
@@ -161,9 +174,16 @@ def _matches(wanted: Json, tool: Json) -> bool:
 
 
 def approved(items: Sequence[Json], answers: Sequence[Json], offered: Offered) -> list[Json]:
-    """The requests for approval that have been granted and not been called. answers: the input of this response.
+    """Returns the requests for approval that have been granted, and whose tools have not been called.
 
-    Raises NotFound for an answer to none, and BadRequest for a tool that is not offered.
+    Args:
+        items: the items of the conversation, those of this request included.
+        answers: the items of this request alone, among them the client's answers.
+        offered: the tools that the model may call.
+
+    Raises:
+        NotFound: an answer is to no request of this conversation.
+        BadRequest: an approved tool is not among those that are offered.
     """
     requests = {item["id"]: item for item in items if item["type"] == APPROVAL_REQUEST}
     called = {item.get("approval_request_id") for item in items if item["type"] == CALL}

@@ -179,12 +179,19 @@ class ToolSessions:
 
 
 class _Connection:
-    """One connection. client: when it is open."""
+    """One connection to a tool server, with the task that keeps it open."""
 
     def __init__(self, tool: McpTool, servers: ToolServers, running: InFlight) -> None:
-        """running: counts it until it has ended."""
+        """Begins to connect.
+
+        Args:
+            tool: the tool of the request, which names the server.
+            servers: all connections of this process, and the time limit of a call.
+            running: counts this connection until it has ended.
+        """
         loop = asyncio.get_running_loop()
         self.client: asyncio.Future[Client] = loop.create_future()
+        """The client of the connection, once that is open."""
         self.client.add_done_callback(lambda client: client.cancelled() or client.exception())  # it may be unread
         self._unused = asyncio.Event()
         self._tool = tool

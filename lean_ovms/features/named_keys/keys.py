@@ -147,7 +147,7 @@ class NamedKey(ApiKey):
 
 
 def duration(seconds: float) -> str:
-    """Returns a time as in OpenAI's headers: 120ms, 7s, 1m30s."""
+    """Returns a time in the form of OpenAI's rate limit headers: 120ms, 7s or 1m30s, rounded up."""
     if seconds < 1:
         return f"{math.ceil(seconds * 1000)}ms"
     minutes, rest = divmod(math.ceil(seconds), 60)

@@ -125,9 +125,15 @@ AS_CHAT = GenerationFields((MODEL, STREAM, KEEP_ALIVE, RESPONSE_FORMAT, *SAMPLIN
 
 
 def translated(values: Values, model: str, keep_alive: Any) -> tuple[Json, list[str]]:
-    """Returns the body of the same request for chat, but for its prompt, and warnings. Raises BadRequest.
+    """Returns the body of the same request for chat completions, but for its prompt, and the warnings for the client.
 
-    model: the name under which it is served. keep_alive: as it was sent.
+    Args:
+        values: the fields of the body, by Ollama's names.
+        model: the name under which the model is served.
+        keep_alive: the value of keep_alive as it was sent.
+
+    Raises:
+        BadRequest: an option is not valid.
     """
     given: Json = values["options"] or {}
     options = read(OPTIONS, given)

@@ -29,19 +29,20 @@ CALL_TIMEOUT_S = 20.0
 
 @dataclass(slots=True)
 class _Call:
-    """Work that waits for the thread, as in Database.run, and the future for its result."""
+    """Work that waits for the thread of the database."""
 
     work: Callable[[Connection], Any]
+    """The function that is run in a transaction."""
     write: bool
+    """False: the work changes nothing."""
     deletes: bool
+    """True: the work only deletes, so that it may use the space that is kept for a full disk."""
     future: Future[Any] = field(default_factory=Future)
+    """The result of the work, or its error."""
 
 
 class Database:
-    """A database whose connection is opened by `open`, or else by the first call.
-
-    prepare: run once for each connection. upkeep: returns what is to be done before the next transaction.
-    """
+    """A database whose connection is opened by `open`, or else by the first call."""
 
     def __init__(
         self,
@@ -50,6 +51,14 @@ class Database:
         prepare: Callable[[Connection], None],
         upkeep: Callable[[Connection], Sequence[Callable[[], object]]],
     ) -> None:
+        """Starts the thread; the connection is opened later.
+
+        Args:
+            kind: the class of the connection.
+            path: the file, or the address, of the database.
+            prepare: is run once for each new connection.
+            upkeep: returns the functions that are to be run before the next transaction.
+        """
         self._kind = kind
         self._path = path
         self._prepare = prepare
@@ -68,10 +77,15 @@ class Database:
             raise StartError(f"--response_store {shown}: {error.message}") from None
 
     async def run(self, work: Callable[[Connection], T], *, write: bool = True, deletes: bool = False) -> T:
-        """Runs work in a transaction; returns its result after the commit. Raises what work raises, and StoreFailure.
+        """Runs work in a transaction, and returns its result after the commit.
 
-        write: False for work that changes nothing; it does not wait for writes of other servers. deletes: for work
-        that only deletes; on a full disk it is done with space that is kept for it.
+        Args:
+            work: the function to run; it gets the connection. What it raises is raised here, and undoes its changes.
+            write: False for work that changes nothing; it does not wait for writes of other servers.
+            deletes: True for work that only deletes; on a full disk it uses space that is kept for it.
+
+        Raises:
+            StoreFailure: the database is closed, cannot be reached, or fails.
         """
         if self._closed:
             raise StoreFailure("the response store is closed")

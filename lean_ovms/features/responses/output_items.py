@@ -29,13 +29,16 @@ Frame = bytes | list[bytes]
 
 
 class ResponseEventWriter:
-    """The events of one stream as SSE frames, numbered from 0: frame i has sequence_number i.
-
-    obfuscate: pad deltas so that their length reveals less about the tokens in them (stream_options). silent: frames
-    are counted, but not kept.
-    """
+    """The events of one stream as SSE frames, numbered from 0: frame i has sequence_number i."""
 
     def __init__(self, *, obfuscate: bool = False, silent: bool = False) -> None:
+        """Begins without any event.
+
+        Args:
+            obfuscate: whether deltas are padded, so that their length reveals less about the tokens in them
+                (stream_options).
+            silent: whether frames are counted, but not kept.
+        """
         self.count = 0
         self._obfuscate = obfuscate
         self._silent = silent
@@ -50,7 +53,14 @@ class ResponseEventWriter:
         self._new.append(pieces if len(pieces) > 1 else pieces[0])
 
     def delta(self, head: bytes, tail: bytes, text: str, rest: bytes = b"}") -> None:
-        """Adds a delta event. head, tail: what comes before and after its number. On the hot path."""
+        """Adds a delta event. It runs for each token, so it joins bytes that are made before.
+
+        Args:
+            head: the bytes of the event before its sequence number.
+            tail: the bytes between this number and the text.
+            text: the new text.
+            rest: the bytes behind the text, up to the end of the object.
+        """
         self.count += 1
         if self._silent:
             return

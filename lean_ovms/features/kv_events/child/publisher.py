@@ -153,10 +153,20 @@ class KvEventPublisher:
 
 
 class Replays:
-    """What is repeated to clients: as fast as each reads, to few at once, so that the memory for it is limited."""
+    """Repeats batches to the clients that ask for them.
+
+    Each client gets them as fast as it reads, and few clients are served at once, so that the memory for it is limited.
+    """
 
     def __init__(self, topic: bytes, sent: deque[list[bytes]], clock: Callable[[], float] = time.monotonic) -> None:
-        """sent: the batches that are kept."""
+        """Begins without any client.
+
+        Args:
+            topic: the first part of each message.
+            sent: the batches that can be repeated, the oldest first, each with its sequence number before it; the
+                publisher adds to them.
+            clock: returns the time in seconds.
+        """
         self._topic = topic
         self._sent = sent
         self._clock = clock

@@ -17,11 +17,14 @@ from ....types import Json, SamplingParams, TextPrompt, TokenLogprob, TokenPromp
 
 @dataclass(frozen=True, slots=True)
 class CompletionCall:
-    """A request. values: its fields by llama.cpp's names. prompts: one generation of each is started."""
+    """A request for completions as llama.cpp's server takes it."""
 
     values: Values
+    """The fields of the request, by llama.cpp's names."""
     generation: GenerationBody
+    """What the generations of all prompts have in common."""
     prompts: Sequence[TextPrompt | TokenPrompt]
+    """The prompts; one generation of each is started."""
 
     @property
     def hidden(self) -> bool:
@@ -37,7 +40,15 @@ def head(parsed: CompletionCall, generation: Generation, index: int) -> Json:
 
 
 def last(parsed: CompletionCall, generation: Generation, index: int, choice: CompletedChoice, text: str) -> Json:
-    """The last object of a prompt. text: what was not streamed before."""
+    """Returns the last object of a prompt, with its settings and timings.
+
+    Args:
+        parsed: the request.
+        generation: the generation of this prompt.
+        index: the number of the prompt, from 0.
+        choice: the finished text, with its tokens and log probabilities.
+        text: the part of the text that this object has: all of it, or what was not streamed before.
+    """
     values, prompt = parsed.values, parsed.prompts[index]
     word = choice.stop if isinstance(choice.stop, str) else ""
     kind = "word" if word else "limit" if choice.finish == "length" or parsed.hidden else "eos"

@@ -32,11 +32,14 @@ def up_name(layer: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adapter:
-    """One adapter. key: no other has it, nor had. layers: A [rank, width] and B [height, rank] by name of the layer."""
+    """The weights of one adapter."""
 
     key: str
+    """A text that no other adapter has, nor had."""
     scale: float
+    """The factor of what the adapter adds to the output of a layer."""
     layers: Mapping[str, tuple[Weights, Weights]]
+    """The matrices A [rank, width] and B [height, rank] of each layer, by the name of the layer."""
 
     @property
     def rank(self) -> int:
@@ -45,9 +48,12 @@ class Adapter:
 
 
 def fits(adapter: Adapter, layers: Sizes, fixed: frozenset[str]) -> str:
-    """Returns why a network of these layers cannot take an adapter; "" if it can.
+    """Returns why a network cannot take an adapter; "" if it can.
 
-    fixed: layers of the network that take no adapters. Layers that the network lacks are ignored, as by openvino_genai.
+    Args:
+        adapter: the adapter; those of its layers that the network lacks are ignored, as openvino_genai ignores them.
+        layers: the layers of the network that take adapters, with the widths of their inputs and outputs.
+        fixed: the layers of the network that take no adapters.
     """
     for name, (down, up) in adapter.layers.items():
         if any(f"{name}.".startswith(f"{one}.") for one in fixed):
@@ -59,10 +65,20 @@ def fits(adapter: Adapter, layers: Sizes, fixed: frozenset[str]) -> str:
 
 
 class AdapterTable:
-    """The adapters whose weights are in a network, at most `most`; one that no sequence uses makes room for another."""
+    """The adapters whose weights are in a network.
+
+    When it is full, an adapter that no sequence uses makes room for another.
+    """
 
     def __init__(self, network: Network, groups: Iterable[Sizes], most: int) -> None:
-        """groups: the layers that take adapters; layers of one group multiply the same x."""
+        """Writes inputs without any adapter.
+
+        Args:
+            network: the network that has inputs for adapters.
+            groups: the layers that take adapters, with the widths of their inputs and outputs; the layers of a group
+                multiply the same input.
+            most: the most adapters whose weights are in the network at once.
+        """
         self._network = network
         self._groups = tuple(groups)
         self._most = most

@@ -115,7 +115,19 @@ def _read_one(body: Json, services: Services) -> OllamaVectors:
 def _request(
     fields: FieldSet, values: Values, body: Json, services: Services, texts: list[str], more: Json
 ) -> OllamaVectors:
-    """Returns the request. more: further fields of OpenAI's embeddings. Raises RequestError."""
+    """Makes the request for OpenAI's embeddings of a request for Ollama's.
+
+    Args:
+        fields: the fields of Ollama's endpoint; those of them that have no effect here give a warning.
+        values: the values of these fields.
+        body: the body as it was sent.
+        services: the options, and the state of the server.
+        texts: the texts whose vectors are wanted.
+        more: further fields of OpenAI's embeddings, with their values.
+
+    Raises:
+        RequestError: there is no such model, or a field is not valid.
+    """
     name = names.find(values, services.registry, PoolingModel)
     given = {"model": name, "keep_alive": body.get(KEEP_ALIVE.name), **more}
     call = parse(given, services, fields=AS_EMBEDDINGS)

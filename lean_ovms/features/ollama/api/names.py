@@ -24,9 +24,16 @@ def without_hub(name: str) -> str:
 
 
 def find(values: Values, registry: ModelRegistry, default: type[Model] | None = None) -> str:
-    """Returns the name under which the model of a body is served. default: the only model of this class may go unnamed.
+    """Returns the name under which the model of a body is served.
 
-    Raises RequestError.
+    Args:
+        values: the fields of the body; model comes before name.
+        registry: the models that are served.
+        default: the class of model that a body need not name if only one is served; None: it must name one.
+
+    Raises:
+        BadRequest: the body names no model.
+        ModelNotFound: no model of this name is served.
     """
     wanted: str = values["model"] or values.get("name") or (registry.default_of(default) if default else "")
     if not wanted:
