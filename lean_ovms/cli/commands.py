@@ -203,20 +203,21 @@ def _check(config: Config, commands: list[str]) -> None:
     if config.source_model and command in COMMANDS:
         raise WrongOptions(f"--source_model and --{command} exclude each other")
     if command == "configure":
-        _require(config.model_path, "--configure needs --model_path")
-        _require(not config.model_name, "--configure and --model_name exclude each other: a graph holds no name")
+        require(config.model_path, "--configure needs --model_path")
+        require(not config.model_name, "--configure and --model_name exclude each other: a graph holds no name")
     elif command in COMMANDS and command != "list_models":
-        _require(config.model_name, f"--{command} needs --model_name")
-        _require(_config_file(config) is not None, f"--{command} needs --config_path")
+        require(config.model_name, f"--{command} needs --model_name")
+        require(_config_file(config) is not None, f"--{command} needs --config_path")
     if (make := config.part(MODEL_SOURCE)) is not None:
         make().check(config, command)
     fetched = config.source_model or fetches
-    _require(not config.gguf_filename or fetched or command == "configure", "--gguf_filename needs --source_model")
+    require(not config.gguf_filename or fetched or command == "configure", "--gguf_filename needs --source_model")
     for row in config.composition.companions:
-        _require(not config.value(row.source) or fetched, f"--{row.source} needs --source_model")
+        require(not config.value(row.source) or fetched, f"--{row.source} needs --source_model")
 
 
-def _require(condition: object, message: str) -> None:
+def require(condition: object, message: str) -> None:
+    """Raises WrongOptions with the message unless the condition holds."""
     if not condition:
         raise WrongOptions(message)
 
@@ -300,7 +301,7 @@ def _add(config: Config) -> None:
     file, path = _config_file(config), config.model_path
     assert file is not None
     if not path:
-        _require(config.model_repository_path, "--add_to_config needs --model_path or --model_repository_path")
+        require(config.model_repository_path, "--add_to_config needs --model_path or --model_repository_path")
         path = config_editor.relative_path(file.parent, Path(config.model_repository_path) / config.model_name)
     if not (file.parent / path).exists():
         print(f"lean_ovms: there is nothing at {file.parent / path} yet", file=sys.stderr)
@@ -311,7 +312,7 @@ def _add(config: Config) -> None:
 def _remove(config: Config) -> None:
     from ..repository import config_editor
 
-    _require(not config.model_path, "--model_path and --remove_from_config exclude each other")
+    require(not config.model_path, "--model_path and --remove_from_config exclude each other")
     file = _config_file(config)
     assert file is not None
     if config_editor.remove(file, config.model_name):

@@ -8,10 +8,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from ...cli.commands import served, write_graph
+from ...cli.commands import require, served, write_graph
 from ...config import Config
 from ...engine.client import prestart
-from ...errors import WrongOptions
 from ...models.desired import check_task
 from ...repository import model_dir
 from ...repository.graph_schema import FILE as GRAPH_FILE
@@ -30,11 +29,11 @@ class HubSource:
         """Implements ModelSource."""
         pulled = config.source_model or command == "pull"
         if pulled:
-            _require(config.source_model or config.model_name, "--pull needs --source_model ORGANISATION/NAME")
+            require(config.source_model or config.model_name, "--pull needs --source_model ORGANISATION/NAME")
             check_task(config)
         for name in (*CONVERSION, "vocoder"):
             converted = name in CONVERSION and config.model_path and not command
-            _require(pulled or converted or not config.given(name), f"--{name} needs --source_model")
+            require(pulled or converted or not config.given(name), f"--{name} needs --source_model")
 
     def fetch(self, config: Config) -> Config:
         """Implements ModelSource."""
@@ -71,7 +70,7 @@ class HubSource:
         path, options = config.model_dir, config.of(HubOptions)
         if not path.is_dir() or not model_dir.missing_in(path, config.task):
             given = [name for name in CONVERSION if config.value(name)]
-            _require(not given, f"--{''.join(given[:1])} is for models that have to be converted")
+            require(not given, f"--{''.join(given[:1])} is for models that have to be converted")
             return config
         prestart.discard()
         found = pulls.prepare(path, config.task, options.weight_format, options.extra_quantization_params)
@@ -96,8 +95,3 @@ def _arguments(options: HubOptions) -> str:
     if not options.vocoder:
         return given
     return f"{given} --model-kwargs {shlex.quote(json.dumps({'vocoder': options.vocoder}))}".strip()
-
-
-def _require(condition: object, message: str) -> None:
-    if not condition:
-        raise WrongOptions(message)
