@@ -150,6 +150,11 @@ class Composition:
         return self._rows(lambda one: one.commands)
 
     @cached_property
+    def commands_of_options(self) -> dict[str, Command]:
+        """The commands that options ask for, by these options."""
+        return {row.option: row for row in self.commands if row.option}
+
+    @cached_property
     def companions(self) -> tuple[Companion, ...]:
         """Further models that are pulled with one."""
         return tuple(row for one in self.features for row in one.companions)

@@ -110,7 +110,7 @@ def without_of(argv: Sequence[str], environ: Mapping[str, str]) -> str:
 def words_of(without: str = "") -> dict[str, dict[str, str]]:
     """Returns the commands of a server without these features that are made of options, and the options that they
     set."""
-    return WORDS | {row.word: {row.option: "true"} for row in compose(without).commands if row.option}
+    return WORDS | {row.word: {name: "true"} for name, row in compose(without).commands_of_options.items()}
 
 
 def _read_words(given: dict[str, Any], without: str) -> None:
@@ -421,7 +421,7 @@ def _normalized(argv: Sequence[str], without: str = "") -> list[str]:
     known = foreign_flags.known(without)
     ignored = {foreign_flags.flag(name) for name in known.ignored.keys() - known.with_paths}
     for argument in map(underscored, dotted_flags.joined(argv)):
-        if ("/" in argument or argument in words_of()) and not argument.startswith("-") and found:
+        if ("/" in argument or argument in words_of(without)) and not argument.startswith("-") and found:
             if found[-1] in switches:
                 found[-1] += "=true"
             elif found[-1] in ignored:

@@ -64,8 +64,7 @@ class Interrupted(BaseException):
 
 def run(config: Config) -> int:
     """Runs the command that the options name, or serves. Returns the exit status."""
-    commands = [row.option for row in config.composition.commands if row.option and config.value(row.option)]
-    commands += [name for name in COMMANDS if config.value(name)]
+    commands = [name for name in (*config.composition.commands_of_options, *COMMANDS) if config.value(name)]
     set_up_log(config, plain=bool(commands))
     try:
         _check(config, commands)
@@ -92,7 +91,7 @@ def run(config: Config) -> int:
 
 def _runner(config: Config, command: str) -> Callable[[Config], None]:
     """Returns the function of a command, that of a feature with its module imported."""
-    found = {row.option: row for row in config.composition.commands}.get(command)
+    found = config.composition.commands_of_options.get(command)
     return COMMANDS[command] if found is None else named(found.package, found.run)
 
 
@@ -136,8 +135,8 @@ def _serve(config: Config) -> int:
 def with_repository(config: Config) -> Config:
     """Returns the options with the user's cache as the directory of models, unless another one is given, where a model
     is meant by its name."""
-    commands = (row.option for row in config.composition.commands if row.option)
-    if config.model_repository_path or not (config.source_model or config.list_models or config.any_set(commands)):
+    by_name = config.source_model or config.list_models or config.any_set(config.composition.commands_of_options)
+    if config.model_repository_path or not by_name:
         return config
     repository = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lean_ovms" / "models"
     try:

@@ -53,9 +53,8 @@ def models_of(
         raise WrongOptions(f"{option} is a model itself, not a directory of them: --model_path {repository} serves it")
     inside = abbreviate(sorted(entry.name for entry in repository.iterdir()))
     fetch = (
-        f", or {row.word} one: --{row.option} --source_model ORGANISATION/NAME {option}"
-        for row in composition.commands
-        if row.option
+        f", or {row.word} one: --{name} --source_model ORGANISATION/NAME {option}"
+        for name, row in composition.commands_of_options.items()
     )
     raise WrongOptions(
         f"{option} has no model to serve: it {f'holds {inside}' if inside else 'is empty'}; "
