@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -35,6 +35,23 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
 
     monkeypatch.setattr("lean_ovms.server.run.run", serve)
     return found
+
+
+Ending = Callable[[Sequence[str], int, str], None]
+
+
+@pytest.fixture
+def ends_with(run: Run, served: list[Config], capsys: pytest.CaptureFixture[str]) -> Ending:
+    """Checks that a command line serves nothing, and ends with a status and with one line that has a message."""
+
+    def check(argv: Sequence[str], status: int, message: str) -> None:
+        assert run(*argv) == status
+        last = capsys.readouterr().err.splitlines()[-1]
+        assert last.startswith("lean_ovms: ")
+        assert message in last
+        assert served == []
+
+    return check
 
 
 @pytest.fixture

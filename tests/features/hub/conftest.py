@@ -11,8 +11,10 @@ import pytest
 
 from lean_ovms.features.hub.client import HubClient, RetryPolicy
 from lean_ovms.features.hub.pull import PullRequest
+from tests.cli.conftest import ends_with, run, served
 from tests.features.hub.hub_server import HubServer, Repo
 
+__all__ = ["ends_with", "run", "served"]
 WEIGHTS = bytes(range(256)) * 2000
 """Half a megabyte that is not the same when cut anywhere."""
 
