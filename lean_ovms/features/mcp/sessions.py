@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...api.fields import parsed_object
 from ...config import Config
-from ...errors import RequestError, TooManyRequests, Unavailable, WrongOptions, install_command
+from ...errors import RequestError, TooManyRequests, Unavailable
 from ...observability.records import current_client
 from ...types import Json
 from ...util.budget import MAX_WAIT_S
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lean_ovms.tools")
 T = TypeVar("T")
-EXTRA = "mcp"
 MAX_TOOLS = 1000
 BUSY_RETRY_S = 5
 """Seconds until a response that found no slot for its tools may be tried again."""
@@ -63,13 +62,6 @@ class ToolServers:
         self.most = options.max_tool_sessions
         self.slots = ClientSlots(self.most, share(self.most))
         self.connections: set[_Connection] = set()
-
-    async def prepare(self) -> None:
-        """Imports the package. Raises WrongOptions."""
-        try:
-            await asyncio.to_thread(_imported)
-        except ImportError:
-            raise WrongOptions(f"--tool_server needs the package mcp: {install_command(EXTRA)}") from None
 
     async def drain(self, timeout_s: float) -> None:
         """Responses end their connections."""
@@ -235,7 +227,7 @@ class _Connection:
 
 @contextlib.asynccontextmanager
 async def _connected(tool: McpTool, timeout_s: float) -> AsyncGenerator[Client, None]:
-    http, mcp, streamable_http_client = _imported()
+    http, mcp, streamable_http_client = imported()
     async with contextlib.AsyncExitStack() as stack:
         if tool.server.url:
             timeout = http.Timeout(timeout_s, read=None)  # a session's own stream may be silent; calls have a limit
@@ -246,8 +238,8 @@ async def _connected(tool: McpTool, timeout_s: float) -> AsyncGenerator[Client, 
         yield await stack.enter_async_context(mcp.Client(transport))
 
 
-def _imported() -> tuple[Any, Any, Any]:
-    """The package, whose import takes 0.6 s and 50 MB (2026-11)."""
+def imported() -> tuple[Any, Any, Any]:
+    """Returns the package, whose import takes 0.6 s and 50 MB (2026-11)."""
     import httpx2
     import mcp
     from mcp.client.streamable_http import streamable_http_client

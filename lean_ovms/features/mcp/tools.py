@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from ...api.services import Services
 from ...config import Config
+from ...errors import WrongOptions, install_command
 from ...types import Json
 from ..responses.request import ResponsesRequest
 from ..responses.store import Context
@@ -11,7 +14,7 @@ from .loop import ToolLoop, offer_tools, sessions_of
 from .options import McpOptions
 from .request import McpTool, read_mcp_tool
 from .servers import tool_servers
-from .sessions import ToolServers
+from .sessions import imported
 
 
 class McpTools:
@@ -39,6 +42,9 @@ class McpTools:
         return parsed
 
 
-async def prepare(services: Services) -> None:
+async def prepare(_: Services) -> None:
     """Imports the package, so that the server does not start without it. Raises WrongOptions."""
-    await services.get(ToolServers).prepare()
+    try:
+        await asyncio.to_thread(imported)
+    except ImportError:
+        raise WrongOptions(f"--tool_server needs the package mcp: {install_command('mcp')}") from None

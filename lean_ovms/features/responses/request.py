@@ -21,7 +21,6 @@ from ...api.response import warning_headers
 from ...api.services import INLINE_BYTES, Services
 from ...config import Config
 from ...errors import TOO_LONG, BadRequest, MissingExtra
-from ...manifest import SERVER_TOOLS
 from ...models.generation import Generation
 from ...types import ChatPrompt, Json, Request
 from .agent_tools import AgentTools, read_agent_tools
@@ -29,6 +28,7 @@ from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT
 from .items import read_input, to_messages
 from .mcp_forms import KIND, ServerTool
 from .response import ResponseObject
+from .server_tools import server_tools
 from .service import ResponseService
 from .store import Context
 
@@ -168,11 +168,10 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
 
 def _server_tool(config: Config, tool: Json, param: str) -> ServerTool:
     """Reads a tool that this server is to run. Raises BadRequest."""
-    make = config.composition.part(SERVER_TOOLS)
-    if make is None:
+    tools = server_tools(config)
+    if tools is None:
         raise BadRequest(f"tools of type {KIND} are not run by this server", param=f"{param}.type")
-    found: ServerTool = make(config).read(tool, param)
-    return found
+    return tools.read(tool, param)
 
 
 def _echo(values: Values, tools: AgentTools, generation: GenerationBody) -> Json:
