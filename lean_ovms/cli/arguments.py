@@ -283,8 +283,15 @@ def _add_groups(result: argparse.ArgumentParser, rows: Sequence[Field[Any]], wit
 
 
 def _add_option(group: Any, row: Field[Any], notation: foreign_flags.Alias | None = None) -> None:
-    """Adds an option: its flag alone means true, as in OVMS; a value may follow. notation: how another server writes
-    its values under the same name."""
+    """Adds an option to a group of the parser.
+
+    The flag of an option that has a `bare` value may stand alone and then means that value, like OVMS's boolean flags.
+
+    Args:
+        group: the group.
+        row: the field of the configuration that the option sets.
+        notation: how another server writes its values under the same name; None: no other server has the name.
+    """
     bare = row.metadata["bare"]
     extra: dict[str, Any] = {} if bare is None else {"nargs": "?", "const": bare}
     if row.metadata["several"]:

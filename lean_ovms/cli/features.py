@@ -34,7 +34,13 @@ def _state(one: Feature, left_out: Collection[str]) -> str:
 
 
 def _row(one: Feature, state: str, reason: str = "") -> tuple[str, str, str]:
-    """Returns the name, the state and the sentence of a feature. reason: why it is left out, or empty."""
+    """Returns the name, the state and the sentence of a feature.
+
+    Args:
+        one: the feature.
+        state: a word for whether the feature is built in.
+        reason: why it is left out; "" if there is no reason to tell.
+    """
     missing = any(importlib.util.find_spec(name) is None for name in one.packages)
     notes = "; ".join(filter(None, (reason, f"needs the extra {one.extra}" if missing else "")))
     return one.name, state, f"{one.summary} ({notes})" if notes else one.summary

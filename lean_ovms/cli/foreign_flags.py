@@ -138,7 +138,13 @@ def _lines(text: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _alias(server: str, line: str, package: str) -> Alias:
-    """Reads a line of other names. package: that of its functions."""
+    """Reads a line of other names for an option.
+
+    Args:
+        server: the server that has the names.
+        line: the names, " = ", the option and how values are read.
+        package: the package of the functions that the line names.
+    """
     names, _, meaning = line.partition(" = ")
     option, how, *rest = (*meaning.split(), "") if " " not in meaning else meaning.split()
     name = rest.pop(0) if how in ("always", "member", "number", "names") else ""
@@ -162,7 +168,16 @@ def flag(name: str) -> str:
 
 
 def read(alias: Alias, typed: str, text: str) -> dict[str, str]:
-    """Returns the options that a flag sets, in their notation. typed: the flag, for the message. Raises StartError."""
+    """Returns the options that a flag or a variable of another server sets, with values in the notation of this one.
+
+    Args:
+        alias: the flag or the variable.
+        typed: its name as the user has written it, for the message.
+        text: its value.
+
+    Raises:
+        StartError: it does not take this value.
+    """
     try:
         found = alias.read(text)
     except (ValueError, TypeError, AttributeError) as error:
@@ -178,7 +193,17 @@ def _objects() -> frozenset[str]:
 
 
 def merge(option: str, first: Any, second: str) -> str:
-    """Merges two values for one option: JSON objects are joined; of other values the second counts."""
+    """Merges two values of one option: JSON objects are joined; of other values the second counts.
+
+    Args:
+        option: the name of the option.
+        first: the value so far; None or "" if there is none.
+        second: the value that is added.
+
+    Returns:
+        The text of the merged value. It is the first if one of them should be a JSON object and is none; the check of
+        the option then reports that.
+    """
     if option in _objects() and first and second:
         try:
             return json.dumps(json.loads(first) | json.loads(second))

@@ -79,7 +79,16 @@ def from_json(value: Any, kind: type) -> Any:
 
 
 def check(name: str, value: Any, row: Any) -> None:
-    """Checks an option's value. row: the metadata of the option. Raises StartError for a value that it may not have."""
+    """Checks the value of an option.
+
+    Args:
+        name: the name of the option.
+        value: its value.
+        row: the metadata of the option's field, with its limits and choices.
+
+    Raises:
+        StartError: the option may not have this value.
+    """
     low, high, choices = row["low"], row["high"], row["choices"]
     if isinstance(value, float) and not math.isfinite(value):
         raise StartError(f"--{name} must be a finite number, not {value}")

@@ -161,44 +161,53 @@ class Load(Record):
 
 @dataclass(slots=True)
 class Submit(Record):
-    """Generate. Answered by exactly one Accepted or Refused; then, per sequence, by exactly one final.
-
-    prompt: text (tokenized by the child) or token ids. truncate: keep only this many prompt tokens, or None;
-    truncation_side: which are left out, those of the "left" or "right" end. sampling: fields of
-    types.SamplingParams; others have their defaults. want_tokens: Accepted has the prompt's ids.
-    constraint: a structural tag (JSON text; grammar.formats) that the answer must match, or "". One that is invalid or
-    too complex is Refused (errors.GrammarInvalid, GrammarTooComplex); a new one is compiled before Accepted is sent.
-    images: [height, width] of each image of the tags in a text prompt. image_times: a video's seconds and times.
-    image_params, image_digests: those of types.Image. pixels: their bytes, sent as attachments.
-    audio: samples (types.audio) of each audio tag, sent as attachments; num_audio: how many.
-    texts: a long prompt in UTF-8, in parts, sent as attachments; `prompt` is "" on the way. parts: their number.
-    client: who sends it; group: the number of its HTTP request, 0 for one of its own: between them the engine's time
-    is shared (generation.fair_queue). priority: the lower one starts first. adapter: as the set of the
-    adapters of a model writes it, with a name that no other has had; "": none.
-    """
+    """Generates an answer. It gets exactly one Accepted or Refused; then, for each sequence, exactly one final reply."""
 
     role = COMMAND
     id: int
+    """The number of the command."""
     prompt: str | list[int]
+    """The text, which the engine tokenizes, or token ids."""
     add_special_tokens: bool
+    """Whether the tokenizer adds special tokens to the text."""
     truncate: int | None
+    """The number of prompt tokens to keep; None: all."""
     want_tokens: bool
+    """Whether Accepted has the ids of the prompt."""
     sampling: dict[str, Any]
+    """Fields of types.SamplingParams; the others have their defaults."""
     constraint: str = ""
+    """A structural tag (JSON text; grammar.formats) that the answer must match; "" for none. One that is invalid or too
+    complex is Refused (errors.GrammarInvalid, GrammarTooComplex); a new one is compiled before Accepted is sent."""
     images: list[list[int]] = field(default_factory=list)
+    """The height and the width, in pixels, of each image of the tags in a text prompt."""
     image_times: list[list[float]] = field(default_factory=list)
+    """Of each of them the length of a video and the times of its frames, in seconds; empty for an image."""
     image_params: list[str] = field(default_factory=list)
+    """The field of the request that has each of them."""
     image_digests: list[str] = field(default_factory=list)
+    """The digest of each of them, "" if it is not computed."""
     client: str = ""
+    """Who sends it; clients share the time of the engine."""
     group: int = 0
+    """The number of its HTTP request, between which the time of a client is shared; 0: it has one of its own."""
     priority: int = 0
+    """The lower one starts first."""
     adapter: str = ""
+    """The LoRA adapters as the model's set of adapters writes them, with a name that no others have had; "" for
+    none."""
     truncation_side: str = "left"
+    """The end from which tokens are left out, "left" or "right"."""
     parts: int = 0
+    """The number of `texts`."""
     num_audio: int = 0
+    """The number of `audio`."""
     texts: list[bytes] = field(default_factory=list, metadata={"attached": True})
+    """A long prompt in UTF-8, in parts; `prompt` is "" on the way."""
     pixels: list[bytes] = field(default_factory=list, metadata={"attached": True})
+    """The RGB bytes of each image."""
     audio: list[bytes] = field(default_factory=list, metadata={"attached": True})
+    """The samples (types.audio) of each audio tag."""
 
     def attached(self) -> Iterable[bytes]:
         return [*self.texts, *self.pixels, *self.audio]

@@ -156,7 +156,7 @@ def refuse_media(messages: list[Json], why: str, composition: Composition, place
 
     Args:
         messages: The messages of a chat.
-        why: The reason that the error gives for images; "" for the usual one.
+        why: The reason that the error gives for images; parts of other types have reasons of their own.
         composition: The features that are built in.
         place: The form of the fields of images, for the error.
     """

@@ -232,10 +232,27 @@ class EngineClient:
     ) -> ReplyStream:
         """Starts a generation and waits until the engine has accepted it; the caller closes the stream.
 
-        truncate, truncation_side, constraint: as in protocol.Submit. images, audio: those of the prompt's tags.
-        timeout_s: until RequestTimeout; 0: no limit. client, group, priority, adapter: as in protocol.Submit.
-        Raises RequestError: the engine's refusal, or Unavailable.
-        When the waiting task is cancelled the generation is, too.
+        When the waiting task is cancelled, the generation is cancelled too.
+
+        Args:
+            prompt: the text, which the engine tokenizes, or token ids.
+            add_special_tokens: whether the tokenizer adds special tokens to the text.
+            truncate: the number of prompt tokens to keep; None: all.
+            truncation_side: the end from which the other tokens are left out, "left" or "right".
+            want_tokens: whether the stream gets the ids of the prompt.
+            sampling: the parameters of the request.
+            constraint: a structural tag, as JSON text, that the answer must match; "" for none.
+            images: the images of the tags in the prompt.
+            audio: the samples of the audio tags in the prompt.
+            timeout_s: the most seconds until the engine accepts it; 0: no limit.
+            client: who sends it; clients share the time of the engine.
+            group: the number of its HTTP request, of which a client may have several; 0: it has one of its own.
+            priority: the lower one starts first.
+            adapter: the LoRA adapters in the notation of the model's set of adapters; "" for none.
+
+        Raises:
+            RequestTimeout: the engine has not accepted it in time.
+            RequestError: the engine refuses it, or is not available.
         """
         texts = await text_parts(prompt) if isinstance(prompt, str) and len(prompt) > protocol.TEXT_PART else []
         self._begin()
@@ -288,7 +305,19 @@ class EngineClient:
         return self._replies.add_lasting(lambda number: make(number, self._send_if_ready, self._replies.close))
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
-        """Tokenizes texts. client: as in protocol.Submit. Raises RequestError."""
+        """Tokenizes texts.
+
+        Args:
+            texts: the texts.
+            add_special_tokens: whether the tokenizer adds special tokens to each of them.
+            client: who sends them; clients take turns.
+
+        Returns:
+            The token ids of each text.
+
+        Raises:
+            RequestError: the engine refuses the texts, or is not available.
+        """
         parts = await text_parts(texts[0]) if len(texts) == 1 and len(texts[0]) > protocol.TEXT_PART else []
         answer: protocol.Encoded = await self.call(
             lambda n: protocol.Encode(n, [] if parts else texts, add_special_tokens, client, len(parts), parts)

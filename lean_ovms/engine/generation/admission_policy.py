@@ -53,7 +53,12 @@ class Runner(Protocol[S]):
         """Returns whether a sequence cannot start now while those behind it may."""
 
     def reserve(self, sequence: S, leaving: S | None) -> bool:
-        """Reserves room for a sequence that is started then; returns whether there is any. leaving: gives its slot."""
+        """Reserves room for a sequence that is started then; returns whether there is any.
+
+        Args:
+            sequence: the sequence.
+            leaving: the running sequence that gives its slot to it; None: a slot is free.
+        """
 
     def start(self, sequence: S) -> None:
         """Runs a sequence for which room is reserved."""
@@ -111,9 +116,15 @@ class AdmissionPolicy(Generic[S]):
         return for_another(self._scheduler.running, giver, self._scheduler.steps, least_priority=least)
 
     def _makes_room(self, sequence: S, lacking: ClientQueue | None, leaving: S | None) -> bool:
-        """Returns whether a sequence may start, where needed after others of clients beyond their share were preempted.
+        """Returns whether a sequence may start now, for which others may be preempted.
 
-        lacking: the client that has to be passed. leaving: as in Runner.reserve.
+        Only sequences of clients that have more than their share of the blocks are preempted, for one that is within
+        its own.
+
+        Args:
+            sequence: the sequence.
+            lacking: the client before it whose next sequence lacks blocks, and has to be passed; None: there is none.
+            leaving: the sequence that gives its slot to this one; None: a slot is free.
         """
         scheduler, queue = self._scheduler, self._queue
         if lacking is not None and (lacking.passes >= MAX_PASSES or not self._within_share(sequence)):
@@ -235,10 +246,15 @@ because most of it is in the prefix cache."""
 def over_budget(
     running: Seq[S], clients: Iterable[ClientQueue], blocks_of: Callable[[ClientQueue], int], rank: Callable[[S], Any]
 ) -> S:
-    """Returns the one to preempt as the KV cache is exceeded: of the client with most blocks, that of the least rank.
+    """Returns the sequence to preempt when the KV cache is exceeded: that of the least rank, of the client with most blocks.
 
-    running: oldest first; of equal ranks the newest goes. The oldest stays, whose ever it is, so that something always
-    gets on.
+    The oldest sequence stays, whose ever it is, so that something always gets on.
+
+    Args:
+        running: the sequences that may be preempted, oldest first; of equal ranks the newest goes.
+        clients: the clients that have sequences.
+        blocks_of: returns the blocks that a client has.
+        rank: returns the rank of a sequence, which can be compared.
     """
     movable = list(reversed(running))
     clients = list(clients)
@@ -251,9 +267,13 @@ def over_budget(
 def for_another(
     running: Seq[S], giver: ClientQueue | SequenceGroup, steps: int, *, least_priority: int | None = None
 ) -> S | None:
-    """Returns the one of a client or a request that gives its place to another; None if none can at the moment.
+    """Returns the sequence of a client or a request that gives its place to another; None if none can at the moment.
 
-    least_priority: only those of this priority or a less urgent one.
+    Args:
+        running: the running sequences, oldest first.
+        giver: the client or the request that gives a place.
+        steps: the steps that the engine has computed so far.
+        least_priority: only sequences of this priority or a less urgent one are chosen; None: of any.
     """
     candidates = [
         s

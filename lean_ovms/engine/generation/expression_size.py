@@ -73,8 +73,12 @@ class _Group:
 
 
 def expression_size(text: str, *, quotes: bool) -> ExpressionSize:
-    """Measures an expression. quotes: text between double quotes is a literal, as in EBNF; a rule's name counts as one
-    character there.
+    """Measures a regular expression or a grammar in EBNF.
+
+    Args:
+        text: the expression.
+        quotes: whether it is EBNF, where text between double quotes is a literal and the name of a rule counts as one
+            character.
     """
     groups, deepest, most, position = [_Group()], 0, 0, 0
     tokens = _EBNF if quotes else _REGEX

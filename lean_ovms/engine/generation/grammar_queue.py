@@ -44,18 +44,27 @@ MIN_BYTES = 256 << 10
 
 
 class GrammarOutcome(NamedTuple):
-    """A request that no longer waits. error: None when it may run."""
+    """A request that no longer waits for its grammar."""
 
     submit: Submit
+    """The command of the request."""
     request: GenerationRequest
+    """The request."""
     error: RequestError | None
+    """Why it is refused; None when it may run."""
 
 
 class GrammarQueue:
-    """Releases requests with a grammar when that is safe. tag: the grammar, as a structural tag (JSON text)."""
+    """Releases requests with a grammar when that is safe. A grammar is a structural tag, which is JSON text."""
 
     def __init__(self, grammars: Grammars | None, wake: Callable[[], None], config: EngineConfig) -> None:
-        """grammars: None refuses all. wake: ends the loop's wait; called from threads."""
+        """Makes an empty queue.
+
+        Args:
+            grammars: checks and compiles grammars; None: requests with a grammar are refused.
+            wake: ends the wait of the engine's loop; it is called from threads.
+            config: the engine's configuration, with the limits of grammars.
+        """
         self._grammars = grammars
         self.bounds = GrammarBounds(bytes=GROWTH * config.grammar_max_bytes, nesting=config.grammar_max_nesting)
         self.compiled_bytes = config.grammar_cache_mb << 20

@@ -34,7 +34,16 @@ def image_tokens(encode: Callable[[str, bool], list[int]]) -> list[str]:
 
 
 def parse(submit: Submit, context: int, max_characters: int) -> ImagePrompt:
-    """context: tokens of the model's context. Raises BadRequest."""
+    """Returns the text, the images and the audio of a prompt, checked.
+
+    Args:
+        submit: the command with the prompt.
+        context: the tokens of the model's context, for the error.
+        max_characters: the most characters of the text.
+
+    Raises:
+        BadRequest: the prompt is no text, is empty or too long, or its tags are not those of its images and audio.
+    """
     text = submit.prompt
     if not isinstance(text, str):
         raise BadRequest("a model with vision takes text and images, not token ids", param="prompt")
@@ -65,7 +74,18 @@ def _images(submit: Submit) -> tuple[Image, ...]:
 
 
 def checked_image(size: list[int], pixels: bytes, param: str, digest: str = "", video: Sequence[float] = ()) -> Image:
-    """Returns an image of a record. video: as in protocol.Submit. Raises BadRequest."""
+    """Returns an image, or the frames of a video, from the values of a command.
+
+    Args:
+        size: the height and the width in pixels.
+        pixels: the RGB bytes of each frame, height * width * 3 of them.
+        param: the field of the request that has the image, for errors.
+        digest: the digest of its content; "" if it is not computed.
+        video: the length of a video and then the time of each frame, in seconds; empty for an image.
+
+    Raises:
+        BadRequest: the size is not that of the pixels.
+    """
     good = len(size) == 2 and all(type(side) is int and side > 0 for side in size)
     seconds, *times = video or [0.0]
     if not good or len(pixels) != 3 * size[0] * size[1] * (len(times) or 1):

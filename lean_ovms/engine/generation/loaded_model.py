@@ -84,14 +84,21 @@ class GrammarChecker(Protocol):
 
 
 class ImagePlaceholders(Protocol):
-    """The part that only models with vision have. takes_ids: prompts without images may be token ids."""
+    """The part that only models with vision have."""
 
     takes_ids: bool
+    """Whether prompts without images may be token ids."""
 
     def parse(self, submit: Submit, context: int, max_characters: int) -> ImagePrompt:
-        """Returns the prompt of a record; a text may have so many characters. context: tokens of the model's context.
+        """Returns the text and the images of a prompt, checked.
 
-        Raises errors.BadRequest.
+        Args:
+            submit: the command with the prompt.
+            context: the tokens of the model's context, for the error.
+            max_characters: the most characters of the text.
+
+        Raises:
+            errors.BadRequest: the prompt is not valid.
         """
 
     def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:

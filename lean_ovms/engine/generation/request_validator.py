@@ -55,7 +55,16 @@ class RequestValidator:
     def request(
         self, submit: Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None
     ) -> GenerationRequest:
-        """Returns the request, not yet queued. tokens, bad_words: if they are known. Raises BadRequest."""
+        """Returns the request of a command, not yet queued.
+
+        Args:
+            submit: the command.
+            tokens: the ids of its prompt; None: the prompt is tokenized here.
+            bad_words: the ids of its bad words; None: they are tokenized here.
+
+        Raises:
+            BadRequest: the request is not valid for this model.
+        """
         backend, info = self._backend, self._backend.info
         sampling = read_sampling(submit.sampling, info.vocab_size)
         sampling = _assistant_params(sampling, info)

@@ -41,7 +41,13 @@ class GenerationTask(Task):
     """Generates text with one backend."""
 
     def __init__(self, backend: Backend, config: EngineConfig, wake: Callable[[], None] = lambda: None) -> None:
-        """wake: ends the loop's wait."""
+        """Begins without requests.
+
+        Args:
+            backend: computes the model.
+            config: the engine's configuration.
+            wake: ends the wait of the engine's loop; it is called from threads.
+        """
         super().__init__(backend.info, backend.vocabulary)
         self.backend = backend
         self.config = config
@@ -110,7 +116,13 @@ class GenerationTask(Task):
     def _submit(
         self, submit: protocol.Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None
     ) -> None:
-        """tokens, bad_words: if they were tokenized in the thread."""
+        """Accepts a request, queues it for its grammar, or refuses it.
+
+        Args:
+            submit: the command.
+            tokens: the ids of its prompt, if the thread has tokenized it.
+            bad_words: the ids of its bad words, if the thread has tokenized them.
+        """
         try:
             self._check_queue(submit)
             request = self.validator.request(submit, tokens, bad_words)

@@ -34,11 +34,14 @@ Command = Submit | Encode
 
 
 class Ids(NamedTuple):
-    """The ids of the prompt and the bad words of a Submit, None if they are short; of the texts of an Encode."""
+    """The ids of the texts of a command."""
 
     prompt: list[int] | None = None
+    """The ids of the prompt of a Submit; None if it is short."""
     texts: Sequence[array[int]] = ()
+    """The ids of each text of an Encode."""
     bad_words: BadWords | None = None
+    """The ids of the bad words of a Submit; None if they are short."""
 
 
 Work = Callable[[], Ids]
@@ -54,26 +57,38 @@ def as_list(ids: array[int]) -> list[int]:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A command whose texts are not tokenized yet. cancelled: choices of it whose clients have left."""
+    """A command whose texts are not tokenized yet."""
 
     command: Command
+    """The command."""
     work: Work
+    """Tokenizes its texts."""
     cancelled: set[int] = field(default_factory=set)
+    """The choices of it whose clients have left."""
 
 
 class TokenizeOutcome(NamedTuple):
-    """A command that no longer waits: the ids of its texts, or an error."""
+    """A command that no longer waits for its tokens."""
 
     command: Command
+    """The command."""
     result: Ids | RequestError
+    """The ids of its texts, or why it is refused."""
     cancelled: set[int]
+    """The choices of it whose clients have left."""
 
 
 class TokenizeQueue:
     """The commands that wait for their tokens."""
 
     def __init__(self, backend: Backend, validator: RequestValidator, wake: Callable[[], None]) -> None:
-        """wake: ends the loop's wait; called from the thread."""
+        """Makes an empty queue.
+
+        Args:
+            backend: tokenizes the texts.
+            validator: checks the requests.
+            wake: ends the wait of the engine's loop; it is called from the thread.
+        """
         self._backend, self._validator = backend, validator
         self._waiting: dict[int, _Waiting] = {}
         self._thread: WorkerThread[_Waiting, Ids] = WorkerThread(

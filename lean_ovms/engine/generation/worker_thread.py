@@ -21,7 +21,8 @@ R = TypeVar("R")
 class WorkerThread(Generic[T, R]):
     """The items that wait, the thread that works on one of them, and what it returned of others.
 
-    busy: the thread has an item. All but the work itself belongs to the loop's thread and never blocks.
+    All but the work itself belongs to the thread of the engine's loop and never blocks. `busy` says whether the thread
+    has an item.
     """
 
     def __init__(
@@ -35,9 +36,17 @@ class WorkerThread(Generic[T, R]):
         idle_s: float | None = None,
         on_idle: Callable[[], object] = lambda: None,
     ) -> None:
-        """wake: ends the loop's wait; called from the thread. failure: what a client is told of an item whose work
-        raised something that is no RequestError, "{}" for its message. wanted: is asked before an item is begun.
-        on_idle: called in the thread after idle_s seconds without an item.
+        """Begins without items; the first one starts the thread.
+
+        Args:
+            name: the name of the thread.
+            work: returns the result of an item; it is called in the thread.
+            wake: ends the wait of the engine's loop; it is called from the thread.
+            failure: what a client is told of an item whose work raised something that is no RequestError, with "{}" for
+                the message of that.
+            wanted: returns whether an item is still wanted, before the work on it begins.
+            idle_s: the seconds without an item after which on_idle is called; None: it is never called.
+            on_idle: is called in the thread.
         """
         self.busy = False
         self._name, self._work, self._wake, self._failure = name, work, wake, failure

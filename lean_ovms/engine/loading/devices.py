@@ -17,9 +17,14 @@ a cache, larger ones would understate it, and then GenAI ends all running reques
 
 
 def choose(option: str, available: Sequence[str], free_memory: Callable[[str], int]) -> str:
-    """OVMS's "auto": the discrete GPU with the most free memory, else any GPU, else the CPU. Other names are unchanged.
+    """Returns the device of an option: for "auto" what OVMS chooses, any other name unchanged.
 
-    free_memory: bytes of a GPU that are free, 0 for one that shares the machine's memory.
+    OVMS chooses the discrete GPU with the most free memory, else any GPU, else the CPU.
+
+    Args:
+        option: the name of a device, or "auto".
+        available: the names of OpenVINO's devices.
+        free_memory: returns the bytes of a GPU that are free, 0 for one that shares the machine's memory.
     """
     if option != "auto":
         return option

@@ -89,9 +89,12 @@ def read(model_dir: Path) -> JsonTokenizer | None:
 def agrees(
     tokenizer: JsonTokenizer, exported: Callable[[Sequence[str]], list[list[int]]], samples: Sequence[str] = ()
 ) -> bool:
-    """Returns whether the ids are those of the model's exported tokenizer, without special tokens.
+    """Returns whether a tokenizer gives the ids of the model's exported tokenizer, without special tokens.
 
-    samples: more texts to compare, besides SAMPLES.
+    Args:
+        tokenizer: the tokenizer.
+        exported: returns the ids of each text from the exported tokenizer.
+        samples: more texts to compare, besides SAMPLES.
     """
     texts = [*SAMPLES, *samples]
     for text, ids in zip(texts, exported(texts), strict=True):

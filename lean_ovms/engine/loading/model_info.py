@@ -17,7 +17,15 @@ from .settings import PipelineSettings, kv_precisions
 
 
 def describe(config: EngineConfig, settings: PipelineSettings, blocks: int, tokenizer: Any, defaults: Any) -> ModelInfo:
-    """blocks: of the KV cache, as built. defaults: the pipeline's own GenerationConfig."""
+    """Returns the model's properties, for the front end.
+
+    Args:
+        config: the engine's configuration.
+        settings: the settings of its pipeline.
+        blocks: the blocks of the KV cache that the pipeline has.
+        tokenizer: the tokenizer of openvino_genai.
+        defaults: the pipeline's own GenerationConfig.
+    """
     eos = {int(i) for i in defaults.stop_token_ids} | {int(defaults.eos_token_id), int(tokenizer.get_eos_token_id())}
     return ModelInfo(
         vocab_size=settings.vocab_size or len(tokenizer.get_vocab()),

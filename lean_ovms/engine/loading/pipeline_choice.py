@@ -99,9 +99,12 @@ def _choose(config: EngineConfig, available: Sequence[str]) -> Choice:
 
 
 def without_paged(config: EngineConfig, reason: str, *, miscounts: bool = False) -> Choice:
-    """The choice for a model that the paged engine was to serve and cannot. reason: what is wrong with the model.
+    """Returns the choice for a model that the paged engine was to serve and cannot.
 
-    miscounts: openvino_genai's continuous batching has the same fault, and does not notice.
+    Args:
+        config: the engine's configuration.
+        reason: what is wrong with the model.
+        miscounts: whether the continuous batching of openvino_genai has the same fault, and does not notice.
     """
     reason = f"the paged engine cannot serve this model: {reason}"
     if has_vision(config.model_dir):
@@ -121,7 +124,13 @@ def miscounted(choice: Choice) -> Choice:
 
 
 def lost_fields(config: EngineConfig, choice: Choice, capabilities: Collection[str]) -> list[str]:
-    """Returns the request fields without effect, as AUTO did not choose the paged engine. capabilities: ModelInfo's."""
+    """Returns the request fields without effect, because AUTO did not choose the paged engine.
+
+    Args:
+        config: the engine's configuration.
+        choice: the pipeline that was chosen.
+        capabilities: what the model's engine can do.
+    """
     if config.pipeline_type != "AUTO" or choice.pipeline in (PAGED, OMNI):
         return []
     return [name for name, need in CAPABILITIES.items() if need not in capabilities and need != SPEECH]

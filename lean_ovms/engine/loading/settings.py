@@ -88,10 +88,18 @@ class PipelineSettings:
 def resolve(
     config: EngineConfig, free_bytes: int, available: Sequence[str] = ("CPU",), *, paged: bool = False
 ) -> PipelineSettings:
-    """Resolves the settings of continuous batching. available: OpenVINO's devices. paged: by the paged engine, which
-    knows the bytes of a block: `blocks` are the most wanted, and `cache_bytes` limits them.
+    """Resolves the settings of continuous batching.
 
-    Raises StartError with the option at fault.
+    Args:
+        config: the engine's configuration.
+        free_bytes: the bytes of memory that are free; the KV cache gets a share of them.
+        available: the names of OpenVINO's devices.
+        paged: whether the settings are for the paged engine, which knows the bytes of a block: `blocks` are then the
+            most that are wanted, and `cache_bytes` limits them.
+
+    Raises:
+        StartError: options exclude each other, or cannot be as they are with this model or device; the message names
+            them.
     """
     properties = _properties(config)
     drafts = drafts_of(config)
