@@ -161,7 +161,7 @@ class Load(Record):
 
 @dataclass(slots=True)
 class Submit(Record):
-    """Generates an answer. It gets exactly one Accepted or Refused; then, for each sequence, exactly one final reply."""
+    """Generates an answer. It gets exactly one Accepted or Refused; then, for each sequence, exactly one last reply."""
 
     role = COMMAND
     id: int

@@ -246,7 +246,7 @@ because most of it is in the prefix cache."""
 def over_budget(
     running: Seq[S], clients: Iterable[ClientQueue], blocks_of: Callable[[ClientQueue], int], rank: Callable[[S], Any]
 ) -> S:
-    """Returns the sequence to preempt when the KV cache is exceeded: that of the least rank, of the client with most blocks.
+    """Returns the sequence to preempt when the KV cache is exceeded: the least in rank of the client with most blocks.
 
     The oldest sequence stays, whose ever it is, so that something always gets on.
 
