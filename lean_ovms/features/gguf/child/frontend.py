@@ -17,10 +17,9 @@ from openvino import opset13 as ops
 from openvino.frontend import FrontEndManager
 
 from ....engine.errors import last_line
-from ....engine.loading import exact_positions
 from ....errors import StartError
 from .. import header as gguf
-from . import merge
+from . import exact_positions, merge
 from .attention import Projected
 
 POSITIONS = "inp_pos"

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
+from openvino import opset13 as ops
 
-from ....engine.loading import exact_positions
 from ....util.resources import cores
 
 
@@ -31,7 +31,7 @@ class VisionNetworks:
         """Returns the compiled network of a file. Raises RuntimeError."""
         core = ov.Core()
         model = core.read_model(file)
-        exact_positions.look_up(model)
+        _look_up_angles(model)
         return core.compile_model(model, self._device, self._properties)
 
     def run(self, part: str, inputs: dict[str, NDArray[Any]]) -> list[NDArray[np.float32]]:
@@ -45,3 +45,24 @@ class VisionNetworks:
             request = self._requests[part] = self.compiled(file).create_infer_request()
         request.infer(inputs, share_inputs=True)
         return [np.array(tensor.data, np.float32) for tensor in request.output_tensors]
+
+
+def _look_up_angles(model: Any) -> None:
+    """Lets a network look up sines and cosines where it looks up angles in a table: those are computed in f32, once.
+
+    Where the rest of the network is computed in bf16, the angles in the table would be rounded.
+    """
+    for node in model.get_ordered_ops():
+        gather = node.input_value(0).get_node() if node.get_type_name() in ("Cos", "Sin") else node
+        if gather is node or gather.get_type_name() != "Gather":
+            continue
+        table = ops.cos(gather.input_value(0)) if node.get_type_name() == "Cos" else ops.sin(gather.input_value(0))
+        if _is_constant(gather.input_value(0).get_node()):
+            node.output(0).replace(ops.gather(table, gather.input_value(1), gather.input_value(2)).output(0))
+
+
+def _is_constant(node: Any) -> bool:
+    """Returns whether a node is a constant, which may be converted."""
+    while node.get_type_name() == "Convert":
+        node = node.input_value(0).get_node()
+    return bool(node.get_type_name() == "Constant")

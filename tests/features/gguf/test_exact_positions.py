@@ -1,11 +1,11 @@
-"""engine/loading/exact_positions.py: angles in a network that is computed in bf16 are those of f32, at any position."""
+"""Angles in a network that is computed in bf16 are those of f32, at any position."""
 
 import numpy as np
 import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
-from lean_ovms.engine.loading import exact_positions
+from lean_ovms.features.gguf.child import exact_positions
 
 BF16 = {"INFERENCE_PRECISION_HINT": "bf16"}
 PLACES = np.array([0, 1, 255, 256, 257, 511, 1001, 4097, 7999, 65535, 65537, 131_071, 1_048_575])

@@ -54,24 +54,6 @@ def keep(model: Any, positions: Any) -> None:
             reader.replace_source_output(result.input_value(0))
 
 
-def look_up(model: Any) -> None:
-    """Lets a network look up sines and cosines where it looks up angles in a table: those are computed in f32, once."""
-    for node in model.get_ordered_ops():
-        gather = node.input_value(0).get_node() if node.get_type_name() in ("Cos", "Sin") else node
-        if gather is node or gather.get_type_name() != "Gather":
-            continue
-        table = ops.cos(gather.input_value(0)) if node.get_type_name() == "Cos" else ops.sin(gather.input_value(0))
-        if _is_constant(gather.input_value(0).get_node()):
-            node.output(0).replace(ops.gather(table, gather.input_value(1), gather.input_value(2)).output(0))
-
-
-def _is_constant(node: Any) -> bool:
-    """Returns whether a node is a constant, which may be converted."""
-    while node.get_type_name() == "Convert":
-        node = node.input_value(0).get_node()
-    return bool(node.get_type_name() == "Constant")
-
-
 def _computed(model: Any, positions: Any) -> list[Any]:
     """Returns the operations that change numbers which follow from positions and constants, and what leads to them."""
     constant, following = set[Any](), dict[Any, None]()
