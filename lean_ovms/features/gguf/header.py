@@ -46,7 +46,7 @@ TEMPLATE = "tokenizer.chat_template"
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 STRING, ARRAY = 8, 9
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-BLOCKS = {
+BLOCK_SIZES = {
     0: (1, 4), 1: (1, 2), 30: (1, 2),  # F32, F16, BF16
     2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 39: (32, 17),  # Q4_0 to Q8_0, MXFP4
     10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210),  # Q2_K to Q6_K
@@ -328,7 +328,7 @@ def _tensor(cursor: Cursor) -> tuple[str, list[int], int, int]:
 
 def _size(shape: list[int], kind: int) -> int:
     """Returns the bytes of a tensor; 0 for an unknown type, which `_check` refuses."""
-    elements, size = BLOCKS.get(kind, (1, 0))
+    elements, size = BLOCK_SIZES.get(kind, (1, 0))
     count = 1
     for dimension in shape:
         count *= dimension
@@ -345,7 +345,7 @@ def _check(header: Header) -> None:
         raise Unsupported(f"it is of the architecture {architecture}: {REFUSED[architecture]}")
     if architecture not in known:
         raise Unsupported(f"openvino loads GGUF files of {', '.join(known)}, not of {architecture or 'nothing'}")
-    known_types = BLOCKS.keys() - (() if architecture in ARCHITECTURES else ONLY_BUILT)
+    known_types = BLOCK_SIZES.keys() - (() if architecture in ARCHITECTURES else ONLY_BUILT)
     if unknown := next((name for name, kind in header.kinds.items() if kind not in known_types), ""):
         raise Unsupported(f"the tensor {unknown} has the type {header.kinds[unknown]}, which openvino does not know")
     if tokenizer not in TOKENIZERS:

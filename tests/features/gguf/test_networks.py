@@ -18,13 +18,13 @@ from lean_ovms.features.gguf import header
 from lean_ovms.features.gguf.child import frontend, network
 from lean_ovms.features.gguf.child.layers import whole
 from lean_ovms.features.gguf.child.tensors import TensorRows, Tensors
-from lean_ovms.features.gguf.header import BLOCKS, COMPARED
+from lean_ovms.features.gguf.header import BLOCK_SIZES, COMPARED
 from tests.engine.paged.test_zoo import answers
 from tests.engine.real import EXACT, load
 from tests.makers import make_gguf, zoo_gguf
 
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
-TYPES = sorted(gguf.GGMLQuantizationType(kind).name for kind, (elements, _) in BLOCKS.items() if elements > 1)
+TYPES = sorted(gguf.GGMLQuantizationType(kind).name for kind, (elements, _) in BLOCK_SIZES.items() if elements > 1)
 SCALES = {
     "Q2_K": (80, 0.05, 1.5),
     "Q3_K": (108, 0.004, 0),
@@ -92,7 +92,7 @@ def test_a_draft_of_the_same_file_is_always_right(tmp_path):
 
 def blocks(name, rows, kind):
     """Random blocks of a matrix with rows of 256 elements."""
-    elements, size = BLOCKS[getattr(gguf.GGMLQuantizationType, kind)]
+    elements, size = BLOCK_SIZES[getattr(gguf.GGMLQuantizationType, kind)]
     dice = np.random.RandomState(len(name) + rows)
     data = dice.randint(0, 256, (rows, 256 // elements, size)).astype(np.uint8)
     if kind in ("Q4_K", "Q5_K"):  # minimums of the size of the scales, as real files have them

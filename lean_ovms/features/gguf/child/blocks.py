@@ -30,10 +30,6 @@ class BlockType:
 
     name: str
     """The name of the type."""
-    elements: int
-    """The elements of a block."""
-    size: int
-    """The bytes of a block."""
     group: int
     """The elements that have one scale."""
     bits: int
@@ -43,7 +39,7 @@ class BlockType:
     offsets: bool
     """Whether the groups have offsets."""
     read: Callable[[Bytes], Parts]
-    """Returns the parts of blocks [blocks, size]."""
+    """Returns the parts of blocks [blocks, bytes of a block]."""
 
 
 def _float(data: Bytes, at: int) -> Floats:
@@ -154,18 +150,18 @@ def _q6_k(data: Bytes) -> Parts:
 
 
 BLOCKS = {
-    2: BlockType("Q4_0", 32, 18, 32, 4, True, False, _q4_0),
-    3: BlockType("Q4_1", 32, 20, 32, 4, True, True, _q4_1),
-    6: BlockType("Q5_0", 32, 22, 32, 8, True, False, _q5_0),
-    7: BlockType("Q5_1", 32, 24, 32, 8, True, True, _q5_1),
-    8: BlockType("Q8_0", 32, 34, 32, 8, True, False, _q8_0),
-    10: BlockType("Q2_K", 256, 84, 16, 4, False, True, _q2_k),
-    11: BlockType("Q3_K", 256, 110, 16, 4, False, False, _q3_k),
-    12: BlockType("Q4_K", 256, 144, 32, 4, False, True, _q4_k),
-    13: BlockType("Q5_K", 256, 176, 32, 8, False, True, _q5_k),
-    14: BlockType("Q6_K", 256, 210, 16, 8, False, False, _q6_k),
-    20: BlockType("IQ4_NL", 32, 18, 32, 8, True, False, _iq4_nl),
-    23: BlockType("IQ4_XS", 256, 136, 32, 8, False, False, _iq4_xs),
-    39: BlockType("MXFP4", 32, 17, 32, 8, False, False, _mxfp4),
+    2: BlockType("Q4_0", 32, 4, True, False, _q4_0),
+    3: BlockType("Q4_1", 32, 4, True, True, _q4_1),
+    6: BlockType("Q5_0", 32, 8, True, False, _q5_0),
+    7: BlockType("Q5_1", 32, 8, True, True, _q5_1),
+    8: BlockType("Q8_0", 32, 8, True, False, _q8_0),
+    10: BlockType("Q2_K", 16, 4, False, True, _q2_k),
+    11: BlockType("Q3_K", 16, 4, False, False, _q3_k),
+    12: BlockType("Q4_K", 32, 4, False, True, _q4_k),
+    13: BlockType("Q5_K", 32, 8, False, True, _q5_k),
+    14: BlockType("Q6_K", 16, 8, False, False, _q6_k),
+    20: BlockType("IQ4_NL", 32, 8, True, False, _iq4_nl),
+    23: BlockType("IQ4_XS", 32, 8, False, False, _iq4_xs),
+    39: BlockType("MXFP4", 32, 8, False, False, _mxfp4),
 }
-"""The types of blocks by their numbers in the file."""
+"""The types of blocks by their numbers in the file; header.BLOCK_SIZES has their sizes."""

@@ -17,8 +17,8 @@ from openvino import opset13 as ops
 
 from ....repository import gguf_names
 from ....util.files import open_regular
-from ..header import Header
-from .blocks import BLOCKS, BlockType
+from ..header import BLOCK_SIZES, Header
+from .blocks import BLOCKS
 
 Order = NDArray[np.int64]
 F32, BF16 = 0, 30
@@ -79,7 +79,7 @@ class Tensors:
         """Returns a small tensor as floats."""
         shape, kind, data = self.shape(name), self._header.kinds[name], self._bytes(name)
         if kind in BLOCKS:
-            numbers, scale, offset = BLOCKS[kind].read(data.reshape(-1, BLOCKS[kind].size))
+            numbers, scale, offset = BLOCKS[kind].read(data.reshape(-1, BLOCK_SIZES[kind][1]))
             found = numbers * scale[..., None] + (0 if offset is None else offset[..., None])
         elif kind == BF16:
             found = (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
@@ -100,7 +100,7 @@ class Tensors:
         kind, rows, columns = self.kind(parts[0].tensor), sum(map(self.count, parts)), self.shape(parts[0].tensor)[1]
         pieces, offsets = self._pieces(parts), None
         if kind in BLOCKS:
-            node, offsets = _compressed(pieces, rows, columns, BLOCKS[kind])
+            node, offsets = _compressed(pieces, rows, columns, kind)
         else:
             constant, target = _constant(PLAIN[kind], [rows, columns])
             for piece, data in pieces:
@@ -129,7 +129,7 @@ class Tensors:
 
 
 def _compressed(
-    pieces: Iterable[tuple[slice, NDArray[np.uint8]]], rows: int, columns: int, kind: BlockType
+    pieces: Iterable[tuple[slice, NDArray[np.uint8]]], rows: int, columns: int, kind: int
 ) -> tuple[Any, Any]:
     """Returns a matrix of blocks as 32-bit floats, which OpenVINO makes within its products, and its offsets, if any.
 
@@ -137,24 +137,25 @@ def _compressed(
         pieces: Rows as they are in the file, and where they belong.
         rows: The number of rows.
         columns: The elements of a row.
-        kind: The type of the blocks.
+        kind: The number of the type of the blocks.
     """
-    groups = [rows, columns // kind.group]
-    numbers, bits = _constant(ov.Type.i8 if kind.bits == 8 else ov.Type.i4, [*groups, kind.group])
-    scales, factors = _constant(ov.Type.f16 if kind.exact else ov.Type.f32, [*groups, 1])
-    offsets, lifts = _constant(ov.Type.f32, groups) if kind.offsets else (None, factors)
+    blocks, (_, size) = BLOCKS[kind], BLOCK_SIZES[kind]
+    groups = [rows, columns // blocks.group]
+    numbers, bits = _constant(ov.Type.i8 if blocks.bits == 8 else ov.Type.i4, [*groups, blocks.group])
+    scales, factors = _constant(ov.Type.f16 if blocks.exact else ov.Type.f32, [*groups, 1])
+    offsets, lifts = _constant(ov.Type.f32, groups) if blocks.offsets else (None, factors)
     for piece, data in pieces:
-        found, scale, offset = kind.read(data.reshape(-1, kind.size))
+        found, scale, offset = blocks.read(data.reshape(-1, size))
         factors[piece] = scale.reshape(-1, groups[1])
         if offset is not None:
             lifts[piece] = offset.reshape(-1, groups[1])
         each: NDArray[Any] = found.view(np.uint8)
-        if kind.bits == 4:
+        if blocks.bits == 4:
             each = each[..., ::2] & 15 | each[..., 1::2] << 4
         bits.view(np.uint8)[piece] = each.reshape(len(data), -1)
-    node = ops.convert(numbers, "f16" if kind.exact else "f32")
+    node = ops.convert(numbers, "f16" if blocks.exact else "f32")
     node = ops.reshape(ops.multiply(node, scales), np.array([rows, columns]), False)
-    return ops.convert(node, "f32") if kind.exact else node, offsets
+    return ops.convert(node, "f32") if blocks.exact else node, offsets
 
 
 def _constant(kind: ov.Type, shape: list[int]) -> tuple[Any, NDArray[Any]]:
