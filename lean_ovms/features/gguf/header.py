@@ -23,9 +23,7 @@ from ...types import Json
 from ...util.files import open_regular
 from .architectures import ARCHITECTURES
 
-COMPARED = (
-    *("gemma", "gemma3", "glm4", "granite", "llama", "olmo2", "olmoe", "phi3", "qwen2", "qwen3", "qwen3moe", "smollm3"),
-)
+COMPARED = (*ARCHITECTURES, "olmoe", "qwen3moe")
 """Architectures whose tokens and log probabilities are transformers' on tiny files
 (tests/features/gguf/test_networks.py)."""
 UNTESTED = (
@@ -62,8 +60,6 @@ FIRST_VERSION, LAST_VERSION = 2, 3
 DEFAULT_ALIGNMENT, MAX_ALIGNMENT = 32, 1 << 16
 MAX_ELEMENTS = (1 << 63) - 1
 _LENGTH = struct.Struct("<Q")
-
-
 PULL_AGAIN = "copy the file again, or pull it with --source_model, --gguf_filename and --overwrite_models"
 EXPORT = "serve the original model: --source_model ORG/NAME, or optimum-cli export openvino --model ORG/NAME DIRECTORY"
 
@@ -78,18 +74,22 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header of a GGUF file. metadata: by key. tensors: dimensions by name, the fastest first. kinds: their types
-    by name. offsets: where their data begins, from `start` on. places: the part with each, from 0, and where its data
-    begins in that. entries_end: where the metadata ends."""
+    """The header of a GGUF file, of a split one that of its first part with the tensors of all."""
 
     metadata: dict[str, Any]
+    """The values of the metadata by key."""
     tensors: dict[str, list[int]]
+    """The dimensions of each tensor by its name, the one that changes fastest first."""
     kinds: dict[str, int]
-    offsets: dict[str, int]
+    """The number of each tensor's type by its name."""
     places: dict[str, tuple[int, int]]
+    """The number of the part with each tensor, from 0, and where its data begins in that file."""
     entries_end: int
+    """Where the metadata ends in the file."""
     start: int
+    """Where the data of tensors begins in the file."""
     alignment: int
+    """The data of each tensor begins at a multiple of so many bytes."""
 
     @property
     def architecture(self) -> str:
@@ -237,7 +237,6 @@ def parse(data: mmap.mmap | bytes) -> Header:
         metadata,
         tensors={name: shape for name, shape, _, _ in rows},
         kinds={name: kind for name, _, kind, _ in rows},
-        offsets={name: offset for name, _, _, offset in rows},
         places={name: (0, start + offset) for name, _, _, offset in rows},
         entries_end=entries_end,
         start=start,

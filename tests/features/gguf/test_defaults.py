@@ -16,7 +16,7 @@ def read(tmp_path, monkeypatch):
 
     def read(entries, **options):
         metadata = {f"general.sampling.{key}": value for key, value in entries.items()}
-        header = gguf.Header(metadata, {}, {}, {}, {}, entries_end=0, start=0, alignment=32)
+        header = gguf.Header(metadata, {}, {}, {}, entries_end=0, start=0, alignment=32)
         monkeypatch.setattr(gguf, "read", lambda path: header)
         (tmp_path / "x.gguf").touch()
         return model_dir.read(tmp_path / "x.gguf", **options).generation_config

@@ -63,13 +63,7 @@ def building(path: Path, header: Header, *, adapted: bool = False) -> Iterator[F
             yield FileDecoder(header, tensors, adapted)
     except KeyError as error:
         raise StartError(f"{path} is not a whole GGUF file: it has no {error.args[0]}; {PULL_AGAIN}") from error
-    except (
-        RuntimeError,
-        ValueError,
-        IndexError,
-        ArithmeticError,
-        OSError,
-    ) as error:  # sizes that do not belong together
+    except (RuntimeError, ValueError, IndexError, ArithmeticError, OSError) as error:  # of sizes that do not fit
         raise StartError(f"{path} cannot be served: {last_line(error)}; {EXPORT}") from error
 
 

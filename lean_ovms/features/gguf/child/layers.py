@@ -23,7 +23,7 @@ END = np.iinfo(np.int64).max
 
 
 def norm(x: Any, weight: Floats, epsilon: float) -> Any:
-    """Returns x by its root mean square along the last axis, and by a weight."""
+    """Returns x divided by its root mean square along the last axis, and multiplied by a weight."""
     one = [1] * _rank(x)
     squares = ops.power(x, np.full(one, 2, np.float32))
     mean = ops.add(ops.reduce_mean(squares, np.array([-1]), True), np.full(one, epsilon, np.float32))

@@ -56,9 +56,8 @@ def _merge(files: list[Path], merged: IO[bytes]) -> None:
     for file, header in zip(files, headers, strict=True):
         for name, shape in header.tensors.items():
             text = name.encode()
-            place = struct.pack(
-                f"<I{len(shape)}QIQ", len(shape), *shape, header.kinds[name], base + header.offsets[name]
-            )
+            begin = base + header.places[name][1] - header.start
+            place = struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, header.kinds[name], begin)
             merged.write(struct.pack("<Q", len(text)) + text + place)
         base += -(-(file.stat().st_size - header.start) // alignment) * alignment
     for file, header in zip(files, headers, strict=True):

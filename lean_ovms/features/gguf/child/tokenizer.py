@@ -99,11 +99,7 @@ MAX_PIECE = 4096
 
 
 class GgufTokenizer:
-    """The tokenizer of a file; of openvino_genai.Tokenizer, what model_info and the pipelines use.
-
-    library: what tokenizes. vocabulary: the bytes of the tokens. single: the ids before and after a text. ends: the
-    tokens that end an answer.
-    """
+    """An engine.paged.engine_file.FileTokenizer, and of openvino_genai.Tokenizer what loading.model_info calls."""
 
     def __init__(self, path: Path) -> None:
         """Raises StartError."""
