@@ -11,14 +11,34 @@ from .types import TextOrTokens
 
 
 async def embed(llm: Caller, text: TextOrTokens, fields: Json) -> list[float]:
-    """Returns the vector of a text. fields: those of embeddings. Raises RequestError, and TypeError for another."""
+    """Returns the vector of a text.
+
+    Args:
+        llm: reads the fields, and has the model.
+        text: the text, or its token ids.
+        fields: further fields of the embeddings endpoint.
+
+    Raises:
+        RequestError: the request is not valid, or the model fails.
+        TypeError: a field is none of the endpoint's.
+    """
     call, inputs, _ = await llm.read(embeddings.parse_embeddings, embeddings.FIELDS, {"input": text}, fields)
     [found] = await embeddings.embed(call, inputs)
     return found.values
 
 
 async def score(llm: Caller, data: tuple[str | list[str], str | list[str]], fields: Json) -> list[float]:
-    """Returns how well texts fit each other. fields: those of /score. Raises RequestError; TypeError for another."""
+    """Returns how well texts fit each other.
+
+    Args:
+        llm: reads the fields, and has the model.
+        data: two texts or lists of texts: one and one, one and several, or as many in both.
+        fields: further fields of /score.
+
+    Raises:
+        RequestError: the request is not valid, or the model fails.
+        TypeError: a field is none of the endpoint's.
+    """
     given = {"data_1": data[0], "data_2": data[1]}
     found = await scoring.score(await llm.read(scores.parse_score, scores.FIELDS, given, fields))
     return list(found.values)
@@ -27,7 +47,14 @@ async def score(llm: Caller, data: tuple[str | list[str], str | list[str]], fiel
 async def classify(llm: Caller, text: TextOrTokens, fields: Json) -> tuple[list[float], str | None]:
     """Returns the probabilities of the labels, and the likeliest label; None if the labels have no names.
 
-    fields: those of /classify. Raises RequestError, and TypeError for another.
+    Args:
+        llm: reads the fields, and has the model.
+        text: the text, or its token ids.
+        fields: further fields of /classify.
+
+    Raises:
+        RequestError: the request is not valid, or the model fails.
+        TypeError: a field is none of the endpoint's.
     """
     call, inputs = await llm.read(classes.parse_classify, classes.FIELDS, {"input": text}, fields)
     info, [found] = await classes.classify(call, inputs)

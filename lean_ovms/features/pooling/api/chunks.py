@@ -21,11 +21,12 @@ CALL_CHARACTERS = 1 << 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkLimits:
-    """Limits of pieces. pieces: of all documents together; pieces_per_document: a document's other pieces are dropped,
-    0: none are."""
+    """The limits of the pieces into which the documents of a request are cut."""
 
     pieces: int
+    """The most pieces of all documents together."""
     pieces_per_document: int = 0
+    """The most pieces of a document, whose other pieces are dropped; 0: all are kept."""
 
 
 async def tokens_of(call: PoolingRequest, texts: Sequence[str], param: str) -> list[Tokens]:
@@ -59,7 +60,17 @@ def _groups(texts: Sequence[str]) -> list[list[str]]:
 
 
 async def cut_texts(call: PoolingRequest, texts: Sequence[str], most: int, param: str) -> list[str]:
-    """Returns the texts, of each the first tokens. most: tokens, 0: all. Raises RequestError."""
+    """Returns the texts, each cut to its first tokens.
+
+    Args:
+        call: the request.
+        texts: the texts.
+        most: the most tokens of a text, without special ones; 0: no text is cut.
+        param: the field that has the texts, for errors.
+
+    Raises:
+        RequestError: the texts cannot be tokenized, or have too many tokens in all.
+    """
     if not most:
         return [*texts]
     tokens = await tokens_of(call, texts, param)
@@ -72,9 +83,21 @@ async def cut_texts(call: PoolingRequest, texts: Sequence[str], most: int, param
 async def chunked(
     call: PoolingRequest, query: Tokens, documents: Sequence[str], info: PoolingInfo, limits: ChunkLimits, most: int = 0
 ) -> tuple[list[PoolingInput], list[int]]:
-    """Returns the pairs of a query and every piece, and the number of the document of each.
+    """Pairs a query with every piece of every document.
 
-    most: tokens kept of a document, 0: all. Raises RequestError: too many pieces, or no place for any.
+    Args:
+        call: the request.
+        query: the tokens of the query, of which at most half of the window is used.
+        documents: the texts of the documents.
+        info: the description of the model, with its window.
+        limits: the most pieces.
+        most: the most tokens of a document that are used; 0: all.
+
+    Returns:
+        The pairs, and for each pair the number of its document.
+
+    Raises:
+        RequestError: there are too many pieces, or the window has no place for any.
     """
     if info.window <= 2 * info.special_pair:
         raise BadRequest(

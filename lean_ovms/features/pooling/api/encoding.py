@@ -52,15 +52,16 @@ ENCODING = (
 
 @dataclass(slots=True)
 class Encoding:
-    """The three fields of ENCODING. Not changed once it is built.
-
-    per_token: results are matrices, one row per token.
-    """
+    """How the vectors of a response are written: the three fields of ENCODING. Not changed once it is built."""
 
     format: str
+    """The value of encoding_format: "float", "base64", "bytes" or "bytes_only"."""
     dtype: str
+    """The type of the numbers that are not written as text."""
     endianness: str
+    """The order of the bytes of these numbers."""
     per_token: bool = False
+    """True: a result is a matrix with a row for each token."""
 
     @classmethod
     def of(cls, values: Values, *, per_token: bool = False) -> Encoding:
@@ -114,9 +115,21 @@ def results_response(
     kind: bytes,
     member: bytes,
 ) -> Response:
-    """Returns the list of results, or vLLM's form: their bytes, and for `bytes` what they are in the header `metadata`.
+    """Returns the response with the results: a JSON list, or vLLM's form, which is the bytes of all results.
 
-    prefix: of the id. kind: `object` of a result; member: of its vector. Raises BadRequest for too long a header.
+    With encoding_format bytes, the header `metadata` tells the place, the type and the shape of each vector in these
+    bytes.
+
+    Args:
+        call: the request.
+        encoding: how the vectors are written.
+        outputs: the results.
+        prefix: the beginning of the response's id.
+        kind: the member `object` of a result in JSON.
+        member: the name of the member that has the vector of a result in JSON.
+
+    Raises:
+        BadRequest: the header `metadata` is too long.
     """
     envelope, headers = call.envelope(prefix), call.headers
     counts = usage(sum([output.tokens for output in outputs]))

@@ -31,7 +31,19 @@ def conversations(value: list[Any]) -> list[list[Json]]:
 
 
 def read_inputs(value: Any, most: int, name: str = "input") -> list[TextOrTokens]:
-    """Returns a string, strings, token ids (one input) or lists of token ids. most: inputs. Raises BadRequest."""
+    """Reads a field that has a string, several strings, the token ids of one input, or lists of token ids.
+
+    Args:
+        value: the value of the field.
+        most: the most inputs that a request may have.
+        name: the name of the field, for errors.
+
+    Returns:
+        The inputs, each a string or token ids.
+
+    Raises:
+        BadRequest: the value is none of these, or has too many inputs.
+    """
     if value is None:
         raise BadRequest(f"{name} field is required", param=name)
     if isinstance(value, str):

@@ -50,15 +50,16 @@ OTHER_INPUT_TYPES = ("classification", "clustering", "image")
 
 @dataclass(slots=True, kw_only=True)
 class PoolingRequest:
-    """The fields of a body, and its model. Not changed once it is built.
-
-    values: every field by name, defaults included. warnings: of the body, for the response.
-    """
+    """The fields of a body, and its model. Not changed once it is built."""
 
     values: Values
+    """The value of every field, by name; those that were not sent have their defaults."""
     model: PoolingModel
+    """The model that the body names."""
     services: Services
+    """The options, and the state of the server."""
     warnings: list[str]
+    """The warnings about the body, for the response."""
 
     @property
     def headers(self) -> list[tuple[str, str]]:
@@ -100,7 +101,16 @@ class PoolingRequest:
     async def encode(
         self, inputs: Sequence[PoolingInput], params: PoolingParams, param: str = "input"
     ) -> list[PooledOutput]:
-        """Returns the result of each input, in their order. param: the field of the inputs. Raises RequestError."""
+        """Returns the result of each input, in the order of the inputs.
+
+        Args:
+            inputs: the inputs.
+            params: how the inputs are encoded.
+            param: the field that has the inputs, for errors.
+
+        Raises:
+            RequestError: the model refuses an input, or fails.
+        """
         try:
             return await self.model.pool(inputs, params)
         except BadRequest as error:

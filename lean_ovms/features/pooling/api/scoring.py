@@ -40,25 +40,32 @@ BY_TOKENS = "tokens"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRequest:
-    """Documents, and one query or as many. query_param, document_param: their fields.
-
-    max_query, max_document: tokens kept, 0: all. chunks: limits of documents in pieces, None: they have one piece.
-    cuts: a limit beyond the window cuts at the window, as Cohere's does, instead of a 400. ovms: the path is one of
-    OVMS's, whose rules decide where they differ from those of vLLM and Cohere.
-    """
+    """Documents, and one query for all of them or one for each."""
 
     call: PoolingRequest
+    """The fields of the request, and its model."""
     queries: Sequence[str]
+    """The query, or the query of each document."""
     documents: Sequence[str]
+    """The documents."""
     query_param: str
+    """The field that has the queries, for errors."""
     document_param: str
+    """The field that has the documents, for errors."""
     max_query: int = 0
+    """The most tokens of a query that are used; 0: all."""
     max_document: int = 0
+    """The most tokens of a document that are used; 0: all."""
     instruction: str = ""
+    """The instruction for models that are given one; "": the model's own."""
     template_kwargs: Json = field(default_factory=dict)
+    """Further variables of the model's prompt template."""
     chunks: ChunkLimits | None = None
+    """The limits of documents that are cut into pieces; None: a document is one piece."""
     cuts: bool = False
+    """True: a limit of tokens beyond the window cuts at the window, as Cohere's does, and is no error."""
     ovms: bool
+    """True: the path is one of OVMS's, whose rules hold where they differ from those of vLLM and Cohere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,13 @@ async def _by_vectors(request: ScoreRequest, info: PoolingInfo) -> Scores:
 
 
 def _cut(params: PoolingParams, limit: int, info: PoolingInfo) -> PoolingParams:
-    """Cuts a text. limit: its tokens without special ones, 0 for none."""
+    """Returns the parameters with which a text is cut.
+
+    Args:
+        params: the parameters of the request.
+        limit: the most tokens of the text without special ones; 0 if the request has no limit.
+        info: the description of the model, with its window and its special tokens.
+    """
     if not limit:
         return params
     most = min(limit + info.special_single, info.window)

@@ -36,7 +36,7 @@ def check_ids(tokens: Sequence[int], size: int, param: str | None = None) -> Non
 
 
 class InputBuilder:
-    """Builds the ids of inputs for one model."""
+    """Builds the token ids of inputs for one model."""
 
     def __init__(self, pooler: Pooler) -> None:
         self._info = pooler.pooling
@@ -46,9 +46,15 @@ class InputBuilder:
         self._vision = pooler.vision
 
     def texts(self, inputs: Sequence[Input], queries: Sequence[TextOrTokens], params: PoolingParams) -> list[str]:
-        """Returns what has to be tokenized, in the order in which `build` takes it back. Raises BadRequest.
+        """Returns the texts that have to be tokenized, in the order in which `build` takes their tokens.
 
-        queries: of pairs: one for each input, or one for all.
+        Args:
+            inputs: the inputs; those that are token ids give no text.
+            queries: the first halves of pairs: one for each input, or one for all; empty: the inputs are no pairs.
+            params: how the inputs are encoded, with the instruction for a model that takes a pair as a prompt.
+
+        Raises:
+            BadRequest: the model does not take such inputs.
         """
         if queries and self._prompt is not None:
             if any(not isinstance(one, str) for one in (*inputs, *queries)):
@@ -75,7 +81,17 @@ class InputBuilder:
         encoded: list[list[int]],
         params: PoolingParams,
     ) -> list[tuple[list[int], list[int] | None]]:
-        """Returns the ids and token types (None: all 0) of each input. encoded: of `texts`. Raises BadRequest."""
+        """Returns the token ids of each input with its special tokens, and their token types; None: all types are 0.
+
+        Args:
+            inputs: the inputs.
+            queries: the first halves of pairs: one for each input, or one for all; empty: the inputs are no pairs.
+            encoded: the token ids of what `texts` returned for the same inputs.
+            params: how the inputs are encoded.
+
+        Raises:
+            BadRequest: an input is empty, too long, has wrong ids, or is of a kind that the model does not take.
+        """
         if queries and self._prompt is not None:
             prefix, suffix = self._prompt.prefix, self._prompt.suffix
             return [(self._single(ids, params, prefix, suffix, at), None) for at, ids in enumerate(encoded)]
@@ -95,7 +111,18 @@ class InputBuilder:
         around: tuple[tuple[int, ...], tuple[int, ...]],
         at: int,
     ) -> list[int]:
-        """Returns the ids of a single input; one with images is not cut. encoded: of `texts`, from this one on."""
+        """Returns the token ids of an input that is no pair. An input with images is not cut.
+
+        Args:
+            one: the input.
+            encoded: the token ids of the texts, of which one is taken unless the input is token ids itself.
+            params: how the inputs are encoded.
+            around: the special tokens before and behind a text.
+            at: the number of the input, for errors.
+
+        Raises:
+            BadRequest: the input is empty, too long, or has wrong ids.
+        """
         if isinstance(one, str):
             return self._single(next(encoded), params, *around, at)
         if isinstance(one, list):
@@ -140,7 +167,17 @@ class InputBuilder:
         return ids, [kind for kind, piece in pieces for _ in piece]
 
     def _room(self, size: int, fixed: int, params: PoolingParams, at: int) -> int:
-        """Returns how many of these `size` tokens may stay. fixed: number of special tokens. Raises BadRequest."""
+        """Returns how many tokens of an input may stay beside its special tokens.
+
+        Args:
+            size: the number of its tokens without special ones.
+            fixed: the number of its special tokens.
+            params: the limit of the request.
+            at: the number of the input, for errors.
+
+        Raises:
+            BadRequest: the input is empty, longer than allowed, or nothing of it would stay.
+        """
         window = self._info.window
         if not size + fixed:
             raise BadRequest(f"Input {at} has no tokens")

@@ -221,7 +221,14 @@ def _content(token: Any) -> str:
 
 
 def _report(config: EngineConfig, info: PoolingInfo, limit: int) -> None:
-    """Says how vectors are made. limit: tokens of the model's own files that the export has lost, 0 for none."""
+    """Logs how vectors, or scores, are made.
+
+    Args:
+        config: the options of the engine.
+        info: the description of the model.
+        limit: the most tokens of an input by a file of the original model that the export does not have; 0 if it is
+            unknown. A window beyond it is a warning.
+    """
     if 0 < limit < info.window:
         text = (
             "%s: inputs have up to %d tokens; the model's own sentence_bert_config.json, which the export has lost, "

@@ -140,10 +140,17 @@ class PoolingNetwork:
     # --- what it computes
 
     def pool(self, output: str, mode: str, projection: Array | None = None) -> None:
-        """Makes the network return one row per input: that output, pooled by mode; "" or MODEL: as it is; ALL: a row
-        per token.
+        """Makes the network return one row for each input, or one for each token.
 
-        projection: the last layer, [outputs, inputs]. Raises StartError.
+        Args:
+            output: the name of the output that the rows are made of.
+            mode: how the rows of the tokens become one; "" or MODEL: the output is pooled already; ALL: each token
+                keeps its row.
+            projection: the weights [outputs, inputs] of a last layer, through which the output goes instead of being
+                pooled; None: there is none.
+
+        Raises:
+            StartError: the network cannot be compiled.
         """
         if projection is not None:
             self._compile(lambda model: pooling_graph.projected(model.output(output), projection))
@@ -223,7 +230,16 @@ class PoolingNetwork:
     # --- batches
 
     def start(self, batch: Batch, per_token: bool, alone: bool) -> None:
-        """Begin a forward pass. alone: no other is computed. Raises RuntimeError."""
+        """Begins a forward pass.
+
+        Args:
+            batch: the inputs.
+            per_token: whether the hidden state of each token is wanted, which another network returns.
+            alone: whether no other pass is computed at the same time.
+
+        Raises:
+            RuntimeError: the network fails.
+        """
         several = not alone and self.slots > 1
         requests = self._hidden_states() if per_token else self._requests(batch, alone, several)
         if several:

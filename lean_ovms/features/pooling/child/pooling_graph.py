@@ -46,7 +46,13 @@ def tower(model: ov.Model, name: str) -> ov.Model:
 
 
 def fit(model: ov.Model, window: int, pad_token: int | None) -> None:
-    """Cut texts after `window` tokens, where their padding may begin. pad_token: shorter ones are filled up with it."""
+    """Cuts each text after `window` tokens in the network itself, so that batches may be padded to more than that.
+
+    Args:
+        model: the network, which is changed.
+        window: the most tokens that the network reads.
+        pad_token: the token with which shorter texts are filled up to the window; None: they are not.
+    """
     for one in model.inputs:
         users = one.get_target_inputs()
         values: Any = one

@@ -38,16 +38,22 @@ ALONE = 1 << 30
 
 @dataclass(slots=True, eq=False)
 class QueuedPooling:
-    """A request whose inputs are tokenized. id: ascending by arrival. charged: its virtual time in tokens. isolated: it
-    shares no batch, since a batch with it failed. missing: inputs without a result."""
+    """A request whose inputs are tokenized."""
 
     id: int
+    """The number of the request; a later one has a greater one."""
     params: PoolingParams
+    """How its inputs are encoded."""
     missing: int
+    """The number of inputs without a result."""
     charged: float = 0.0
+    """Its virtual time in tokens: what was computed for it, counted from the least time of the others when it came."""
     waiting_tokens: int = 0
+    """The tokens of its inputs that wait."""
     isolated: bool = False
+    """True: it shares no batch, since a batch with it failed."""
     buckets: dict[int, list[QueuedText]] = field(default_factory=dict)
+    """Its inputs that wait, by their padded lengths."""
 
     @property
     def per_token(self) -> bool:
@@ -57,17 +63,22 @@ class QueuedPooling:
 
 @dataclass(slots=True, eq=False)
 class QueuedText:
-    """One input. types: as many as ids; None: all 0. images: such an input is computed alone.
+    """One input of a request.
 
-    Lists: for the few tokens of most texts a call of numpy takes longer than all of them, most of all where the
-    processor's caches hold the network's weights.
+    Ids and types are lists: for the few tokens of most texts a call of numpy takes longer than all of them, most of all
+    where the processor's caches hold the network's weights.
     """
 
     request: QueuedPooling
+    """The request."""
     index: int
+    """The number of the input in the request."""
     ids: list[int]
+    """The token ids, special ones included."""
     types: list[int] | None = None
+    """The type of each token; None: all types are 0."""
     images: tuple[Image, ...] = ()
+    """The images of the input, which is then computed alone."""
 
     @property
     def bucket(self) -> int:
@@ -219,9 +230,13 @@ def _rows(count: int) -> int:
 
 
 def padded(items: list[QueuedText], pad_token: int, size: int = 0) -> Batch:
-    """Returns the batch of these items. Rows that fill it up repeat the first: a row without any token would be NaN.
+    """Returns the batch of these inputs. Rows that fill it up repeat the first one: a row without any token would be
+    NaN.
 
-    size: the padded length, at least.
+    Args:
+        items: the inputs; one with images is the only one.
+        pad_token: the token that fills up shorter inputs.
+        size: the least number of tokens in a row.
     """
     if items[0].images:
         ids = np.array([items[0].ids], np.int64)
