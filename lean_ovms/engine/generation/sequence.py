@@ -137,7 +137,10 @@ class QueuedSequence:
 
 
 def repeats(tokens: Sequence[int], end: int, shortest: int, longest: int, times: int, begin: int = 0) -> bool:
-    """Returns whether tokens[begin:end] ends with `shortest` to `longest` tokens that occur `times` times in a row."""
+    """Returns whether tokens[begin:end] ends with `shortest` to `longest` tokens that occur `times` times in a row.
+
+    It is vLLM's check_sequence_repetition, of its repetition_detection.
+    """
     for size in range(shortest, min(longest, (end - begin) // times) + 1):
         first = end - size * times
         if tokens[end - 1] == tokens[end - 1 - size] and tokens[first : end - size] == tokens[first + size : end]:

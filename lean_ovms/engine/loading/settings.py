@@ -25,10 +25,10 @@ from . import devices
 from .drafts import Drafts, drafts_of
 from .load_errors import network
 
-BOTH, KEYS, VALUES = "KV_CACHE_PRECISION", "KEY_CACHE_PRECISION", "VALUE_CACHE_PRECISION"
-HINT = "INFERENCE_PRECISION_HINT"
 log = logging.getLogger(__name__)
 
+BOTH, KEYS, VALUES = "KV_CACHE_PRECISION", "KEY_CACHE_PRECISION", "VALUE_CACHE_PRECISION"
+HINT = "INFERENCE_PRECISION_HINT"
 UNKNOWN_CONTEXT = 4096
 """For a model whose config.json has no context length; --max_model_len sets another."""
 SPARE_BLOCKS = 16
@@ -257,8 +257,8 @@ def _draft_blocks(config: EngineConfig, drafts: Drafts, properties: dict[str, An
 
 def kv_precisions(config: EngineConfig, properties: dict[str, Any]) -> tuple[str, str]:
     """Returns the element types of the keys and of the values in the KV cache."""
-    both = properties.get("KV_CACHE_PRECISION", "u8" if config.target_device == "CPU" else "f16")
-    keys, values = (str(properties.get(f"{part}_CACHE_PRECISION", both)).lower() for part in ("KEY", "VALUE"))
+    both = properties.get(BOTH, DEFAULT if config.target_device == "CPU" else "f16")
+    keys, values = (str(properties.get(name, both)).lower() for name in (KEYS, VALUES))
     return keys, values
 
 
@@ -285,7 +285,7 @@ def _properties(config: EngineConfig) -> dict[str, Any]:
         properties["INFERENCE_NUM_THREADS"] = 1
     properties.update({key: value for name, key in PROPERTIES.items() if (value := config.value(name))})
     properties.update(read_object("plugin_config", config.plugin_config))
-    return properties | (completed(properties) if config.target_device == "CPU" else {})
+    return properties | (cache_properties(properties) if config.target_device == "CPU" else {})
 
 
 def is_small(file: Path) -> bool:
@@ -299,12 +299,15 @@ def network_bytes(file: Path) -> int:
 
 
 GROUPS = (("u8", "u4"), ("f16", "bf16"), ("f32",))
-"""Precisions that go together."""
+"""Precisions of keys and values that go together. OpenVINO (2026.4) has kernels of attention for keys and values that
+are both compressed, or both as precise as each other; each other pair ends the loading with a sentence about its own
+types."""
 DEFAULT = "u8"
+"""The precision of a cache on the CPU where nothing else is said."""
 
 
-def completed(properties: dict[str, Any]) -> dict[str, str]:
-    """Returns the properties that a network needs besides these, for keys and values of their precisions.
+def cache_properties(properties: dict[str, Any]) -> dict[str, str]:
+    """Returns the properties that a network needs besides these, for keys and values of their precisions on the CPU.
 
     Where one of the two is named, the other is u8 if that goes with it, or else the same. A cache in f32 needs a
     network that computes in f32. Raises StartError where the CPU has no such cache.

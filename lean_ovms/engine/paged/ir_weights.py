@@ -23,8 +23,9 @@ from ..errors import last_line
 from ..loading.network_inputs import find_input, network_input
 from .network import EMBEDDINGS_INPUT, LOGITS_INPUT, Miscounting, NetworkEdit, NotPageable
 
+ATTENTION = "PagedAttentionExtension"
 SLIDING_WINDOW, ALIBI_SLOPES = 10, 11
-"""Inputs of PagedAttentionExtension."""
+"""Inputs of this operation."""
 
 
 class IrWeights:
@@ -98,7 +99,7 @@ def _counts_places(model: Any) -> bool:
 
     That of an alternative to a draft token is behind all draft tokens.
     """
-    nodes = [node for node in model.get_ops() if node.get_type_name() == "PagedAttentionExtension"]
+    nodes = [node for node in model.get_ops() if node.get_type_name() == ATTENTION]
     settings = [node.input_value(port).get_node() for node in nodes for port in (SLIDING_WINDOW, ALIBI_SLOPES)]
     return any(node.get_type_name() != "Constant" or np.any(node.data) for node in settings)
 
@@ -114,8 +115,7 @@ def miscounts(xml: Path) -> bool:
         return False
 
 
-INPUT, LONGEST = "position_ids", "max_context_len"
-ATTENTION = "PagedAttentionExtension"
+POSITIONS, LONGEST = "position_ids", "max_context_len"
 ALL = ("Add", "Concat", "MatMul", "Multiply")
 FIRST = ("Broadcast", "Convert", "Gather", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze")
 SCATTER = ("ScatterNDUpdate",)
@@ -130,10 +130,16 @@ def counts_positions(model: Any) -> bool:
 
 
 def connect_positions(model: Any) -> None:
-    """Puts the input in the place of counted positions, [batch, tokens]. For models before attention is paged."""
-    given = find_input(model, INPUT)
+    """Puts the input POSITIONS, [batch, tokens], in the place of positions that a network counts itself.
+
+    Exports of Qwen3.5 have the input and do not use it; those of Granite 4 without Mamba have none. Their rotary
+    embedding counts on from the length of the KV state, in the place of which the transformation puts LONGEST: all
+    tokens of a step would have one position (2026.4.1). So this comes before it. Where it knows the pattern, as in most
+    exports, it makes the positions an input itself.
+    """
+    given = find_input(model, POSITIONS)
     if given is None:
-        given = network_input(INPUT, [-1, -1], np.int64)
+        given = network_input(POSITIONS, [-1, -1], np.int64)
         model.add_parameters([given])
     for node in list(_counting(model)):
         values = ops.convert(given, node.get_output_element_type(0).to_string())
@@ -185,7 +191,7 @@ ELEMENTWISE = ("Add", "Multiply", "Divide", "Tanh", "Convert")
 
 
 def limit_logits(model: Any) -> None:
-    """Makes a network compute logits for wanted tokens alone. Raises NotPageable."""
+    """Makes a network compute logits for wanted tokens alone: a prompt of 4,000 needs one row. Raises NotPageable."""
     projection, axis = last_projection(model)
     gather(model, projection.input_value(0), [projection.input(0)], axis)
 

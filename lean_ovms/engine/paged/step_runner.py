@@ -36,6 +36,8 @@ from .sampling.sampler import Sampled, SamplingBatch, sample
 from .scheduler import Scheduler, Step
 from .sequence import JUMP_FORWARD_SCORE, Sequence, forked
 
+log = logging.getLogger(__name__)
+
 
 class Outputs:
     """Makes the records by which the front end hears of each step. This is the hot path: once per token."""
@@ -130,8 +132,6 @@ def _tokens(
     record.top = [detail.top for detail in details]
     return record
 
-
-log = logging.getLogger(__name__)
 
 NOT_FINITE = (
     "The model computed numbers that are not finite for this request: its weights, or its adapter's, are at fault."

@@ -12,7 +12,7 @@ from lean_ovms.engine.loading.settings import (
     HINT,
     KEYS,
     VALUES,
-    completed,
+    cache_properties,
 )
 from lean_ovms.engine.paged.model import PagedModel
 from lean_ovms.engine.paged.weights import open_weights
@@ -43,7 +43,7 @@ def asked(*values):
     ],
 )
 def test_what_is_not_named_goes_with_what_is(kinds, found):
-    assert completed(asked(*kinds, "")) == found
+    assert cache_properties(asked(*kinds, "")) == found
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_what_is_not_named_goes_with_what_is(kinds, found):
 )
 def test_a_cache_that_there_is_not_names_its_options(kinds, message):
     with pytest.raises(StartError, match=message):
-        completed(asked(*kinds))
+        cache_properties(asked(*kinds))
 
 
 @pytest.mark.model
@@ -72,7 +72,7 @@ def test_every_cache_that_is_not_refused_loads():
     for kinds in product(KINDS, KINDS, KINDS, ("", "f32", "bf16")):
         properties = asked(*kinds)
         try:
-            properties |= completed(properties)
+            properties |= cache_properties(properties)
         except StartError:
             refused += 1
             continue
