@@ -31,7 +31,7 @@ JSON_IDS = 8192
 
 
 def joined(parts: Iterator[bytes], count: int) -> str:
-    """A long text from its parts. Raises StopIteration."""
+    """Returns a long text from its parts. Raises StopIteration."""
     texts: list[str] = []
     for _ in range(count):
         texts.append(next(parts).decode())

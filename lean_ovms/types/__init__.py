@@ -426,32 +426,35 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class PromptProgress:
-    """How much of a prompt is computed. total, cached, processed: tokens; processed has the cached ones, too.
-
-    time_ms: since the engine started with it.
-    """
+    """How much of a prompt is computed."""
 
     total: int
+    """The tokens of the prompt."""
     cached: int
+    """Those of them that were found in the prefix cache."""
     processed: int
+    """Those that are computed, the cached ones included."""
     time_ms: float
+    """The milliseconds since the engine started with the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """How long a request took in the engine.
-
-    cached: prompt tokens from the prefix cache, 0 if that is not known. prompt: those computed, in prompt_ms; 0.0 as
-    long as that is not known. predicted: generated tokens of all choices, in predicted_ms since the first one.
-    drafted, accepted: tokens of each draft of choices that have ended, and how many were kept; None: not known.
-    queue_ms: before the engine started with the prompt; 0.0 as long as prompt_ms is not known.
-    """
+    """How long a request took in the engine."""
 
     cached: int
+    """The tokens of the prompt from the prefix cache; 0 if that is not known."""
     prompt: int
+    """The tokens of the prompt that were computed."""
     prompt_ms: float
+    """The milliseconds that took; 0.0 as long as that is not known."""
     predicted: int
+    """The generated tokens of all choices."""
     predicted_ms: float
+    """The milliseconds since the first of them."""
     queue_ms: float = 0.0
+    """The milliseconds before the engine started with the prompt; 0.0 as long as `prompt_ms` is not known."""
     drafted: Sequence[int] | None = None
+    """The tokens of each draft of choices that have ended; None: not known."""
     accepted: Sequence[int] = ()
+    """How many tokens of each of these drafts were kept."""

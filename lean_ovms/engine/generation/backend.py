@@ -21,15 +21,16 @@ POSITIONS = 20
 
 @dataclass(slots=True)
 class SpecDecodeStats:
-    """drafts: with at least one token, verified. drafted: their tokens; None: not known. accepted: those kept.
-
-    by_position: accepted tokens by their place in the draft, the first POSITIONS.
-    """
+    """Counts of draft tokens: those of a draft model, of prompt lookup, or of a pipeline that has either inside."""
 
     drafts: int = 0
+    """The verified drafts of at least one token."""
     drafted: int | None = None
+    """The tokens of these; None: not known."""
     accepted: int = 0
+    """Those of them that were kept."""
     by_position: list[int] = field(default_factory=list)
+    """The kept ones by their place in the draft, for the first POSITIONS places."""
 
     def begin(self, tokens: int) -> None:
         """Counts a draft of so many tokens, which is verified."""

@@ -237,10 +237,12 @@ CHECKPOINTS = 4
 
 
 class Capacity(NamedTuple):
-    """What fits into a cache. blocks: of the KV cache. states: slots of the state cache; 0: the model has none."""
+    """What fits into the memory of a cache."""
 
     blocks: int
+    """The blocks of the KV cache."""
     states: int
+    """The slots of the state cache; 0: the model has no states."""
 
 
 def slots_for(sequences: int, caching: bool) -> int:
@@ -259,11 +261,15 @@ def rows_of(slots: int) -> int:
 def divide(cache_bytes: int, *, blocks: int, block_bytes: int, state_bytes: int, states: int) -> Capacity:
     """Divides the memory of a cache into KV blocks and states.
 
-    blocks: the most wanted; 0: as many as fit. block_bytes: of one block. state_bytes: of one sequence's states; 0: the
-    model has none. states: the most wanted.
-
     States get half of the memory at most, so that there are blocks for their sequences; blocks get the rest. There is
     memory for one state at least.
+
+    Args:
+        cache_bytes: The bytes of the memory.
+        blocks: The most blocks that are wanted; 0: as many as fit.
+        block_bytes: The bytes of a block.
+        state_bytes: The bytes of the states of one sequence; 0: the model has none.
+        states: The most states that are wanted.
     """
     slots = 0
     if state_bytes:

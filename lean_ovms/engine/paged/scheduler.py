@@ -463,6 +463,7 @@ FIRST_REACH = 1024
 NEAR = 512
 """A step whose tokens have a mean context below this many tokens updates b; any other step updates d."""
 RATE = 0.1
+"""How much of the difference between a measured b or d and the known one the known one changes by."""
 STEP_S = 0.25
 """Seconds that a step with more than the least tokens may take: so long may running answers pause."""
 MOST = 2

@@ -20,26 +20,27 @@ SAVED = 3
 REFRESH = 64
 """Steps with draft tokens after which some without are measured again: they take longer as contexts grow."""
 LONGEST = 32
+"""The most draft tokens of a sequence in a step."""
 RATE = 0.2
+"""How much of the difference between a measured step and the known one the known one changes by."""
 MOST = 2
 """A measured step counts as at most MOST times the known one."""
-
 LEAST_S = 0.005
 """After a shorter step there are no balances: what it takes varies with what else the process does."""
 
 
 @dataclass(slots=True)
 class Balance:
-    """What draft tokens have saved in batches of about the same size, and what a step without any takes.
-
-    step_s: 0 before it is known. length: most draft tokens of a sequence in the next step. drafts: steps with draft
-    tokens since step_s was measured, which has to come first.
-    """
+    """What draft tokens have saved in batches of about the same size, and what a step without any takes."""
 
     step_s: float = 0.0
+    """The seconds of a step without draft tokens; 0: not known yet."""
     saved_s: float = 0.0
+    """The seconds that draft tokens have saved, less what they have cost."""
     length: int = 1
+    """The most draft tokens of a sequence in the next step."""
     drafts: int = REFRESH
+    """The steps with draft tokens since `step_s` was measured, which has to come first."""
 
 
 class DraftBudget:

@@ -18,7 +18,6 @@ from typing import Any
 from ...repository import safetensors
 from ...repository.model_dir import LANGUAGE_MODEL
 from ...util import files
-from ...util.files import read_text
 from .modules import LoraModule, invalid
 
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
@@ -98,7 +97,7 @@ def check(module: LoraModule, model_dir: Path) -> None:
     network = next(filter(Path.is_file, (model_dir / name for name in NETWORKS)), None)
     if network is None:
         return
-    text = read_text(network, "utf-8", "replace")
+    text = files.read_text(network, "utf-8", "replace")
     if found.keys().isdisjoint(_KNOWN.findall(text)):
         raise invalid(f"{file} belongs to another model: it adapts {min(found)}, which this model does not have")
     for name, widths in linear_layers(text).items():
