@@ -147,7 +147,13 @@ def _adapter_inputs(config: EngineConfig) -> AdapterInputs | None:
 
 
 def _draft_plan(config: EngineConfig, settings: PipelineSettings, *, small: bool) -> DraftPlan:
-    """Returns how tokens are drafted. small: a step of the model's network is short."""
+    """Returns how tokens are drafted.
+
+    Args:
+        config: the engine's configuration.
+        settings: the settings of the pipeline.
+        small: whether a step of the model's network is short.
+    """
     new = config.part(DRAFT_PLAN)
     found: DraftPlan = NoDrafts() if new is None else new(settings, small=small)
     return found

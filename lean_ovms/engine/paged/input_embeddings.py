@@ -26,9 +26,14 @@ have none, and do not use the input."""
 
 
 def connect(model: Any, core: Any, folder: Path, *, paged: bool = True) -> None:
-    """Puts a folder's networks of embeddings before a language model.
+    """Puts the networks of a folder that make embeddings before a language model.
 
-    paged: its attention is, and ids are [tokens]; else they are [batch, tokens], and places are those in all of them.
+    Args:
+        model: the openvino.Model of the language model, which is changed.
+        core: the openvino.Core.
+        folder: the folder of the model.
+        paged: whether its attention is paged and ids are [tokens]; else they are [batch, tokens], and the places of
+            images count through all of them.
     """
     text_embeddings = core.read_model(folder / TEXT_EMBEDDINGS)
     hidden = text_embeddings.outputs[0].get_partial_shape()[-1].get_length()

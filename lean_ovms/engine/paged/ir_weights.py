@@ -80,9 +80,19 @@ def paged(core: Any, xml: Path, *, trees: bool = False) -> Any:
 
 
 def _transformed(core: Any, xml: Path, *, connected: bool, trees: bool = False) -> Any:
-    """Reads a network and makes its attention paged. Raises NotPageable.
+    """Reads a network and makes its attention paged.
 
-    connected: positions become an input also where the file's network counts them. trees: as in `paged`.
+    Args:
+        core: The openvino.Core.
+        xml: The network's file.
+        connected: Whether positions become an input also where the file's network counts them.
+        trees: Whether it gets the input TREE_MASK, where its attention allows that.
+
+    Returns:
+        The openvino.Model.
+
+    Raises:
+        NotPageable: Its attention cannot be paged.
     """
     model = core.read_model(xml)
     if connected:

@@ -79,10 +79,15 @@ class ModelInputs:
         ahead: int = 0,
         adapters: AdapterProvider | None = None,
     ) -> None:
-        """ahead: chunks have tokens that are so far behind their places, as with a head of multi-token prediction.
-        pad_to: steps with chunks get a multiple of so many tokens. padding_block: the block that padding is written to.
+        """Begins without tensors; the steps make them as large as they need them.
 
-        adapters: in the network, if it takes any.
+        Args:
+            network: the network.
+            tables: the block tables, with the tokens of the sequences.
+            pad_to: steps with chunks are padded to a multiple of so many tokens.
+            padding_block: the block of the KV cache that padding is written to.
+            ahead: how far the tokens of chunks are behind their places; 1 for a head of multi-token prediction.
+            adapters: gives the adapters of the sequences, if the network takes any.
         """
         self._network = network
         self._pad_to = pad_to
@@ -101,7 +106,13 @@ class ModelInputs:
         self._settled = False  # all but the tokens themselves is as the last step wrote it
 
     def write(self, rows: NDArray[np.int64], chunks: list[Chunk], changed: bool) -> None:
-        """Writes a step. rows: of decoding sequences. changed: other rows than in the last step, or other blocks."""
+        """Writes a step.
+
+        Args:
+            rows: the rows, in the block tables, of the decoding sequences.
+            chunks: the parts of other sequences.
+            changed: whether the rows, or the blocks of their sequences, are others than in the last step.
+        """
         decoding, batch = len(rows), len(rows) + len(chunks)
         tokens = decoding + sum(chunk.length for chunk in chunks)
         if tokens >= len(self._count):
@@ -262,7 +273,13 @@ class ModelInputs:
         return self._sized("position_ids", size)[None] if rows == 1 else self._shaped("position_ids", [rows, size], 1)
 
     def _shaped(self, name: str, shape: list[int], grows: int) -> NDArray[Any]:
-        """Returns the memory of an input with several axes, made of this shape. grows: the axis whose size changes."""
+        """Returns the memory of an input with several axes.
+
+        Args:
+            name: the name of the input.
+            shape: the shape that it gets.
+            grows: the axis whose size changes between steps; the memory has room for more of it.
+        """
         size = math.prod(shape)
         if name not in self._arrays or len(self._arrays[name]) < size:
             room = list(shape)

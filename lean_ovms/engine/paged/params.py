@@ -23,45 +23,60 @@ MAX_COPIED = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Params:
-    """The defaults are greedy decoding without other options.
-
-    temperature: 0 is greedy. top_k: 0 is off. logit_bias: token id to what is added to its logit. allowed_token_ids:
-    None allows all. bad_words: sequences of ids that must not be completed. stops: ids that end the text; none of them
-    is generated among the first min_tokens tokens. logprobs: -1 none, 0 of the chosen token, k also of the k likeliest.
-    logprob_token_ids: these tokens instead of the likeliest. thinking: a limit of reasoning, or None.
-    early_stopping: of beam search: True, False or "never", as in transformers.
-    prompt_logprobs: the same for the prompt's tokens. beams: 1 is off.
-    lookahead: most draft tokens per step; ngram: most tokens of an n-gram that is looked up.
-    confidence: a draft model's draft ends before a token that is less likely by its own logits.
-    salt: texts find only blocks of the same salt in the prefix cache. adapter: LoRA weights that are added to the
-    model's. images: of the prompt, None if it is text alone.
-    """
+    """The parameters by which a request's tokens are chosen. The defaults are greedy decoding without other options."""
 
     temperature: float = 0.0
+    """The divisor of the logits; 0 is greedy."""
     top_k: int = 0
+    """The number of the likeliest tokens that are sampled from; 0: all."""
     top_p: float = 1.0
+    """The share of the whole probability that the likeliest tokens, which are sampled from, have together; 1: all
+    are."""
     min_p: float = 0.0
+    """The least probability of a token that is sampled, as a part of that of the likeliest one."""
     repetition_penalty: float = 1.0
+    """The divisor of positive logits, and factor of negative ones, of the tokens so far."""
     presence_penalty: float = 0.0
+    """What is subtracted from the logit of each generated token."""
     frequency_penalty: float = 0.0
+    """What is subtracted from the logit of a generated token for each time that it was generated."""
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    """What is added to the logits of tokens, by their ids."""
     allowed_token_ids: tuple[int, ...] | None = None
+    """The only tokens that may be generated; None allows all."""
     bad_words: tuple[tuple[int, ...], ...] = ()
+    """Sequences of ids that must not be completed."""
     min_tokens: int = 0
+    """The number of first tokens among which no stop token is generated."""
     stops: frozenset[int] = frozenset()
+    """The ids that end the text."""
     logprobs: int = NO_LOGPROBS
+    """The log probabilities that are wanted: -1 none, 0 that of the chosen token, k those of the k likeliest too."""
     logprob_token_ids: tuple[int, ...] = ()
+    """The tokens whose log probabilities are wanted instead of those of the likeliest."""
     prompt_logprobs: int = NO_LOGPROBS
+    """The log probabilities that are wanted of the prompt's tokens: -1 none, 0 their own, k those of the k likeliest
+    too."""
     thinking: Thinking | None = None
+    """The limit of reasoning, None if there is none."""
     beams: int = 1
+    """The beams of a beam search; 1: there is none."""
     length_penalty: float = 1.0
+    """The exponent of the length by which a beam search divides the log probability of a text."""
     early_stopping: bool | str = False
+    """When a beam search ends: True, False or "never", with their meaning in transformers."""
     lookahead: int = 0
+    """The most draft tokens of a step."""
     ngram: int = 3
+    """The most tokens of an n-gram that is looked up."""
     confidence: float = 0.0
+    """The least probability, by a draft model's own logits, of a token that its draft goes on with."""
     salt: str = ""
+    """The salt of the request: in the prefix cache a text finds only blocks of the same salt."""
     adapter: AdapterWeights | None = None
+    """The LoRA weights that are added to the model's, None if there are none."""
     images: PromptEmbeddings | None = None
+    """The embeddings of the prompt's images, None if it is text alone."""
 
     @property
     def shift(self) -> int:
@@ -94,8 +109,14 @@ def read(
     adapter: AdapterWeights | None,
     images: PromptEmbeddings | None = None,
 ) -> Params:
-    """Returns the parameters of a request. speculative: it may have as many draft tokens as it asks for. ngrams: it may
-    have those of n-grams without asking.
+    """Returns the parameters of a request.
+
+    Args:
+        request: the request.
+        speculative: whether it may have as many draft tokens as it asks for.
+        ngrams: whether it may have draft tokens of n-grams without asking.
+        adapter: the LoRA weights that are added to the model's, None if there are none.
+        images: the embeddings of the prompt's images, None if it is text alone.
     """
     sampling = request.sampling
     lookahead = MAX_COPIED if ngrams else (sampling.num_assistant_tokens or MAX_DRAFTED) if speculative else 0

@@ -186,8 +186,11 @@ class Scheduler:
     def _ordered_prompts(self, budget: int) -> list[tuple[Sequence, int]]:
         """Returns prompts in the order in which they are computed, each with the work to keep for those behind.
 
-        The oldest has at least half of a step; those that fit into the other half need not wait for all of it. What is
-        kept is work, as in ChunkSizes.
+        The oldest has at least half of a step; those that fit into the other half need not wait for all of it. Work is
+        time, in units of the time that a token takes without context.
+
+        Args:
+            budget: the tokens that the step has for prompts.
         """
         prompts = list(self.batch.prefilling)
         if len(prompts) < 2 or not self._split:
@@ -527,10 +530,15 @@ class ChunkSizes:
         return most - (start + most) % self._block_size if start else most
 
     def learn(self, tokens: int, attended: int, seconds: float) -> None:
-        """Updates b or d from the time of a step with prompts. attended: the sum of its tokens' contexts.
+        """Updates b or d from the time of a step with prompts.
 
         Small steps are ignored: a part of the time is the same for any size. b and d are updated by different steps,
         each with the known value of the other, so that neither is lost while only the other has steps.
+
+        Args:
+            tokens: the tokens of the step.
+            attended: the sum of their contexts.
+            seconds: the time of the step.
         """
         if 2 * (tokens + attended / self.reach) < self.least or seconds <= 0:
             return

@@ -291,8 +291,14 @@ class StepRunner:
     def _end_spoiled(self, step: Step, logits: Logits, finite: NDArray[np.bool_]) -> set[Sequence]:
         """Ends the requests whose logits are not finite, however they are sampled, before anything of them is cached.
 
-        finite: which rows of the logits are; the others are replaced. Returns the sequences that go on without their
-        draft tokens: the logits behind their newest token are finite, but not those behind a draft token.
+        Args:
+            step: the step.
+            logits: its logits, [rows, vocab]; rows that are not finite are replaced by zeros.
+            finite: whether each row of the logits is finite, [rows].
+
+        Returns:
+            The sequences that go on without their draft tokens: the logits behind their newest token are finite, but
+            not those behind a draft token.
         """
         logits[~finite] = 0
         spoiled = [sequence for sequence, good in zip(step.decoding, finite.tolist(), strict=False) if not good]
@@ -392,8 +398,14 @@ class StepRunner:
     def _verify(self, sequence: Sequence, place: int, position: int, token: int) -> int | None:
         """Compares a sampled token with the next draft token and the alternative to it.
 
-        place: of the logits of which it was sampled. position: in the draft. Returns the place of the logits behind it,
-        None if it is neither.
+        Args:
+            sequence: the sequence.
+            place: the row of the logits that the token was sampled from.
+            position: the position of the draft token in the draft, from 0.
+            token: the sampled token.
+
+        Returns:
+            The row of the logits behind the token; None if it is neither.
         """
         behind_alternative = place + len(sequence.draft_tokens) + 1 + position
         expected = sequence.draft_tokens.pop(0) == token

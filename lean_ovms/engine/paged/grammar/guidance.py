@@ -216,7 +216,7 @@ def _parsed(tag: str) -> Any:
 
 
 def _regex(pattern: str) -> str:
-    """Translates a regular expression into Lark, with ASCII digits as in XGrammar."""
+    """Translates a regular expression into Lark. Its digits are the ASCII ones, which is what they are for XGrammar."""
     return f"(/{llguidance.regex_to_lark(pattern, 'd')}/)"
 
 

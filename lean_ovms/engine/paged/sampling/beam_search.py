@@ -25,25 +25,31 @@ from .logprobs import TokenLogprobs, log_sum_exp, top
 
 
 class Continuation(NamedTuple):
-    """A beam with one more token. score: cumulative log probability; logprob: the token's, before any edit.
-
-    detail: None unless the request wants log probabilities.
-    """
+    """A beam with one more token."""
 
     parent: Sequence
+    """The beam."""
     token: int
+    """The token."""
     score: float
+    """The log probability of the whole text."""
     logprob: float
+    """The log probability of the token by the model's own logits."""
     detail: TokenLogprobs | None
+    """The token's log probability, its rank and other tokens; None unless the request wants log probabilities."""
 
 
 class Hypothesis(NamedTuple):
-    """A finished completion. ids: its tokens. score: cumulative log probability divided by length ** length_penalty."""
+    """A finished completion."""
 
     ids: list[int]
+    """Its tokens."""
     logprobs: list[float]
+    """The log probabilities of its tokens."""
     score: float
+    """Its log probability divided by length ** length_penalty."""
     details: list[TokenLogprobs]
+    """The log probability of each token with its rank and other tokens; empty unless the request wants them."""
 
 
 class BeamSearch:
@@ -130,7 +136,10 @@ class BeamSearch:
     def _over(self, front: float, made: int, most: int) -> bool:
         """Returns whether the search is over; keeps the `width` best hypotheses once there are so many.
 
-        front: the best score of the running beams. made: their generated tokens. most: tokens they may generate.
+        Args:
+            front: the best score of the running beams.
+            made: the tokens that each of them has generated.
+            most: the tokens that they may generate.
         """
         width, stopping = self._params.beams, self._params.early_stopping
         if len(self.finished) < width:

@@ -105,10 +105,14 @@ def banned(ids: array[int], prompt: int, bad_words: tuple[tuple[int, ...], ...])
 
 
 def penalise(row: LogitsRow, counts: TokenCounts, repetition: float, presence: float, frequency: float) -> None:
-    """Applies the penalties to a logits row.
+    """Applies the penalties to a row of logits.
 
-    repetition: of all tokens so far, logits above zero are divided by it and others multiplied. presence: is subtracted
-    from the logit of every generated token; frequency: once for each time that the token was generated.
+    Args:
+        row: the logits [vocab], which are changed.
+        counts: the tokens so far, and how often each was generated.
+        repetition: the divisor of positive logits, and factor of negative ones, of all tokens so far.
+        presence: what is subtracted from the logit of every generated token.
+        frequency: what is subtracted for each time that a token was generated.
     """
     ids = counts.ids
     values = row[ids]
@@ -121,7 +125,13 @@ def penalise(row: LogitsRow, counts: TokenCounts, repetition: float, presence: f
 
 
 def _go_on(row: LogitsRow, stops: frozenset[int], *, ends: bool) -> None:
-    """Forbids the stop tokens. ends: unless a grammar leaves nothing else; then the text ends, however short it is."""
+    """Forbids the stop tokens.
+
+    Args:
+        row: the logits [vocab], which are changed.
+        stops: the ids of the stop tokens.
+        ends: whether they stay allowed where a grammar leaves nothing else; the text then ends, however short it is.
+    """
     ids = list(stops)
     kept = row[ids] if ends else None
     row[ids] = FORBIDDEN

@@ -17,14 +17,14 @@ UNKNOWN = -1
 
 @dataclass(slots=True)
 class TokenLogprobs:
-    """What the model's own logits say of one token.
-
-    logprob: its log probability. rank: 1 is the likeliest. top: the likeliest tokens with their log probabilities.
-    """
+    """The log probabilities, by the model's own logits, at the place of one token."""
 
     logprob: float
+    """The token's log probability."""
     rank: int
+    """Its rank among all tokens; 1 is the likeliest."""
     top: list[tuple[int, float]]
+    """The likeliest tokens with their log probabilities."""
 
 
 def log_sum_exp(logits: Logits) -> NDArray[np.float64]:
@@ -41,10 +41,15 @@ def log_sum_exp(logits: Logits) -> NDArray[np.float64]:
 def details(
     logits: Logits, tokens: NDArray[np.int64], most: int, places: list[int] | None = None
 ) -> list[TokenLogprobs]:
-    """Returns, for each row, its token's log probability and rank, and the `most` likeliest tokens, likeliest first.
+    """Returns the log probability and the rank of each row's token, and the likeliest tokens.
 
-    Among equal ones the lower id comes first. A row is read from memory once; later passes find it in the CPU's cache.
-    tokens: UNKNOWN ones are replaced. places: of the rows that are meant; None: all.
+    A row is read from memory once; later passes find it in the CPU's cache.
+
+    Args:
+        logits: the logits [n, vocab].
+        tokens: the tokens, one for each row that is meant; UNKNOWN ones are replaced by the likeliest.
+        most: how many of the likeliest tokens are wanted; they come likeliest first, of equal ones the lower id first.
+        places: the rows that are meant, ascending; None: all.
     """
     if places is None:
         places = list(range(len(logits)))
@@ -94,7 +99,14 @@ def named(row: NDArray[np.float32], ids: tuple[int, ...]) -> list[tuple[int, flo
 def top(
     logits: Logits, norm: NDArray[np.float64], most: int, maxima: Logits | None = None
 ) -> list[list[tuple[int, float]]]:
-    """Returns each row's likeliest tokens with their log probabilities. maxima: as in reductions.largest."""
+    """Returns the likeliest tokens of each row with their log probabilities, likeliest first.
+
+    Args:
+        logits: the logits [n, vocab].
+        norm: what is subtracted from the logits of each row for its log probabilities, [n].
+        most: how many tokens are wanted.
+        maxima: the greatest logit of each column of the rows' tables, [n, columns], if they are known.
+    """
     place = np.arange(len(logits))[:, None]
     ids = reductions.largest(logits, min(most, logits.shape[1]), maxima)
     values = logits[place, ids]

@@ -78,7 +78,12 @@ def sample_top_k(logits: Floats, sampling: Sampling, part: slice, positions: Num
 def sample_full(logits: Floats, sampling: Sampling, part: slice, positions: Numbers, trial: int = 0) -> Tokens:
     """Samples tokens without a top_k, and without sorting: from all tokens, and again if one is outside of the nucleus.
 
-    trial: random numbers that are used up.
+    Args:
+        logits: the logits [n, vocab].
+        sampling: the parameters of all sequences.
+        part: the sequences among them that the logits are of.
+        positions: the place of the token in each sequence's completion, [n].
+        trial: the number of the random numbers that are used up already.
     """
     weights = weights_of(logits, sampling.temperature[part], sampling.min_p[part])
     chosen = reductions.locate(
@@ -90,11 +95,18 @@ def sample_full(logits: Floats, sampling: Sampling, part: slice, positions: Numb
 def in_nucleus(
     weights: Floats, chosen: Tokens, sampling: Sampling, part: slice, positions: Numbers, trial: int = 0
 ) -> Tokens:
-    """Returns these tokens, which were sampled by all weights, or others in the place of those outside of top_p.
+    """Returns these tokens, with others in the place of those that are outside of top_p.
 
     If a token is outside (the likelier ones alone make top_p up) it and all that are not likelier go, and another is
-    sampled: the result is distributed as in the nucleus. Equally likely ones are in together. trial: how often tokens
-    were sampled again already.
+    sampled: the result is distributed as samples from the nucleus are. Equally likely ones are in together.
+
+    Args:
+        weights: the weights [n, vocab] by which the tokens were sampled, the greatest of each row 1; they are changed.
+        chosen: the tokens [n]; they are changed.
+        sampling: the parameters of all sequences.
+        part: the sequences among them that the weights are of.
+        positions: the place of the token in each sequence's completion, [n].
+        trial: how often tokens were sampled again already.
     """
     seeds, top_p = sampling.seeds[part], sampling.top_p[part]
     if (top_p >= 1).all():

@@ -109,9 +109,12 @@ def finite(logits: Floats) -> NDArray[np.bool_]:
 
 
 def log_sums(logits: Floats, highest: Floats, factor: float = 1.0) -> NDArray[np.float64]:
-    """Returns log(sum(exp(factor * logit))) of each row, [n, vocab] to [n]. highest: the rows' greatest logits.
+    """Returns log(sum(exp(factor * logit))) of each row, [n].
 
-    The rows have to fit into the CPU's cache.
+    Args:
+        logits: the logits [n, vocab], of rows that fit into the CPU's cache together.
+        highest: the greatest logit of each row, [n].
+        factor: a factor of all logits.
     """
     exps = scratch("weights", logits.shape)
     highest = highest * np.float32(factor)
@@ -127,9 +130,12 @@ def log_sums(logits: Floats, highest: Floats, factor: float = 1.0) -> NDArray[np
 
 
 def locate(weights: Floats, sums: Floats, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Returns the tokens in weights [n, vocab] on which numbers in [0, 1) fall: first the column, then the token in it.
+    """Returns the token of each row on which a number falls: first the column is found, then the token in it.
 
-    sums: their column_sums.
+    Args:
+        weights: the weights [n, vocab] of the tokens.
+        sums: the sums of their columns, [n, columns + 1], the last that of the tail.
+        numbers: the numbers [n], at least 0 and less than 1, as shares of the sum of a row.
     """
     rows, columns, last = np.arange(len(weights)), sums.shape[1] - 1, weights.shape[1] - 1
     edges = sums.cumsum(axis=1, dtype=np.float64)
@@ -151,7 +157,11 @@ def largest(logits: Floats, most: int, maxima: Floats | None = None) -> NDArray[
 
     Among equal logits at the border some are in. The `most` greatest are in the `most` columns with the greatest
     maxima, or in the tail.
-    maxima: of the columns of the rows, if they are known.
+
+    Args:
+        logits: the logits [n, vocab].
+        most: how many tokens are wanted.
+        maxima: the greatest logit of each column of the rows' tables, [n, columns], if they are known.
     """
     count, vocab = logits.shape
     columns = vocab // COLUMN
@@ -173,9 +183,13 @@ def largest(logits: Floats, most: int, maxima: Floats | None = None) -> NDArray[
 
 
 def above(row: NDArray[np.float32], maxima: Floats, value: np.float32) -> int:
-    """Returns how many logits of a row [vocab] are greater than a value.
+    """Returns how many logits of a row are greater than a value.
 
-    maxima: of the row's columns; only columns with a greater maximum are read, unless they are many.
+    Args:
+        row: the logits [vocab].
+        maxima: the greatest logit of each column of its table; only columns with a greater one are read, unless they
+            are many.
+        value: the value.
     """
     columns = np.flatnonzero(maxima > value)
     (body,), (tail,) = table(row[None])

@@ -84,9 +84,15 @@ def sample(logits: Floats, sampling: Sampling, part: slice, positions: Numbers) 
 
 
 def _look(body: Floats, tail: Floats, sampling: Sampling, at: int, place: int, bounds: Floats) -> _Row | None:
-    """Returns the near columns of a row's table, and writes the bounds of the others to `bounds`. at: in the sampling.
+    """Returns the near columns of a row's table; None if there are many, or the logits are not numbers.
 
-    None for a row with many near columns, or with logits that are not numbers.
+    Args:
+        body: the row's table, [COLUMN, columns].
+        tail: the logits behind the table.
+        sampling: the parameters of all sequences.
+        at: the place of the row's sequence among them.
+        place: the place of the row in the part of the batch.
+        bounds: gets the bounds [columns] of the weights in each column, 0 for near ones.
     """
     temperature, min_p = sampling.temperature[at], sampling.min_p[at]
     np.maximum.reduce(body, out=bounds)
@@ -175,10 +181,17 @@ def _outside(
     sums: tuple[NDArray[np.float64], NDArray[np.float64]],
     candidates: tuple[NDArray[np.int64], Floats, NDArray[np.bool_]],
 ) -> NDArray[np.bool_]:
-    """Returns for which of the rows of `candidates` (with a floor each, where limited) the tokens above it alone
-    make top_p up.
+    """Returns which candidates are outside of top_p: the tokens that weigh more make it up alone.
 
-    sums: of all weights of each row, at least and at most; the exact one replaces both where it is needed.
+    Args:
+        logits: the logits of the part of the batch, [rows, vocab].
+        group: the rows of it with about equally many near columns.
+        sampling: the parameters of all sequences.
+        part: the sequences among them that the logits are of.
+        sums: the least and the greatest possible sum of all weights of each row of the group; where the exact one is
+            needed it replaces both.
+        candidates: the rows of the group that have a candidate, the weight of each, NEAR at least, and whether top_p
+            limits it.
     """
     (least, most), (left, floor, limited) = sums, candidates
     if not limited.any():

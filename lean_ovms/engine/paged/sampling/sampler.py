@@ -130,7 +130,14 @@ def _greatest(logits: Logits, places: list[int]) -> Tokens:
 
 
 def _sample_random(logits: Logits, few: Sampling, many: Sampling, tokens: Tokens) -> None:
-    """Writes a token for each row of both samplings. few: those with a top_k; many: those without."""
+    """Writes a token for each row of both samplings.
+
+    Args:
+        logits: the logits of the batch, [rows, vocab].
+        few: the parameters of the sequences with a top_k.
+        many: the parameters of the sequences without one.
+        tokens: gets the tokens, [rows].
+    """
     if few.places:
         _in_parts(logits, few, sample_top_k, False, tokens)
     if many.places:
