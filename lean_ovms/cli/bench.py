@@ -54,14 +54,20 @@ TIMES = {
 
 @dataclass
 class Timing:
-    """What was measured of one request, in seconds. pieces: between two pieces. error: instead of all others."""
+    """What was measured of one request."""
 
     first: float = 0.0
+    """Seconds until the first piece."""
     last: float = 0.0
+    """Seconds until the last piece."""
     pieces: list[float] = field(default_factory=list)
+    """Seconds between two pieces."""
     prompt_tokens: int = 0
+    """The tokens of the prompt."""
     tokens: int = 0
+    """The tokens of the answer."""
     error: str = ""
+    """Why it failed, and nothing else was measured; empty: it did not."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:

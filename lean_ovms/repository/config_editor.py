@@ -20,10 +20,19 @@ from .config_file import FROM_ENTRY, MODEL_LISTS
 
 
 def add(path: Path, name: str, model_path: str, options: dict[str, Any] | None = None) -> bool:
-    """Add the model to the file, which is created if it is missing; False if it was there already.
+    """Adds a model to a file, which is made if it is missing.
 
-    model_path: written as given; a relative one begins at the file's directory. Raises StartError, also if the file has
-    another model of that name.
+    Args:
+        path: The config.json.
+        name: The model's name.
+        model_path: The model's path as it is written; a relative one begins at the file's directory.
+        options: Further members of the model's entry.
+
+    Returns:
+        Whether the model was not there yet.
+
+    Raises:
+        StartError: The file cannot be read or written, or has another model of this name.
     """
     entry = {"name": name, "base_path": model_path, **(options or {})}
 

@@ -47,22 +47,30 @@ CLOUD = ("s3://", "gs://", "az://", "azfs://", "azure://")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """One model of the file. where: its place in the file, for messages. options: fields of Config that it sets."""
+    """One model of the file."""
 
     where: str
+    """Its place in the file, for messages."""
     name: str
+    """Its name in the API."""
     base: Path
+    """The directory where its relative paths begin."""
     graph: Path
+    """The path of its graph."""
     wants_graph: bool
+    """Whether the file names the graph, which has to be there then."""
     options: dict[str, Any]
+    """The options that it sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigFile:
-    """A parsed config.json. options: fields of Config that it sets for the whole server."""
+    """A config.json that was read."""
 
     entries: list[ConfigEntry]
+    """Its models, in its order."""
     options: dict[str, Any]
+    """The options that it sets for the whole server."""
 
 
 def location(config_path: str) -> Path:

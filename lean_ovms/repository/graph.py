@@ -42,8 +42,20 @@ def text_of(path: Path) -> str:
 
 
 def applied(config: Config, text: str, path: Path, base: Path) -> Config:
-    """Returns config with the options of the graph, its task included. path: the graph's, for messages. base: the
-    directory that its relative paths begin at. Raises StartError."""
+    """Adds the options of a graph to others.
+
+    Args:
+        config: The other options.
+        text: The graph.
+        path: The path of the graph, for messages.
+        base: The directory where its relative paths begin.
+
+    Returns:
+        The options with those of the graph, the task included.
+
+    Raises:
+        StartError: The graph is not valid.
+    """
     from .pbtxt import node_options  # protobuf takes 30 ms to import: only servers with graphs load it
 
     if size := QUEUE.search(text):

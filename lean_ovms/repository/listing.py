@@ -97,7 +97,14 @@ def is_model(directory: Path) -> bool:
 
 
 def _inside(directory: Path, depth: int, above: tuple[str, ...], visit: Callable[[Path], object]) -> Iterator[Path]:
-    """Returns the models below a directory. above: the real paths of its parents, to stop at a cycle of links."""
+    """Yields the models below a directory.
+
+    Args:
+        directory: The directory.
+        depth: How far it is below that of all models.
+        above: The real paths of its parents, which end a cycle of links.
+        visit: See `servable`.
+    """
     real = os.path.realpath(directory)
     if depth == MAX_DEPTH or real in above:
         return

@@ -51,30 +51,37 @@ TOKENIZER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDir:
-    """path: the directory, or the .gguf file; None for no model at all.
-
-    generation_config, config: the files of that name, {} if missing; of a GGUF file, its defaults of sampling.
-    chat_template: chat_template.jinja or "". fallback_template: the template in the JSON files, or "" (the tokenizer's
-    own has precedence). tool_template: used instead when a request has tools, or "". special_tokens: their text by
-    name, e.g. "bos_token". tokenizer: the members TOKENIZER of tokenizer_config.json, and additional_special_tokens as
-    texts.
-    """
+    """What the files of a model say besides its networks."""
 
     path: Path | None = None
+    """The directory, or the file of a model that is one file; None: there is no model at all."""
     generation_config: dict[str, Any] = field(default_factory=dict)
+    """The members of generation_config.json, or what a model file says of sampling."""
     config: dict[str, Any] = field(default_factory=dict)
+    """The members of config.json; empty for a model that is one file."""
     chat_template: str = ""
+    """The text of chat_template.jinja; empty: there is none."""
     fallback_template: str = ""
+    """The template in the JSON files, before which the tokenizer's own counts; empty: there is none."""
     tool_template: str = ""
+    """The template of requests with tools; empty: they have no other one."""
     special_tokens: dict[str, str] = field(default_factory=dict)
+    """The texts of special tokens by their names, such as "bos_token"."""
     tokenizer: dict[str, Any] = field(default_factory=dict)
+    """The members TOKENIZER of tokenizer_config.json, and additional_special_tokens as texts."""
 
 
 def read(path: Path, *, generation_config: str = "", override: str = "", task: str = "") -> ModelDir:
-    """Returns the model at path. Raises StartError if it is not one, or if a file in it is not valid.
+    """Returns what the files of a model say.
 
-    generation_config, override: --generation_config_path and --override_generation_config. task: the model's; "":
-    detect it.
+    Args:
+        path: The directory, or the file of a model that is one file.
+        generation_config: The value of --generation_config_path.
+        override: The value of --override_generation_config.
+        task: The model's task; empty: it is that of its files.
+
+    Raises:
+        StartError: There is no model, or a file of it is not valid.
     """
     above = read_object("override_generation_config", override)
     if os.path.isfile(path) and (file := model_file.of(path)) is not None:

@@ -134,7 +134,16 @@ class _Messages:
         self._pool.Add(file)
 
     def parse(self, text: str, name: str, *, tolerant: bool) -> Any:
-        """Returns the message of this name in the text. tolerant: unknown fields are skipped. Raises StartError."""
+        """Reads a message.
+
+        Args:
+            text: Its text.
+            name: The name of the message.
+            tolerant: Whether unknown fields are skipped.
+
+        Raises:
+            StartError: The text is no such message.
+        """
         message = message_factory.GetMessageClass(self._pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))()
         try:
             return text_format.Parse(text, message, allow_unknown_field=tolerant)

@@ -22,11 +22,14 @@ PART_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """One tensor of a file. kind: one of FLOATS. data: its numbers, little-endian, row by row."""
+    """One tensor of a file."""
 
     kind: str
+    """Its type, one of FLOATS."""
     shape: tuple[int, ...]
+    """Its shape."""
     data: bytes
+    """Its numbers, little-endian, row by row."""
 
 
 def header(file: Path) -> dict[str, Any]:

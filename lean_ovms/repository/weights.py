@@ -26,14 +26,18 @@ EDGE_BYTES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsSummary:
-    """The weights of one model, for people. precision: as `precision`. parameters: their number, scales of quantized
-    ones included; 0 if not known. modified: Unix time. digest: 64 hexadecimal digits that change when a file does."""
+    """The weights of one model, for people."""
 
     bytes: int = 0
+    """Their size."""
     precision: str = ""
+    """The type that most of the bytes have, as `precision` returns it; empty: not known."""
     parameters: int = 0
+    """Their number, scales of quantized ones included; 0: not known."""
     modified: float = 0.0
+    """When a file was last changed, in seconds since 1970."""
     digest: str = ""
+    """64 hexadecimal digits that change when a file does."""
 
 
 def summary(path: Path) -> WeightsSummary:

@@ -23,11 +23,7 @@ from .scope import Message, Receive, Scope, Send, header, request_of, response_h
 
 
 class Asgi:
-    """Serves handle. A body of more than max_body_bytes is a 413; time limits are the host's.
-
-    check_head: raises RequestError for a request without its body, which then is not read. error_forms: the forms of
-    the errors that are found here.
-    """
+    """The ASGI callable. Time limits are the host's."""
 
     def __init__(
         self,
@@ -36,6 +32,14 @@ class Asgi:
         check_head: Callable[[Request], None] = lambda request: None,
         error_forms: ErrorForms = OPENAI_ONLY,
     ) -> None:
+        """Starts nothing.
+
+        Args:
+            handle: Answers a request.
+            max_body_bytes: The most bytes of a body; more are a 413.
+            check_head: Raises RequestError for a request without its body, which is not read then.
+            error_forms: The forms of the errors that are found here.
+        """
         self._handle = handle
         self._max_body_bytes = max_body_bytes
         self._check_head = check_head

@@ -28,13 +28,16 @@ WAIT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One request of a batch. custom_id: its name, for the client. body: JSON. unsupported: a field of it that is an
-    error in a batch, "" for none."""
+    """One request of a batch."""
 
     custom_id: str
+    """Its name, for the client."""
     url: str
+    """The path that it is for."""
     body: bytes
+    """Its body, as JSON."""
     unsupported: str
+    """A field of it that is an error in a batch; empty: there is none."""
 
 
 def read_lines(file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:

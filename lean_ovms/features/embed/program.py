@@ -47,10 +47,12 @@ CHAT, DONE, REALTIME = "/v1/chat/completions", b"[DONE]", "/v1/realtime"
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A listening server. addresses: as URLs, with the real ports. client: calls it without a socket."""
+    """A listening server."""
 
     app: App
+    """The app, which is called without a socket by `client`."""
     addresses: list[str]
+    """Where it listens, as URLs with the real ports."""
 
     @property
     def client(self) -> Client:

@@ -26,12 +26,20 @@ CLEAR = "\r\x1b[K"
 
 
 class DownloadProgress:
-    """A thread that reports while the block runs. name: what is downloaded. total: bytes. read: those received yet.
-    bar: a terminal shows a bar instead of lines of the log."""
+    """A thread that reports while the block runs."""
 
     def __init__(
         self, name: str, total: int, read: Callable[[], int], *, bar: bool = False, out: TextIO | None = None
     ) -> None:
+        """Reports nothing yet.
+
+        Args:
+            name: What is downloaded.
+            total: Its bytes.
+            read: Returns how many bytes have been received.
+            bar: Whether a terminal shows a bar instead of lines of the log.
+            out: Where the bar is shown; None: at stderr.
+        """
         self._name, self._total, self._read = name, total, read
         self._out = sys.stderr if out is None else out
         self._samples: deque[tuple[float, int]] = deque()

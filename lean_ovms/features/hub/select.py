@@ -33,7 +33,7 @@ class NotOpenVino(PullError):
 
 
 def model_files(listing: Listing) -> list[RemoteFile]:
-    """Returns the files of an OpenVINO model. Raises NotOpenVino, or PullError for a incomplete model."""
+    """Returns the files of an OpenVINO model. Raises NotOpenVino, or PullError for an incomplete model."""
     names = {file.path for file in listing.files}
     if not names & set(networks()):
         raise _not_openvino(listing)

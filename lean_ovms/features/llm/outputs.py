@@ -20,11 +20,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Logprob:
-    """The log probability of a token. rank: 1 for the likeliest; None: not known."""
+    """The log probability of a token."""
 
     logprob: float
+    """The log probability."""
     rank: int | None
+    """Its place among all tokens, 1 for the likeliest; None: it is not known."""
     decoded_token: str
+    """The text of the token."""
 
 
 Logprobs = list[dict[int, Logprob] | None]
@@ -33,48 +36,64 @@ Logprobs = list[dict[int, Logprob] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionOutput:
-    """One answer to a prompt. logprobs, cumulative_logprob: None unless they were asked for.
-
-    finish_reason: "stop", "length", or None while it continues. stop_reason: the stop string or token id that ended it.
-    reasoning, tool_calls: of a chat, by the model's parsers, as in a response of the server; text is without them.
-    """
+    """One answer to a prompt."""
 
     index: int
+    """Its place among the answers."""
     text: str
+    """The text; of a chat, without what the model's parsers take out."""
     token_ids: list[int]
+    """The ids of its tokens."""
     cumulative_logprob: float | None = None
+    """The sum of the log probabilities; None: they were not asked for."""
     logprobs: Logprobs | None = None
+    """The log probabilities of each token; None: they were not asked for."""
     finish_reason: str | None = None
+    """"stop" or "length"; None: it continues."""
     stop_reason: str | int | None = None
+    """The stop string or token id that ended it; None: neither did."""
     reasoning: str = ""
+    """The reasoning of a chat, as the model's parser reads it."""
     tool_calls: list[Call] = field(default_factory=list)
+    """The tool calls of a chat, as the model's parser reads them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOutput:
-    """The answers to one prompt. prompt: its text; None for token ids. num_cached_tokens: those of the prompt that were
-    in the prefix cache; None: not known."""
+    """The answers to one prompt."""
 
     request_id: str
+    """A number of the request, as a text."""
     prompt: str | None
+    """The text of the prompt; None: it was given as token ids."""
     prompt_token_ids: list[int]
+    """Its token ids."""
     prompt_logprobs: Logprobs | None = None
+    """The log probabilities of the prompt; None: they were not asked for."""
     outputs: list[CompletionOutput]
+    """The answers."""
     finished: bool = True
+    """Whether all of them have ended."""
     num_cached_tokens: int | None = None
+    """The tokens of the prompt that were in the prefix cache; None: it is not known."""
 
 
 @dataclass(frozen=True)
 class Started:
-    """A generation that has been started. deltas: what it yields. scored: the log probabilities of its prompt are
-    wanted."""
+    """A generation that has been started."""
 
     request_id: str
+    """A number of the request, as a text."""
     generation: Generation
+    """The generation."""
     deltas: DeltaStream
+    """What it yields."""
     prompt: str | None
+    """The text of the prompt; None: it was given as token ids."""
     sampling: SamplingParams
+    """How it samples."""
     scored: bool
+    """Whether the log probabilities of its prompt are wanted."""
 
     async def complete(self) -> RequestOutput:
         """Returns the output at the end. Raises RequestError."""
@@ -180,6 +199,7 @@ class EmbeddingOutput:
     """A vector."""
 
     embedding: list[float]
+    """Its numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +207,17 @@ class ScoringOutput:
     """How well two texts fit each other."""
 
     score: float
+    """The score."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassificationOutput:
-    """The probability of each label of the model. label: the likeliest; None if the labels have no names."""
+    """What a model says of the class of a text."""
 
     probs: list[float]
+    """The probability of each label of the model."""
     label: str | None = None
+    """The likeliest label; None: the labels have no names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +225,11 @@ class PoolingRequestOutput(Generic[T]):
     """The result of one input, or of one pair."""
 
     request_id: str
+    """A number of the request, as a text."""
     outputs: T
+    """The result."""
     finished: bool = True
+    """Always true, as in vLLM."""
 
 
 EmbeddingRequestOutput = PoolingRequestOutput[EmbeddingOutput]
@@ -213,10 +239,12 @@ ClassificationRequestOutput = PoolingRequestOutput[ClassificationOutput]
 
 @dataclass(frozen=True, slots=True)
 class SpeechOutput:
-    """A spoken text. audio: the bytes of a file, a WAV file unless another format was asked for."""
+    """A spoken text."""
 
     audio: bytes = field(repr=False)
+    """The bytes of a file, a WAV file unless another format was asked for."""
     sample_rate: int
+    """Samples a second."""
 
 
 class AudioTranscript(Protocol):

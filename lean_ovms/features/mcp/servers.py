@@ -15,10 +15,12 @@ _NEXT = re.compile(r"\s+(?=[A-Za-z][\w-]*=)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ToolServer:
-    """One server. url: where it is, or "" for one that `command` starts and that is reached by its stdin and stdout."""
+    """One server."""
 
     url: str
+    """Its address; empty: it is started by `command`, and reached by its stdin and stdout."""
     command: tuple[str, ...] = ()
+    """The words of the command."""
 
 
 @cache

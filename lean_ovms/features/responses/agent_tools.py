@@ -25,17 +25,20 @@ DATED = ("web_search_2", "web_search_preview_2")
 
 @dataclass(frozen=True, slots=True)
 class AgentTools:
-    """functions: for the model. origins: of those with another form, by the function's name. shown: repeated in the
-    response, None for a function, which is repeated as it is read. choice: tool_choice for the functions. mcp: the
-    servers whose tools are added to the functions when they are known.
-    """
+    """The tools of a request."""
 
     functions: Any
+    """Those that the model is offered as functions."""
     choice: Any
+    """The field tool_choice for these functions."""
     origins: dict[str, ToolOrigin] = field(default_factory=dict)
+    """The tools with another form than a function's, by the names of their functions."""
     shown: list[Json] = field(default_factory=list)
+    """The tools that are no plain functions, as the response repeats them."""
     warnings: list[str] = field(default_factory=list)
+    """What the client is told of tools that are left out."""
     mcp: list[ServerTool] = field(default_factory=list)
+    """The servers whose tools are added to the functions when they are known."""
 
 
 def read_agent_tools(tools: Any, choice: Any, read_server: Callable[[Json, str], ServerTool]) -> AgentTools:

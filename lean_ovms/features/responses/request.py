@@ -40,19 +40,24 @@ DROPPED_SHARE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsesRequest:
-    """The body of a responses request. values: of its fields. items: its own input, with references not resolved.
-    response: makes the response object, given its ids and times. offering: with MCP tools, the generation with other
-    functions and another tool_choice. audio: how the answer is spoken, if it is. headers: Warning headers.
-    """
+    """The body of a responses request."""
 
     values: Values
+    """The values of its fields."""
     generation: GenerationBody
+    """What is generated."""
     tools: AgentTools
+    """Its tools."""
     offering: Callable[[Any, Any], GenerationBody] | None
+    """Returns the generation with other functions and another tool_choice; None without tools of servers."""
     items: list[Json]
+    """Its own input, with references that are not resolved."""
     response: Callable[..., ResponseObject]
+    """Makes the response object of its ids and times."""
     audio: AnswerAudio | None
+    """How the answer is spoken; None: it is not."""
     headers: list[tuple[str, str]]
+    """The Warning headers."""
 
     async def start(
         self, items: list[Json], services: Services, close: Callable[[list[Json]], list[Json]] = list

@@ -34,25 +34,30 @@ class TokenIds:
 
 @dataclass(slots=True, kw_only=True)
 class ResponseObject:
-    """Builds the response object of one response, with what is constant in it.
-
-    echo: the fields that repeat the request. request_id: the end of the id. ids: the token ids, if requested.
-    named_by_id: log probabilities name tokens by id. origins: of tools that are no plain functions, by their names for
-    the model. seal: what encrypts reasoning, if requested. times: the times so far, if the finished response has them;
-    timed_events: its events of text, too.
-    """
+    """Builds the response object of one response, with what is constant in it."""
 
     model: str
+    """The name of the model."""
     echo: Json
+    """The fields that repeat the request."""
     request_id: InitVar[str] = ""
+    """The end of its id, behind random digits; empty: these are all."""
     ids: TokenIds | None = None
+    """The token ids; None: they are not wanted."""
     named_by_id: bool = False
+    """Whether log probabilities name tokens by their ids."""
     origins: dict[str, ToolOrigin] = field(default_factory=dict)
+    """The tools that are no plain functions, by their names for the model."""
     seal: Callable[[str], str] | None = None
+    """Encrypts reasoning; None: it is not wanted."""
     times: Callable[[], Timings] | None = None
+    """Returns the times so far; None: the finished response has none."""
     timed_events: bool = False
+    """Whether the events of text have the times, too."""
     id: str = field(default_factory=lambda: item_id("resp"))
+    """The id of the response."""
     created_at: int = field(default_factory=now)
+    """When it was made, in seconds since 1970."""
 
     def __post_init__(self, request_id: str) -> None:
         if request_id:  # after a random part, so that no client can overwrite a stored response

@@ -42,15 +42,16 @@ _EXPIRED = "SELECT kind, id FROM idle WHERE used < ?"
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """The input of a response. history: earlier turns. input: this request's items, references resolved.
-
-    turn: the number of the last stored turn of the history. conversation: to which the finished turn is added.
-    """
+    """The input of a response."""
 
     history: list[Json] = field(default_factory=list)
+    """The items of earlier turns."""
     input: list[Json] = field(default_factory=list)
+    """This request's items, with references resolved."""
     turn: int | None = None
+    """The number of the last stored turn of the history; None: there is none."""
     conversation: str | None = None
+    """The id of the conversation to which the finished turn is added; None: to none."""
 
     @property
     def items(self) -> list[Json]:

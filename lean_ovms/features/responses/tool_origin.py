@@ -7,14 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ToolOrigin:
-    """The tool behind a function that the model was offered. custom: it takes text. mcp: a server of --tool_server
-    has it, whose label is the namespace; approval: the client must approve its calls."""
+    """The tool behind a function that the model was offered."""
 
     name: str
+    """The name of the tool."""
     namespace: str | None = None
+    """The namespace that it is in, or the label of its server; None: it is in none."""
     custom: bool = False
+    """Whether it takes a text instead of arguments."""
     mcp: bool = False
+    """Whether a server of --tool_server has it."""
     approval: bool = False
+    """Whether the client must approve its calls."""
 
 
 def function_name(name: str, namespace: str | None) -> str:
