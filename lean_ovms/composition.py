@@ -38,7 +38,6 @@ from .manifest import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     from .model_files import ModelFiles
 

@@ -50,26 +50,21 @@ the Services to the body's generation and its `api.generation.spoken.AnswerAudio
 GENERATION_METRICS = "metrics of a generation"
 """Seam of what responses of chat and completions tell of one generation: what makes, of a Config, a function from its
 `types.Timings` to further members of `metrics`."""
-SEAMS = (
+SERVER_SEAMS = (ADAPTER_SET, API_KEYS, MODEL_SOURCE, RUNTIME_PULLS, SERVER_TOOLS, SPOKEN_ANSWERS, GENERATION_METRICS)
+"""The seams of the front end."""
+ENGINE_SEAMS = (
     DRAFT_SETTINGS,
     DRAFT_PLAN,
     TEXT_PROPOSER,
-    ADAPTER_SET,
     ADAPTER_INPUTS,
     GENAI_ADAPTERS,
-    MODEL_SOURCE,
-    RUNTIME_PULLS,
     INPUT_EMBEDDINGS,
     IMAGES_IN_TEXTS,
-    API_KEYS,
     GRAMMAR_LIBRARY,
-    SERVER_TOOLS,
-    SPOKEN_ANSWERS,
-    GENERATION_METRICS,
 )
-"""The seams of models, engines and servers. Each has one part at most."""
-SERVER_SEAMS = (ADAPTER_SET, MODEL_SOURCE, RUNTIME_PULLS, SERVER_TOOLS, SPOKEN_ANSWERS, GENERATION_METRICS)
-"""Those of the front end; the engine process has the others."""
+"""The seams of an engine process."""
+SEAMS = SERVER_SEAMS + ENGINE_SEAMS
+"""All of them. Each has one part at most."""
 CORE_API = "lean_ovms.api"
 """The package of the handlers that are part of the core."""
 

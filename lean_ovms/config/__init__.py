@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 from ..composition import TEXT_GENERATION, Composition, compose
 from ..errors import StartError
-from ..manifest import RUNTIME_PULLS, SERVER_SEAMS, TaskRow
+from ..manifest import ENGINE_SEAMS, RUNTIME_PULLS, TaskRow
 from .model import DEMO_MODEL, EngineOptions, ModelOptions
 from .options import Options
 from .server import LimitOptions, ServerOptions
@@ -186,7 +186,7 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
             or one.formats
             or (one.backends and task is TEXT_GENERATION)
             or (one.engine is not None and self.any_set(one.engine.options))
-            or any(row.seam not in SERVER_SEAMS and self.wants(row.seam) for row in one.parts)
+            or any(row.seam in ENGINE_SEAMS and self.wants(row.seam) for row in one.parts)
         }
         while more := {name for one in features if one.name in needed for name in one.needs} - needed:
             needed |= more

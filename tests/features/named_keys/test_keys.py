@@ -22,6 +22,7 @@ from lean_ovms import features
 from lean_ovms.api import router
 from lean_ovms.api.app import App
 from lean_ovms.api.middleware import release_all
+from lean_ovms.composition import TEXT_GENERATION
 from lean_ovms.config import Config
 from lean_ovms.errors import TooManyRequests, WrongOptions
 from lean_ovms.features.named_keys import usage as key_usage
@@ -54,6 +55,11 @@ def error(response: Response) -> dict[str, Any]:
 
 def limits(response: Response) -> dict[str, str]:
     return {name: value for name, value in response.headers if name.startswith("x-ratelimit-")}
+
+
+def test_an_engine_process_has_nothing_of_it() -> None:
+    config = Config(fake_engine=True, api_key_file="keys.json")
+    assert "named_keys" not in config.engine_features(TEXT_GENERATION)
 
 
 # --- who
