@@ -32,6 +32,7 @@ from .manifest import (
     ObserverRow,
     PartRow,
     Route,
+    StartRow,
     TaskRow,
     named,
 )
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
 
     from .model_files import ModelFiles
 
-R = TypeVar("R", Route, TaskRow, EngineRow, ContentRow, Command, BackendRow, FormatRow, ModelRow, ErrorForm, DemoModel)
+R = TypeVar(
+    "R", Route, TaskRow, EngineRow, ContentRow, Command, BackendRow, FormatRow, StartRow, ModelRow, ErrorForm, DemoModel
+)
 
 CHATS = ("InternVLChatModel",)
 """Architectures that generate text, and whose names are not like those of others that do."""
@@ -266,6 +269,11 @@ class Composition:
             if pipeline in row.pipelines:
                 return row
         raise StartError(f"this server has no pipeline but PAGED: {pipeline} is part of a feature that was left out")
+
+    @cached_property
+    def start_rows(self) -> tuple[StartRow, ...]:
+        """What the features do while a server starts, in their order."""
+        return self._rows(lambda one: (one.start,))
 
     @cached_property
     def model_rows(self) -> tuple[ModelRow, ...]:

@@ -105,9 +105,6 @@ class Route:
     instead of the one with the same method and path without it."""
     model: str = ""
     """The name of a class of models: the handler is imported while a server starts that has one."""
-    options: tuple[str, ...] = ()
-    """Options of which any one that is set makes the server import the handler's module at its start and await the
-    module's `prepare(services)`."""
     only_with: str = ""
     """An option that must be set, or the server does not have the route at all; empty: it always has it."""
     page: bool = False
@@ -132,11 +129,6 @@ class Route:
     def module(self) -> str:
         """The whole name of the handler's module."""
         return f"{self.package}.{self.handler.partition(':')[0]}"
-
-    @property
-    def function(self) -> str:
-        """The name of the handler in its module."""
-        return self.handler.partition(":")[2]
 
     @property
     def api(self) -> str:
@@ -247,9 +239,6 @@ class PartRow:
     out are not set."""
     file: str = ""
     """A file without which a model's directory wants no such part; empty: it does in any case."""
-    prepare: str = ""
-    """A function as "module:function" that is awaited with the Services while a server starts that wants the part;
-    empty: there is none. It raises StartError."""
     package: str = ""
     """The package of the module; the composition sets it."""
 
@@ -312,6 +301,18 @@ class HelperRow:
     """What text models read by it, as lists of models have it; empty: nothing more."""
     writes: str = ""
     """What they write by it; empty: nothing more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRow:
+    """What a feature does while a server starts, before models are loaded, where one of its options is set."""
+
+    prepare: str
+    """A function as "module:function" that is awaited with the api.services.Services. It raises StartError."""
+    options: tuple[str, ...]
+    """Options of which any one that is set makes the function be called."""
+    package: str = ""
+    """The package of the module; the composition sets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -501,6 +502,8 @@ class Feature:
     """What it has in the place of the paged engine."""
     formats: tuple[FormatRow, ...] = ()
     """The forms of files that it reads."""
+    start: StartRow | None = None
+    """What it does while a server starts."""
     model: ModelRow | None = None
     """What it does for a model before requests may use it."""
     observer: ObserverRow | None = None

@@ -26,7 +26,7 @@ from ..util.memory import Trimmer
 from . import orca_report, router
 from .keys import ApiKey, kind_of
 from .middleware import Clients, Cors, OriginPolicy, RequestRecords, release_all
-from .router import Table, load, module_of
+from .router import Table, load
 from .services import BODY_FACTOR, LARGE_BODY, Services
 
 logger = logging.getLogger("lean_ovms.api")
@@ -75,13 +75,10 @@ class App:
         self._origins = OriginPolicy(config, self._clients, with_key=self._keys.required)
 
     async def open(self) -> None:
-        """Import the endpoints and parts that the options need, and await their `prepare`. Raises StartError."""
-        for route in router.table(self.config.composition):
-            if self.config.any_set(route.options):
-                await (await asyncio.to_thread(module_of, route)).prepare(self.services)
-        for part in self.config.composition.parts.values():
-            if part.prepare and self.config.wants(part.seam):
-                await (await asyncio.to_thread(named, part.package, part.prepare))(self.services)
+        """Does what features do while a server starts. Raises StartError."""
+        for row in self.config.composition.start_rows:
+            if self.config.any_set(row.options):
+                await (await asyncio.to_thread(named, row.package, row.prepare))(self.services)
 
     async def preload(self) -> None:
         """Import the main endpoints of the models that are served, before the first request does."""

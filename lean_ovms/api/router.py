@@ -6,17 +6,16 @@ An endpoint is one row, and the handler that the row names, whose module is impo
 from __future__ import annotations
 
 import asyncio
-import importlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 
 from ..composition import Composition, compose
 from ..config import Config
-from ..manifest import BASES, Route
+from ..manifest import BASES, Route, named
 from ..observability.records import RequestRecord
 from ..types import Request
 from .services import Handler
@@ -104,14 +103,9 @@ async def load(route: Route) -> Handler:
 
 def imported(route: Route) -> Handler:
     """The handler of a route, its module imported."""
-    handler: Handler = getattr(module_of(route), route.function)
+    handler: Handler = named(route.package, route.handler)
     _handlers[route.package, route.handler] = handler
     return handler
-
-
-def module_of(route: Route) -> ModuleType:
-    """The module of a handler, imported."""
-    return importlib.import_module(route.module)
 
 
 class Table:

@@ -9,12 +9,14 @@ import pytest
 
 from lean_ovms.api import route_doc, router
 from lean_ovms.api.router import Route
+from lean_ovms.composition import compose
 from lean_ovms.config import Config, listed
 from lean_ovms.errors import Unavailable
 from lean_ovms.features.images.model import ImageModel
 from lean_ovms.features.pooling.model import PoolingModel
 from lean_ovms.features.speech.model import SpeechModel
 from lean_ovms.features.voice.model import VoiceModel
+from lean_ovms.manifest import named
 from lean_ovms.models.text_model import TextModel
 from tests.api.conftest import MakeApp, get
 
@@ -34,13 +36,18 @@ def test_every_handler_with_a_description_has_a_row() -> None:
 
 
 def test_a_module_may_be_needed_early() -> None:
-    early = {(route.module, route.model, route.options) for route in router.table() if route.model or route.options}
-    assert ("lean_ovms.features.chat.api", "TextModel", ()) in early
-    assert ("lean_ovms.features.batches.api.batches", "", ("files_path",)) in early
-    for _, model, options in early:
+    early = {(route.module, route.model) for route in router.table() if route.model}
+    assert ("lean_ovms.features.chat.api", "TextModel") in early
+    kinds = (TextModel, PoolingModel, SpeechModel, VoiceModel, ImageModel)
+    assert {model for _, model in early} <= {kind.__name__ for kind in kinds}
+
+
+def test_features_name_what_they_do_at_the_start() -> None:
+    rows = {(row.package, row.prepare, row.options) for row in compose().start_rows}
+    assert ("lean_ovms.features.batches", "api.batches:prepare", ("files_path",)) in rows
+    for package, prepare, options in rows:
+        assert inspect.iscoroutinefunction(named(package, prepare))
         assert set(options) <= {row.name for row in listed()}
-        kinds = (TextModel, PoolingModel, SpeechModel, VoiceModel, ImageModel)
-        assert not model or model in {kind.__name__ for kind in kinds}
 
 
 async def test_the_first_request_imports_its_module(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...manifest import BASES, Command, Feature, Route
+from ...manifest import BASES, Command, Feature, Route, StartRow
 from .options import BatchOptions
 
 FEATURE = Feature(
@@ -12,8 +12,9 @@ FEATURE = Feature(
     reference="https://platform.openai.com/docs/api-reference/batch",
     options=BatchOptions,
     commands=(Command("run-batch", "-i FILE -o FILE [MODEL]", "answer the requests of a file", "run_batch:main"),),
+    start=StartRow(prepare="api.batches:prepare", options=("files_path",)),
     routes=(
-        Route("POST", "/batches", "api.batches:handle_create", BASES, options=("files_path",)),
+        Route("POST", "/batches", "api.batches:handle_create", BASES),
         Route("GET", "/batches", "api.batches:handle_list", BASES),
         Route("GET", "/batches/{id}", "api.batches:handle_get", BASES),
         Route("POST", "/batches/{id}/cancel", "api.batches:handle_cancel", BASES),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...manifest import SERVER_TOOLS, Feature, PartRow
+from ...manifest import SERVER_TOOLS, Feature, PartRow, StartRow
 from .options import McpOptions
 
 FEATURE = Feature(
@@ -13,5 +13,6 @@ FEATURE = Feature(
     packages=("mcp", "httpx2"),
     options=McpOptions,
     flags="flags.txt",
-    parts=(PartRow(seam=SERVER_TOOLS, make="tools:McpTools", prepare="tools:prepare", options=("tool_server",)),),
+    parts=(PartRow(seam=SERVER_TOOLS, make="tools:McpTools", options=("tool_server",)),),
+    start=StartRow(prepare="tools:prepare", options=("tool_server",)),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...config.server import WebSocketOptions
-from ...manifest import BASES, EVERYWHERE, Feature, Route
+from ...manifest import BASES, EVERYWHERE, Feature, Route, StartRow
 from .options import ResponseOptions
 
 FEATURE = Feature(
@@ -14,6 +14,7 @@ FEATURE = Feature(
     packages=("cryptography", "psycopg"),
     options=ResponseOptions,
     libraries=(WebSocketOptions,),
+    start=StartRow(prepare="api.create:prepare", options=("response_store", "reasoning_key_file")),
     routes=(
         Route("POST", "/responses/compact", "api.compact:handle", EVERYWHERE),
         Route("POST", "/conversations", "api.conversations:handle_create", BASES),
@@ -24,14 +25,7 @@ FEATURE = Feature(
         Route("POST", "/conversations/{id}/items", "api.conversations:handle_add_items", BASES),
         Route("GET", "/conversations/{id}/items/{id}", "api.conversations:handle_item", BASES),
         Route("DELETE", "/conversations/{id}/items/{id}", "api.conversations:handle_delete_item", BASES),
-        Route(
-            "POST",
-            "/responses",
-            "api.create:handle_create",
-            EVERYWHERE,
-            options=("response_store", "reasoning_key_file"),
-            serves="chat",
-        ),
+        Route("POST", "/responses", "api.create:handle_create", EVERYWHERE, serves="chat"),
         Route("POST", "/responses/input_tokens", "api.create:handle_input_tokens", EVERYWHERE),
         Route("GET", "/responses/{id}", "api.stored:handle_get", BASES),
         Route("DELETE", "/responses/{id}", "api.stored:handle_delete", BASES),
