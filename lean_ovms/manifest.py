@@ -489,7 +489,8 @@ class Feature:
     """The metrics."""
     samples: str = ""
     """A function as "module:function" that returns values of its metrics, `observability.metrics.Sample`, at each
-    scrape: for an api.services.Services, a model, and the EngineStats of its engine."""
+    scrape: for an api.services.Services, and the models that are served, each with the EngineStats of its engine, or
+    None."""
     engine: EngineRow | None = None
     """What it does inside the steps of the paged engine."""
     parts: tuple[PartRow, ...] = ()

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from ..config import Config
 from ..errors import Unauthorized
 from ..manifest import API_KEYS, Route
-from ..observability.metrics import Sample
 from ..observability.records import GenerationRecord, RequestRecord
 from ..types import Request
 from ..types.websocket import PROTOCOLS_HEADER
@@ -98,10 +97,6 @@ class ApiKeys:
     def cache_scopes(self, names: Collection[str]) -> list[str]:
         """Returns the scopes in which the prompts of a model are cached, which has these names."""
         return [""]
-
-    def samples(self) -> Iterable[Sample]:
-        """Returns the values of metrics about keys."""
-        return ()
 
     async def reload(self) -> None:
         """Reads the keys again; revoked ones are refused from now on. Raises WrongOptions, and then changes nothing."""

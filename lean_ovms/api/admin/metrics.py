@@ -7,6 +7,7 @@ omitted if the engine does not answer within a second (it answers between two st
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 
 from ...errors import NotFound
 from ...models.model import Model
@@ -25,10 +26,8 @@ async def handle(request: Request, services: Services) -> Response:
         raise NotFound("metrics are off; start with --metrics_enable")
     models = services.registry.served
     states = await asyncio.gather(*(_state(services, model) for model in models))
-    samples = list(services.keys.samples())
-    for make in services.config.composition.samplers:
-        for model, state in zip(models, states, strict=True):
-            samples += make(services, model, state.stats)
+    served = [(model, state.stats) for model, state in zip(models, states, strict=True)]
+    samples = chain.from_iterable(make(services, served) for make in services.config.composition.samplers)
     content = services.metrics.expose(states, samples)
     return Response(200, [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")], content)
 

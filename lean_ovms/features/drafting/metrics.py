@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ...api.services import Services
 from ...config import Config
@@ -15,17 +15,18 @@ from .feature import METRICS
 from .options import DraftOptions
 
 
-def samples(services: Services, model: Model, stats: EngineStats | None) -> Iterator[Sample]:
-    """Yields what became of the drafts of a model that has some."""
-    if stats is None or not stats.speculative:
-        return
-    labels = (model.name,)
-    yield f"{METRICS}drafts_total", labels, stats.drafts
-    if stats.drafted is not None:
-        yield f"{METRICS}draft_tokens_total", labels, stats.drafted
-    yield f"{METRICS}accepted_tokens_total", labels, stats.accepted
-    for position, accepted in enumerate(stats.accepted_by_position):
-        yield f"{METRICS}accepted_tokens_per_pos_total", (*labels, str(position)), accepted
+def samples(services: Services, served: Iterable[tuple[Model, EngineStats | None]]) -> Iterator[Sample]:
+    """Yields what became of the drafts of models that have some."""
+    for model, stats in served:
+        if stats is None or not stats.speculative:
+            continue
+        labels = (model.name,)
+        yield f"{METRICS}drafts_total", labels, stats.drafts
+        if stats.drafted is not None:
+            yield f"{METRICS}draft_tokens_total", labels, stats.drafted
+        yield f"{METRICS}accepted_tokens_total", labels, stats.accepted
+        for position, accepted in enumerate(stats.accepted_by_position):
+            yield f"{METRICS}accepted_tokens_per_pos_total", (*labels, str(position)), accepted
 
 
 def of_generation(config: Config) -> Callable[[Timings], Json]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ...api.services import Services
 from ...models.model import Model
@@ -12,11 +12,12 @@ from ...types.engine import EngineStats
 from .feature import REQUESTS
 
 
-def samples(services: Services, model: Model, stats: EngineStats | None) -> Iterator[Sample]:
-    """Yields which adapters of a model that may have some are at work, and which are waited for."""
-    if not model.adapters.most:
-        return
-    adapters = model.adapters.models.values()
-    running = [one.name for one in adapters if services.records.in_flight(one.name) > one.waiting]
-    waiting = [one.name for one in adapters if one.waiting]
-    yield REQUESTS, (model.name, str(model.adapters.most), ",".join(running), ",".join(waiting)), time.time()
+def samples(services: Services, served: Iterable[tuple[Model, EngineStats | None]]) -> Iterator[Sample]:
+    """Yields which adapters of models that may have some are at work, and which are waited for."""
+    for model, _ in served:
+        if not model.adapters.most:
+            continue
+        adapters = model.adapters.models.values()
+        running = [one.name for one in adapters if services.records.in_flight(one.name) > one.waiting]
+        waiting = [one.name for one in adapters if one.waiting]
+        yield REQUESTS, (model.name, str(model.adapters.most), ",".join(running), ",".join(waiting)), time.time()

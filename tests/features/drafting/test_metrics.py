@@ -23,7 +23,7 @@ def guesses(stats: EngineStats) -> dict[str, float]:
     app = App(Config(fake_engine=True, model_name="m"), [TextModel(Config(fake_engine=True, model_name="m"))])
     metrics = Metrics("", of_features=FEATURE.metrics)
     state = EngineState(model="m", in_flight=0, up=True, restarts=0, memory=1, stats=stats)
-    text = metrics.expose([state], samples(app.services, app.registry.models["m"], stats)).decode()
+    text = metrics.expose([state], samples(app.services, [(app.registry.models["m"], stats)])).decode()
     shown = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     found = {s.name.removeprefix(GUESSES) + s.labels.get("position", ""): s for s in shown if GUESSES in s.name}
     assert {sample.labels["model_name"] for sample in found.values()} <= {"m"}
