@@ -285,14 +285,6 @@ class StoreFull(StoreFailure):
     code = "storage_full"
 
 
-class StoreUnavailable(StoreFailure):
-    """503: the response store's database is away or busy; it may be back in a moment."""
-
-    status = 503
-    code = "store_unavailable"
-    retry_after_s = 2
-
-
 class Unavailable(RequestError):
     """503: the model is loading or restarting, or the server is shutting down."""
 

@@ -91,7 +91,7 @@ def _prepared(app: App, model: Model) -> Model:
 
 
 async def load(app: App) -> None:
-    """Open the response store and load all models. Raises StartError."""
+    """Opens what features need, and loads all models. Raises StartError."""
     await app.open()
     if app.services.manager is not None:
         await asyncio.gather(app.services.manager.load(), app.preload())
@@ -99,7 +99,7 @@ async def load(app: App) -> None:
 
 
 async def close(app: App) -> None:
-    """Release what load acquired: engines and the response store. Idempotent."""
+    """Releases what load acquired: engines, and what features have opened. Idempotent."""
     await app.close()
     if app.services.manager is not None:
         await app.services.manager.stop()
@@ -261,7 +261,7 @@ def _max_connections(configured: int) -> int:
     """Returns the connections that the limit of open files allows, at most those configured; the soft limit is raised
     for them.
 
-    More would leave no descriptors for a restarted engine or the response store.
+    More would leave no descriptors for a restarted engine or the files of features.
     """
     files = configured + OWN_FILES
     limit = resources.raise_open_files(files)

@@ -12,6 +12,14 @@ from typing import Any, ClassVar, Protocol
 from ...errors import StoreFailure
 
 
+class StoreUnavailable(StoreFailure):
+    """503: the response store's database is away or busy; it may be back in a moment."""
+
+    status = 503
+    code = "store_unavailable"
+    retry_after_s = 2
+
+
 class Rows(Protocol):
     """The result of a statement. rowcount: how many rows it changed."""
 

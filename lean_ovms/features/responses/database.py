@@ -16,8 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ...errors import RequestError, StartError, StoreFailure, StoreFull, StoreUnavailable
-from .connection import Connection
+from ...errors import RequestError, StartError, StoreFailure, StoreFull
+from .connection import Connection, StoreUnavailable
 
 logger = logging.getLogger("lean_ovms.responses")
 

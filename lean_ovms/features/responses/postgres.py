@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from ...errors import StartError, StoreFailure, StoreUnavailable, install_command
-from .connection import Connection, Rows
+from ...errors import StartError, StoreFailure, install_command
+from .connection import Connection, Rows, StoreUnavailable
 
 if TYPE_CHECKING:
     import psycopg

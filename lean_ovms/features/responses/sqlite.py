@@ -14,9 +14,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ...errors import StartError, StoreFailure, StoreFull, StoreUnavailable
+from ...errors import StartError, StoreFailure, StoreFull
 from ...util.files import open_regular
-from .connection import Connection, Rows
+from .connection import Connection, Rows, StoreUnavailable
 
 logger = logging.getLogger("lean_ovms.responses")
 

@@ -16,8 +16,9 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.errors import NotFound, StartError, StoreUnavailable, install_command
+from lean_ovms.errors import NotFound, StartError, install_command
 from lean_ovms.features.responses import database, postgres, service, sqlite, store
+from lean_ovms.features.responses.connection import StoreUnavailable
 from lean_ovms.features.responses.service import ResponseService
 from lean_ovms.types import Request
 from tests import databases
