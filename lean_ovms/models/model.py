@@ -211,12 +211,11 @@ class Model(ModelLifecycle):
             self._base.release()
 
     def _takes_request(self) -> bool:
-        """Whether this model serves this task's request. While it drains: one that arrived before, and may use the
-        model already."""
-        if self.retired_since is None:
+        """Returns whether this model serves this task's request, or has it wait. A retired one serves only those that
+        it takes by Rule 5, while its engine runs."""
+        if not self.retired:
             return True
-        ready = self.loaded and not self._stopped and self.engine.state == "ready"
-        return ready and arrival() <= self.retired_since
+        return self.takes(arrival()) and not self._stopped and self.engine.state == "ready"
 
     def _resolve(self: M, *, latest: bool = False) -> M:
         """This model, or the one that replaced it since the request arrived. latest: since then or before.
