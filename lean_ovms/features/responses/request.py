@@ -62,9 +62,18 @@ class ResponsesRequest:
     async def start(
         self, items: list[Json], services: Services, close: Callable[[list[Json]], list[Json]] = list
     ) -> Generation:
-        """The running generation; with truncation auto without old turns that do not fit. Raises RequestError.
+        """Starts the generation. With truncation auto, old turns that do not fit are left out.
 
-        close: adds the end of the prompt, which is no turn.
+        Args:
+            items: the items of the conversation, those of this request included.
+            services: the options, and the state of the server.
+            close: adds the end of the prompt, which is no turn of the conversation.
+
+        Returns:
+            The running generation.
+
+        Raises:
+            RequestError: the prompt is too long or not valid, or the engine refuses it.
         """
         while True:
             try:

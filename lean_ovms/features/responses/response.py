@@ -68,7 +68,14 @@ class ResponseObject:
         return self._object(status, output, {"incomplete_details": None, "error": None}, None)
 
     def final(self, status: str, output: list[Json], usage: Usage, error: RequestError | None) -> Json:
-        """The object of a finished response. status: completed, incomplete, failed or cancelled."""
+        """Returns the object of a finished response.
+
+        Args:
+            status: completed, incomplete, failed or cancelled.
+            output: the items of the output.
+            usage: the numbers of tokens; they are left out after an error.
+            error: the error that ended the response, or None.
+        """
         ending: Json = {"completed_at": now()} if status == "completed" else {}
         ending["incomplete_details"] = {"reason": "max_output_tokens"} if status == "incomplete" else None
         ending["error"] = None if error is None else failure(error)

@@ -188,10 +188,18 @@ def _is_locked(error: sqlite3.Error) -> bool:
 
 
 def set_aside_if_damaged(path: str, newest: int, *, strict: bool) -> None:
-    """Renames the file to PATH.damaged-TIME, with its log, if SQLite finds damage in it; the next connection makes one.
+    """Renames the file of a store to PATH.damaged-TIME, and its log, if SQLite finds damage in it.
 
-    Only a file that begins as a store does, of a version up to newest: a foreign file stays, and is an error later.
-    strict: raises StartError instead. Reads the whole file: 0.3 s for 256 MB.
+    The next connection makes a new file. A file that does not begin as a store does, or that a newer version has
+    written, stays as it is, and is an error later. The whole file is read: 0.3 s for 256 MB.
+
+    Args:
+        path: the file.
+        newest: the newest version of a store that this server reads.
+        strict: whether damage is an error instead.
+
+    Raises:
+        StartError: the file is damaged, and strict is set.
     """
     if not _is_store(path, newest):
         return

@@ -206,9 +206,21 @@ class Store:
 
     @_transaction(write=False)
     def items(self, db: Connection, kind: str, name: str, query: Values) -> Page:
-        """Items of a conversation, or the input of a response, earlier turns included. query: the values of PAGE.
+        """Returns a page of the items of a conversation, or of the input of a response with earlier turns.
 
-        Raises NotFound, BadRequest.
+        Args:
+            db: the database.
+            kind: CONVERSATION or RESPONSE.
+            name: the id of the conversation or the response.
+            query: the values of the query's fields: order ("asc" or "desc"), after (the id of the last item of the page
+                before, or None) and limit.
+
+        Returns:
+            The id and the JSON of each item, and whether there are more of them.
+
+        Raises:
+            NotFound: there is no such conversation or response.
+            BadRequest: after is not the id of an item in this list.
         """
         turn, output = tables.turn_of(db, kind, name), kind == CONVERSATION
         limit, newest_first = query["limit"], query["order"] == "desc"

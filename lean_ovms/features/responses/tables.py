@@ -138,9 +138,18 @@ def items_of(db: Connection, turn: int | None) -> list[Json]:
 def page_of(
     db: Connection, turn: int | None, *, after: str | None, limit: int, newest_first: bool, output: bool = True
 ) -> list[tuple[str, bytes]] | None:
-    """(id, JSON) of at most `limit` items of a turn and of all before it, behind the item with the id `after`.
+    """Returns items of a turn and of all turns before it.
 
-    None without that item. output: False leaves out the output of the turn itself.
+    Args:
+        db: the database.
+        turn: the number of the turn; None: there are no items.
+        after: the id of the item behind which the page begins; None: it begins with the first item.
+        limit: the most items that are returned.
+        newest_first: whether the newest item is the first.
+        output: whether the output of the turn itself is among the items.
+
+    Returns:
+        The id and the JSON of each item; None if there is no item with the id `after`.
     """
     what, values = _ON_PATH, [turn, 0 if output else turn]
     order, beyond = ("DESC", "<") if newest_first else ("ASC", ">")
@@ -240,9 +249,13 @@ def _delete_row(db: Connection, kind: str, name: str) -> tuple[int, int | None]:
 
 
 def drop_excess(db: Connection, spare: str, *, max_count: int, max_bytes: int) -> None:
-    """Deletes the oldest responses, then the least recently used conversations, beyond the limits.
+    """Deletes the oldest responses, then the least recently used conversations, until no limit is exceeded.
 
-    max_count: of each kind. Never `spare` (just written), nor running responses.
+    Args:
+        db: the database.
+        spare: the id of an object that was just written, and is not deleted; nor are running responses.
+        max_count: the most responses, and the most conversations.
+        max_bytes: the most bytes of all objects.
     """
     for kind in (RESPONSE, CONVERSATION):
         count = db.one("SELECT count(*) FROM entry WHERE kind = ?", (kind,))

@@ -53,9 +53,15 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def endpoint(body: Json, services: Services, name: str = "") -> str:
-    """The path of the endpoint that a body is for, of those that the server has. Raises RequestError.
+    """Returns the path of the endpoint that a body is for, among those that the server has.
 
-    name: the model, before the body's own.
+    Args:
+        body: the body of the request.
+        services: the options, and the models that are served.
+        name: the model that a header names, before the body's own; "": no header names one.
+
+    Raises:
+        RequestError: the body is for no endpoint of the model, or there is no such model.
     """
     named = name or body.get("model")
     only = services.registry.default_of(Model)

@@ -38,10 +38,7 @@ MAX_RESTARTS = 4
 
 
 class SpeechReply:
-    """The events of one request, in order. One reader.
-
-    queued_s, computed_s: how long the last finished window waited in the engine, and took.
-    """
+    """The events of one request, in order, for one reader."""
 
     def __init__(
         self,
@@ -51,9 +48,18 @@ class SpeechReply:
         params: TranscribeParams,
         client: str,
     ) -> None:
-        """send: to the engine; dropped while there is none. close: the request has ended, as far as the router goes."""
+        """Begins without any audio.
+
+        Args:
+            number: the number of the request, which its records have.
+            send: sends a record to the engine; without an engine the record is dropped.
+            close: is called with the number when the request has ended.
+            params: the parameters of the request.
+            client: the name of the client.
+        """
         self.id = number
         self.queued_s = self.computed_s = 0.0
+        """How long, in seconds, the last finished window waited in the engine, and how long it was computed."""
         self._params = params
         self._client = client
         self._send = send

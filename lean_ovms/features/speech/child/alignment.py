@@ -29,7 +29,14 @@ AFTER = "\"'.。,，!！?？:：”)]}、"
 def word_times(
     row: DecodeRow, files: WhisperFiles, pieces: Sequence[bytes], attention: Callable[[list[int]], NDArray[np.float32]]
 ) -> list[Word]:
-    """Returns the words of an ended row, in the request's time. attention: of the decoder, for a sequence of tokens."""
+    """Returns the words of an ended row, with their times in the request's audio.
+
+    Args:
+        row: the text of a window.
+        files: the special tokens of the model.
+        pieces: the bytes of each token of the vocabulary.
+        attention: returns the attention of the decoder [heads, tokens, positions] for a sequence of tokens.
+    """
     tokens = row.text_tokens
     words = _merged(split_words(tokens, pieces, row.language))
     if not words:

@@ -20,21 +20,35 @@ Array = NDArray[np.float32]
 
 @dataclass(slots=True)
 class Beam:
-    """A hypothesis of a beam search. tokens: so far. logprobs: theirs. total: the sum, that of the end included."""
+    """A hypothesis of a beam search: a text that may still be wrong."""
 
     tokens: list[int] = field(default_factory=list)
+    """The tokens so far."""
     logprobs: list[float] = field(default_factory=list)
+    """The log probability of each of these tokens."""
     total: float = 0.0
+    """The sum of the log probabilities, that of the end included."""
 
 
 class Beams:
-    """One search. tokens, parents: what the decoder gets next, [width, 1], and whose state each of them continues."""
+    """One beam search."""
 
     def __init__(self, width: int, limit: int, eot: int, rules: Rules, params: TranscribeParams, times: bool) -> None:
-        """Begins a search. limit: tokens of a text. times: with timestamps."""
+        """Begins a search.
+
+        Args:
+            width: the number of beams.
+            limit: the most tokens of a text.
+            eot: the token that ends a text.
+            rules: forbids tokens that may not follow.
+            params: the penalties, and the length penalty, of the request.
+            times: whether the text has timestamps.
+        """
         self.width = width
         self.tokens = np.full((width, 1), eot, np.int64)
+        """The tokens [width, 1] that the decoder gets next."""
         self.parents = np.arange(width, dtype=np.int32)
+        """The beam whose state each of these tokens continues [width]."""
         self._beams = [Beam()]  # copies of one row: only the first is looked at in the first step
         self._ended: list[tuple[float, Beam]] = []
         self._limit = limit

@@ -30,19 +30,27 @@ LOOP_TIMES = 4
 
 
 class Attempt:
-    """One text of a window at one temperature, as far as it has come. logprobs: of its tokens."""
+    """One text of a window at one temperature, as far as it has come."""
 
     def __init__(self, files: WhisperFiles, temperature: float = 0.0, seed: Sequence[int] = (0,)) -> None:
         self.temperature = temperature
         self.rng = np.random.default_rng(seed)
         self.tokens: list[int] = []
         self.logprobs: list[float] = []
+        """The log probability of each token."""
         self.ended = False
         self.total = 0.0
+        """The sum of the log probabilities, that of the end included."""
         self._eot = files.eot
 
     def add(self, token: int, logprob: float, limit: int) -> None:
-        """Adds a token. limit: the most of them."""
+        """Adds a token, which may end the text.
+
+        Args:
+            token: the token.
+            logprob: its log probability.
+            limit: the most tokens of the text.
+        """
         self.total += logprob
         if token == self._eot:
             self.ended = True
@@ -62,17 +70,16 @@ class Attempt:
 
 
 class DecodeRow:
-    """One job's decoding. prompt: tokens before <|startoftranscript|>. attempts: the texts that are being decoded, all
-    at one temperature. chosen: the one that counts, which is the first of them until all have ended.
-
-    language: "" until it is known. hidden: what the encoder made of the window.
-    """
+    """The decoding of one job."""
 
     def __init__(self, job: Job, files: WhisperFiles, pieces: Sequence[bytes], prompt: list[int]) -> None:
         self.job = job
         self.prompt = prompt
+        """The tokens before <|startoftranscript|>."""
         self.hidden: NDArray[np.float32] | None = None
+        """The encoder's output for the window; None before the window is encoded."""
         self.language = job.language
+        """The code of the language; "" until it is known."""
         self.language_probability: float | None = None
         self.no_speech = 0.0
         self._files = files
@@ -88,7 +95,9 @@ class DecodeRow:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._unsent: list[tuple[str, float]] = []
         self.attempts = self._begin()
+        """The texts that are being decoded, all at one temperature."""
         self.chosen = self.attempts[0]
+        """The text that counts; until all have ended, the first of them."""
 
     def _begin(self) -> list[Attempt]:
         """Returns the texts that are decoded at this temperature, without tokens."""
@@ -201,7 +210,10 @@ class DecodeRow:
 
     @property
     def read_to(self) -> float | None:
-        """Where the text ends, as in Job."""
+        """Returns where the text ends, in seconds of the request's audio; None if the whole window counts as read.
+
+        What follows in the window is read again, with the audio behind it.
+        """
         read = read_to(self.tokens, self._files) if self.job.times else None
         return None if read is None else min(self.job.start + read, self.job.end)
 

@@ -15,7 +15,7 @@ NEVER = -np.inf
 
 
 class Rules:
-    """What may follow, for one model."""
+    """The tokens that may follow others, by the rules of one model."""
 
     def __init__(self, files: WhisperFiles) -> None:
         self._files = files
@@ -23,7 +23,13 @@ class Rules:
         self._begin = np.array(files.begin_suppress, np.int64)
 
     def apply(self, logits: Logits, tokens: Sequence[int], times: bool) -> None:
-        """Set what cannot follow these tokens to minus infinity. times: with timestamps."""
+        """Sets the logits of the tokens that may not come next to minus infinity.
+
+        Args:
+            logits: the logits [vocabulary], which are changed.
+            tokens: the tokens of the text so far.
+            times: whether the text has timestamps.
+        """
         logits[self._suppress] = NEVER
         if not tokens and len(self._begin):
             logits[self._begin] = NEVER

@@ -35,12 +35,20 @@ RUNNING, CANCEL = genai.StreamingStatus.RUNNING, genai.StreamingStatus.CANCEL
 
 
 class PipelineRecognizer:
-    """A recognizer.Recognizer. kind: of the model. tokenizer: has encode and single."""
+    """A recognizer.Recognizer that runs a pipeline of openvino_genai in a thread."""
 
     def __init__(
         self, kind: Kind, pipeline: Any, tokenizer: Any, vocabulary: Vocabulary, silence_s: float = 120.0
     ) -> None:
-        """pipeline: an ASRPipeline. silence_s: how long it may show no sign of life."""
+        """Describes the model; `warm_up` computes the first window.
+
+        Args:
+            kind: the kind of model, which knows the pipeline's parameters and results.
+            pipeline: the ASRPipeline.
+            tokenizer: encodes texts (`encode`), and has the special tokens around a text (`single`).
+            vocabulary: the bytes of each token.
+            silence_s: how long, in seconds, the pipeline may show no sign of life in a window.
+        """
         self.vocabulary = vocabulary
         self.window = kind.window
         self.info = _describe(kind, vocabulary)

@@ -44,21 +44,25 @@ UNSPACED = (
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """What a window is transcribed with. tokens: of both together."""
+    """The texts that are given to the model with the audio."""
 
     prompt: str = ""
+    """The text that comes before that of the window."""
     hotwords: str = ""
+    """Words that are likely in the audio."""
     tokens: int = 0
+    """The number of tokens of both together."""
 
 
 class Kind:
-    """Qwen3-ASR: no times, no translation, one text with the audio. positions: of the decoder."""
+    """Qwen3-ASR: it takes one text with the audio, and gives no times and no translation."""
 
     translates = False
     max_tokens = QWEN_TOKENS
     max_prompt_tokens = QWEN_PROMPT
     window = int(WINDOW_S * SAMPLE_RATE)
     positions = 1 << 16
+    """The positions of the decoder."""
 
     def __init__(self, known: Sequence[str], ends: Sequence[int] = ()) -> None:
         """known: codes of its languages. ends: tokens that end a text, if they are not the pipeline's own."""
@@ -85,7 +89,13 @@ class Kind:
         return {"context": both} if both else {}
 
     def result(self, job: Job, texts: Texts, found: Any) -> WindowDone:
-        """Returns the result of a window. found: what generate returned."""
+        """Returns the result of a window.
+
+        Args:
+            job: the window.
+            texts: the texts that the model was given with it.
+            found: the result of the pipeline's generate.
+        """
         text, tokens = _joint(found.texts[0]), found.perf_metrics.get_num_generated_tokens()
         named = found.languages[0] if found.languages else ""
         return WindowDone(

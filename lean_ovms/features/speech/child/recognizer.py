@@ -18,32 +18,42 @@ Samples = NDArray[np.float32]
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A window that is computed. samples: all of it. start: its time in the request's audio, in seconds.
+    """A window that is computed.
 
-    language: "" to detect it. prompt: text that comes before it. max_tokens: 0: the model's limit. times: segments or
-    words are wanted and may be computed. stream: `pieces` are wanted before the result. soon: as
-    in Recognizer.room.
-    pieces: new text, until the task removes it. result: without start, end and skipped. read_to: where the text ends,
-    in seconds, if what follows in the window is to be read again with the audio after it. One of result and error is
-    set when the job is done; it is never touched again after `cancelled` is set. begun: a backend notes that it has
-    sent some of the text.
+    One of result and error is set when the job is done. A cancelled job is never touched again.
     """
 
     samples: Samples
+    """All samples of the window."""
     start: float
+    """The beginning of the window in the request's audio, in seconds."""
     params: TranscribeParams
+    """The parameters of the request."""
     language: str = ""
+    """The code of the language; "": it is detected."""
     prompt: str = ""
+    """The text that comes before that of the window."""
     max_tokens: int = 0
+    """The most tokens of the text; 0: as many as the model allows."""
     times: bool = False
+    """Whether segments or words are wanted, and may be computed."""
     stream: bool = False
+    """Whether `pieces` are wanted before the result."""
     soon: bool = False
+    """Whether the job should not wait for those that are computed."""
     pieces: list[TextDelta] = field(default_factory=list)
+    """New text, which stays here until the task takes it."""
     result: WindowDone | None = None
+    """The result, without its start, end and skipped time."""
     read_to: float | None = None
+    """Where the text ends, in seconds, if the rest of the window is to be read again with the audio behind it; else
+    None."""
     error: RequestError | None = None
+    """Why the window cannot be transcribed."""
     cancelled: bool = False
+    """Whether nobody waits for the result any more."""
     begun: bool = False
+    """Whether a recognizer has sent some of the text; only the recognizer uses it."""
 
     @property
     def done(self) -> bool:

@@ -39,7 +39,10 @@ def load(config: EngineConfig, _: Callable[[], None]) -> SpeechTask:
 
 
 class SpeechTask(Task):
-    """Transcribes with one recognizer. Commands are only noted down; `admit` does what is expensive, a bounded part."""
+    """Transcribes with one recognizer.
+
+    Commands are only noted down when they come; `admit` does a bounded part of what is expensive in them.
+    """
 
     def __init__(
         self,
@@ -49,7 +52,15 @@ class SpeechTask(Task):
         has_speech: Callable[[Samples], bool] = lambda samples: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """most: requests at once. detector: makes one for a request. has_speech: whether a window of a file has any."""
+        """Begins without any request.
+
+        Args:
+            recognizer: the loaded model.
+            most: the most requests at once.
+            detector: makes the voice activity detector of a request.
+            has_speech: returns whether there is speech in a window of a file; windows without are not computed.
+            clock: returns the time in seconds.
+        """
         super().__init__(recognizer.info, recognizer.vocabulary)
         self.recognizer = recognizer
         self._most = most

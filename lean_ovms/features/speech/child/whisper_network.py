@@ -26,10 +26,16 @@ INPUTS = {"input_ids", "encoder_hidden_states", "beam_idx"}
 
 
 class Decoding:
-    """The decoder's state for some rows. Rows all have the same number of tokens."""
+    """The decoder's state for some rows, which all have the same number of tokens."""
 
     def __init__(self, request: Any, hidden: Array, release: Any) -> None:
-        """hidden: of each row, [rows, positions, width]."""
+        """Begins without any token.
+
+        Args:
+            request: the infer request of the decoder, whose state is cleared.
+            hidden: the encoder's output for each row [rows, positions, width].
+            release: takes the infer request back at the end.
+        """
         self._request = request
         self._release = release
         self._hidden: Array | None = hidden

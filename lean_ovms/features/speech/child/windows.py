@@ -30,13 +30,16 @@ HOP = 160
 
 @dataclass(slots=True)
 class Cut:
-    """A window, or with start == end a place up to which there was no speech. skipped: samples before `start` that are
-    in no window; sure: the cutter knows that there is speech in it."""
+    """A window; or, with start == end, a place up to which there was no speech. Places are counted in samples."""
 
     start: int
+    """The first sample of the window."""
     end: int
+    """The place behind its last sample."""
     skipped: int = 0
+    """The samples before it that are in no window."""
     sure: bool = False
+    """Whether the cutter knows that there is speech in it."""
 
 
 class Buffer:
@@ -65,23 +68,30 @@ class Buffer:
 
 
 class Cutter:
-    """Frames in order to cuts. speech_since: where an utterance began that has not ended, None if there is none.
-    finished: all of the audio is in `cuts`.
-
-    turns: (started, position) of utterances, since they were last taken. window: most samples of a cut.
-    """
+    """Cuts audio that comes frame by frame. Places are counted in samples of the request's audio."""
 
     def __init__(self, start: int, window: int, context: int) -> None:
-        """context: samples before the next frame that a cut which begins with it has, too."""
+        """Begins at a place in the request's audio.
+
+        Args:
+            start: the place of the first sample.
+            window: the most samples of a cut.
+            context: how many samples before a frame a cut that begins with this frame has, too.
+        """
         self.buffer = Buffer(start)
         self._context = context
         self.cuts: deque[Cut] = deque()
+        """The windows that nobody has taken yet."""
         self.turns: list[tuple[bool, int]] = []
+        """The beginnings (True) and the ends (False) of utterances and their places, since they were last taken."""
         self.window = window
+        """The most samples of a cut."""
         self._position = start  # the next frame
         self._cursor = start  # what is before it is in a cut, or skipped
         self.speech_since: int | None = None
+        """Where an utterance began that has not ended; None if there is none."""
         self._ended = self.finished = False
+        """Whether no more audio comes, and whether all of it is in `cuts`."""
 
     @property
     def needed(self) -> int:

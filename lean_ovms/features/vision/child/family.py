@@ -13,17 +13,18 @@ if TYPE_CHECKING:
 
 
 class Layout(NamedTuple):
-    """The tokens of an image. height, width: in tokens, for positions with rows and columns; 0: as text has.
-
-    time: how far it is behind the first frames of its video in positions; None: it is the first, or an image.
-    texts: for each run of its tokens the text before it, and their number; (): there is no text between them.
-    """
+    """The tokens of an image, or of a part of a video."""
 
     tokens: int
+    """The number of its tokens."""
     height: int = 0
+    """The rows of tokens, where positions have rows and columns; 0: its tokens have positions as text has."""
     width: int = 0
+    """The columns of tokens; 0: its tokens have positions as text has."""
     texts: tuple[tuple[str, int], ...] = ()
+    """For each run of its tokens the text before it, and their number; (): there is no text between them."""
     time: int | None = None
+    """How many positions it is behind the first frames of its video; None: it is the first, or an image."""
 
     @property
     def runs(self) -> tuple[tuple[str, int], ...]:
@@ -32,15 +33,16 @@ class Layout(NamedTuple):
 
 
 class VisionFamily(Protocol):
-    """token_id: stands for a place of an image in a prompt. before, after: texts around it.
-
-    whole: the tokens of an image see each other in both directions, so they have to be computed in one step.
-    """
+    """A family of models that read images: it encodes an image, and knows the tokens of it in a prompt."""
 
     token_id: int
+    """The token that stands for a place of an image in a prompt."""
     before: str
+    """The text before the tokens of an image."""
     after: str
+    """The text behind the tokens of an image."""
     whole: bool
+    """True: the tokens of an image see each other in both directions, so they have to be computed in one step."""
 
     def layout(self, size: Size) -> Layout:
         """Returns how many tokens an image of this height and width takes. Raises BadRequest if it cannot be read."""
@@ -53,15 +55,16 @@ class VisionFamily(Protocol):
 
 
 class Part(NamedTuple):
-    """An image, or frames of a video that are encoded in one call. before, after: texts around their tokens.
-
-    layout: None: that of the image.
-    """
+    """An image, or frames of a video that are encoded in one call."""
 
     before: str
+    """The text before its tokens."""
     image: Image
+    """The image, or the frames."""
     layout: Layout | None
+    """The tokens of it; None: the layout of the image."""
     after: str
+    """The text behind its tokens."""
 
 
 def clock(second: float) -> str:

@@ -20,11 +20,14 @@ MAX_KNOWN = 16384
 
 @dataclass(slots=True, eq=False)
 class KnownImage:
-    """number: by which prompts name it. rows: its embeddings, None before it is encoded and when they are dropped."""
+    """An image that prompts have had."""
 
     number: int
+    """The number that stands for its content in prompts."""
     layout: Layout
+    """The number of its tokens, and their places."""
     rows: Rows | None = None
+    """Its embeddings; None before it is encoded, and when they have been dropped."""
 
     @property
     def token(self) -> int:
@@ -46,9 +49,15 @@ class ImageCache:
         self.bytes = 0
 
     def get(self, image: Image, salt: str = "", layout: Layout | None = None) -> KnownImage:
-        """Returns what is known of an image among those with the same salt. layout: None if the family has to find it.
+        """Returns what is known of an image.
 
-        Raises BadRequest, with its field, if the model cannot read it.
+        Args:
+            image: the image.
+            salt: images are known to each other only with the same salt.
+            layout: the number of its tokens, and their places; None: the model family finds them.
+
+        Raises:
+            BadRequest: the model cannot read the image; the error names its field.
         """
         key = image.content(), salt
         known = self._images.pop(key, None)

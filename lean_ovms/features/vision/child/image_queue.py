@@ -23,12 +23,16 @@ from .prompt_images import PromptImages
 
 @dataclass(slots=True)
 class _Waiting:
-    """A request that is not added yet. params: its fields with images. tokens: of images that were encoded for it."""
+    """A request whose images are not all encoded yet."""
 
     request: GenerationRequest
+    """The request."""
     images: PromptImages
+    """The images of its prompt."""
     params: list[str]
+    """The field of each image, for errors."""
     tokens: int = 0
+    """The tokens of the images that were encoded for it."""
 
 
 class _Job(NamedTuple):
@@ -38,9 +42,16 @@ class _Job(NamedTuple):
 
 
 class ImageQueue:
-    """A generation.backend.WaitingRequests. wake: ends the loop's wait; called from the thread."""
+    """The requests that wait until their images are encoded, which a thread does (backend.WaitingRequests)."""
 
     def __init__(self, family: VisionFamily, cache: ImageCache, wake: Callable[[], None]) -> None:
+        """Makes the thread that encodes images.
+
+        Args:
+            family: encodes the images.
+            cache: keeps their embeddings.
+            wake: ends the wait of the engine's loop; the thread calls it.
+        """
         self._family = family
         self._cache = cache
         self._waiting: dict[int, _Waiting] = {}
@@ -57,7 +68,13 @@ class ImageQueue:
         return sum(item.request.client == client for item in self._waiting.values())
 
     def add(self, request: GenerationRequest, images: PromptImages, content: Sequence[Image]) -> None:
-        """Lets `poll` return a request when its images are encoded. content: the images, in the prompt's order."""
+        """Lets `poll` return a request when its images are encoded.
+
+        Args:
+            request: the request.
+            images: the images of its prompt.
+            content: the pixels of these images, in the same order.
+        """
         self._waiting[request.id] = _Waiting(request, images, [image.param for image in content])
         missing = images.missing()
         for (_, known), image in zip(images.images, content, strict=True):

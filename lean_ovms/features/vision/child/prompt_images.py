@@ -12,21 +12,29 @@ from .image_cache import KnownImage
 
 
 class PromptImages:
-    """images: with the places of each one's tokens, in their order. token_id: as in VisionFamily.
-
-    shift: of the tokens behind the prompt: position - place.
-    """
+    """The images of one prompt, with the places of their tokens."""
 
     def __init__(
         self, images: Sequence[tuple[Places, KnownImage]], length: int, token_id: int = 0, *, whole: bool = False
     ) -> None:
-        """length: tokens of the prompt. whole: as in VisionFamily."""
+        """Computes the positions of the prompt's tokens.
+
+        Args:
+            images: the images in the order of the prompt, each with the places of its tokens.
+            length: the number of tokens in the prompt.
+            token_id: the token that stands for a place of an image in the input of the network.
+            whole: whether the tokens of an image see each other in both directions, so that one step must compute them
+                all.
+        """
         self._whole = whole
         self.images = images
+        """The images in the order of the prompt, each with the places of its tokens."""
         self.token_id = token_id
+        """The token that stands for a place of an image in the input of the network."""
         self._rows: dict[int, Rows] = {}  # by the image's number in the prompt
         self._positions = _positions(images, length)
         self.shift = int(self._positions.max(initial=-1)) + 1 - length
+        """How far the positions of the tokens behind the prompt are beyond their places."""
 
     def missing(self) -> list[KnownImage]:
         """Returns the images that are not encoded. The embeddings of the others are kept from now on."""

@@ -27,7 +27,7 @@ THETA = 10000.0
 
 
 class Qwen2Vl:
-    """A family.VideoFamily. unit: pixels of a side of what becomes a token. repeat: frames with the same patches."""
+    """A family.VideoFamily for Qwen2-VL."""
 
     before, after = "<|vision_start|>", "<|vision_end|>"
     whole = False
@@ -40,7 +40,9 @@ class Qwen2Vl:
         self._networks = files.networks
         self._patch, self._merge = int(processor["patch_size"]), int(processor["merge_size"])
         self.repeat = int(processor["temporal_patch_size"])
+        """The number of frames that become the same patches."""
         self.unit = self._patch * self._merge
+        """The pixels of a side of what becomes a token."""
         self._limits, self.video_limits = _limits(processor), _limits(files.video)
         self._scale, self._video_scale = Scale.read(processor), Scale.read(files.video)
         self._resample = int(processor.get("resample", pixels.BICUBIC))
@@ -56,9 +58,18 @@ class Qwen2Vl:
         return self.fitted(size, self._limits)
 
     def fitted(self, size: Size, limits: Size, frames: int = 1, shown: int = 1) -> Size:
-        """Returns the height and the width to which an image is scaled: multiples of the unit, within the limits.
+        """Returns the height and the width to which an image, or each frame of a video, is scaled.
 
-        limits: pixels of all frames. shown: frames with those that are repeated.
+        Both are multiples of the unit, and the pixels are within the limits as far as that allows.
+
+        Args:
+            size: the height and the width of the image.
+            limits: the fewest and the most pixels of all frames together.
+            frames: the number of frames by which the scale is computed.
+            shown: the number of frames whose pixels are compared with the limits, those that are repeated included.
+
+        Raises:
+            BadRequest: the image is too long for its width, or too wide for its height.
         """
         height, width = size
         least, most = limits

@@ -25,7 +25,7 @@ TRIAL_SIDE = 64
 
 
 class Vision:
-    """A paged.parts.InputEmbeddings. queue: requests whose images are not encoded yet."""
+    """The paged.parts.InputEmbeddings of one model that reads images."""
 
     takes_ids = True
     parse = staticmethod(image_prompts.parse)
@@ -40,9 +40,18 @@ class Vision:
         shares: bool,
         wake: Callable[[], None],
     ) -> None:
-        """encode, decode: of the model's tokenizer. cache_bytes: of encoded images. shares: between requests.
+        """Encodes a small image, to see that the networks work.
 
-        Raises NotReadable.
+        Args:
+            family: encodes images.
+            encode: returns the token ids of a text, with or without special tokens.
+            decode: returns the text of token ids, with or without special tokens.
+            cache_bytes: the most bytes of embeddings that are kept.
+            shares: whether a request may use embeddings that another request needed, if the salts are the same.
+            wake: ends the wait of the engine's loop; it is called from the thread that encodes.
+
+        Raises:
+            NotReadable: the model's files do not fit what is known of its family.
         """
         self._shares = shares
         self._numbers = itertools.count()
@@ -50,6 +59,7 @@ class Vision:
         self._encode = encode
         self._cache = ImageCache(family, cache_bytes)
         self.queue = ImageQueue(family, self._cache, wake)
+        """The requests whose images are not encoded yet."""
         self._token = decode([family.token_id], False)
         self.tokens = image_prompts.image_tokens(encode)
         trial = Image(TRIAL_SIDE, TRIAL_SIDE, bytes(3 * TRIAL_SIDE**2))

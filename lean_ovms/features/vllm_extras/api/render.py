@@ -69,7 +69,17 @@ async def _answer(shown: Json | list[Json], generation: GenerationBody, services
 
 
 async def _rendered(generation: GenerationBody, body: Json, prompt: Prompt, request_id: str) -> Json:
-    """A body for /inference/v1/generate. body: the request's, whose values are checked. Raises RequestError."""
+    """Returns the body for /inference/v1/generate that does what a request does.
+
+    Args:
+        generation: the request, without its prompt.
+        body: the body of the request, whose values are valid.
+        prompt: the prompt.
+        request_id: the id that the new body has.
+
+    Raises:
+        RequestError: the request uses beam search, or the prompt is too long.
+    """
     sampling, stream = generation.sampling, generation.stream
     if sampling.beams > 1:
         raise BadRequest("beam search cannot be combined with render", param="use_beam_search")
@@ -90,7 +100,13 @@ async def _rendered(generation: GenerationBody, body: Json, prompt: Prompt, requ
 
 
 def _sampling_params(generation: GenerationBody, body: Json, most: int) -> Json:
-    """The fields of vLLM's SamplingParams that have a value. most: tokens that may follow the prompt."""
+    """Returns the fields of vLLM's SamplingParams that have a value.
+
+    Args:
+        generation: the request, with its sampling parameters.
+        body: the body of the request, which tells whether it has a seed.
+        most: the most tokens that may follow the prompt.
+    """
     sampling, output, logprobs = generation.sampling, generation.output, generation.logprobs
     found = {name: getattr(sampling, name) for name in SAME} | {
         "max_tokens": min(sampling.max_tokens or most, most),

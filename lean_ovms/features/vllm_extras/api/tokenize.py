@@ -95,7 +95,15 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 async def _answer(body: Json, services: Services, strings: Callable[[list[int]], list[str]] | None = None) -> Response:
-    """The response. strings: for `token_strs`. A million ids would hold the event loop for 14 ms, their strings 2 s."""
+    """Returns the response. A large one is written in a thread.
+
+    In the event loop a million token ids would take 14 ms, and their strings 2 s.
+
+    Args:
+        body: the members of the response, with `tokens`.
+        services: the options, and the thread.
+        strings: returns the strings of token ids for the member `token_strs`; None: the response has none.
+    """
     tokens = body["tokens"]
 
     def work() -> Json:
@@ -160,7 +168,14 @@ async def _ovms(values: Values, model: TokenModel) -> Json:
 
 
 def _cut(tokens: list[int], plain: list[int], length: int) -> list[int]:
-    """The first tokens of a text, those around it kept. plain: the text's own ids, which are part of tokens."""
+    """Returns the tokens of a text, cut to a length; the special tokens around the text stay, if there is room for
+    them.
+
+    Args:
+        tokens: the ids of the text, with special tokens around them.
+        plain: the ids of the text alone, which are a part of tokens.
+        length: the most tokens.
+    """
     around = len(tokens) - len(plain)
     if len(tokens) <= length or length <= around:
         return tokens[:length]
