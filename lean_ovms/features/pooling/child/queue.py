@@ -53,7 +53,7 @@ class QueuedPooling:
     isolated: bool = False
     """True: it shares no batch, since a batch with it failed."""
     buckets: dict[int, list[QueuedText]] = field(default_factory=dict)
-    """Its inputs that wait, by their padded lengths."""
+    """The inputs that wait, by their padded lengths."""
 
     @property
     def per_token(self) -> bool:

@@ -27,7 +27,7 @@ class KnownImage:
     layout: Layout
     """The number of its tokens, and their places."""
     rows: Rows | None = None
-    """Its embeddings; None before it is encoded, and when they have been dropped."""
+    """The embeddings; None before it is encoded, and when they have been dropped."""
 
     @property
     def token(self) -> int:
