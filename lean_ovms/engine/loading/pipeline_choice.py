@@ -138,13 +138,13 @@ def lost_fields(config: EngineConfig, choice: Choice, capabilities: Collection[s
 
 def only_genai(config: EngineConfig) -> str:
     """Returns what the options and the model need that only openvino_genai's pipeline has; "" if nothing."""
-    drafts = drafts_of(config)
+    drafts, lacking = drafts_of(config), lacking_library(config)
     needs = {
         "a DFlash draft model": drafts.model and model_config.is_head(drafts.model, "dflash"),
         f"--draft_device {drafts.device}": drafts.model and drafts.device not in ("", "CPU"),
         **{f"--{name}": config.value(name) for row in config.composition.backends for name in row.options},
         "a LoRA adapter for all requests": config.part(GENAI_ADAPTERS) is not None,
-        (lacking := lacking_library(config)): lacking,
+        lacking: lacking,
         f"--target_device {config.target_device}": config.target_device != "CPU",
     }
     return next((what for what, needed in needs.items() if needed), "")
@@ -161,9 +161,10 @@ def other_library(config: EngineConfig) -> Any:
 
 def lacking_library(config: EngineConfig) -> str:
     """Returns which grammar library the paged engine lacks; "" if it has that of these options."""
-    name, other = config.structured_output_backend, other_library(config)
+    name = config.structured_output_backend
     if name in OWN_LIBRARY:
         return ""
+    other = other_library(config)
     return str(other.missing) if other is not None else f"--structured_output_backend {name}"
 
 
