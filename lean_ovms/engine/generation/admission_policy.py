@@ -4,7 +4,7 @@ AdmissionPolicy makes these decisions before each step. Two occasions make a seq
 later: the KV cache would overflow with the next step (`over_budget`), or a client, or a request, with less than its
 share waits while another has more (`for_another`). The second takes only what has run for a while since it was last
 started, so that everything that is resumed gets on. FaultIsolation finds the request at fault after a step that raised,
-and GrammarLoad spreads what grammars cost.
+and `must_wait_for_masks` bounds what grammars cost in a step.
 """
 
 from __future__ import annotations
@@ -156,39 +156,21 @@ MASKS_S = 0.1
 ALIKE = 4
 """Costs that differ by less than this factor are about the same."""
 FREE_S = 0.001
-"""A mask this cheap, and a first step of five times that, is not counted."""
-START_SHARE = 4
-"""After a costly first step none follows for this many times its time, as long as others run."""
+"""A mask this cheap is not counted."""
 
 
-class GrammarLoad:
-    """Limits how many grammars are matched in one step: a step computes the masks of all, and everybody waits for them.
+def must_wait_for_masks(sequence: QueuedSequence, running: Seq[QueuedSequence]) -> bool:
+    """Returns whether a sequence with a grammar may not start now: a step computes the masks of all that run.
 
-    Sequences whose masks cost about the same share MASKS_S a step, and wait for each other; cheaper ones do not wait
-    for costly ones. First steps, in which GenAI converts a grammar again for every request, are spread over time.
+    Everybody waits for these. So sequences whose masks cost about the same share MASKS_S a step, and wait for each
+    other; cheaper ones do not wait for costly ones.
     """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._next_start = 0.0
-
-    def must_wait(self, sequence: QueuedSequence, running: Seq[QueuedSequence]) -> bool:
-        """Returns whether a sequence with a grammar may not start now."""
-        cost = sequence.request.cost
-        if cost is None or not running:
-            return False
-        if cost.start_s > 5 * FREE_S and self._clock() < self._next_start:
-            return True
-        if cost.mask_s <= FREE_S:
-            return False
-        masks: list[float] = [s.request.cost.mask_s for s in running if s.request.cost is not None]
-        alike = sum(mask_s for mask_s in masks if cost.mask_s / ALIKE < mask_s < cost.mask_s * ALIKE)
-        return alike > 0 and alike + cost.mask_s > MASKS_S
-
-    def started(self, sequence: QueuedSequence) -> None:
-        cost = sequence.request.cost
-        if cost is not None and cost.start_s > 5 * FREE_S:
-            self._next_start = self._clock() + (1 + START_SHARE) * cost.start_s
+    cost = sequence.request.cost
+    if cost is None or cost.mask_s <= FREE_S:
+        return False
+    masks: list[float] = [s.request.cost.mask_s for s in running if s.request.cost is not None]
+    alike = sum(mask_s for mask_s in masks if cost.mask_s / ALIKE < mask_s < cost.mask_s * ALIKE)
+    return alike > 0 and alike + cost.mask_s > MASKS_S
 
 
 MAX_RETRIES = 3

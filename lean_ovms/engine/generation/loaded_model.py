@@ -62,14 +62,16 @@ class Compiler(Protocol):
 
 
 class GrammarCost(NamedTuple):
-    """CPU seconds and bytes of compiling a grammar. Then, of each request: start_s of its first step, and mask_s of a
-    later token (the slowest that was found). notices: what the library does not impose, for the client."""
+    """What a grammar costs to compile and to match."""
 
     seconds: float
+    """The CPU seconds of compiling it."""
     bytes: int
-    start_s: float = 0.0
+    """The bytes that it takes when it is compiled."""
     mask_s: float = 0.0
+    """The CPU seconds of the mask of a token, the slowest that was found."""
     notices: tuple[str, ...] = ()
+    """What the library does not impose, for the client."""
 
 
 class GrammarChecker(Protocol):

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import BadRequest, EngineFailure, RequestError
-from ..generation.admission_policy import AdmissionPolicy, FaultIsolation, GrammarLoad, over_budget
+from ..generation.admission_policy import AdmissionPolicy, FaultIsolation, must_wait_for_masks, over_budget
 from ..generation.fair_queue import FairQueue
 from ..generation.sequence import ClientQueue, GenerationRequest
 from .batch_state import BatchState
@@ -98,7 +98,6 @@ class Scheduler:
         self._new_matcher = new_matcher
         self._report_failure = report_failure
         self._policy = AdmissionPolicy(self.waiting, self)
-        self._grammar_load = GrammarLoad(lambda: self.waiting.clock())
 
     # --- one step
 
@@ -302,7 +301,7 @@ class Scheduler:
         """
         if self.prefixes.must_wait(sequence):
             return True
-        if sequence.constrained and self._grammar_load.must_wait(sequence, self.running):
+        if sequence.constrained and must_wait_for_masks(sequence, self.running):
             return True
         if not self.suspects.may_start(sequence, self.running):
             return True

@@ -175,6 +175,5 @@ def test_slow_masks_are_found_before_a_grammar_is_let_in_and_ordinary_ones_pass(
             wanted = OutputConstraint(format={"type": "json_schema", "json_schema": schema})
             cost = checker.check(build(wanted, context).tag, GrammarBounds(bytes=1 << 19))
             assert 0 < cost.mask_s < 0.2, name
-            assert cost.start_s > 0, name
     finally:
         checker.stop()

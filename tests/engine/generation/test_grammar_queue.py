@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from lean_ovms.engine.generation import grammar_limits, grammar_queue
-from lean_ovms.engine.generation.admission_policy import GrammarLoad
 from lean_ovms.engine.generation.loaded_model import GrammarCost, Grammars
-from lean_ovms.engine.generation.sequence import GenerationRequest, QueuedSequence
+from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.generation.task import GenerationTask
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.worker.loop import Worker
@@ -367,7 +366,7 @@ def test_clients_take_turns_and_none_fills_the_queue(monkeypatch):
 
 
 def test_what_a_grammar_costs_is_known_when_its_request_runs(rig):
-    rig.compiler.cost = GrammarCost(0.1, 1000, 0.02, 0.03)
+    rig.compiler.cost = GrammarCost(0.1, 1000, 0.03)
     for _ in range(2):
         rig.send(tag(), "hello")
         rig.turn()
@@ -379,7 +378,7 @@ def test_what_a_grammar_costs_is_known_when_its_request_runs(rig):
 
 
 def test_masks_of_one_step_are_limited_and_cheap_ones_do_not_wait_for_costly_ones(rig):
-    rig.compiler.cost = GrammarCost(0.1, 1000, 0.0, 0.03)
+    rig.compiler.cost = GrammarCost(0.1, 1000, 0.03)
     for place in range(6):
         rig.send(tag(), f"costly {place} " * 30)
     most = 0
@@ -387,22 +386,8 @@ def test_masks_of_one_step_are_limited_and_cheap_ones_do_not_wait_for_costly_one
         rig.turn()
         most = max(most, len(rig.scheduler.running))
     assert most == 3
-    rig.compiler.cost = GrammarCost(0.1, 1000, 0.0, 0.002)
+    rig.compiler.cost = GrammarCost(0.1, 1000, 0.002)
     cheap = rig.send(tag("cheap"), "hello")
     rig.run()
     assert rig.answer(cheap).text() == "hello"
     assert most == 3
-
-
-def test_costly_first_steps_are_spread_over_time_while_others_run():
-    now = [0.0]
-    load = GrammarLoad(lambda: now[0])
-    request = GenerationRequest(1, SamplingParams(), {0}, "g", GrammarCost(0.1, 1000, 0.05, 0.0))
-    sequence = QueuedSequence(request=request, index=0)
-    others = [QueuedSequence(request=GenerationRequest(2, SamplingParams(), {0}), index=0)]
-    assert not load.must_wait(sequence, others)
-    load.started(sequence)
-    assert load.must_wait(sequence, others)
-    assert not load.must_wait(sequence, [])
-    now[0] = 0.3
-    assert not load.must_wait(sequence, others)

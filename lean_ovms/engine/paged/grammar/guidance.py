@@ -136,7 +136,7 @@ class Guidance:
             self._keep(tag, Reading(answer["text"], tuple(answer["notices"])))
         built, notices = self._built(tag)
         mask_s = self._try(built, '"grammar"' in tag)
-        return GrammarCost(time.perf_counter() - start, COST_BYTES, 0.0, mask_s, notices)
+        return GrammarCost(time.perf_counter() - start, COST_BYTES, mask_s, notices)
 
     def stop(self) -> None:
         if self._reader is not None:

@@ -116,7 +116,7 @@ class XGrammar:
         compiled = _Compiled(self._core.compiled(text, self._vocabulary), self._tokens.special.needed(json.loads(tag)))
         with self._lock:  # the step loop waits for it
             self._compiled.setdefault(tag, compiled)
-        return GrammarCost(answer["seconds"], len(text), 0.0, answer["mask_s"], tuple(answer["notices"]))
+        return GrammarCost(answer["seconds"], len(text), answer["mask_s"], tuple(answer["notices"]))
 
     def stop(self) -> None:
         """Implements GrammarChecker."""
