@@ -31,11 +31,11 @@ class Line:
     """One request of a batch."""
 
     custom_id: str
-    """Its name, for the client."""
+    """The name that the client has given the request."""
     url: str
     """The path that it is for."""
     body: bytes
-    """Its body, as JSON."""
+    """The body of the request, as JSON."""
     unsupported: str
     """A field of it that is an error in a batch; empty: there is none."""
 

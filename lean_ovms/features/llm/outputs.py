@@ -25,7 +25,7 @@ class Logprob:
     logprob: float
     """The log probability."""
     rank: int | None
-    """Its place among all tokens, 1 for the likeliest; None: it is not known."""
+    """The place among all tokens, 1 for the likeliest; None: it is not known."""
     decoded_token: str
     """The text of the token."""
 
@@ -39,7 +39,7 @@ class CompletionOutput:
     """One answer to a prompt."""
 
     index: int
-    """Its place among the answers."""
+    """The place among the answers."""
     text: str
     """The text; of a chat, without what the model's parsers take out."""
     token_ids: list[int]
@@ -67,7 +67,7 @@ class RequestOutput:
     prompt: str | None
     """The text of the prompt; None: it was given as token ids."""
     prompt_token_ids: list[int]
-    """Its token ids."""
+    """The token ids of the prompt."""
     prompt_logprobs: Logprobs | None = None
     """The log probabilities of the prompt; None: they were not asked for."""
     outputs: list[CompletionOutput]
@@ -199,7 +199,7 @@ class EmbeddingOutput:
     """A vector."""
 
     embedding: list[float]
-    """Its numbers."""
+    """The numbers of the vector."""
 
 
 @dataclass(frozen=True, slots=True)

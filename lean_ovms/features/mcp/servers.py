@@ -18,7 +18,7 @@ class ToolServer:
     """One server."""
 
     url: str
-    """Its address; empty: it is started by `command`, and reached by its stdin and stdout."""
+    """The address; empty: the server is started by `command`, and reached by its stdin and stdout."""
     command: tuple[str, ...] = ()
     """The words of the command."""
 

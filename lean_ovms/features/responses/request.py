@@ -47,11 +47,11 @@ class ResponsesRequest:
     generation: GenerationBody
     """What is generated."""
     tools: AgentTools
-    """Its tools."""
+    """The tools of the request."""
     offering: Callable[[Any, Any], GenerationBody] | None
     """Returns the generation with other functions and another tool_choice; None without tools of servers."""
     items: list[Json]
-    """Its own input, with references that are not resolved."""
+    """The input of the request, with references that are not resolved."""
     response: Callable[..., ResponseObject]
     """Makes the response object of its ids and times."""
     audio: AnswerAudio | None

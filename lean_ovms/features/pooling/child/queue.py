@@ -47,7 +47,7 @@ class QueuedPooling:
     missing: int
     """The number of inputs without a result."""
     charged: float = 0.0
-    """Its virtual time in tokens: what was computed for it, counted from the least time of the others when it came."""
+    """The virtual time in tokens: what was computed for it, counted from the least time of the others when it came."""
     waiting_tokens: int = 0
     """The tokens of its inputs that wait."""
     isolated: bool = False
