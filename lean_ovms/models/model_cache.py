@@ -90,7 +90,7 @@ class ModelCache:
         group = model.group
         if group is None:
             return
-        if model.change is not None:
+        if model.change is not None and not model.change.done():
             model.change.add_done_callback(lambda _: self.remove(model))  # its load ends now, with an error
             return
         model.phase, model.group, model.in_flight.on_none = UNLOADED, None, None

@@ -453,6 +453,17 @@ async def test_a_stop_answers_all_that_wait_and_ends_loads(memory: Memory, model
         await model_cache.hold(a)
 
 
+async def test_a_model_whose_load_ended_before_it_began_can_leave(memory: Memory, model_cache: ModelCache) -> None:
+    [a] = models(memory, model_cache, "a")
+    loading = asyncio.create_task(model_cache.load(a))
+    await turns(1)
+    await model_cache.stop()
+    await asyncio.wait([loading])
+    a.retire()
+    model_cache.remove(a)
+    assert (a.phase, a.group) == (UNLOADED, None)
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.slow
 async def test_whatever_the_order_each_request_has_one_outcome(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
