@@ -191,9 +191,9 @@ class BodyReader:
         by_id = self._services.config.return_tokens_as_token_ids
         capabilities, stream = model.capabilities, values["stream"]
         parts = self._services.config.composition.parts
-        left_out = [name for name, seam in self._fields.seams.items() if seam not in parts]
-        dropped = [name for name, need in self._fields.needs.items() if need not in capabilities] + left_out
-        shared = []
+        unread = [name for name, need in self._fields.needs.items() if need not in capabilities]
+        unread += [name for name, seam in self._fields.seams.items() if seam not in parts]
+        dropped, shared = [*unread], []
         if values["cache_salt"] and not (config.enable_prefix_caching and "cache_salt" in capabilities):
             dropped.append("cache_salt")
             shared = [SHARED_CACHE] * config.enable_prefix_caching
@@ -237,7 +237,7 @@ class BodyReader:
             truncate=given["truncate_prompt_tokens"],
             truncation_side=given["truncation_side"],
             priority=given["priority"],
-            notices=unsupported.warnings(self._fields, self._body, capabilities, left_out)
+            notices=unsupported.warnings(self._fields, self._body, unread)
             + idle_fields(values, sampling, model.info.speculative if model.known else None, dropped)
             + (unknown + shared + notices)
             + model.keep_loaded(values.get("keep_alive")),

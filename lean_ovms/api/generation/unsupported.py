@@ -104,35 +104,31 @@ MAX_UNKNOWN, MAX_NAME = 8, 40
 """Maximum number and length of the unknown names that are compared with known ones, at about 0.5 ms each."""
 
 
-def warnings(
-    fields: FieldSet, body: Json, capabilities: Collection[str] = (), left_out: Collection[str] = ()
-) -> list[str]:
+def warnings(fields: FieldSet, body: Json, unread: Collection[str] = ()) -> list[str]:
     """Returns a line for each field of a body without effect.
 
     Args:
         fields: The fields of the endpoint.
         body: The body.
-        capabilities: Those of the model's engine.
-        left_out: The names of fields that this server does not read.
+        unread: The names of those of them that this model, or this server, does not read.
 
     Raises:
         BadRequest: A value is of a wrong type.
     """
-    if body.keys() <= fields.names and fields.needs.keys().isdisjoint(body) and not left_out:
+    if body.keys() <= fields.names and body.keys().isdisjoint(unread):
         return []  # as nearly always
-    unread = [name for name in body if name not in fields.places]
-    for name in unread:
+    others = [name for name in body if name not in fields.places]
+    for name in others:
         if name in ACCEPTED.places:
             read_one(ACCEPTED.named(name), body[name])
-    ignored = [UNSUPPORTED.named(name) for name in unread if name in UNSUPPORTED.places]
-    ignored += [fields.named(name) for name, need in fields.needs.items() if name in body and need not in capabilities]
-    ignored += [fields.named(name) for name in left_out if name in body]
+    ignored = [UNSUPPORTED.named(name) for name in others if name in UNSUPPORTED.places]
+    ignored += [fields.named(name) for name in unread if name in body]
     lines = [
         f"{field.name} is not supported and was ignored"
         for field in sorted(ignored, key=lambda field: field.name)
         if _requests_effect(field, read_one(field, body[field.name]))
     ]
-    unknown = [name for name in unread if name not in _KNOWN]
+    unknown = [name for name in others if name not in _KNOWN]
     for name in [name for name in unknown if len(name) <= MAX_NAME and body[name] is not None][:MAX_UNKNOWN]:
         if near := similar(name, fields.names):
             lines.append(f"{safe(name)} is not a field of this endpoint and was ignored; there is {near}")
