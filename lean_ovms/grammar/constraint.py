@@ -16,12 +16,7 @@ import orjson
 from ..errors import BadRequest, GrammarInvalid, GrammarTooComplex, SchemaInvalid
 from ..types import Json, OutputConstraint
 from . import formats, schema, sentencepiece, validity
-from .call_syntax import (
-    CallForm,
-    CannotEnforce,
-    OutputForm,
-    Tool,
-)
+from .call_syntax import CallForm, CannotEnforce, OutputForm, Tool
 
 MAX_DEPTH = 32
 BLANKS = formats.regex("[ \\n]{0,4}")

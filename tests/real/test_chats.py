@@ -50,10 +50,7 @@ SCHEMAS: dict[str, Json] = {
     "Draw a circle or a box.": {"anyOf": [of(kind={"const": "circle"}, r=COUNT), of(kind={"const": "box"}, w=COUNT)]},
     "Write a list of two files.": TREE,
     "Name the tags of an article on bread.": of(tags={**some(one_of("food", "art", "war"), 1, 3)}, draft=FLAG),
-    "Set the options of a server.": {
-        **of(port={"type": "integer", "minimum": 1, "maximum": 65535}),
-        "minProperties": 1,
-    },
+    "Set the options of a server.": {**of(port=PORT), "minProperties": 1},
     "Give an event its time.": of(at=TIME, id=ID),
     "Explain 2 + 3 step by step.": of(steps=some(of(explanation=NAME, output=NAME)), final_answer=NAME),
 }

@@ -13,13 +13,12 @@ from tests.engine.rig import Rig
 
 DATA = Path(__file__).parents[1] / "data" / "real"
 TEXT = (DATA / "english.txt").read_text("utf-8")
-PART = 450
+TOKENS, PART = 7901, 450
 LOSSES = json.loads((DATA / "smollm2.json").read_text("utf-8"))["losses"]
 """The mean loss of a token behind the first in each part of the text, by torch with the file's weights in f32.
 
 Tokens with wrong positions are predicted worse the further behind they are.
 """
-TOKENS = len(LOSSES) * PART - 199
 LENGTHS = 4, 9, len(LOSSES)
 """So many parts of the text are compared as a whole: 1,800 tokens, 4,050 and 7,900."""
 PRECISIONS = {"default": "", "f32": json.dumps({"INFERENCE_PRECISION_HINT": "f32"})}

@@ -249,7 +249,7 @@ async def test_max_completion_tokens_wins_over_max_tokens(make_app: MakeApp) -> 
     assert engine.submitted[0][1].max_tokens == 9
 
 
-WHAT_IS_WRONG_WITH: list[tuple[Any, ...]] = [
+WRONG_FIELDS: list[tuple[Any, ...]] = [
     ({"model": 5}, "model field is not a string", "model"),
     ({"messages": None}, "Messages missing in request", "messages"),
     ({"messages": []}, "Messages array cannot be empty", "messages"),
@@ -282,7 +282,7 @@ WHAT_IS_WRONG_WITH: list[tuple[Any, ...]] = [
 
 async def test_what_is_wrong_with_a_request_is_said(make_app: MakeApp) -> None:
     app, engine = await make_app()
-    for fields, message, param in WHAT_IS_WRONG_WITH:
+    for fields, message, param in WRONG_FIELDS:
         response = await post(app, PATH, ask(**fields))
         error = (await whole(response))["error"]
         assert response.status == 400, fields

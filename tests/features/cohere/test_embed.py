@@ -131,7 +131,7 @@ async def test_dimensions(make_pooling: MakePooling) -> None:
     assert (await refused(app, PATH, texts=["a"], output_dimension=17))[1] == "output_dimension"
 
 
-WRONG_FIELDS_ARE_NAMED: list[tuple[Any, ...]] = [
+WRONG_FIELDS: list[tuple[Any, ...]] = [
     ({}, "texts"),
     ({"texts": []}, "texts"),
     ({"texts": ["a"], "inputs": [{"content": "b"}]}, "texts"),
@@ -151,6 +151,6 @@ WRONG_FIELDS_ARE_NAMED: list[tuple[Any, ...]] = [
 
 async def test_wrong_fields_are_named(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling(max_pooling_inputs=4)
-    for fields, param in WRONG_FIELDS_ARE_NAMED:
+    for fields, param in WRONG_FIELDS:
         assert (await refused(app, PATH, **fields))[1] == param, fields
         assert engine.asked == [], fields

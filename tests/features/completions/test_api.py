@@ -204,7 +204,7 @@ async def test_token_ids_are_returned_per_choice(make_app: MakeApp) -> None:
             assert not any("prompt_token_ids" in choice for choice in rest)
 
 
-WHAT_IS_WRONG_WITH: list[tuple[Any, ...]] = [
+WRONG_FIELDS: list[tuple[Any, ...]] = [
     ({"prompt": None}, "prompt is missing", "prompt"),
     ({"prompt": ""}, "prompt is empty", "prompt"),
     ({"prompt": []}, "prompt is empty", "prompt"),
@@ -228,7 +228,7 @@ WHAT_IS_WRONG_WITH: list[tuple[Any, ...]] = [
 
 async def test_what_is_wrong_with_a_request_is_said(make_app: MakeApp) -> None:
     app, engine = await make_app()
-    for fields, message, param in WHAT_IS_WRONG_WITH:
+    for fields, message, param in WRONG_FIELDS:
         response = await post(app, PATH, {**ask(), **fields})
         error = (await whole(response))["error"]
         assert response.status == 400, fields

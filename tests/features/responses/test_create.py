@@ -284,7 +284,7 @@ async def test_instructions_come_first(make_app: MakeApp) -> None:
     assert engine.submitted[0][0] == "system:Be brief.;user:hi;"
 
 
-WHAT_CANNOT_BE_IS: list[tuple[Any, ...]] = [
+REFUSED: list[tuple[Any, ...]] = [
     ({"input": None}, "input", "input missing in request"),
     ({"input": ""}, "input", "input cannot be empty"),
     ({"input": []}, "input", "input array must not be empty"),
@@ -325,7 +325,7 @@ WHAT_CANNOT_BE_IS: list[tuple[Any, ...]] = [
 
 async def test_what_cannot_be_is_refused_with_its_field(make_app: MakeApp) -> None:
     app, engine = await make_app(say("x"), max_tokens_limit=100)
-    for fields, param, words in WHAT_CANNOT_BE_IS:
+    for fields, param, words in REFUSED:
         error = await refused(app, ask(**fields))
         assert error["param"] == param, fields
         assert words in error["message"], fields

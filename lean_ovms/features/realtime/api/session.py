@@ -23,12 +23,7 @@ from ....config.server import WebSocketOptions
 from ....errors import BadRequest, RequestError, reported
 from ....observability.logging import safe
 from ....types import Json
-from ....types.websocket import (
-    GOING_AWAY,
-    Close,
-    WebSocket,
-    WebSocketMessage,
-)
+from ....types.websocket import GOING_AWAY, Close, WebSocket, WebSocketMessage
 from ...speech.model import SpeechModel
 from ...speech.params import SpeechEvent
 from ..options import RealtimeOptions

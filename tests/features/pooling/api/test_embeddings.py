@@ -57,7 +57,7 @@ async def test_every_form_of_input(make_pooling: MakePooling) -> None:
     assert (await ask(app, PATH, input="a", add_special_tokens=False))["usage"]["prompt_tokens"] == 1
 
 
-WRONG_INPUT_HAS_THE: list[tuple[Any, ...]] = [
+WRONG_INPUTS: list[tuple[Any, ...]] = [
     (None, "input field is required"),
     (5, "input should be string, array of strings or array of integers"),
     (True, "input should be string, array of strings or array of integers"),
@@ -84,7 +84,7 @@ WRONG_INPUT_HAS_THE: list[tuple[Any, ...]] = [
 
 async def test_wrong_input_has_the_text_of_ovms(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling()
-    for given, message in WRONG_INPUT_HAS_THE:
+    for given, message in WRONG_INPUTS:
         found, param = await refused(app, PATH, input=given)
         assert found == message, given
         assert param is not None, given
@@ -298,7 +298,7 @@ async def test_the_result_does_not_depend_on_the_size_of_batches(make_pooling: M
     assert steps[0] > steps[1]
 
 
-WRONG_FIELDS_ARE_NAMED: list[Any] = [
+WRONG_FIELDS: list[Any] = [
     {"encoding_format": "int8"},
     {"encoding_format": 5},
     {"embed_dtype": "float64"},
@@ -316,7 +316,7 @@ WRONG_FIELDS_ARE_NAMED: list[Any] = [
 
 async def test_wrong_fields_are_named(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling()
-    for fields in WRONG_FIELDS_ARE_NAMED:
+    for fields in WRONG_FIELDS:
         [name] = fields
         assert (await refused(app, PATH, input="a", **fields))[1] == name, fields
         assert engine.asked == [], fields

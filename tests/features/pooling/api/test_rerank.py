@@ -85,7 +85,7 @@ async def test_text_embeddings_inferences_form(make_pooling: MakePooling, path: 
     assert (await refused(app, path, **wrong))[1] == "truncation_direction"
 
 
-WRONG_FIELDS_HAVE_THE: list[tuple[Any, ...]] = [
+WRONG_FIELDS: list[tuple[Any, ...]] = [
     ({"documents": ["a"]}, "query field is missing in request", "query"),
     ({"query": 5, "documents": ["a"]}, "query is not a string", "query"),
     ({"query": {"content": "q"}, "documents": ["a"]}, "query is not a string", "query"),
@@ -126,7 +126,7 @@ WRONG_FIELDS_HAVE_THE: list[tuple[Any, ...]] = [
 
 async def test_wrong_fields_have_the_text_of_ovms(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling("rerank", max_pooling_inputs=3, max_allowed_chunks=5)
-    for fields, message, param in WRONG_FIELDS_HAVE_THE:
+    for fields, message, param in WRONG_FIELDS:
         assert await refused(app, OVMS, **fields) == (message, param), fields
         assert engine.asked == [], fields
 
