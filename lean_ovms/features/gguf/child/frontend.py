@@ -1,14 +1,13 @@
 """A GGUF file as a network, by openvino's GGUF frontend: weights stay in 4 or 8 bits.
 
 The frontend makes a network of one sequence, whose keys and values are inputs and outputs, written by ScatterUpdate.
-What computes attention is put in place by `Attention.replace`.
+What computes attention with paged keys and values, or for a batch of texts, is put in its place by `connected`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from ....engine.errors import last_line
 from ....errors import StartError
 from .. import header as gguf
 from . import exact_positions, merge
-from .attention import Projected
+from .attention import Attend, Projected
 
 POSITIONS = "inp_pos"
 TOKENS = ("inp_tokens", POSITIONS, "inp_out_ids")
@@ -52,7 +51,31 @@ def read(path: Path, header: gguf.Header) -> Any:
     return model
 
 
-def replace_input(model: Any, name: str, values: Any) -> None:
+def connected(path: Path, header: gguf.Header, inputs: Sequence[Any], attend: Attend) -> Any:
+    """Returns the network of a file with inputs and attentions in the place of its own.
+
+    Args:
+        path: The file.
+        header: Its header.
+        inputs: The ids of tokens, their positions, and the places of those whose logits are wanted.
+        attend: Computes the attentions, in the order of the layers.
+
+    Raises:
+        StartError: The file cannot be served, or its network is of a form that is not known.
+        RuntimeError: openvino cannot make the network.
+    """
+    model = read(path, header)
+    for name, values in zip(TOKENS, inputs, strict=True):
+        _replace_input(model, name, values)
+    for node in model.get_ordered_ops():
+        if node.get_type_name() == "ScaledDotProductAttention":
+            rows = _projected(node, header)
+            shaped = ops.reshape(attend(rows), np.array([1, -1, rows.heads[0], rows.sizes[2]]), False)
+            node.output(0).replace(ops.transpose(shaped, np.array([0, 2, 1, 3])).output(0))
+    return model
+
+
+def _replace_input(model: Any, name: str, values: Any) -> None:
     """Puts the numbers of all tokens in the place of an input of the frontend."""
     shaped = ops.reshape(ops.convert(values, "i32"), np.array([1, 1, 1, -1]), False)
     found = next((node for node in model.get_parameters() if node.get_friendly_name() == name), None)
@@ -69,29 +92,8 @@ def logits(model: Any) -> list[Any]:
     return [port for port in outputs if port.get_node().get_type_name() != "ScatterUpdate"]
 
 
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """An attention of a network."""
-
-    node: Any
-    """The operation."""
-    rows: Projected
-    """What it is computed of."""
-
-    def replace(self, result: Any) -> None:
-        """Puts a result [tokens, heads * size of a value] in the place of the attention."""
-        shaped = ops.reshape(result, np.array([1, -1, self.rows.heads[0], self.rows.sizes[2]]), False)
-        self.node.output(0).replace(ops.transpose(shaped, np.array([0, 2, 1, 3])).output(0))
-
-
-def attentions(model: Any, header: gguf.Header) -> Iterator[Attention]:
-    """Yields every attention, in the order of the layers. Raises StartError."""
-    for node in model.get_ordered_ops():
-        if node.get_type_name() == "ScaledDotProductAttention":
-            yield _attention(node, header)
-
-
-def _attention(node: Any, header: gguf.Header) -> Attention:
+def _projected(node: Any, header: gguf.Header) -> Projected:
+    """Returns what an attention is computed of. Raises StartError."""
     written = [_source(node.input_value(port), "ScatterUpdate") for port in (1, 2)]
     shapes = [list(each.get_output_partial_shape(0)) for each in written]  # [1, tokens, heads, size of a head]
     query = node.input_value(0)  # [1, heads, tokens, size of a head]
@@ -105,7 +107,7 @@ def _attention(node: Any, header: gguf.Header) -> Attention:
             )
         new.append(ops.convert(each.input_value(2), "f32"))
     mask = _source(node.input_value(3), "Parameter").get_friendly_name()
-    rows = Projected(
+    return Projected(
         values=[
             ops.reshape(value, np.array([-1, h * s]), False) for value, h, s in zip(new, heads, sizes, strict=True)
         ],
@@ -115,7 +117,6 @@ def _attention(node: Any, header: gguf.Header) -> Attention:
         window=header.number("attention.sliding_window") if mask == WINDOWED else 0,
         sinks=node.input_value(SINKS) if node.get_input_size() > SINKS else None,
     )
-    return Attention(node, rows)
 
 
 def _tell_heads_from_tokens(model: Any) -> None:

@@ -82,14 +82,9 @@ def _built(path: Path, header: Header, adapted: bool) -> Any:
 
 
 def _by_frontend(path: Path, header: Header) -> Any:
-    model = frontend.read(path, header)
     inputs = [network_input(name, [-1], np.int64) for name in TOKENS]
-    for old, new in zip(frontend.TOKENS, inputs, strict=True):
-        frontend.replace_input(model, old, new)
     state = _State()
-    for one in frontend.attentions(model, header):
-        one.replace(state.attend(one.rows))
-    logits = frontend.logits(model)
+    logits = frontend.logits(frontend.connected(path, header, inputs, state.attend))
     paged = ov.Model([ops.convert(logits[0], "f32").output(0)], [*inputs, *state.inputs], "gguf")
     _require_paged(paged, {node.get_friendly_name() for node in paged.get_parameters()}, logits)
     return paged

@@ -31,6 +31,8 @@ def read(path: Path, output: str) -> ov.Model:
     causal = header.metadata.get(f"{header.architecture}.attention.causal") is not False
 
     def attend(rows: Projected) -> Any:
+        if rows.sinks is not None:
+            raise StartError(f"{path} cannot be served: attention sinks of a pooling model are not known")
         return masked(rows, shape, _seen(positions, mask, causal, rows.window))
 
     if builds(header):
@@ -67,14 +69,7 @@ def _by_frontend(path: Path, header: Header, inputs: list[Any], attend: Attend) 
     Raises:
         StartError: The network is of a form that is not known.
     """
-    model = frontend.read(path, header)
-    for name, values in zip(frontend.TOKENS, inputs, strict=True):
-        frontend.replace_input(model, name, values)
-    for one in frontend.attentions(model, header):
-        if one.rows.sinks is not None:
-            raise StartError(f"{path} cannot be served: attention sinks of a pooling model are not known")
-        one.replace(attend(one.rows))
-    head = frontend.logits(model)[0].get_node()
+    head = frontend.logits(frontend.connected(path, header, inputs, attend))[0].get_node()
     if head.get_type_name() != "MatMul":
         raise StartError(f"{path} cannot be served: its logits are computed by {head.get_type_name()}")
     return head
