@@ -94,7 +94,7 @@ class FileDecoder:
     """A decoder while its network is built from the tensors of a file."""
 
     def __init__(self, header: Header, tensors: Tensors, adapted: bool) -> None:
-        """Reads the sizes of the network from the header.
+        """Reads the sizes of the network from the header, and its embeddings from the tensors.
 
         Args:
             header: the header of the file.
@@ -114,6 +114,7 @@ class FileDecoder:
         self._epsilon = self._float("attention.layer_norm_rms_epsilon", 1e-5)
         self._logits_scale = 1 / self._float("logit_scale", 1.0)
         self._rotated = min(size, header.number("rope.dimension_count") or size)
+        self._embeddings = tensors.matrix(TensorRows("token_embd.weight"))
         self._sums = layers.Sums()
         self._turned: dict[bool, layers.Cosine] = {}
 
@@ -127,7 +128,6 @@ class FileDecoder:
             wanted: The places of the tokens whose states are wanted, for which alone all behind the last attention is
                 computed; None: of all.
         """
-        self._embeddings = self._tensors.matrix(TensorRows("token_embd.weight"))
         ids = ops.convert(ops.unsqueeze(tokens, np.int32(1)), "i32")
         x = layers.looked_up(self._embeddings, ids)
         scale = math.sqrt(self._width) if self._row.scaled_embeddings else self._float("embedding_scale", 1.0)
