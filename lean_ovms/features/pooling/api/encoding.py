@@ -52,7 +52,7 @@ ENCODING = (
 
 @dataclass(slots=True)
 class Encoding:
-    """How the vectors of a response are written: the three fields of ENCODING. Not changed once it is built."""
+    """Says how the vectors of a response are written: the three fields of ENCODING. Not changed once it is built."""
 
     format: str
     """The value of encoding_format: "float", "base64", "bytes" or "bytes_only"."""
