@@ -182,7 +182,7 @@ class Submit(Record):
     images: list[list[int]] = field(default_factory=list)
     """The height and the width, in pixels, of each image of the tags in a text prompt."""
     image_times: list[list[float]] = field(default_factory=list)
-    """Of each of them the length of a video and the times of its frames, in seconds; empty for an image."""
+    """The length of each video and the times of its frames, in seconds; empty for an image."""
     image_params: list[str] = field(default_factory=list)
     """The field of the request that has each of them."""
     image_digests: list[str] = field(default_factory=list)

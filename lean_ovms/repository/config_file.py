@@ -50,9 +50,9 @@ class ConfigEntry:
     """One model of the file."""
 
     where: str
-    """Its place in the file, for messages."""
+    """The place in the file, for messages."""
     name: str
-    """Its name in the API."""
+    """The name in the API."""
     base: Path
     """The directory where its relative paths begin."""
     graph: Path
@@ -68,7 +68,7 @@ class ConfigFile:
     """A config.json that was read."""
 
     entries: list[ConfigEntry]
-    """Its models, in its order."""
+    """The models, in the order of the file."""
     options: dict[str, Any]
     """The options that it sets for the whole server."""
 

@@ -25,11 +25,11 @@ class TensorInfo:
     """One tensor of a file."""
 
     kind: str
-    """Its type, one of FLOATS."""
+    """The type of the numbers, one of FLOATS."""
     shape: tuple[int, ...]
-    """Its shape."""
+    """The shape."""
     data: bytes
-    """Its numbers, little-endian, row by row."""
+    """The numbers, little-endian, row by row."""
 
 
 def header(file: Path) -> dict[str, Any]:

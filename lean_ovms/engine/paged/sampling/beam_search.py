@@ -43,11 +43,11 @@ class Hypothesis(NamedTuple):
     """A finished completion."""
 
     ids: list[int]
-    """Its tokens."""
+    """The ids of the tokens."""
     logprobs: list[float]
-    """The log probabilities of its tokens."""
+    """The log probabilities of these tokens."""
     score: float
-    """Its log probability divided by length ** length_penalty."""
+    """The log probability of all of them, divided by length ** length_penalty."""
     details: list[TokenLogprobs]
     """The log probability of each token with its rank and other tokens; empty unless the request wants them."""
 

@@ -22,7 +22,7 @@ class TokenLogprobs:
     logprob: float
     """The token's log probability."""
     rank: int
-    """Its rank among all tokens; 1 is the likeliest."""
+    """The rank among all tokens; 1 is the likeliest."""
     top: list[tuple[int, float]]
     """The likeliest tokens with their log probabilities."""
 
