@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 from ..composition import TEXT_GENERATION, Composition, compose
 from ..errors import StartError
-from ..manifest import ENGINE_SEAMS, RUNTIME_PULLS, TaskRow
+from ..manifest import ENGINE_SEAMS, RUNTIME_PULLS, EngineRow, TaskRow
 from .model import DEMO_MODEL, EngineOptions, ModelOptions
 from .options import Options
 from .server import LimitOptions, ServerOptions
@@ -106,6 +106,11 @@ class EngineConfig(ModelOptions, EngineOptions):
     def any_set(self, names: Iterable[str]) -> bool:
         """Returns whether one of these options is set. Raises AttributeError for an unknown name."""
         return any(map(self.value, names))
+
+    @property
+    def engine_rows(self) -> list[EngineRow]:
+        """What features do inside the steps of an engine with these options, in the order of their installation."""
+        return [row for row in self.composition.engine_rows if self.any_set(row.options)]
 
     def part(self, seam: str) -> Any:
         """Returns what makes the part at a seam, with its module imported; None: these options want none there."""

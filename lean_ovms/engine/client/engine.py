@@ -66,7 +66,7 @@ class EngineClient:
         """Makes a client without a child. command: starts a child; the number of its end of the pipe is appended."""
         self._config = config
         self._command = command or COMMAND
-        self._features = [row for row in config.composition.engine_rows if config.any_set(row.options)]
+        self._features = config.engine_rows
         self._grace_s = GRACE_S + sum(row.close_s for row in self._features)
         self.state = "loading"
         self.restarts = 0

@@ -195,9 +195,8 @@ def _install_features(
         versions=pipeline.info.versions,
         adapter_name=adapters.name,
     )
-    for row in config.composition.engine_rows:
-        if config.any_set(row.options):
-            named(row.package, row.install)(parts)
+    for row in config.engine_rows:
+        named(row.package, row.install)(parts)
 
 
 def _refuse(config: EngineConfig) -> None:

@@ -73,8 +73,7 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
                 text=logs.PRINTED if log_fd is None else "",
             )
         row = config.composition.task(command.task)
-        features = [one for one in config.composition.engine_rows if config.any_set(one.options)]
-        transport.know(records_of(row, *features))
+        transport.know(records_of(row, *config.engine_rows))
         task: Task = named(row.package, row.loader)(
             config, transport.wake
         )  # numpy alone takes 0.1 s, and not all need it
