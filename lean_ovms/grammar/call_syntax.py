@@ -126,7 +126,13 @@ def in_json(
 
 
 def arguments_after(head: str, tail: str = "", style: str = "json") -> CallWriter:
-    """head has NAME in it. style: the notation of the arguments."""
+    """Returns the writer of calls that are a text, the arguments and another text.
+
+    Args:
+        head: The text before the arguments; NAME in it stands for the function's name.
+        tail: The text behind them.
+        style: The notation of the arguments.
+    """
 
     def write(tool: Tool) -> Json:
         start = head.replace("NAME", function_name(tool))

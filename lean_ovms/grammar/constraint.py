@@ -29,28 +29,30 @@ _NESTED = ("elements", "content", "tags")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrammarContext:
-    """The model and the prompt that a grammar is for. prompt_tail: the end of the prompt, with its markup.
-
-    parallel: an answer may have several calls; None: where the model's form has several.
-
-    sentencepiece: grammars are matched against token text with "▁" for spaces (sentencepiece.py).
-    template_opens_reasoning: a prompt that does not end inside reasoning asks for none.
-    """
+    """The model and the prompt that a grammar is for."""
 
     form: OutputForm
+    """The form of the model's answers."""
     prompt_tail: str
+    """The end of the prompt, with its markup."""
     tools: tuple[Json, ...]
+    """The tools that may be called."""
     parallel: bool | None = None
+    """Whether an answer may have several calls; None: where the model's form has several."""
     sentencepiece: bool = False
+    """Whether grammars are matched against token text with "▁" for spaces (sentencepiece.py)."""
     template_opens_reasoning: bool = False
+    """Whether a prompt that does not end inside reasoning asks for none."""
 
 
 @dataclass(slots=True)
 class Constraint:
-    """tag: the structural tag to submit; "" for none. notices: what is not enforced, for the client."""
+    """The constraint of an answer in the form that the engine takes."""
 
     tag: str = ""
+    """The structural tag to submit; "" for none."""
     notices: list[str] = field(default_factory=list)
+    """What is not enforced, for the client."""
 
 
 def build(constraint: OutputConstraint, context: GrammarContext) -> Constraint:
@@ -81,9 +83,17 @@ def subject(constraint: OutputConstraint) -> str:
 def relax(
     constraint: OutputConstraint, context: GrammarContext, error: BadRequest
 ) -> tuple[OutputConstraint, GrammarContext, str]:
-    """A weaker constraint to try after an error, and a notice for the client. Raises the error if there is none.
+    """Returns a weaker constraint to try after an error, what it is built for, and a notice for the client.
 
-    An invalid format is not enforced, as in OVMS; one that is too large to compile is an error.
+    An invalid format is not enforced, which is what OVMS does; one that is too large to compile is an error.
+
+    Args:
+        constraint: the constraint that could not be built or compiled.
+        context: the model and the prompt that it was built for.
+        error: the error.
+
+    Raises:
+        BadRequest: the error, as there is no weaker constraint.
     """
     if constraint.format is not None:
         if constraint.strict or isinstance(error, GrammarTooComplex | SchemaInvalid):

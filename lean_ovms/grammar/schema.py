@@ -90,7 +90,7 @@ def _parts(root: Schema, schema: Json) -> Iterator[Schema]:
 
 
 class _Writer:
-    """One schema. dropped: keywords that are left out."""
+    """Writes one schema. `dropped` names the keywords that are left out."""
 
     def __init__(self, root: Schema) -> None:
         self.root = root
@@ -99,7 +99,17 @@ class _Writer:
         self._sound: set[str] = set()  # references that lead to something else than themselves
 
     def value(self, schema: Any, others: frozenset[str] = frozenset(), opened: tuple[str, ...] = ()) -> Schema:
-        """A schema, closed. others: names that belong to the same object. opened: references that are written out."""
+        """Returns a schema, closed: an object has no properties but those that its schema names.
+
+        Args:
+            schema: the schema, or what stands in the place of one.
+            others: the properties that other schemas name for the same object.
+            opened: the references around this schema that are written out.
+
+        Raises:
+            GrammarInvalid: it is not a schema.
+            GrammarTooComplex: the whole schema has too many parts, or is nested too deep.
+        """
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, dict):

@@ -43,7 +43,7 @@ PROBE = [{"role": "user", "content": "Hey"}]
 
 
 class ChatFormat:
-    """tool_parser, reasoning_parser: their names, or None. template: renders chats."""
+    """Renders the chats of a model, and parses its answers."""
 
     def __init__(self, config: Config, directory: ModelDir, info: ModelInfo, vocabulary: Vocabulary) -> None:
         """Raises WrongOptions for a parser or a template that cannot be."""
@@ -148,7 +148,14 @@ class ChatFormat:
     def decoders(
         self, output: OutputParams, sampling: SamplingParams, tail: str, vocabulary: Vocabulary
     ) -> list[OutputDecoder]:
-        """A decoder for each choice. vocabulary: the engine's, which may be another one after a restart."""
+        """Returns a decoder for each choice.
+
+        Args:
+            output: What the client asks for.
+            sampling: The parameters of the request.
+            tail: The prompt's end.
+            vocabulary: The engine's vocabulary, which may be another one after a restart.
+        """
         return [self._decoder(index, output, sampling, tail, vocabulary) for index in range(sampling.n)]
 
     def _decoder(

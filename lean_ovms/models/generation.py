@@ -97,9 +97,18 @@ class Generation:
         progress: bool = False,
         prompt: str = "",
     ) -> None:
-        """requested_at: of time.monotonic. warnings: what of the request could not be honoured.
+        """Begins to wait for an answer; the engine has accepted the request.
 
-        progress: there are deltas with the progress of the prompt. prompt: its text, if it is to be kept.
+        Args:
+            engine: the engine, which decodes texts where a decoder cannot.
+            reply: the stream of the engine's replies.
+            decoders: the decoder of each choice.
+            on_close: is called once, when the generation is closed.
+            requested_at: when the request came, by time.monotonic.
+            token_timer: measures the time of each token.
+            warnings: what of the request could not be honoured.
+            progress: whether there are deltas with the progress of the prompt.
+            prompt: the text of the prompt, if it is to be kept.
         """
         self.prompt = prompt
         self.warnings = list(warnings)

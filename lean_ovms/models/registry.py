@@ -15,8 +15,11 @@ M = TypeVar("M", bound=Model)
 
 
 class ModelRegistry:
-    """The served models by name. models: in the order of the model list, without adapters. unloaded: names that are no
-    longer served, with their state: "UNLOADING" or "END"."""
+    """The served models by name.
+
+    `models` are in the order of the model list, without adapters. `unloaded` are names that are no longer served, with
+    their state, "UNLOADING" or "END".
+    """
 
     def __init__(self, metrics: Metrics, offload: Offload) -> None:
         """Makes an empty registry. metrics, offload: shared by all models."""
@@ -55,10 +58,17 @@ class ModelRegistry:
     def get(self, name: str, kind: type[M], *, helper: bool = False) -> M: ...
 
     def get(self, name: str, kind: type[Model] = Model, *, helper: bool = False) -> Model:
-        """Returns the model or adapter of this name or alias, which the current request's record then names.
+        """Returns the model or adapter of this name or alias, which the record of the current request then names.
 
-        kind: the class of a task, whose models are known. helper: it works for another model, which the record names.
-        Raises ModelNotFound, BadRequest for a model of another task, or NotLoaded for one that is not known yet.
+        Args:
+            name: the name or the alias.
+            kind: the class of the models of a task; with one, the model's properties must be known.
+            helper: whether the model works for another one, which the record names.
+
+        Raises:
+            ModelNotFound: there is no such model, or the API key of the request may not use it.
+            BadRequest: the model has another task.
+            NotLoaded: the model's properties are not known yet.
         """
         model = self.models.get(name) or self.names.get(name)
         if model is None or not (helper or may_use(name)):

@@ -23,10 +23,16 @@ STARTING, STARTING_SIZE = 32, 1 << 18
 async def start_all(
     prompts: Iterable[P], start: Callable[[P], Coroutine[Any, Any, Generation]], most_tokens: int
 ) -> list[Generation]:
-    """A generation for each prompt of a request, or none: when one is refused the others are closed.
+    """Returns a generation for each prompt of a request, or for none: when one is refused the others are closed.
 
-    prompts: made while they are iterated over they take little memory, as few of them wait for the engine at a time.
-    most_tokens: of all prompts, if there are several. Raises RequestError.
+    Args:
+        prompts: the prompts. If they are made while they are iterated over they take little memory, as few of them wait
+            for the engine at a time.
+        start: starts the generation of a prompt.
+        most_tokens: the most tokens of all prompts together, if there are several.
+
+    Raises:
+        RequestError: a prompt is refused, or they have too many tokens.
     """
     prompts = iter(prompts)
     first, second = next(prompts), next(prompts, None)
@@ -72,9 +78,13 @@ async def _abort(tasks: list[asyncio.Task[Generation]]) -> None:
 
 
 def check_common(tokens: int, own_bytes: int, count: int, most: int) -> None:
-    """Raises BadRequest for prompts that have too many tokens together, by those of the first one.
+    """Raises BadRequest if prompts with a common beginning have too many tokens together, which the first one shows.
 
-    own_bytes: of what it alone has: so many of its tokens at most are not in each of the others. count: of all.
+    Args:
+        tokens: the tokens of the first prompt.
+        own_bytes: the bytes that it alone has: it has at most so many tokens that are not in each of the others.
+        count: the number of all prompts.
+        most: the most tokens of all prompts together.
     """
     check_total(tokens + (count - 1) * max(0, tokens - own_bytes), most)
 

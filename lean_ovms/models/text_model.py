@@ -216,11 +216,20 @@ class TextModel(TokenModel):
         priority: int = 0,
         loading: bool = False,
     ) -> Generation:
-        """A running generation. Raises RequestError when the prompt or the engine refuses it.
+        """Starts a generation and returns it once the engine has accepted it.
 
-        truncate: number of prompt tokens to keep, without those of truncation_side; -1: as many as fit. echo: the
-        generation knows the prompt's text and ids (prompt, prompt_ids). priority: the lower one starts first. loading:
-        as in `prefill`; the generation has no time limit then.
+        Args:
+            prompt: the prompt.
+            sampling: the parameters of the request.
+            output: what becomes of the text.
+            truncate: the number of prompt tokens to keep; -1: as many as fit; None: all.
+            truncation_side: the end from which the other tokens are left out, "left" or "right".
+            echo: whether the generation knows the prompt's text and ids, as `prompt` and `prompt_ids`.
+            priority: the lower one starts first.
+            loading: whether this model is being loaded, or the caller holds it: then the generation has no time limit.
+
+        Raises:
+            RequestError: the prompt is not valid, or the engine refuses it.
         """
         with nullcontext(self) if loading else await self.hold() as model:
             timeout_s = 0.0 if loading else model.config.request_timeout_s

@@ -30,11 +30,18 @@ it."""
 
 
 def setup(level: str, form: str = "text", path: str = "", fd: int | None = None, *, text: str = "") -> None:
-    """Send our loggers to stderr at this level, form text or json; other libraries' loggers are left alone.
+    """Sends the loggers of this package to stderr; other libraries' loggers are left alone.
 
-    path: a file that gets the lines, too; it may be moved away at any time (logrotate). Raises OSError when it cannot
-    be written now; logging is set up nevertheless, and the file gets lines once it can be written.
-    fd: gets the lines instead of stderr. text: the format of those in form text to stderr; "": TEXT.
+    Args:
+        level: the least level that is logged.
+        form: the form of the lines, "text" or "json".
+        path: a file that gets the lines, too; "" for none. It may be moved away at any time (logrotate).
+        fd: the file descriptor that gets the lines instead of stderr.
+        text: the format of lines to stderr in text; "" for TEXT.
+
+    Raises:
+        OSError: the file cannot be written now. Logging is set up nevertheless, and the file gets lines once it can be
+            written.
     """
     logging.addLevelName(TRACE, "TRACE")
     stderr = _to_stderr() if fd is None else NonBlockingHandler(fd)

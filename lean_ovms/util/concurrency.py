@@ -98,10 +98,18 @@ class Offload:
         self._waiting: OrderedDict[str, RoundRobin[_Job[Any]]] = OrderedDict()  # by client, and then by request
 
     async def run(self, size: int, work: Callable[[], T], *, inline_below: int = 0) -> T:
-        """Returns what work returns. size: of its input, in bytes, roughly. Raises what it raises, or Unavailable.
+        """Returns what work returns, which is done in the thread or, if it is small, at once.
 
-        inline_below: work on smaller input runs at once, in the caller's thread, while its request has time for it.
         Cancelling the caller removes queued work from the queue; work that is running runs to its end.
+
+        Args:
+            size: about how many bytes its input has.
+            work: the work; it may raise anything, which the caller gets.
+            inline_below: work on a smaller input runs at once, in the caller's thread, while its request has time for
+                it.
+
+        Raises:
+            Unavailable: too much input waits already.
         """
         request = inline_time.get() or InlineTime()
         if size < inline_below and request.left_s > 0 and self._turn_left_s > 0:

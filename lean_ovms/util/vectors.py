@@ -124,7 +124,13 @@ def max_sims(pairs: list[tuple[bytes, bytes]], width: int) -> list[float]:
 
 
 def mean(vectors: list[bytes], weights: list[int], *, normalize: bool) -> bytes:
-    """Returns the weighted mean of vectors of equal length. normalize: to length 1."""
+    """Returns the weighted mean of vectors.
+
+    Args:
+        vectors: the vectors, of equal length, as little-endian float32.
+        weights: the weight of each.
+        normalize: whether the mean is scaled to length 1.
+    """
     found = np.average(_rows(vectors), axis=0, weights=weights)
     if normalize:
         found = found / max(float(np.linalg.norm(found)), 1e-12)

@@ -46,9 +46,12 @@ def replace_small_pages() -> None:
 
 
 def full_places(libc: ctypes.CDLL, maps: str, size: int) -> Iterator[tuple[int, int]]:
-    """Yields the first and the last address of neighbouring places of large pages whose small pages are all in use.
+    """Yields the first address and the end of each row of large pages whose small pages are all in use.
 
-    maps: /proc/self/maps. size: of a large page.
+    Args:
+        libc: the C library, which tells what pages are in use.
+        maps: the text of /proc/self/maps.
+        size: the bytes of a large page.
     """
     small = size // mmap.PAGESIZE
     for line in maps.splitlines():

@@ -30,9 +30,15 @@ FORMATS = {
 
 
 def open_encoder(name: str, rate: int, samples: int | None = None) -> Encoder:
-    """Returns the encoder for a format of FORMATS. rate: of the samples, in Hz. samples: their number; None: not known.
+    """Returns the encoder for a format.
 
-    Raises BadRequest where soundfile is needed and not there.
+    Args:
+        name: the format, one of FORMATS.
+        rate: the samples in a second.
+        samples: the number of all samples; None if it is not known.
+
+    Raises:
+        BadRequest: the format needs the package soundfile, which is not installed.
     """
     if name == "pcm":
         return PcmEncoder(b"")

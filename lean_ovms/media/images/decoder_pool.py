@@ -33,18 +33,21 @@ START_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeJob:
-    """A file to decode; a text is in base64. start: where the file begins in that.
-
-    box: side in pixels of the square that the image is shrunk into; 0: as it is. video: None: it is an image.
-    mask: it is one of an edit: what is transparent becomes white and the rest black, or a grey image of its own.
-    """
+    """An image or a video to decode."""
 
     data: bytes | str | memoryview | FileSlice
+    """The file; a text is in base64."""
     max_pixels: int
+    """The most pixels that an image, or a frame, in the file may have."""
     start: int = 0
+    """The place in `data` at which the file begins."""
     box: int = 0
+    """The side, in pixels, of the square that an image is shrunk into; 0: it keeps its size."""
     video: FrameLimits | None = None
+    """The frames of a video that are wanted; None: it is an image."""
     mask: bool = False
+    """Whether an image is the mask of an edit: what is transparent becomes white and the rest black; an image without
+    transparency becomes grey."""
 
     def pieces(self) -> Iterator[bytes | memoryview]:
         """Yields the file in pieces: no call copies a large one at once."""

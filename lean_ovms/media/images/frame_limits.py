@@ -8,16 +8,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameLimits:
-    """Which frames are decoded. num_frames: at most; fps: of them in a second, 0: any. total_pixels: of all together.
-
-    images: the file is a list of images in base64, with a comma between them, fps of them a second, 0: one.
-    """
+    """The limits by which frames of a video are decoded."""
 
     num_frames: int
+    """The most frames."""
     fps: float
+    """The most frames of a second, 0: any; for a list of images its frames in a second, 0: one."""
     total_pixels: int
+    """The most pixels of all frames together."""
     max_s: float
+    """The longest video, in seconds."""
     images: bool
+    """Whether the file is a list of images in base64, with a comma between them."""
 
     def sampled(self, total: int, seconds: float) -> list[int]:
         """Returns the numbers of the frames: as many as allowed, the first and the last among them."""

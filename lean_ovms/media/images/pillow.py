@@ -27,8 +27,19 @@ Image.MAX_IMAGE_PIXELS = None  # max_pixels is checked instead
 
 
 def decode(data: bytes, max_pixels: int, box: int = 0, *, mask: bool = False) -> tuple[int, int, bytes]:
-    """Returns (height, width, RGB bytes). max_pixels: of the image as sent. box: side of the square that it is shrunk
-    into; 0: none. mask: as in DecodeJob. Raises MemoryError, and BadRequest for another format or too many pixels."""
+    """Returns the height, the width and the RGB bytes of an image.
+
+    Args:
+        data: the image's file.
+        max_pixels: the most pixels that the file may have.
+        box: the side, in pixels, of the square that the image is shrunk into; 0: it keeps its size.
+        mask: whether it is the mask of an edit: what is transparent becomes white and the rest black; an image without
+            transparency becomes grey.
+
+    Raises:
+        MemoryError: there is not enough memory.
+        BadRequest: the file has another format or is broken, or the image is too large, too small or too narrow.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

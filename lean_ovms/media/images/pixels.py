@@ -47,7 +47,13 @@ def groups(video: Image, size: int) -> list[Image]:
 
 
 def resized(image: Pixels, size: Size, resample: int = BICUBIC) -> Pixels:
-    """Returns an image scaled to a height and a width. resample: Pillow's number of a filter."""
+    """Returns an image scaled to another size.
+
+    Args:
+        image: the image.
+        size: the height and the width in pixels.
+        resample: Pillow's number of a filter.
+    """
     from PIL import Image as Pillow  # of the extra `vision`: without it, no image gets as far as this
 
     made = Pillow.fromarray(image).resize((size[1], size[0]), Pillow.Resampling(resample))

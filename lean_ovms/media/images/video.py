@@ -26,15 +26,28 @@ _CODECS = frozenset(("h264", "hevc", "vp8", "vp9", "av1", "libdav1d", "mpeg4", "
 
 @dataclass(frozen=True, slots=True)
 class Video:
-    """Frames of the same size. times: the second at which each is shown. seconds: the video's length."""
+    """Frames of the same size."""
 
     frames: list[Image.Image]
+    """The frames."""
     times: list[float]
+    """The second at which each is shown."""
     seconds: float
+    """The length of the video."""
 
 
 def decode(data: bytes, max_pixels: int, limits: FrameLimits) -> Video:
-    """max_pixels: of a frame as sent. Raises MemoryError, and BadRequest for another format or beyond the limits."""
+    """Returns the frames of a video.
+
+    Args:
+        data: the video's file.
+        max_pixels: the most pixels that a frame in the file may have.
+        limits: the frames that are wanted, and the limits of the video.
+
+    Raises:
+        MemoryError: there is not enough memory.
+        BadRequest: the file has another format, is broken or is beyond the limits.
+    """
     if limits.images:
         return _of_images(data.split(b","), max_pixels, limits)
     try:

@@ -108,9 +108,15 @@ def load(name: str | None) -> ModelFamily:
 
 
 def output_form(tool: str | None, reasoning: str | None, prompt_tail: str = "") -> OutputForm:
-    """Returns how a model with these parsers writes an answer. Raises ValueError for an unknown name.
+    """Returns how a model with these parsers writes an answer.
 
-    prompt_tail: the end of the prompt, which shows how some families' checkpoints spell their tags.
+    Args:
+        tool: the name of its tool parser, or None.
+        reasoning: the name of its reasoning parser, or None.
+        prompt_tail: the end of the prompt, which shows how some families' checkpoints spell their tags.
+
+    Raises:
+        ValueError: a name is not known.
     """
     form = _output_form(tool, reasoning)
     for name in dict.fromkeys((tool, reasoning)):

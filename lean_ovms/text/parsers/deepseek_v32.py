@@ -55,7 +55,10 @@ class DsmlCalls(XmlCalls):
 def _family(blocks: tuple[str, ...], breaks: tuple[str, ...], blank: str = "") -> ModelFamily:
     """Makes one of the families.
 
-    blocks: the begins of a block, the right one first. breaks: those that end reasoning. blank: in each tag.
+    Args:
+        blocks: the tags that begin a block of calls, the right one first.
+        breaks: the tags that end reasoning.
+        blank: what is behind "｜DSML｜" in each tag.
     """
     begin = blocks[0]
     end = begin.replace("<", "</")

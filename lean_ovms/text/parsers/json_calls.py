@@ -224,11 +224,16 @@ _HELD = 64
 
 
 def json_arguments(out: CombinedParser, sink: Sink, *, in_call: bool = False) -> Steps[bool]:
-    """Pass on the arguments as they come; False if they broke off.
+    """Passes on the arguments as they come; False if they broke off.
 
     What follows a mistake (a quote that was not escaped, say) belongs to the arguments up to the next tag: they are
-    shown as the model wrote them, and no part of them becomes text. in_call: they are a member of a call's object,
-    whose bracket, and a list's, stand between them and the tag.
+    shown as the model wrote them, and no part of them becomes text.
+
+    Args:
+        out: the parser whose text is read.
+        sink: gets the arguments, in pieces.
+        in_call: whether they are a member of a call's object, whose bracket, and a list's, stand between them and the
+            tag.
     """
     if (yield from out.scanner.json_value(sink)):
         return True

@@ -25,7 +25,13 @@ def kinds_of(schema: Any) -> frozenset[str]:
 
 
 def _kinds_of(schema: Any, depth: int, known: dict[int, frozenset[str]]) -> frozenset[str]:
-    """known: what was found so far, by the schemas' identities: one may be in several places, and within itself."""
+    """Returns the JSON types that a schema allows; empty: any or unknown.
+
+    Args:
+        schema: the schema.
+        depth: how many schemas within each other are looked into.
+        known: what was found so far, by the schemas' identities: one may be in several places, and within itself.
+    """
     if not isinstance(schema, dict) or depth == 0:
         return frozenset()
     if id(schema) not in known:
@@ -59,7 +65,13 @@ def _kind(value: Any) -> str:
 
 
 def typed(text: str, kinds: frozenset[str], *, python: bool = False) -> str:
-    """Returns the JSON text of a parameter's value. python: a schema is not needed for Python's lists and objects."""
+    """Returns the JSON text of a parameter's value.
+
+    Args:
+        text: the value as the model wrote it.
+        kinds: the JSON types that the parameter's schema allows; empty: any or unknown.
+        python: whether Python's lists and objects are read where the types are not known.
+    """
     if kinds == STRING:
         return quoted(text)
     bare = text.strip()

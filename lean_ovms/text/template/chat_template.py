@@ -47,10 +47,8 @@ with which a client of other servers could change how a template is run (CVE-202
 class ChatTemplate:
     """A model's chat template, with the one for tools if that is a separate one.
 
-    special_tokens: text by name, given to the template. content_format: "string", "openai" (a list of parts) or
-    "auto": the form that the template reads. directory: for includes. escaper: for texts of users and tools.
-    variables: chat_template_kwargs of every prompt, below its own. probe_s: CPU time to find out what it reads.
-    write_calls: how the model writes calls, for what the template does not show; set by who knows the model's parser.
+    `write_calls` says how the model writes calls, for what the template does not show; it is set by who knows the
+    model's parser.
     """
 
     def __init__(
@@ -65,7 +63,22 @@ class ChatTemplate:
         variables: Mapping[str, Any] | None = None,
         probe_s: float = DEFAULT_PROBE_S,
     ) -> None:
-        """Raises WrongOptions for variables that chat_template_kwargs may not set."""
+        """Compiles the templates; whether they are valid shows when they are used.
+
+        Args:
+            source: the template.
+            tool_source: the template for prompts with tools; "": it is the same one.
+            special_tokens: the text of special tokens by name, which templates get.
+            content_format: the form of contents that the template reads: "string", "openai" (a list of parts), or
+                "auto" to find it out.
+            directory: the directory of templates that it includes.
+            escaper: changes what looks like a special token in texts of users and tools.
+            variables: the chat_template_kwargs of every prompt; those of a prompt itself have precedence.
+            probe_s: the CPU time, in seconds, to find out what the template reads.
+
+        Raises:
+            WrongOptions: there are variables that chat_template_kwargs may not set.
+        """
         self._variables = dict(variables or {})
         if refused := sorted(RESERVED & self._variables.keys()):
             raise WrongOptions(f"--default_chat_template_kwargs must not set {', '.join(refused)}")
@@ -100,12 +113,25 @@ class ChatTemplate:
         escaper: SpecialTokenEscaper | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> ChatTemplate:
-        """Returns the template of a model, by preference: override, chat_template.jinja, the tokenizer's, the JSON
-        files', the one for tools.
+        """Returns the template of a model.
 
-        override: a file or the text itself. bos_token, eos_token: the engine's; where it has none, the model
-        directory's. Raises WrongOptions for an override that is no template; a broken template of the model only makes
-        chat impossible.
+        The first that there is of these counts: override, chat_template.jinja, the tokenizer's, the JSON files', the
+        one for tools.
+
+        Args:
+            directory: the files of the model.
+            override: a template, or the path of its file; "" for none.
+            from_tokenizer: the template of the engine's tokenizer; "" for none.
+            bos_token: the engine's token at the begin of a text; "": that of the model's files counts.
+            eos_token: the engine's token at the end of a text; "": that of the model's files counts.
+            content_format: the form of contents that the template reads: "string", "openai" (a list of parts), or
+                "auto" to find it out.
+            escaper: changes what looks like a special token in texts of users and tools.
+            variables: the chat_template_kwargs of every prompt; those of a prompt itself have precedence.
+
+        Raises:
+            WrongOptions: the override is no template, or there are variables that chat_template_kwargs may not set. A
+                broken template of the model only makes chats impossible.
         """
         override = _override(override)
         found = override or directory.chat_template or from_tokenizer or directory.fallback_template

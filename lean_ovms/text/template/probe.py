@@ -45,7 +45,14 @@ _NATIVE = ('"{}": "', '"{}":"', "<parameter={}>", '<atem:parameter name="{}">', 
 
 
 def probe(source: str, render: Render, content_format: str) -> Capabilities:
-    """Returns a template's capabilities. content_format: "auto", or "string" or "openai" where the operator knows."""
+    """Returns what a template can read, found by rendering short chats.
+
+    Args:
+        source: the template.
+        render: renders a chat.
+        content_format: the form of contents that it reads: "string" or "openai" where the operator knows, "auto" to
+            find it out.
+    """
     if content_format == "auto":
         parts = _is_shown(render, [{"role": "user", "content": _PARTS}])
         strings = not parts or _is_shown(render, [{"role": "user", "content": " ".join(_NEEDLES)}])
@@ -78,7 +85,14 @@ def probe(source: str, render: Render, content_format: str) -> Capabilities:
 
 
 def _shows_calls(render: Render, begun: list[Json], strings: bool, tools: list[Json]) -> bool:
-    """Returns whether a call and its result are rendered. begun: a conversation that ends with a call."""
+    """Returns whether a call and its result are rendered.
+
+    Args:
+        render: renders a chat.
+        begun: a chat that ends with a call.
+        strings: whether contents are strings, and not lists of parts.
+        tools: the tools of the prompt.
+    """
     content = _NEEDLES[1] if strings else _PARTS[1:]
     text = _try(render, [*begun, {"role": "tool", "content": content, **_TOOL_FIELDS["tool"]}], tools)
     return all(needle in text for needle in _NEEDLES)

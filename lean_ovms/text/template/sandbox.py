@@ -35,7 +35,17 @@ class TemplateRaised(jinja2.TemplateError):
 
 
 def render(template: jinja2.Template, variables: dict[str, Any], seconds: float) -> str:
-    """Render a template of a ChatEnvironment. seconds: as for Budget. Raises any exception."""
+    """Renders a template of a ChatEnvironment.
+
+    Args:
+        template: the template.
+        variables: its variables by name.
+        seconds: the CPU time that it may take.
+
+    Raises:
+        LimitExceeded: the template takes too long, or makes too much.
+        Exception: whatever else the template raises.
+    """
     env = template.environment
     assert isinstance(env, ChatEnvironment)
     env.budgets.now = TemplateBudget(seconds)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Http11Cycle(RequestResponseCycle):
-    """One request and its response over HTTP/1.1. started: some of the response is sent."""
+    """One request and its response over HTTP/1.1. `started` says whether some of the response is sent."""
 
     def __init__(
         self,
@@ -33,7 +33,14 @@ class Http11Cycle(RequestResponseCycle):
         writer: ResponseWriter,
         open_websocket: Callable[[int], Http11WebSocket],
     ) -> None:
-        """open_websocket: of the connection, given the most bytes of a message."""
+        """Makes the cycle of a request.
+
+        Args:
+            handle: answers the request.
+            protocol: the protocol of the connection.
+            writer: writes the response.
+            open_websocket: makes a WebSocket of the connection, given the most bytes of a message.
+        """
         super().__init__(handle, protocol.error_response)
         self.started = False
         self._protocol = protocol

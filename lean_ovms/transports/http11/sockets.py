@@ -16,10 +16,18 @@ _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 async def bind(host: str, port: int, *, option: str, reuse: bool = False) -> list[socket.socket]:
-    """Bound sockets for every address of host. An address that this machine lacks is skipped if another works.
+    """Returns bound sockets for every address of a host.
 
-    option: the name of the one that has set the port, for errors. reuse: they share the port with other sockets of this
-    user that allow it, too.
+    An address that this machine lacks is skipped if another works.
+
+    Args:
+        host: the name or the address of the host; "" for every address of this machine.
+        port: the port.
+        option: the name of the option that has set the port, for errors.
+        reuse: whether they share the port with other sockets of this user that allow it, too.
+
+    Raises:
+        StartError: the host is not known, or a socket cannot be bound.
     """
     try:
         found = await asyncio.get_running_loop().getaddrinfo(

@@ -99,12 +99,9 @@ class _Cutter:
 
 
 class Frames(Protocol):
-    """feed bytes, then send take_outgoing.
+    """Reads the frames of a connection, and makes those that are sent: `feed` takes bytes, `take_outgoing` gives them.
 
     Frames are joined to messages as they are parsed: so what follows text that is not UTF-8 is not even answered.
-
-    closing: a close frame was sent or received; nothing more is sent. ended: nothing more is received either, since the
-    client has closed, or broke the protocol.
     """
 
     def __init__(self, max_message_bytes: int) -> None:
@@ -118,10 +115,12 @@ class Frames(Protocol):
 
     @property
     def closing(self) -> bool:
+        """Whether a close frame was sent or received; nothing more is sent then."""
         return self.state is not State.OPEN
 
     @property
     def ended(self) -> bool:
+        """Whether nothing more is received either, since the client has closed, or broke the protocol."""
         return self.eof_sent
 
     @property
@@ -153,7 +152,13 @@ class Frames(Protocol):
             self._parts = RequestBody(expected=self._most)
 
     def text(self, data: bytes, *, first: bool = True, last: bool = True) -> None:
-        """Sends a text message, or a fragment of one. first, last: of its fragments."""
+        """Sends a text message, or a fragment of one.
+
+        Args:
+            data: the text in UTF-8.
+            first: whether it is the first fragment.
+            last: whether it is the last fragment.
+        """
         if not self.closing:
             (self.send_text if first else self.send_continuation)(data, fin=last)
 
