@@ -132,26 +132,37 @@ class IteratedSource(Generic[D]):
 def response(
     generation: Source[D], renderer: Renderer[D], ping_s: float, headers: list[tuple[str, str]], **options: Any
 ) -> Response:
-    """A 200 that streams this generation and closes it in every case. options: of EventStream."""
+    """Returns a response of status 200 that streams a generation, and closes it in every case.
+
+    Args:
+        generation: the generation.
+        renderer: makes events of its deltas.
+        ping_s: the seconds without an event after which a keep-alive is sent; 0: none is.
+        headers: headers of the response, besides those of every stream.
+        **options: further fields of the EventStream.
+    """
     return Response(200, HEADERS + headers, EventStream(generation, renderer, ping_s, **options))
 
 
 @dataclass(eq=False)
 class EventStream(Generic[D]):
-    """The ByteStream of one generation. A class, not a generator: it can be closed without having been started.
-
-    opening: bytes that are sent before the first delta exists. before_end: awaited before the renderer's last bytes,
-    with the error if there is one. ping, done: keep-alive and terminator, where the API has its own.
-    """
+    """The ByteStream of one generation. A class, not a generator, can be closed without having been started."""
 
     generation: Source[D]
+    """The generation."""
     renderer: Renderer[D]
+    """Makes events of its deltas."""
     ping_s: float
+    """The seconds without an event after which a keep-alive is sent; 0: none is."""
     _: KW_ONLY
     opening: bytes = b""
+    """The bytes that are sent before the first delta exists."""
     before_end: Callable[[RequestError | None], Awaitable[None]] | None = None
+    """Is awaited before the renderer's last bytes, with the error if there is one."""
     ping: bytes = PING
+    """The keep-alive, where the API has its own."""
     done: bytes = DONE
+    """The terminator, where the API has its own."""
 
     def __post_init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None

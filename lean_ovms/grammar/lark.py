@@ -98,7 +98,13 @@ class _Writer:
         return self.named("T", part.text) if part.regular else part.text
 
     def json(self, schema: Any, *, one_line: bool = False, **more: Any) -> str:
-        """The name of a rule for values of a schema. one_line: with the blanks of formats.ONE_LINE."""
+        """Returns the name of a rule for values of a schema.
+
+        Args:
+            schema: the JSON Schema.
+            one_line: whether there is one blank behind a colon and a comma, and no other.
+            **more: further settings of llguidance for JSON.
+        """
         blanks: Json = _ONE_LINE if one_line else {"whitespace_pattern": WHITESPACE}
         settings = {**blanks, "lenient": True, **more}
         whole = {**schema, "x-guidance": settings} if isinstance(schema, dict) else schema

@@ -30,10 +30,17 @@ EXIT_USAGE = 2
 def spawn_with_socket(
     command: Sequence[str], *, keep: Sequence[int] = (), **options: Any
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start a command with one end of a socket pair; returns the process and the other end.
+    """Starts a command with one end of a socket pair; returns the process and the other end.
 
-    The descriptor's number is appended to the command's arguments. No other descriptor is inherited but those of keep,
-    under the same numbers. options: for Popen. Raises OSError.
+    The descriptor's number is appended to the command's arguments.
+
+    Args:
+        command: the command and its arguments.
+        keep: the descriptors that it inherits, under the same numbers; it inherits no others.
+        **options: further arguments of subprocess.Popen.
+
+    Raises:
+        OSError: the command cannot be started.
     """
     if not_posix():
         raise OSError(NEEDS_POSIX)

@@ -13,12 +13,20 @@ import lean_ovms
 ROOT = Path(lean_ovms.__file__).parent
 
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
 class Source(NamedTuple):
-    """strings: those that stand alone: docstrings, and those of constants and fields. Numbers are those of lines."""
+    """The parts of a file."""
 
     imports: list[ast.Import | ast.ImportFrom]
+    """The imports."""
     classes: list[tuple[int, str]]
+    """The lines and the names of the classes."""
+    functions: list[Function]
+    """The functions and the methods."""
     strings: list[tuple[int, str]]
+    """The lines and the texts of strings that stand alone: docstrings, and those of constants and fields."""
 
 
 @cache
@@ -27,12 +35,14 @@ def source(path: Path) -> Source:
 
 
 def parsed(text: str) -> Source:
-    result = Source([], [], [])
+    result = Source([], [], [], [])
     for node in statements(ast.parse(text)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             result.imports.append(node)
         elif isinstance(node, ast.ClassDef):
             result.classes.append((node.lineno, node.name))
+        elif isinstance(node, Function):
+            result.functions.append(node)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             result.strings.append((node.lineno, node.value.value))
     return result

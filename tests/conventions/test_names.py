@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.conventions.source import ROOT, Source, source
+import pytest
+
+from tests.conventions.source import ROOT, Function, Source, parsed, source
 
 FRAGMENTS = ("Of ", "As ", "It ", "Its ", "Also ")
 """Beginnings of docstrings that need the name above them to be read."""
@@ -38,3 +42,54 @@ def test_docstrings_have_a_subject_or_a_verb() -> None:
         for line, text in code.strings
         if text.startswith(FRAGMENTS)
     ]
+
+
+FEW = 2
+"""Parameters that a sentence can tell; those of a function with more are told in a section of the docstring."""
+
+
+def parameters(function: Function) -> list[str]:
+    """Returns the names of a function's parameters, without the object or the class of a method."""
+    found = function.args
+    several = [one for one in (found.vararg, found.kwarg) if one is not None]
+    names = [one.arg for one in (*found.posonlyargs, *found.args, *found.kwonlyargs, *several)]
+    return [name for name in names if name not in ("self", "cls")]
+
+
+def untold(function: Function) -> list[str]:
+    """Returns the parameters that `Args:` lacks, if a docstring tells some, as "name: ...", of three or more."""
+    names, text = parameters(function), ast.get_docstring(function) or ""
+    told = re.search(rf"\b({'|'.join(names)})(, \w+)*: ", text) is not None
+    if len(names) <= FEW or not told:
+        return []
+    section = re.search(r"^Args:\n((?: .*\n?|\n)*)", text, re.M)
+    lines = set(re.findall(r"^ {4}\**(\w+): ", section[1], re.M)) if section is not None else set()
+    return [name for name in names if name not in lines]
+
+
+def test_docstrings_tell_several_parameters_in_a_section() -> None:
+    assert not [
+        f"{file}:{function.lineno}: {function.name} does not tell {', '.join(missing)}"
+        for file, code in sources()
+        for function in code.functions
+        if (missing := untold(function))
+    ]
+
+
+SECTION = "Does it.\n\n    Args:\n        a: one.\n            More.\n        b: two.\n        **c: three.\n    "
+
+
+@pytest.mark.parametrize(
+    ("docstring", "missing"),
+    [
+        ("Does it.", []),
+        ("Does it. a: one.", ["a", "b", "c"]),
+        ("Does it. a, b: two.", ["a", "b", "c"]),
+        (SECTION, []),
+        (SECTION.replace("        b: two.\n", ""), ["b"]),
+        (SECTION.replace("        b: two.\n", "") + "\n    Raises:\n        b: three.\n    ", ["b"]),
+    ],
+)
+def test_that_rule_finds_a_parameter_without_a_line(docstring: str, missing: list[str]) -> None:
+    [function] = parsed(f'def f(a, b, **c):\n    """{docstring}"""\n').functions
+    assert untold(function) == missing

@@ -356,7 +356,15 @@ def _count(body: Json, results: Results) -> None:
 
 
 def batch_body(kind: str, name: str, endpoint: str, input_file_id: str, **fields: Json) -> Json:
-    """Returns the object of a new batch. fields: of its API alone."""
+    """Returns the object of a new batch.
+
+    Args:
+        kind: the name of its type.
+        name: its id.
+        endpoint: the path that its requests are for.
+        input_file_id: the id of the file with its requests.
+        **fields: members that only one API has.
+    """
     created_at = now()
     return {
         "id": name,

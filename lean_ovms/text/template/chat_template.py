@@ -63,7 +63,7 @@ class ChatTemplate:
         variables: Mapping[str, Any] | None = None,
         probe_s: float = DEFAULT_PROBE_S,
     ) -> None:
-        """Compiles the templates; whether they are valid shows when they are used.
+        """Compiles the templates and finds out what they read; one that is invalid is an error of prompts that need it.
 
         Args:
             source: the template.

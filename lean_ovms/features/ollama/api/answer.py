@@ -59,7 +59,14 @@ def nanoseconds(seconds: float) -> int:
 
 
 def envelope(name: str, *, chat: bool, text: str = "", **more: Any) -> Json:
-    """Returns an object without what only the last one has. more: further members of the message, or of the object."""
+    """Returns an object without what only the last one has.
+
+    Args:
+        name: the name of the model.
+        chat: whether the object has a message; else it has a response, which is a text.
+        text: the text.
+        **more: further members of the message, or of the object if it has none.
+    """
     content: Json = {"message": {"role": "assistant", "content": text, **more}} if chat else {"response": text, **more}
     return {"model": name, "created_at": timestamp(), **content, "done": False}
 
