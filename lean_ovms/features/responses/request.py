@@ -21,6 +21,7 @@ from ...api.response import warning_headers
 from ...api.services import INLINE_BYTES, Services
 from ...config import Config
 from ...errors import TOO_LONG, BadRequest, MissingExtra
+from ...manifest import SERVER_TOOLS
 from ...models.generation import Generation
 from ...types import ChatPrompt, Json, Request
 from .agent_tools import AgentTools, read_agent_tools
@@ -28,7 +29,6 @@ from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT
 from .items import read_input, to_messages
 from .mcp_forms import KIND, ServerTool
 from .response import ResponseObject
-from .server_tools import server_tools
 from .service import ResponseService
 from .store import Context
 
@@ -182,10 +182,11 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
 
 def _server_tool(config: Config, tool: Json, param: str) -> ServerTool:
     """Reads a tool that this server is to run. Raises BadRequest."""
-    tools = server_tools(config)
-    if tools is None:
+    make = config.composition.part(SERVER_TOOLS)  # not by server_tools.py, whose protocols name the request
+    if make is None:
         raise BadRequest(f"tools of type {KIND} are not run by this server", param=f"{param}.type")
-    return tools.read(tool, param)
+    found: ServerTool = make(config).read(tool, param)
+    return found
 
 
 def _echo(values: Values, tools: AgentTools, generation: GenerationBody) -> Json:
