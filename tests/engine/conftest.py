@@ -4,10 +4,9 @@ import math
 
 import pytest
 
-from lean_ovms.config import Config
 from lean_ovms.engine.paged import speculation
 from tests.engine import rig
-from tests.engine.real import EXACT, load
+from tests.engine.real import load
 from tests.features.genai_pipelines.guard.fake_pipeline import FakePipeline, Script
 
 
@@ -27,24 +26,6 @@ def engine():
 @pytest.fixture(scope="session")
 def caching():
     return load(enable_prefix_caching=True)
-
-
-@pytest.fixture(scope="session")
-def small():
-    return load(blocks=16, enable_prefix_caching=True)
-
-
-@pytest.fixture(scope="session")
-def tight():
-    return load(blocks=16)
-
-
-@pytest.fixture(scope="session")
-def stateful():
-    """One text at a time."""
-    from lean_ovms.features.genai_pipelines.child.stateful import StatefulPipeline
-
-    return StatefulPipeline(Config(**EXACT, pipeline_type="LM"))
 
 
 def guarded_rigs(monkeypatch):

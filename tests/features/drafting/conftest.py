@@ -1,7 +1,7 @@
-"""The fixtures of tests/engine, which the tests of drafts use as well."""
+"""The fixture of tests/engine that the tests of drafts use as well."""
 
 from __future__ import annotations
 
-from tests.engine.conftest import caching, engine, steady_drafts
+from tests.engine.conftest import steady_drafts
 
-__all__ = ["caching", "engine", "steady_drafts"]
+__all__ = ["steady_drafts"]

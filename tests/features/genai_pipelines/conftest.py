@@ -1,7 +1,24 @@
-"""The fixtures of tests/engine, which the tests of openvino_genai's pipelines use as well."""
+"""Pipelines of openvino_genai, loaded once for all tests that ask for one; tests/engine has the others."""
 
 from __future__ import annotations
 
-from tests.engine.conftest import caching, each_backend, engine, small, stateful, tight
+import pytest
 
-__all__ = ["caching", "each_backend", "engine", "small", "stateful", "tight"]
+from lean_ovms.config import Config
+from tests.engine.conftest import caching, engine
+from tests.engine.real import EXACT, load
+
+__all__ = ["caching", "engine"]
+
+
+@pytest.fixture(scope="session")
+def small():
+    return load(blocks=16, enable_prefix_caching=True)
+
+
+@pytest.fixture(scope="session")
+def stateful():
+    """One text at a time."""
+    from lean_ovms.features.genai_pipelines.child.stateful import StatefulPipeline
+
+    return StatefulPipeline(Config(**EXACT, pipeline_type="LM"))

@@ -248,7 +248,7 @@ def test_values_at_the_edges_of_their_ranges_are_computed(engine, sampling):
 
 
 def test_ids_of_requests_are_never_given_twice(engine):
-    from tests.engine.test_pipeline_contract import work
+    from tests.features.genai_pipelines.test_pipeline_contract import work
 
     handles = [engine.add(work(max_tokens=2)) for _ in range(3)]
     while engine.busy():
@@ -257,7 +257,7 @@ def test_ids_of_requests_are_never_given_twice(engine):
 
 
 def test_a_pipeline_refuses_what_slipped_through_the_checks(engine):
-    from tests.engine.test_pipeline_contract import work
+    from tests.features.genai_pipelines.test_pipeline_contract import work
 
     with pytest.raises(BadRequest):
         engine.check(work(sampling=SamplingParams(temperature=1.0, top_p=0.0)))

@@ -11,7 +11,7 @@ from lean_ovms.errors import BadRequest
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, QUESTIONS, assert_empty, chat
 from tests.engine.rig import Rig
-from tests.engine.test_pipeline_contract import work
+from tests.features.genai_pipelines.test_pipeline_contract import work
 
 pytestmark = pytest.mark.model
 

@@ -1,7 +1,7 @@
-"""The fixtures of tests/engine, which the tests of openvino_genai's pipelines use as well."""
+"""The fixture of tests/engine with which the tests of GGUF files compare."""
 
 from __future__ import annotations
 
-from tests.engine.conftest import caching, each_backend, engine, small, stateful, tight
+from tests.engine.conftest import engine
 
-__all__ = ["caching", "each_backend", "engine", "small", "stateful", "tight"]
+__all__ = ["engine"]

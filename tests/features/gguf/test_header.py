@@ -339,7 +339,7 @@ def test_a_grammar_works_with_it(pipeline):
     seconds = pipeline.grammars.checker.check(tag, GrammarBounds()).seconds
     pipeline.grammars.checker.stop()
     assert seconds >= 0
-    from tests.engine.test_pipeline_contract import finish, work
+    from tests.features.genai_pipelines.test_pipeline_contract import finish, work
 
     prompt = pipeline.encode(chat("Count from 1 to 9."), False)
     inner = pipeline.pipeline

@@ -11,7 +11,7 @@ from lean_ovms.engine.paged import assemble
 from lean_ovms.errors import StartError
 from lean_ovms.features.xgrammar.child import library
 from lean_ovms.features.xgrammar.child.library import XGrammarLibrary
-from tests.engine.genai.test_pipeline_choice import config
+from tests.engine.loading.test_pipeline_choice import config
 
 __all__ = ["config"]
 PACKAGES = {True: ("json", "this"), False: ("json", "no_such_module")}

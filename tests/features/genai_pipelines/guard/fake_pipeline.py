@@ -2,7 +2,7 @@
 
 It is as strict as the real one, on purpose: reading an empty handle raises, an exception from a step poisons every
 later step until all requests are cancelled and drained, a beam search that is preempted for lack of KV blocks is lost,
-blocks of a cancelled request are free only at the next step. tests/engine/test_pipeline_contract.py runs on both.
+blocks of a cancelled request are free only at the next step. test_pipeline_contract.py runs on both.
 """
 
 from __future__ import annotations
