@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import BadRequest, GrammarInvalid
-from ...models import tool_grammar
 from ...types import Json
+from . import tool_grammar
 from .mcp_forms import KIND, SHOWN, ServerTool
 from .tool_origin import ToolOrigin, function_name
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from lean_ovms.errors import GrammarInvalid
-from lean_ovms.models.tool_grammar import COMMON, pattern
+from lean_ovms.features.responses.tool_grammar import COMMON, pattern
 
 PATCH = """
 start: begin_patch hunk+ end_patch

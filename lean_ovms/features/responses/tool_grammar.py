@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from ..errors import GrammarInvalid
+from ...errors import GrammarInvalid
 
 SYNTAXES = ("regex", "lark")
 MAX_CHARACTERS = 20_000
