@@ -66,7 +66,7 @@ ALL = "all"
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """Returns the Config of a command line. Raises StartError naming the option at fault; --help and --version exit."""
     without = without_of(argv, environ)
-    _check_command(without_program(argv), commands(without))
+    _check_command(without_program(argv), without)
     given = vars(parser(without).parse_intermixed_args(_normalized(argv, without)))
     _check_foreign_flags(given, without)
     _read_words(given, without)
@@ -81,10 +81,10 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     return Config(**values)
 
 
-def _check_command(argv: Sequence[str], known: Collection[str]) -> None:
+def _check_command(argv: Sequence[str], without: str) -> None:
     """Raise StartError for a first word that is nearly a command, before its arguments are taken for options."""
-    word = argv[0] if argv else ""
-    if word and not word.startswith("-") and "/" not in word and word not in (*known, *_demos()):
+    word, known = argv[0] if argv else "", commands(without)
+    if word and not word.startswith("-") and "/" not in word and word not in (*known, *_demos(without)):
         near = hint(word, known, "")
         if near and not os.path.exists(word):
             raise StartError(f"there is no command {word} ({near})")
@@ -128,7 +128,7 @@ def _read_words(given: dict[str, Any], without: str) -> None:
         raise StartError(f"unrecognized arguments: {' '.join(words)} (--help lists the options)")
     if before := [name for name in POINTERS if given.get(name) and name != "model_repository_path"]:
         raise StartError(f"{model} and --{before[0]} exclude each other: both name the model")
-    found = _model_of(model, command, commands(without))
+    found = _model_of(model, command, without)
     if given.get("model_name"):
         found.pop("model_name", None)
     given.update(found)
@@ -145,20 +145,32 @@ def _model_among_names(given: dict[str, Any]) -> str:
     return last
 
 
-def _demos() -> dict[str, Path]:
-    """Returns the directories of the models of the package by their names in the API."""
-    return {"demo": DEMO_MODEL, **{one.name: one.path for one in compose().demos}}
+def _demos(without: str) -> dict[str, Path]:
+    """Returns the directories of the package's models by their names in the API, without those of these features."""
+    return {"demo": DEMO_MODEL, **{one.name: one.path for one in compose(without).demos}}
 
 
-def _model_of(text: str, command: str, known: Collection[str]) -> dict[str, str]:
-    """Returns the option of a model that was given without a flag. Raises StartError."""
+def _model_of(text: str, command: str, without: str) -> dict[str, str]:
+    """Reads a model that was given without a flag.
+
+    Args:
+        text: The model.
+        command: The command before it.
+        without: The features that the server does not have.
+
+    Returns:
+        The options that name the model.
+
+    Raises:
+        StartError: It is none.
+    """
     if not text:
         raise StartError("the model is empty: give a directory, or the name of a hub's model")
-    path = os.path.expanduser(text)
+    path, known = os.path.expanduser(text), commands(without)
     by_name = command not in WORDS
     if not by_name and (os.path.exists(path) or path.startswith(("/", "."))):
         return {"model_path": path}
-    if text in (demos := _demos()):
+    if text in (demos := _demos(without)):
         if by_name:
             raise StartError(f"{text} is part of the package: there is nothing to {command}")
         return {"model_path": str(demos[text]), "model_name": text}
@@ -364,9 +376,10 @@ class _Help(argparse.Action):
     def __call__(self, _: Any, __: argparse.Namespace, values: Any, flag: str | None = None) -> None:
         topic = (values or "").lstrip("-").replace("-", "_")
         rows = {row.name: row for row in shown(self._without)}
+        groups = ", ".join(dict.fromkeys(row.metadata["group"] for row in rows.values()))
         chosen = [row for name, row in rows.items() if topic in (ALL, row.metadata["group"], name)]
         if topic and not chosen:
-            raise StartError(f"--help={topic}: the topics are {ALL}, {', '.join(GROUPS)}, and the name of an option")
+            raise StartError(f"--help={topic}: the topics are {ALL}, {groups}, and the name of an option")
         result = _make_parser()
         if topic:
             _add_groups(result, chosen, self._without)
@@ -378,7 +391,7 @@ class _Help(argparse.Action):
         if not topic:
             fetched = EXAMPLES_OF_A_SOURCE if MODEL_SOURCE in compose(self._without).parts else ""
             print(f"\ncommands:\n{command_table.listed(self._without)}\n\n{EXAMPLES}{fetched}")
-            print(f"more options: --help={ALL}, or --help=GROUP with one of {', '.join(GROUPS)}")
+            print(f"more options: --help={ALL}, or --help=GROUP with one of {groups}")
         sys.exit(exit_status.OK)
 
 

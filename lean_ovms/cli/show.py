@@ -37,7 +37,9 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             raise StartError("give a model: a directory, a GGUF file, or the name of a pulled one")
         path = Path(with_repository(config).model_repository_path) / config.source_model
         if not path.is_dir():
-            raise StartError(f"{config.source_model} is not here: lean_ovms pull {config.source_model}")
+            commands = config.composition.commands_of_options.values()
+            fetch = "".join(f": lean_ovms {row.word} {config.source_model}" for row in commands)
+            raise StartError(f"{config.source_model} is not here{fetch}")
         config = config.replace(model_path=str(path), source_model="")
     found = facts(config)
     print_json(dict(found)) if given.json else print(table(found))

@@ -128,6 +128,7 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["serve", "a.gguf"], "there is no file a.gguf"),
         (["serve", "org/a.GGUF"], "there is no file org/a.GGUF"),
         (["pull", "demo"], "demo is part of the package: there is nothing to pull"),
+        (["serve", "demo-embed", "--without=pooling"], "there is no directory or file demo-embed"),
     ],
 )
 def test_what_is_wrong_is_said_with_the_options_name(argv: list[str], message: str) -> None:
@@ -529,6 +530,8 @@ def test_help_has_nothing_of_a_feature_that_is_left_out(capsys: pytest.CaptureFi
         assert [part in out for part in parts] == there
     with pytest.raises(StartError, match="--help=max_resolution: the topics are all, "):
         parse(["--without=images", "--help=max_resolution"], {})
+    with pytest.raises(StartError, match=r"--help=files: the topics are (?!.*files, )"):
+        parse(["--without=batches", "--help=files"], {})
 
 
 @pytest.mark.parametrize("shell", completion.SHELLS)

@@ -155,6 +155,7 @@ def test_show_of_a_gguf_file(tmp_path: Path, capsys: Capture) -> None:
     [
         ([], "give a model: a directory, a GGUF file, or the name of a pulled one"),
         (["org/none"], "org/none is not here: lean_ovms pull org/none"),
+        (["org/none", "--without=hub"], "org/none is not here\n"),
         (["./none"], "there is no model at none: no such directory"),
         (["."], "is not a complete OpenVINO model"),
         (["--pipline_type", "LM"], "unrecognized arguments: --pipline_type (did you mean --pipeline_type?)"),
