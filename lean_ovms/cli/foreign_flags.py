@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..composition import compose
-from ..config import shown
+from ..config import listed, shown
 from ..errors import StartError
 from ..manifest import named
 
@@ -102,6 +102,7 @@ class ForeignFlags:
 @cache
 def known(without: str = "") -> ForeignFlags:
     """Returns the flags that a server without these features knows."""
+    options = {row.name for row in listed(without)}
     aliases: dict[str, dict[tuple[str, ...], Alias]] = {"option": {}, "variable": {}}
     reasons: dict[str, dict[str, str]] = {"ignored": {}, "refused": {}}
     of_ovms: set[str] = set()
@@ -118,8 +119,8 @@ def known(without: str = "") -> ForeignFlags:
                 paths |= {name} if path else set()
                 of_ovms |= {name} if server == OVMS else set()
     return ForeignFlags(
-        aliases=tuple(aliases["option"].values()),
-        variables=tuple(aliases["variable"].values()),
+        aliases=tuple(alias for alias in aliases["option"].values() if alias.option in options),
+        variables=tuple(alias for alias in aliases["variable"].values() if alias.option in options),
         ignored=reasons["ignored"],
         refused=reasons["refused"],
         of_ovms=frozenset(of_ovms),
