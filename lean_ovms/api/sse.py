@@ -146,7 +146,7 @@ def response(
 
 @dataclass(eq=False)
 class EventStream(Generic[D]):
-    """The ByteStream of one generation. A class, not a generator, can be closed without having been started."""
+    """The ByteStream of one generation. As it is no generator it can be closed without having been started."""
 
     generation: Source[D]
     """The generation."""

@@ -40,18 +40,21 @@ def joined(parts: Iterator[bytes], count: int) -> str:
 
 @dataclass(slots=True)
 class Encode(Record):
-    """Tokenize texts. Answered by one Encoded or Refused. client: as in Submit.
-
-    parts, data: as `parts` and `texts` of Submit, instead of one long text.
-    """
+    """Tokenizes texts. It gets one Encoded or Refused."""
 
     role = COMMAND
     id: int
+    """The number of the command."""
     texts: list[str]
+    """The texts."""
     add_special_tokens: bool
+    """Whether the tokenizer adds special tokens to each text."""
     client: str = ""
+    """Who sends it; clients take turns."""
     parts: int = 0
+    """The number of `data`."""
     data: list[bytes] = field(default_factory=list, metadata={"attached": True})
+    """One long text in UTF-8, in parts; `texts` is empty on the way."""
 
     def attached(self) -> Iterable[bytes]:
         return self.data
@@ -371,15 +374,17 @@ class Progress(Record):
 
 @dataclass(slots=True)
 class PromptLogprobs(Record):
-    """Log probabilities of the prompt's tokens (first: None), before the first Tokens of the request.
-
-    ranks, top: of each token but the first, where the engine knows them; top as in DetailedTokens.
-    """
+    """The log probabilities of a prompt's tokens, sent before the first Tokens of the request."""
 
     id: int
+    """The number of the request."""
     logprobs: list[float | None]
+    """The log probability of each token; None for the first."""
     ranks: list[int] = field(default_factory=list)
+    """The rank of each token but the first, where the engine knows them."""
     top: list[Sequence[Alternative]] = field(default_factory=list)
+    """The other tokens in the place of each token but the first, with their log probabilities, where the engine knows
+    them."""
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ class Speaker(Model):
         return info
 
     def speak(self, text: str | AsyncGenerator[str, None], params: SpeakParams) -> AsyncGenerator[bytes, None]:
-        """Returns the audio of a text, a block for each sentence, samples as in types.audio.
+        """Returns the audio of a text, a block for each sentence: mono, signed 16 bit, little-endian.
 
         Args:
             text: what is spoken; if it is still being written, each sentence is spoken once it has ended.

@@ -17,5 +17,5 @@ class Transcriber(Model):
     input_modalities = ("audio",)
 
     async def transcript(self, audio: AsyncIterator[bytes]) -> str:
-        """Returns the text of this audio, samples as in types.audio, which is closed. Raises RequestError."""
+        """Returns the text of audio, which is mono, signed 16 bit, little-endian, and is closed. Raises RequestError."""
         raise NotImplementedError

@@ -22,10 +22,17 @@ MAX_NAMES = 20
 
 
 def servable(repository: Path, visit: Callable[[Path], object] = lambda _: None) -> list[str]:
-    """Directories with a graph or an OpenVINO model, sorted. Directories below one belong to it. Raises StartError.
+    """Returns the directories with a graph or an OpenVINO model, sorted; directories below one belong to it.
 
-    visit: called with each directory that is not a model, before it is read. OVMS lists directories with a graph and
-    those of classic models, which are not served here. Directories without read permission are skipped with a warning.
+    OVMS lists directories with a graph and those of classic models, which are not served here. Directories without read
+    permission are skipped with a warning.
+
+    Args:
+        repository: The directory of models.
+        visit: Is called with each directory that is not a model, before it is read.
+
+    Raises:
+        StartError: There is no such directory, or it cannot be read.
     """
     try:
         os.scandir(repository).close()
@@ -38,12 +45,15 @@ def servable(repository: Path, visit: Callable[[Path], object] = lambda _: None)
 def models_of(
     repository: Path, composition: Composition, visit: Callable[[Path], object] = lambda _: None
 ) -> list[str]:
-    """Returns what `servable` returns, at least one. Raises WrongOptions with what the directory holds instead.
+    """Returns the directories with a graph or an OpenVINO model, sorted, at least one.
 
     Args:
         repository: The directory of models.
         composition: The features, which may have a command that fetches a model.
-        visit: See `servable`.
+        visit: Is called with each directory that is not a model, before it is read.
+
+    Raises:
+        WrongOptions: There is none; the message says what the directory holds instead.
     """
     names = _to_serve(repository, visit)
     if names:
@@ -103,7 +113,7 @@ def _inside(directory: Path, depth: int, above: tuple[str, ...], visit: Callable
         directory: The directory.
         depth: How far it is below that of all models.
         above: The real paths of its parents, which end a cycle of links.
-        visit: See `servable`.
+        visit: Is called with each directory that is not a model, before it is read.
     """
     real = os.path.realpath(directory)
     if depth == MAX_DEPTH or real in above:

@@ -53,14 +53,16 @@ sampling_fields = changed_fields(SamplingParams)
 
 
 class EngineClient:
-    """One model's engine child, restarted when it dies.
+    """The process of one model's engine, which is restarted when it dies.
 
-    state: "loading", "ready", "restarting", "failed" (restarts do not get ready; still tried) or "stopped".
-    info, vocabulary: of the last Ready; they exist once start() has returned. restarts: children after the first.
+    `state` is "loading", "ready", "restarting", "failed" (restarts do not get ready; they are still tried) or
+    "stopped". `restarts` is the number of processes after the first.
     """
 
     info: ModelInfo
+    """The properties of the model that was loaded last; they exist once start() has returned."""
     vocabulary: Vocabulary
+    """The vocabulary of that model."""
 
     def __init__(self, config: Config, command: Sequence[str] | None = None) -> None:
         """Makes a client without a child. command: starts a child; the number of its end of the pipe is appended."""

@@ -47,30 +47,37 @@ OnPartial = Callable[[Any], object] | None
 
 @dataclass(slots=True, eq=False)
 class ReplyStream:
-    """The replies to one request, and its cancellation. Pushed to one sink.
+    """The replies to one request, and its cancellation. They are pushed to one sink.
 
     Here is the one place where tokens wait for a slow client: a record is merged into those not pushed yet, so that it
     gets bigger pieces, memory is bounded by max_tokens, and the engine never waits.
-
-    prompt_tokens: their number, an estimate for images of new sizes until the engine has counted them. tokens: the
-    prompt's ids if they were requested. prefill_ms: the time that the prompt took, None until it is computed.
-    drafted, accepted: as in Timings.
-    progress: the last report about the prompt; a new one is pushed as an empty list, or with the next tokens.
     """
 
     _router: ReplyRouter
     id: int
+    """The number of the request."""
     sequences: InitVar[int]
+    """The number of the request's sequences."""
     prompt_tokens: int = -1  # until accepted
+    """The tokens of the prompt; for images of new sizes an estimate until the engine has counted them."""
     tokens: list[int] | None = None
+    """The ids of the prompt, if they were requested."""
     notices: list[str] = field(default_factory=list)
+    """What the engine does not honour of the request."""
     prompt_logprobs: protocol.PromptLogprobs | None = None
+    """The log probabilities of the prompt's tokens, if they were requested."""
     cached_tokens: int | None = None
+    """The tokens of the prompt from the prefix cache; None if that is not known."""
     prefill_ms: float | None = None
+    """The milliseconds that the prompt took; None until it is computed."""
     progress: protocol.Progress | None = None
+    """The last report about the prompt; a new one is pushed as an empty list, or with the next tokens."""
     absent: int = 0
+    """The number of texts that a beam search was asked for and has not found."""
     drafted: list[int] | None = None
+    """The tokens of each draft of sequences that have ended; None: not known."""
     accepted: list[int] = field(default_factory=list)
+    """The tokens of each of these drafts that were kept."""
     _progressed: bool = False
     _running: set[int] = field(init=False)
     _new: dict[int, protocol.Tokens] = field(default_factory=dict)

@@ -18,21 +18,25 @@ MOST = 1 << 60
 
 
 class ExpressionSize(NamedTuple):
-    """depth: of nested groups. repetition: the sum of all counted repetitions, a nested one times those around it.
-    overlap: the most places at which a counted repetition can begin; 0 without any."""
+    """The numbers by which an expression is limited."""
 
     depth: int
+    """The depth of nested groups."""
     repetition: int
+    """The sum of all counted repetitions, a nested one times those around it."""
     overlap: int
+    """The most places at which a counted repetition can begin; 0 without any."""
 
 
 class PatternItem(NamedTuple):
-    """width: characters with which it may begin, each place counted. empty: it may be empty. cost: of its repetitions,
-    at least 1."""
+    """A part of an expression."""
 
     width: int
+    """The characters with which it may begin, each place counted."""
     empty: bool
+    """Whether it may be empty."""
     cost: int = 1
+    """The cost of its repetitions, at least 1."""
 
 
 _CHARACTER = PatternItem(1, False)

@@ -19,18 +19,24 @@ from ...util.schema_keywords import MAPS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrammarBounds:
-    """Inclusive. bytes: of the whole text. nesting: brackets of any kind. repetition, overlap: as in ExpressionSize.
-    count: minLength and the like. properties, choices: in one schema. multiple: of multipleOf, without its factors 2
-    and 5."""
+    """The limits of a grammar, which it may reach."""
 
     bytes: int = 65536
+    """The bytes of the whole text."""
     nesting: int = 64
+    """The depth of brackets of any kind."""
     repetition: int = 20000
+    """The sum of the counted repetitions in an expression, a nested one times those around it."""
     overlap: int = 128
+    """The places at which one counted repetition in an expression can begin."""
     count: int = 10_000
+    """The value of minLength and the like."""
     properties: int = 500
+    """The properties in one schema."""
     choices: int = 5000
+    """The values of one enum."""
     multiple: int = 10_000
+    """The value of multipleOf, without its factors 2 and 5."""
 
 
 def check(text: str, bounds: GrammarBounds) -> Any:

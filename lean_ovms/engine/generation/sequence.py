@@ -49,37 +49,50 @@ class SequenceGroup:
 
 @dataclass(slots=True, eq=False)
 class GenerationRequest:
-    """One Submit. unfinished: indices of the choices that the front end still waits for. constraint: its grammar.
-
-    prompt: token ids. max_tokens: most tokens of each choice. stops: ids that end it. details: alternatives of its
-    tokens are wanted. cost: of the constraint, when it is known. sequences: of the backend.
-    image_prompt: its prompt, for a model with vision. prompt_counted: the front end has the exact number of prompt
-    tokens. client, group_key, priority, adapter: as in protocol.Submit. group, queued (none of its sequences has
-    started): FairQueue's. bad_words: ids of each way to write a bad word. native: the backend's own form of the
-    request, which its `check` may leave here for `add`.
-    """
+    """A request in the engine, from its command to its last token."""
 
     id: int
+    """The number of the request."""
     sampling: SamplingParams
+    """The parameters by which tokens are chosen."""
     unfinished: set[int]
+    """The indices of the choices that the front end still waits for."""
     constraint: str = ""
+    """The grammar of the answer, as a structural tag; "" for none."""
     cost: GrammarCost | None = None
+    """The cost of the grammar, when it is known."""
     sequences: list[Any] = field(default_factory=list)
+    """The sequences that the backend computes for it."""
     prompt: list[int] = field(default_factory=list)
+    """The token ids of the prompt."""
     max_tokens: int = 0
+    """The most tokens of each choice."""
     stops: frozenset[int] = frozenset()
+    """The token ids that end a choice."""
     details: bool = False
+    """Whether alternatives of the tokens are wanted."""
     image_prompt: ImagePrompt | None = None
+    """The prompt of a model with vision, None if it is text alone."""
     prompt_counted: bool = True
+    """Whether the front end has the exact number of prompt tokens."""
     client: str = ""
+    """Who sends it; clients share the time of the engine."""
     group_key: int = 0
+    """The number of the HTTP request, which may have several prompts; 0: it has this one alone."""
     priority: int = 0
+    """The lower one starts first."""
     group: SequenceGroup | None = None
+    """The group of its HTTP request in the FairQueue."""
     queued: bool = False
+    """Whether none of its sequences has started; the FairQueue sets it."""
     bad_words: tuple[tuple[int, ...], ...] = ()
+    """The token ids of each way to write a bad word."""
     thinking: Thinking | None = None
+    """The limit of reasoning, None if there is none."""
     adapter: str = ""
+    """The LoRA adapters in the notation of the model's set of adapters; "" for none."""
     native: Any = None
+    """The backend's own form of the request, which its `check` may leave here for `add`."""
 
     def cancel(self, index: int | None) -> set[int]:
         """Takes a choice from the unfinished ones, or all of them for None. Returns those that it took."""

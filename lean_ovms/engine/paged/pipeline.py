@@ -29,7 +29,7 @@ class Drafting:
     """How requests get draft tokens."""
 
     kind: str = ""
-    """What drafts, as in ModelInfo.speculative."""
+    """The word for what gives draft tokens: draft, eagle3, mtp or prompt_lookup; "" for nothing."""
     ngrams: bool = False
     """Whether requests get drafts of n-grams without asking for them."""
 

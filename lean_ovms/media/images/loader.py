@@ -37,17 +37,21 @@ FETCHES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRequest:
-    """An image or a video that a client asks for. url: the one of its part. param: the field, for errors.
-
-    file: the image itself, instead of a URL. mask: as in DecodeJob.
-    """
+    """An image or a video that a client asks for."""
 
     url: str = ""
+    """The URL of its part; "" if there is a file."""
     detail: str = "auto"
+    """The detail that the client asks for: "auto", "low" or "high"."""
     param: str
+    """The field of the request, for errors."""
     video: bool = False
+    """Whether it is a video."""
     file: memoryview | FileSlice | None = None
+    """The image itself, instead of a URL."""
     mask: bool = False
+    """Whether it is the mask of an edit: what is transparent becomes white and the rest black; an image without
+    transparency becomes grey."""
 
 
 class _MediaReader:

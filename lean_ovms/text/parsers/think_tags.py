@@ -15,23 +15,23 @@ _NAME = re.compile(r"[\w.\-]*")
 
 
 class ThinkTags(Syntax):
-    """Reasoning between two tags. Text inside passes as it is.
-
-    breaks: markup that ends it as well, and is read on. call_tag: markup that does so only where a tool syntax reads
-    it and a call follows: the model forgot the end tag, which is dropped if it comes later. further: more markup that
-    `read` is called after. starts_open: the start tag is optional, every answer begins with reasoning unless the prompt
-    has ended it. next_header: how the next message begins, in a format of messages.
-    """
+    """Reasoning between two tags. Text inside passes as it is."""
 
     between_tags = True
     start_tag = "<think>"
     end_tag: ClassVar[str] = "</think>"
     starts: tuple[str, ...]
     breaks: tuple[str, ...] = ()
+    """Markup that ends reasoning as well, and is read on."""
     call_tag: ClassVar[str] = ""
+    """Markup that ends reasoning only where a tool syntax reads it and a call follows: the model forgot the end tag,
+    which is dropped if it comes later."""
     further: ClassVar[tuple[str, ...]] = ()
+    """More markup that `read` is called after."""
     starts_open: ClassVar[bool] = False
+    """Whether the start tag is optional: every answer begins with reasoning unless the prompt has ended it."""
     next_header: ClassVar[str] = ""
+    """The begin of the next message, in a format of messages."""
     _open = False
 
     ends: Tags
@@ -138,14 +138,12 @@ class ThinkThenAnswer(ThinkTags):
 
 
 class SpelledThinkTags(ThinkTags):
-    """Reasoning whose tags have several spellings, of which one model uses one. Any end ends it.
-
-    spellings: each start tag with its end tag, the usual one first. breaks: as in ThinkTags. drops_ends: an end tag is
-    dropped where no reasoning is open.
-    """
+    """Reasoning whose tags have several spellings, of which one model uses one. Any end tag ends it."""
 
     spellings: Mapping[str, str]
+    """The end tag of each start tag, the usual one first."""
     drops_ends: ClassVar[bool] = True
+    """Whether an end tag is dropped where no reasoning is open."""
 
     def __init_subclass__(cls) -> None:
         cls.start_tag, cls.end_tag = next(iter(cls.spellings.items()))

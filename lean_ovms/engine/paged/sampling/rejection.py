@@ -27,18 +27,21 @@ WIDTHS = (8, 32, 128)
 
 
 class _Near(NamedTuple):
-    """Lines of one group. place: in the part. columns: [n, most], the near ones.
-
-    weights: [n, COLUMN * most + tail]; those of columns that only fill up are 0. highest: logit. bounds: of all rows
-    of the part, [rows, columns]: of the weights in far columns, 0 for near ones; far: COLUMN times their sums.
-    """
+    """The rows of a part of the batch that have about equally many near columns."""
 
     place: NDArray[np.int64]
+    """The places of the rows in the part, [n]."""
     columns: NDArray[np.int64]
+    """The near columns of each row, [n, most]."""
     weights: Floats
+    """The weights of the tokens in them and in the tail, [n, COLUMN * most + tail]; those of columns that only fill up
+    are 0."""
     highest: Floats
+    """The greatest logit of each row, [n]."""
     bounds: Floats
+    """The bounds of the weights in each column of all rows of the part, [rows, columns]; 0 for near ones."""
     far: NDArray[np.float64]
+    """The bound of the weight of all far tokens of each row, [n]: COLUMN times the sum of its bounds."""
 
     def ids(self, logits: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the tokens at these places of the weights, one for each of these rows."""
@@ -51,16 +54,18 @@ class _Near(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """What one pass over a row gives. place: in the part. columns: the near ones; values: their logits, [COLUMN, n].
-
-    far: as in _Near.
-    """
+    """The result of one pass over a row."""
 
     place: int
+    """The place of the row in the part of the batch."""
     columns: NDArray[np.int64]
+    """The near columns, [n]."""
     values: Floats
+    """The logits in them, [COLUMN, n]."""
     highest: np.float32
+    """The greatest logit."""
     far: float
+    """The bound of the weight of all far tokens: COLUMN times the sum of the bounds."""
 
 
 def sample(logits: Floats, sampling: Sampling, part: slice, positions: Numbers) -> Tokens:
