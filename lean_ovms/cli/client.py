@@ -19,7 +19,7 @@ from ..server.checks import checked
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1", "": "127.0.0.1"}
 """The address by which this machine reaches a server that listens on all addresses."""
 NO_ADDRESS = "is not the address of a server, such as http://127.0.0.1:8000"
-READY = "/v2/health/ready"
+READY = "/health"
 TIMEOUT_S = 10.0
 SHOWN = 500
 """Characters of an answer that is no error object."""

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.cli import healthcheck
+from lean_ovms.api import router
+from lean_ovms.cli import client, healthcheck
 from lean_ovms.cli.client import address as address_of
 from lean_ovms.cli.command_table import commands
 from lean_ovms.cli.main import run_command
+from lean_ovms.composition import compose, manifests
 from lean_ovms.config import Config
 
 READY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -49,6 +51,11 @@ def listener() -> socket.socket:
     return sock
 
 
+def test_every_server_has_the_path_that_is_asked() -> None:
+    optional = ",".join(one.name for one in manifests() if not one.essential)
+    assert client.READY in router.paths(compose(optional))
+
+
 @pytest.mark.parametrize(("answer", "status"), [(READY, 0), (LOADING, 1), (b"nonsense\r\n\r\n", 1)])
 def test_the_status_says_whether_the_server_is_ready(
     listener: socket.socket, answer: bytes, status: int, capsys: pytest.CaptureFixture[str]
@@ -56,7 +63,7 @@ def test_the_status_says_whether_the_server_is_ready(
     port = str(listener.getsockname()[1])
     with answering(listener, answer) as seen:
         assert run_command(commands()["healthcheck"], ["--rest_port", port], {}) == status
-    assert seen[0].startswith(b"GET /v2/health/ready HTTP/1.1\r\n")
+    assert seen[0].startswith(b"GET /health HTTP/1.1\r\n")
     error = capsys.readouterr().err
     assert (error == "") == (status == 0)
     if answer == LOADING:
