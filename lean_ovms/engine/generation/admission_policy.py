@@ -1,4 +1,4 @@
-"""Which waiting sequences start before the next step, and who gives way to them; the same for every scheduler.
+"""Which waiting sequences start before the next step, and who gives way to them.
 
 AdmissionPolicy makes these decisions before each step. Two occasions make a sequence leave the engine and continue
 later: the KV cache would overflow with the next step (`over_budget`), or a client, or a request, with less than its
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from .fair_queue import FairQueue
 from .sequence import ClientQueue, QueuedSequence, SequenceGroup
@@ -225,25 +225,23 @@ MIN_RUN_STEPS = 16
 because most of it is in the prefix cache."""
 
 
-def over_budget(
-    running: Seq[S], clients: Iterable[ClientQueue], blocks_of: Callable[[ClientQueue], int], rank: Callable[[S], Any]
-) -> S:
-    """Returns the sequence to preempt when the KV cache is exceeded: the least in rank of the client with most blocks.
+def over_budget(running: Seq[S], clients: Iterable[ClientQueue], blocks_of: Callable[[ClientQueue], int]) -> S:
+    """Returns the sequence to preempt when the KV cache is exceeded: the newest of the least urgent ones of the client
+    with most blocks.
 
     The oldest sequence stays, whose ever it is, so that something always gets on.
 
     Args:
-        running: the sequences that may be preempted, oldest first; of equal ranks the newest goes.
+        running: the sequences that may be preempted, oldest first.
         clients: the clients that have sequences.
         blocks_of: returns the blocks that a client has.
-        rank: returns the rank of a sequence, which can be compared.
     """
     movable = list(reversed(running))
     clients = list(clients)
     if len(clients) > 1:
         most = max(clients, key=blocks_of)
         movable = [s for s in movable if s.client is most and s is not running[0]] or movable
-    return min(movable, key=rank)
+    return max(movable, key=lambda s: s.request.priority)
 
 
 def for_another(

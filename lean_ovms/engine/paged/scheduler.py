@@ -412,8 +412,7 @@ class Scheduler:
         """
         while self.prefixes.lacks(blocks):
             running = sorted(self.running, key=lambda s: s.arrival)
-            clients = self.waiting.clients.values()
-            victim = over_budget(running, clients, self.blocks_of, lambda s: (-s.request.priority, -s.arrival))
+            victim = over_budget(running, self.waiting.clients.values(), self.blocks_of)
             mine = set(victim.members)
             if mine.issuperset(running):
                 self.fail(sequence.request, EngineFailure("The engine ran out of KV cache for this request."))
