@@ -165,12 +165,15 @@ def _log_if_open(config: Config, addresses: Sequence[str], keys: ApiKeys) -> Non
 def _log_ready(app: App, addresses: Sequence[str]) -> None:
     ready = ", ".join(name for name, model in app.registry.models.items() if model.ready)
     if not ready and app.registry.models:
-        logger.warning("no model could be loaded: requests get a 503; %s", RETRIED)
+        asked = f", or at POST {RELOAD}" if RELOAD in router.paths(app.config.composition) else ""
+        logger.warning("no model could be loaded: requests get a 503; %s%s", RETRIED, asked)
         return
     logger.info("ready: %s; %s", ready or "no models", _entry_points(addresses, app.config))
 
 
-RETRIED = "models are loaded again when the configuration or their files change, or at POST /v1/config/reload"
+RETRIED = "models are loaded again when the configuration or their files change"
+RELOAD = "/v1/config/reload"
+"""The path at which a server may be asked to load its models again."""
 
 
 def _entry_points(addresses: Sequence[str], config: Config) -> str:

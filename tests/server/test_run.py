@@ -82,15 +82,19 @@ def test_a_server_without_a_key_that_others_can_reach_says_so_in_one_line(
     assert ("--api_key_file" in caplog.text and "--rest_bind_address 127.0.0.1" in caplog.text) == warns
 
 
-async def test_the_log_warns_when_no_model_could_be_loaded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("without", "names_path"), [("", True), ("ovms_admin", False)])
+async def test_the_log_warns_when_no_model_could_be_loaded(
+    without: str, names_path: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "config.json").write_text('{"model_config_list": [{"config": {"name": "a", "base_path": "none"}}]}')
-    app = build(Config(config_path=str(tmp_path)))
+    app = build(Config(config_path=str(tmp_path), without=without))
     try:
         serve._log_ready(app, ["http://[::]:8"])
     finally:
         await close(app)
     [record] = [record for record in caplog.records if record.name == "lean_ovms"]
     assert (record.levelname, record.message[:26]) == ("WARNING", "no model could be loaded: ")
+    assert record.message.endswith(", or at POST /v1/config/reload") == names_path
 
 
 async def checked(config: Config) -> None:
