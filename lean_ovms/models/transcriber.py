@@ -17,5 +17,5 @@ class Transcriber(Model):
     input_modalities = ("audio",)
 
     async def transcript(self, audio: AsyncIterator[bytes]) -> str:
-        """Returns the text of audio, which is mono, signed 16 bit, little-endian, and is closed. Raises RequestError."""
+        """Returns the text of audio: mono, signed 16 bit, little-endian. Closes the audio. Raises RequestError."""
         raise NotImplementedError
