@@ -21,10 +21,10 @@ from ...observability.logging import setup as setup_logging
 from ...server.opened import OfOptions, opened
 from ...server.run import drain
 from ...transports.http11.server import Server
-from ...transports.websocket.local import Closed, LocalWebSocket, WebSocketRefused, connect
 from ...types import Json, Request, Response
 from ...types.push import StreamIterator
 from ..asgi.adapter import asgi
+from .websocket import Closed, LocalWebSocket, WebSocketRefused, connect
 
 __all__ = [
     "App",

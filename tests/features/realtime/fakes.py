@@ -17,12 +17,12 @@ from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.errors import RequestError, Unavailable, from_wire
+from lean_ovms.features.embed.websocket import Closed, LocalWebSocket, connect
 from lean_ovms.features.speech.child.fake_recognizer import FakeRecognizer
 from lean_ovms.features.speech.child.task import SpeechTask
 from lean_ovms.features.speech.model import SpeechModel
 from lean_ovms.features.speech.params import TranscribeParams
 from lean_ovms.features.speech.reply import SpeechReply
-from lean_ovms.transports.websocket.local import Closed, LocalWebSocket, connect
 from lean_ovms.types import Request
 from lean_ovms.types.engine import EngineStats, ModelInfo
 from lean_ovms.types.websocket import Close

@@ -11,10 +11,10 @@ import orjson
 import pytest
 
 from lean_ovms.api.app import BODY_FACTOR
+from lean_ovms.features.embed.websocket import Closed, WebSocketRefused
 from lean_ovms.features.realtime.api import session as session_module
 from lean_ovms.features.realtime.api.endpoint import RealtimeService
 from lean_ovms.observability.logging import Access, JsonLines
-from lean_ovms.transports.websocket.local import Closed, WebSocketRefused
 from lean_ovms.types.websocket import GOING_AWAY, NORMAL, Close
 from lean_ovms.util import chunked_json
 from tests.api.conftest import get

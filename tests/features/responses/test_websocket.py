@@ -19,9 +19,9 @@ import pytest
 from openai.types.responses import ResponsesServerEvent
 
 from lean_ovms.api.app import BODY_FACTOR, App
+from lean_ovms.features.embed.websocket import Closed, LocalWebSocket, WebSocketRefused, connect
 from lean_ovms.features.responses.api import websocket as responses_websocket
 from lean_ovms.features.responses.api.websocket import ResponseSockets
-from lean_ovms.transports.websocket.local import Closed, LocalWebSocket, WebSocketRefused, connect
 from lean_ovms.types import Request
 from lean_ovms.types.websocket import GOING_AWAY
 from lean_ovms.util import budget, chunked_json

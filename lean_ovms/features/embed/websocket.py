@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+from ...transports.websocket.channel import STOPPED, Channel
 from ...types import Handle, Request, Response
 from ...types.websocket import Close, Upgrade, WebSocketMessage
-from .channel import STOPPED, Channel
 
 MAX_UNREAD = 64
 """Messages that the client has not received; then the server waits."""
@@ -92,7 +92,7 @@ class _LocalChannel(Channel):
 
 @contextlib.asynccontextmanager
 async def connect(handle: Handle, request: Request) -> AsyncIterator[LocalWebSocket]:
-    """A WebSocket that the app opens for this request; leaving the block closes it. Raises Refused."""
+    """A WebSocket that the app opens for this request; leaving the block closes it. Raises WebSocketRefused."""
     response = await handle(replace(request, websocket=True))
     if not isinstance(response, Upgrade):
         await response.aclose()
