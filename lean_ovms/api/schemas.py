@@ -105,4 +105,3 @@ PROMPT = any_of(SOME_TEXT, array(SOME_TEXT, 1), TOKENS | {"minItems": 1}, array(
 TEXTS = any_of(STRING, array(STRING, 1))
 VOICE = any_of(STRING, object_of({"id": STRING}))
 NOT_ZERO: Json = {"not": {"const": 0}}
-LENGTH = {"type": "integer", "minimum": 1, "maximum": 4294967295}

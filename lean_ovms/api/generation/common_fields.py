@@ -36,12 +36,6 @@ STREAM_OPTIONS = Field(
     "include_usage, continuous_usage_stats, include_obfuscation",
     fields=(INCLUDE_USAGE, _flag("continuous_usage_stats", "token counts in every chunk"), INCLUDE_OBFUSCATION),
 )
-RESPONSE_STREAM_OPTIONS = Field(
-    "stream_options",
-    "object",
-    "include_obfuscation; usage is always included",
-    fields=(INCLUDE_OBFUSCATION, INCLUDE_USAGE),
-)
 
 
 def _request_id(value: str) -> str:

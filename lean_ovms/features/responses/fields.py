@@ -12,11 +12,12 @@ from typing import Any
 from ...api.fields import Field, one_of
 from ...api.generation import spoken
 from ...api.generation.common_fields import (
+    INCLUDE_OBFUSCATION,
+    INCLUDE_USAGE,
     KEEP_ALIVE,
     LOGPROBS,
     MODEL,
     REQUEST_ID,
-    RESPONSE_STREAM_OPTIONS,
     STREAM,
     TEMPLATE_KWARGS,
     TIMINGS,
@@ -117,7 +118,8 @@ FIELDS = (
     Field("store", "bool", "keep the response, so that it can be read and continued", default=True),
     Field("background", "bool", "answer at once, and go on generating; needs store", default=False),
     STREAM,
-    RESPONSE_STREAM_OPTIONS,
+    Field("stream_options", "object", "include_obfuscation; usage is always included",
+        fields=(INCLUDE_OBFUSCATION, INCLUDE_USAGE)),
     replace(token_limit("max_output_tokens", "maximum number of generated tokens, reasoning included"),
         schema={"minimum": 1}),
     replace(TOOLS[0], read=_tools),

@@ -19,7 +19,7 @@ from ....api.generation.token_fields import token_ids
 from ....api.generation.tools import read_tools
 from ....api.response import model_name, written
 from ....api.route_doc import RouteDoc
-from ....api.schemas import LENGTH, TEXT_MESSAGES, TEXTS, TOKENS, all_of
+from ....api.schemas import TEXT_MESSAGES, TEXTS, TOKENS, all_of
 from ....api.services import Services
 from ....errors import BadRequest
 from ....models.text_model import TextModel
@@ -48,7 +48,8 @@ def _max_length(value: Any) -> int:
 FIELDS = FieldSet((
     MODEL,
     Field("text", "any", "OVMS: the text to tokenize, or several", schema=TEXTS),
-    Field("max_length", "any", "OVMS: cut the text after this many tokens", read=_max_length, schema=LENGTH),
+    Field("max_length", "any", "OVMS: cut the text after this many tokens", read=_max_length,
+        schema={"type": "integer", "minimum": 1, "maximum": UINT32_MAX}),
     Field("pad_to_max_length", "bool", "OVMS: fill up to max_length with padding",
         wrong="pad_to_max_length should be boolean", default=False),
     Field("padding_side", "string", "OVMS: side of the padding, left or right", default="right",
