@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
-from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,9 +11,7 @@ from lean_ovms.api.app import App
 from lean_ovms.composition import compose
 from lean_ovms.engine.protocol import Prefilled
 from lean_ovms.errors import EngineFailure, StartError, TooManyRequests
-from lean_ovms.models.text_model import TextModel
 from lean_ovms.observability.families import FAMILIES
-from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, events, get, parts, post, whole
 from tests.fakes import FakeEngine, say
 
@@ -191,29 +187,6 @@ async def test_the_form_of_the_kv_cache_is_shown_as_by_vllm(make_app: MakeApp) -
         "cache_dtype": info.kv_precision,
         "enable_prefix_caching": str(info.prefix_caching),
     }
-
-
-async def test_adapters_with_requests_are_shown_as_by_vllm(
-    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    modules = " ".join(f"{name}={tmp_path}" for name in "xyzw")
-    app, _ = await make(make_app, "a", lora_modules=modules, max_loras=3)
-    monkeypatch.setattr(TextModel, "waiting", property(lambda model: {"y": 1, "z": 1}.get(model.name, 0)))
-    for name in "xyzz":  # one request of z runs, another one waits
-        app.services.records.start(Request("POST", CHAT)).model = name
-    [(labels, value)] = await samples(app, "vllm:lora_requests_info")
-    assert labels == {
-        "model_name": "m",
-        "max_lora": "3",
-        "running_lora_adapters": "x,z",
-        "waiting_lora_adapters": "y,z",
-    }
-    assert value == pytest.approx(time.time(), abs=3600)
-
-
-async def test_a_model_without_adapters_has_no_series_of_them(make_app: MakeApp) -> None:
-    app, _ = await make(make_app, "a")
-    assert await samples(app, "vllm:lora_requests_info") == []
 
 
 async def test_rejections_are_counted_by_their_reason_where_no_model_is_known_too(make_app: MakeApp) -> None:

@@ -1,0 +1,36 @@
+"""The metric of adapters: as vLLM has it, of models that may have some."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.models.text_model import TextModel
+from lean_ovms.types import Request
+from tests.api.admin.test_metrics import CHAT, make, samples
+from tests.api.conftest import MakeApp
+
+
+async def test_adapters_with_requests_are_shown_as_by_vllm(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    modules = " ".join(f"{name}={tmp_path}" for name in "xyzw")
+    app, _ = await make(make_app, "a", lora_modules=modules, max_loras=3)
+    monkeypatch.setattr(TextModel, "waiting", property(lambda model: {"y": 1, "z": 1}.get(model.name, 0)))
+    for name in "xyzz":  # one request of z runs, another one waits
+        app.services.records.start(Request("POST", CHAT)).model = name
+    [(labels, value)] = await samples(app, "vllm:lora_requests_info")
+    assert labels == {
+        "model_name": "m",
+        "max_lora": "3",
+        "running_lora_adapters": "x,z",
+        "waiting_lora_adapters": "y,z",
+    }
+    assert value == pytest.approx(time.time(), abs=3600)
+
+
+async def test_a_model_without_adapters_has_no_series_of_them(make_app: MakeApp) -> None:
+    app, _ = await make(make_app, "a")
+    assert await samples(app, "vllm:lora_requests_info") == []
