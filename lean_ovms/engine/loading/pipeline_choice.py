@@ -143,7 +143,7 @@ def only_genai(config: EngineConfig) -> str:
         "a DFlash draft model": drafts.model and model_config.is_head(drafts.model, "dflash"),
         f"--draft_device {drafts.device}": drafts.model and drafts.device not in ("", "CPU"),
         **{f"--{name}": config.value(name) for row in config.composition.backends for name in row.options},
-        "a LoRA adapter for all requests": config.part(GENAI_ADAPTERS) is not None,
+        "a LoRA adapter for all requests": config.wants(GENAI_ADAPTERS),
         lacking: lacking,
         f"--target_device {config.target_device}": config.target_device != "CPU",
     }

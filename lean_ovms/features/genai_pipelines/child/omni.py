@@ -24,6 +24,7 @@ from ....engine.generation.image_prompts import TAG
 from ....engine.generation.loaded_model import ImagePrompt
 from ....engine.loading.settings import PipelineSettings
 from ....errors import StartError
+from ....manifest import GENAI_ADAPTERS
 from ....types.audio import SAMPLE_BYTES, SAMPLE_RATE, VoiceInfo
 from ....util import files
 from .image_tokens import GenAiImageTokens
@@ -73,7 +74,7 @@ class OmniPipeline(VlmStateful):
         self.image_token_counter.audio_tokens = self._audio_tokens
 
     def _open(self, config: EngineConfig, settings: PipelineSettings) -> Any:
-        if config.given("lora_modules"):
+        if config.wants(GENAI_ADAPTERS):
             raise StartError("adapters are not possible with a model that hears")
         path, device = str(config.model_dir), settings.device
         whole = scheduler(config, replace(settings, step_tokens=settings.context))

@@ -18,6 +18,7 @@ from ....engine.generation import image_prompts
 from ....engine.generation.loaded_model import ImagePrompt
 from ....engine.loading.settings import PipelineSettings
 from ....errors import BadRequest, StartError
+from ....manifest import GENAI_ADAPTERS
 from ....repository.model_dir import LANGUAGE_MODEL
 from ....types import IMAGE_TAG, Image
 from .guard.pipeline import Handle, PipelineRequest
@@ -38,7 +39,7 @@ class VlmStateful(StatefulPipeline):
         self.image_token_counter = GenAiImageTokens(config.model_dir, self.encode, self._measure_images, _prompt_tokens)
 
     def _open(self, config: EngineConfig, settings: PipelineSettings) -> Any:
-        if config.given("lora_modules"):
+        if config.wants(GENAI_ADAPTERS):
             raise StartError("adapters are for text models, and for models with vision in a batch (VLM_CB)")
         pipe = genai.VLMPipeline(
             str(config.model_dir), settings.device, ATTENTION_BACKEND="SDPA", **settings.properties
