@@ -18,6 +18,8 @@ from ..types import Handle, Request, Response
 from ..util.memory import reserve
 from ..util.spool import Spool
 
+log = logging.getLogger("lean_ovms.transports")
+
 FORM = "multipart/form-data"
 SPOOLED_FROM = 262_144
 """Bytes of a form from which on it is in a file."""
@@ -110,8 +112,6 @@ class RequestBody:
         if self._spool is not None:
             self._spool.close()
 
-
-log = logging.getLogger("lean_ovms.transports")
 
 FRAMING_HEADERS = frozenset({"content-length", "transfer-encoding", "connection"})
 """How a body ends, and whether the connection does, is decided by the transport; the response's own are dropped."""

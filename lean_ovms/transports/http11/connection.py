@@ -28,6 +28,8 @@ from .writer import ResponseWriter
 if TYPE_CHECKING:
     from .websocket import Http11WebSocket
 
+log = logging.getLogger("lean_ovms.transports")
+
 NEVER = float("inf")
 LATE_S = 0.5
 """A timer that fires this much too late means that the process was stopped (SIGSTOP, a paused machine)."""
@@ -102,8 +104,6 @@ kernel send a reset, which can destroy the response before the client has read i
 
 SURPLUS_S = 2.0
 """Seconds that a connection beyond the limits has for its only request to arrive whole."""
-
-log = logging.getLogger("lean_ovms.transports")
 
 
 class HttpConnection(asyncio.Protocol):

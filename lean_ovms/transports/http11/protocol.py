@@ -25,6 +25,8 @@ from ...types import Request, Response
 from ..cycle import FRAMING_HEADERS
 from .request_parser import HttpRequestParser, RequestHead, tokens
 
+access = logging.getLogger("lean_ovms.access")
+
 VERSION = "13"
 """The version of WebSocket."""
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -111,8 +113,6 @@ def asks_to_close(headers: Iterable[tuple[str, str]]) -> bool:
             return True
     return False
 
-
-access = logging.getLogger("lean_ovms.access")
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
