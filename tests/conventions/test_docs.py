@@ -16,7 +16,9 @@ import pytest
 import lean_ovms
 from bench import headline
 from lean_ovms.api import openapi, router
+from lean_ovms.cli import foreign_flags
 from lean_ovms.cli.arguments import parser
+from lean_ovms.config import listed
 from lean_ovms.features import NAMES
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +36,10 @@ FEATURES = "lean_ovms/features"
 """The folder whose folders have the features, each with its page."""
 
 
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / FEATURES).glob("*/*.md")]
+"""What users read."""
+
+
 def test_every_table_is_shown_somewhere() -> None:
     text = "".join(file.read_text("utf-8") for file in tables.FILES)
     for name in tables.TABLES:
@@ -41,10 +47,20 @@ def test_every_table_is_shown_somewhere() -> None:
 
 
 def test_files_that_the_documentation_names_exist() -> None:
-    for file in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / FEATURES).glob("*/*.md")]:
+    for file in PAGES:
         text = file.read_text("utf-8")
         for name in re.findall(r"`((?:lean_ovms|tests|bench|tools|docs|\.ci)/[\w./-]+)`", text):
             assert (ROOT / name).exists(), f"{file.name} names {name}"
+
+
+def test_options_that_the_documentation_names_exist() -> None:
+    """Those with an underscore: other programs write their options with hyphens. --flag_name stands for any of them."""
+    flags = foreign_flags.known()
+    names = {row.name for row in listed()} | {name for alias in flags.aliases for name in alias.names}
+    names |= flags.ignored.keys() | flags.refused.keys()
+    for file in PAGES:
+        named = set(re.findall(r"--(\w+_\w*[a-z0-9])\b", file.read_text("utf-8")))
+        assert named - names - {"flag_name"} == set(), file
 
 
 def anchors(file: Path) -> set[str]:
@@ -103,7 +119,7 @@ def test_the_search_for_that_name_finds_it(text: str) -> None:
 def test_every_extra_that_a_text_names_exists() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", "utf-8")
-    files = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "tools").glob("*.md")]
+    files = [*PAGES, *(ROOT / "tools").glob("*.md")]
     named = {e for f in files for e in re.findall(r'pip install "\.\[(\w+)\]"', f.read_text("utf-8"))}
     for file in (ROOT / "lean_ovms").rglob("*.py"):
         named |= set(re.findall(r"""install_command\(["'](\w+)["']\)""", file.read_text("utf-8")))

@@ -24,8 +24,9 @@ NO_ASYNCIO = (
     "engine.protocol",
     "text",
 )
+"""What has no event loop: the engine child has one thread, and text is a function of what it is given."""
 IN_CHILD = re.compile(r"features\.\w+\.child\.")
-"""The engine child has one thread and no event loop; text is a function of what it is given."""
+"""The same of features."""
 
 
 def module_of(path: Path) -> str:

@@ -16,7 +16,7 @@ from lean_ovms.config import Config, listed
 
 TESTS = Path(__file__).parents[1]
 OPTIONS = [row for row in listed() if not row.metadata["secret"] and row.name != "options_file"]
-"""All but the file that sets options, which test_cli.py is about."""
+"""All but the file that sets options, which cli/test_arguments.py is about."""
 
 COMPANIONS: dict[str, dict[str, Any]] = {
     "ssl_certfile": {"ssl_keyfile": "k"},
