@@ -12,7 +12,7 @@ from gguf import GGUFReader
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from lean_ovms.features.gguf.child.tokenizer import GgufTokenizer
-from tests.features.gguf.test_tokenizer import CONTROL, hostile
+from tests.features.gguf.test_tokenizer import CONTROL, PUBLISHED, hostile
 
 
 def reference(path: Path) -> Tokenizer:
@@ -21,8 +21,7 @@ def reference(path: Path) -> Tokenizer:
     tokens, merges, kinds = (fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "merges", "token_type"))
     vocabulary = {token: number for number, token in enumerate(tokens)}
     made = Tokenizer(models.BPE(vocabulary, [tuple(merge.split(" ")) for merge in merges]))
-    words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), words])
+    made.pre_tokenizer = pre_tokenizers.Sequence(PUBLISHED["smollm"])
     made.decoder = decoders.ByteLevel()
     special = [token for token, kind in zip(tokens, kinds, strict=True) if kind == CONTROL]
     made.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
