@@ -58,13 +58,16 @@ def of_text(text: str, tokens: list[TokenLogprob]) -> tuple[list[TokenLogprob], 
 
 @dataclass(slots=True)
 class _Choice:
-    """One choice: its open item, and the log probabilities that no item has yet. has_output: a message or a call has
-    started."""
+    """One choice of a response."""
 
     open: OutputItem | None = None
+    """The item that grows; None: none is open."""
     output_index: int = 0
+    """The place of that item in the output."""
     has_output: bool = False
+    """Whether a message or a call has started."""
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    """The log probabilities that no item has yet."""
 
 
 class Events:

@@ -42,12 +42,16 @@ SAFETY = [
 
 @dataclass(frozen=True, slots=True)
 class WebFile:
-    """A file of the page. etag: of its content, quoted."""
+    """A file of the page."""
 
     media_type: str
+    """The value of Content-Type."""
     content: bytes
+    """The bytes of the file."""
     compressed: bytes
+    """The same, compressed by gzip."""
     etag: str
+    """The quoted hash of the content, for ETag."""
 
 
 @RouteDoc("A page for browsers; name and version of the server for other clients")

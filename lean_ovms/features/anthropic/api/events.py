@@ -24,16 +24,18 @@ PING = b'event: ping\ndata: {"type": "ping"}\n\n'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageObject:
-    """The message object of one request. stops: the request's stop sequences.
-
-    times: the times so far, if the complete message has them; timed_events: the events of its text, too.
-    """
+    """The message object of one request."""
 
     model: str
+    """The name of the model."""
     stops: tuple[str, ...]
+    """The request's stop sequences."""
     times: Callable[[], Timings] | None = None
+    """Returns the times so far; None: the complete message has none."""
     timed_events: bool = False
+    """Whether the events of its text have the times, too."""
     id: str = field(default_factory=lambda: new_id("msg").replace("-", "_"))
+    """The id of the message."""
 
     def opening(self, usage: Usage) -> Json:
         """The object at the start of a stream."""

@@ -23,12 +23,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class MessageRequest:
-    """A messages request. values: of its fields."""
+    """A messages request."""
 
     values: Values
+    """The values of its fields."""
     generation: GenerationBody
+    """What is generated."""
     prompt: ChatPrompt
+    """The conversation."""
     headers: list[tuple[str, str]]
+    """The Warning headers."""
 
     async def run(self, work: Callable[[ChatPrompt], Awaitable[T]]) -> T:
         """What work makes of the prompt. Raises RequestError with a field of this API: places in the messages of chat

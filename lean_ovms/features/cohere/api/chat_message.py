@@ -20,10 +20,12 @@ TEXT, THINKING, CALL = "text", "thinking", "tool_calls"
 
 @dataclass(frozen=True, slots=True)
 class MessageEnd:
-    """How a message ends. stops: the request's stop sequences."""
+    """How a message ends."""
 
     stops: tuple[str, ...]
+    """The request's stop sequences."""
     id: str = field(default_factory=lambda: new_id("chat"))
+    """The id of the message."""
 
     def reason(self, finish: str, stop: str | int | None, *, has_calls: bool) -> str:
         """Cohere's finish_reason."""

@@ -45,11 +45,14 @@ FIELDS = EMBED_FIELDS
 
 @dataclass(frozen=True, slots=True)
 class OllamaVectors:
-    """A body. name: of the model, as the client wrote it. texts: each becomes one vector."""
+    """The body of a request for vectors."""
 
     name: str
+    """The name of the model, as the client wrote it."""
     call: PoolingRequest
+    """What the model is asked."""
     texts: list[str]
+    """The texts, each of which becomes one vector."""
 
 
 @RouteDoc("Vectors, in Ollama's form", body=EMBED_FIELDS)

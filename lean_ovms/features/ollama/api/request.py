@@ -31,15 +31,16 @@ ANSWER_SHARE = 8
 
 @dataclass(frozen=True, slots=True)
 class LoadModelRequest:
-    """A request without a prompt: its model is loaded, or with keep_alive 0 unloaded.
-
-    chat: to /api/chat. name: of the model, as the client wrote it.
-    """
+    """A request without a prompt: its model is loaded, or with keep_alive 0 unloaded."""
 
     chat: bool
+    """Whether it was sent to /api/chat."""
     name: str
+    """The name of the model, as the client wrote it."""
     model: Model
+    """The model."""
     keep_alive: float | None
+    """The seconds for which the model stays without requests; None: as the options say."""
 
     async def run(self) -> tuple[str, list[str]]:
         """Loads or unloads the model. Returns Ollama's done_reason, and warnings. Raises RequestError."""
@@ -56,16 +57,18 @@ class LoadModelRequest:
 
 @dataclass(slots=True, kw_only=True)
 class OllamaRequest:
-    """A request for text.
-
-    chat: to /api/chat. values: of its fields; model is as the client wrote it. warnings: about its options.
-    """
+    """A request for text."""
 
     chat: bool
+    """Whether it was sent to /api/chat."""
     values: Values
+    """The values of its fields; the model is as the client wrote it."""
     generation: GenerationBody
+    """What is generated."""
     prompt: Prompt
+    """The prompt."""
     warnings: list[str]
+    """What the client is told of its options."""
 
     @property
     def with_context(self) -> bool:

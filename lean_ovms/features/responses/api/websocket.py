@@ -99,30 +99,32 @@ async def handle(request: Request, services: Services) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The conversation up to the last response, if the store does not have it.
-
-    before: the stored response that it goes on from. turns: JSON of its items, each time the members of an array.
-    size: of turns, in bytes.
-    """
+    """The conversation up to the last response, if the store does not have it."""
 
     id: str = ""
+    """The id of that response; empty: there is none."""
     before: str | None = None
+    """The id of the stored response that it goes on from; None: from none."""
     turns: tuple[bytes, ...] = ()
+    """The JSON of its items, for each turn the members of an array."""
     size: int = 0
+    """The bytes of all turns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """An event that creates a response. body: the POST's without its input. items: its input, as in Kept.
-
-    kept: what it goes on from. generate: false: only the prompt is computed. max_output_tokens: of the event.
-    """
+    """An event that creates a response."""
 
     body: Json
+    """The body of the POST without its input."""
     items: bytes
+    """The JSON of its input, the members of an array."""
     kept: Kept
+    """What it goes on from."""
     generate: bool
+    """Whether anything is generated; otherwise the prompt alone is computed."""
     max_output_tokens: Any
+    """The value of that field of the event."""
 
     def post(self, most: int) -> bytes:
         """The body of the POST. Raises PayloadTooLarge beyond `most` bytes."""

@@ -51,12 +51,16 @@ _FLAT = GenerationFields((*_OUTSIDE, *SAMPLING_PARAMS))
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """A checked body. text: the answer has text, and log probabilities have the text of tokens."""
+    """A checked body."""
 
     prompt: TokenPrompt
+    """The token ids of the prompt."""
     generation: GenerationBody
+    """What is generated."""
     id: str
+    """The id of the request."""
     text: bool
+    """Whether the answer has text, and log probabilities have the text of their tokens."""
 
     def choice(
         self, index: int, tokens: list[int], logprobs: list[TokenLogprob], text: str, finish: str | None
