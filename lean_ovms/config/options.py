@@ -13,9 +13,12 @@ TYPE_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "
 """The types of options, for messages."""
 
 
-GIVEN, MODEL, DIRECTORY, PRIVATE_DIRECTORY = "given", "model", "directory", "private directory"
-"""Kinds of paths: of a file or directory that has to be there; of another model: a GGUF file or a directory; of a
-directory that is made before a model is loaded; and of one that is made for the server's own user alone."""
+GIVEN, PRESENT_DIRECTORY, MODEL = "given", "present directory", "model"
+"""Kinds of paths: of a file or directory that has to be there; of a directory without which no server starts; and of
+another model: a GGUF file or a directory."""
+DIRECTORY, PRIVATE_DIRECTORY = "directory", "private directory"
+"""Further kinds: of a directory that is made before a model is loaded; and of one that is made for the server's own
+user alone."""
 
 
 def option(
@@ -55,7 +58,7 @@ def option(
         json_object: whether the value is empty or the JSON text of an object.
         tasks: the only tasks of models that have it; empty: all.
         not_of: the one task of models that does not have it; empty: all have it.
-        path: whose path the value is: GIVEN, MODEL, DIRECTORY or PRIVATE_DIRECTORY; empty: it is no path.
+        path: whose path the value is: GIVEN, PRESENT_DIRECTORY, MODEL, DIRECTORY or PRIVATE_DIRECTORY; empty: it is no path.
 
     Returns:
         The field of a dataclass, with all of this as its metadata.

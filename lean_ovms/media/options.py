@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..config.options import Options, option
+from ..config.options import PRESENT_DIRECTORY, Options, option
 
 _images = partial(option, group="images")
 _audio = partial(option, group="audio")
@@ -22,7 +22,7 @@ class ImageFileOptions(Options):
         " public host; empty: none",
     )
     allowed_local_media_path: str = _images(
-        "", "directory that requests may name images in, by their paths; empty: none"
+        "", "directory that requests may name images in, by their paths; empty: none", path=PRESENT_DIRECTORY
     )
     media_url_allow_redirects: bool = _images(
         False, "follow redirects, to allowed hosts only, when an image is fetched", env="OVMS_MEDIA_URL_ALLOW_REDIRECTS"

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 
 from ..api.keys import kind_of
-from ..config import Config
-from ..config.options import read_object
+from ..config import Config, listed
+from ..config.options import PRESENT_DIRECTORY, read_object
 from ..errors import BadRequest, WrongOptions
 
 
 def checked(config: Config) -> Config:
     """Returns the options with the key that the program's own commands send. Raises WrongOptions for what would
     otherwise be found by requests, or after the models are pulled and loaded."""
-    media = config.given("allowed_local_media_path")
-    if media and not os.path.isdir(media):  # Path.is_dir() raises where a directory above it cannot be read
-        raise WrongOptions(f"--allowed_local_media_path {media}: there is no such directory")
+    for row in listed(config.without):
+        path = config.value(row.name) if row.metadata["path"] == PRESENT_DIRECTORY else ""
+        if path and not os.path.isdir(path):  # Path.is_dir() raises where a directory above it cannot be read
+            raise WrongOptions(f"--{row.name} {path}: there is no such directory")
     _check_defaults(config.override_generation_config)
     return config.replace(api_key=kind_of(config).own_key(config))
 
