@@ -58,7 +58,8 @@ def option(
         json_object: whether the value is empty or the JSON text of an object.
         tasks: the only tasks of models that have it; empty: all.
         not_of: the one task of models that does not have it; empty: all have it.
-        path: whose path the value is: GIVEN, PRESENT_DIRECTORY, MODEL, DIRECTORY or PRIVATE_DIRECTORY; empty: it is no path.
+        path: whose path the value is: GIVEN, PRESENT_DIRECTORY, MODEL, DIRECTORY or PRIVATE_DIRECTORY; empty: it is no
+            path.
 
     Returns:
         The field of a dataclass, with all of this as its metadata.
