@@ -202,6 +202,9 @@ class TaskRow:
     network and tokenizers, as a text model does."""
     graph: GraphRow | None = None
     """How OVMS's graphs have it; None: OVMS does not have the task."""
+    exported_as: str = ""
+    """The name that optimum-cli has for it, without which some of its models would be exported as ones that generate
+    text; empty: no model needs it."""
     bodies: tuple[tuple[tuple[str, ...], str], ...] = ()
     """Where a body goes that is sent to no endpoint of its own: to the path of the first row whose members it has."""
     package: str = ""

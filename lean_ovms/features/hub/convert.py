@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ...composition import compose
 from ...repository.model_dir import TOKENIZERS
 from .client import PullError
 
@@ -26,15 +27,6 @@ DEFAULT_WEIGHTS = "int8"
 def available() -> bool:
     """Returns whether optimum-cli is installed."""
     return find_program("optimum-cli") is not None
-
-
-TASKS = {
-    "embeddings": "feature-extraction",
-    "classify": "text-classification",
-    "token_classify": "token-classification",
-    "text2speech": "text-to-audio",
-}
-"""optimum's names of tasks, where it would take some models for generative ones; a reranker may be one."""
 
 
 def convert(repo: str, directory: Path, weight_format: str, extra: str, *, task: str = "") -> None:
@@ -56,8 +48,8 @@ def convert(repo: str, directory: Path, weight_format: str, extra: str, *, task:
         more = shlex.split(extra)
     except ValueError as error:
         raise PullError(f"--extra_quantization_params {extra!r}: {error}") from None
-    if task in TASKS and "--task" not in more:
-        more = ["--task", TASKS[task], *more]
+    if (name := compose().task(task).exported_as) and "--task" not in more:
+        more = ["--task", name, *more]
     weights = ["--weight-format", weight_format or DEFAULT_WEIGHTS]
     _run("optimum-cli", ["export", "openvino", "--model", repo, *weights, *more, str(directory)])
     if not all((directory / name).exists() for name in TOKENIZERS) and find_program("convert_tokenizer"):

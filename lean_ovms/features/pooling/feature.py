@@ -118,8 +118,18 @@ FEATURE = Feature(
         Route("POST", "/score", "api.score:handle", EVERYWHERE),
     ),
     tasks=(
-        _row(name="classify", recognizes=_classifies, bodies=(*SCORING, ((), "/classify"))),
-        _row(name="token_classify", recognizes=_classifies_tokens, bodies=(((), "/pooling"),)),
+        _row(
+            name="classify",
+            recognizes=_classifies,
+            exported_as="text-classification",
+            bodies=(*SCORING, ((), "/classify")),
+        ),
+        _row(
+            name="token_classify",
+            recognizes=_classifies_tokens,
+            exported_as="token-classification",
+            bodies=(((), "/pooling"),),
+        ),
         _row(
             name="rerank",
             recognizes=_reranks,
@@ -139,6 +149,7 @@ FEATURE = Feature(
         _row(
             name="embeddings",
             recognizes=_embeds,
+            exported_as="feature-extraction",
             bodies=(*SCORING, (("texts",), "/v2/embed"), (("task",), "/pooling"), ((), "/v1/embeddings")),
             graph=GraphRow(
                 calculators=("EmbeddingsCalculatorOV", "EmbeddingsCalculator"),

@@ -62,6 +62,7 @@ FEATURE = Feature(
             networks=(SPEECHT5[-1], *SPEECHT5[:-1]),
             shown_by=rf"{re.escape(SPEECHT5[-1])}|voices/[^/]+\.bin",
             missing=_missing,
+            exported_as="text-to-audio",
             bodies=(((), "/v1/audio/speech"),),
             graph=GraphRow(
                 calculators=("T2sCalculator",),
