@@ -18,6 +18,7 @@ from ...api.generation.sampling import SAMPLING, require_alternatives
 from ...api.generation.unsupported import warnings
 from ...api.response import json, warning_headers
 from ...api.route_doc import RouteDoc
+from ...api.schemas import SOME_TEXT, any_of, array
 from ...api.services import Services
 from ...errors import BadRequest
 from ...models.collect import CompletedChoice, collect_each
@@ -26,7 +27,7 @@ from ...models.start_all import check_common, start_all
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, OutputParams, Request, Response, SamplingParams
 from ..responses.response import counts
-from ..responses.schemas import JUDGED
+from ..responses.schemas import MESSAGES_AND_CALLS
 from .questions import LETTERS, QUESTION, Question, read_input, read_questions
 
 TAIL = 400
@@ -35,7 +36,7 @@ TAIL = 400
 FIELDS = FieldSet((
     MODEL,
     Field("input", "any", "what the questions are about: a text, or items as those of responses", required=True,
-        schema=JUDGED),
+        schema=any_of(SOME_TEXT, array(any_of(*MESSAGES_AND_CALLS), 1))),
     Field("questions", "array",
         "objects of the type predicate, choice or score, each with instructions and, if you like, a name",
         required=True, schema={"items": QUESTION, "minItems": 1}),

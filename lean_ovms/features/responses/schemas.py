@@ -16,16 +16,17 @@ _CALL = {"type": const("function_call"), "name": STRING}
 _ARGUMENTS = any_of(STRING, NULL)
 _OUTPUT: Json = {"output": any_of(STRING, array(_INPUT_PART))}
 _CALL_ID = any_of(STRING, NULL)
-_SAID = (
+MESSAGES_AND_CALLS = (
     object_of({"role": ROLE, "content": any_of(STRING, array(_INPUT_PART), NULL)}, type={"enum": ["message", None]}),
     object_of({**_CALL, "call_id": STRING}, arguments=_ARGUMENTS),
     object_of({**_CALL, "id": STRING}, call_id=_CALL_ID, arguments=_ARGUMENTS),
     object_of({"type": const("function_call_output"), **_OUTPUT}, call_id=_CALL_ID),
 )
+"""The schemas of items that are messages, calls of functions, and outputs of these."""
 _MCP_CALL = {"server_label": STRING, "name": STRING, "arguments": STRING}
 _LISTED = object_of({"name": STRING, "input_schema": OBJECT})
 INPUT_ITEM = any_of(
-    *_SAID,
+    *MESSAGES_AND_CALLS,
     object_of({"type": const("custom_tool_call"), "call_id": STRING, "name": STRING, "input": STRING}),
     object_of({"type": const("custom_tool_call_output"), **_OUTPUT}, call_id=_CALL_ID),
     object_of({"type": const("reasoning")}, summary=any_of(_TEXTS_OF, NULL), content=any_of(_TEXTS_OF, NULL)),
@@ -36,6 +37,4 @@ INPUT_ITEM = any_of(
     object_of({"id": SOME_TEXT}, type=NULL, role=NULL),
 )
 INPUT = any_of(SOME_TEXT, array(INPUT_ITEM, 1))
-JUDGED = any_of(SOME_TEXT, array(any_of(*_SAID), 1))
-"""The input of decisions."""
 CONVERSATION = any_of(SOME_TEXT, object_of({"id": SOME_TEXT}))
