@@ -147,7 +147,8 @@ def _alias(server: str, line: str, package: str) -> Alias:
         package: the package of the functions that the line names.
     """
     names, _, meaning = line.partition(" = ")
-    option, how, *rest = (*meaning.split(), "") if " " not in meaning else meaning.split()
+    option, *rest = meaning.split()
+    how = rest.pop(0) if rest else ""
     name = rest.pop(0) if how in ("always", "member", "number", "names") else ""
     separator = "".join(rest) if how == "names" else ""
     words = {} if how == "names" else dict(word.split("=", 1) for word in rest)

@@ -1,0 +1,1 @@
+"""The server under an ASGI host."""

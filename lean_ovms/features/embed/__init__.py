@@ -1,0 +1,1 @@
+"""The server inside a Python program."""

@@ -16,10 +16,7 @@ FEATURE = Feature(
         PartRow(
             seam=MODEL_SOURCE,
             make="source:HubSource",
-            options=(
-                *("source_model", "pull"),
-                *("weight_format", "extra_quantization_params", "vocoder"),
-            ),
+            options=("source_model", "pull", "weight_format", "extra_quantization_params", "vocoder"),
         ),
         PartRow(seam=RUNTIME_PULLS, make="runtime:HubPulls", options=("allow_runtime_pull",)),
     ),

@@ -1,0 +1,1 @@
+"""vLLM's classes LLM and AsyncLLM, for Python programs."""

@@ -1,0 +1,1 @@
+"""Replicas of the server on a Ray cluster."""
