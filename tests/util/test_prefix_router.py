@@ -1,0 +1,136 @@
+"""The choice of a replica by the beginning of a prompt and by load."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from lean_ovms.util import prefix_router
+from lean_ovms.util.prefix_router import BLOCK, BLOCK_IDS, LEAST_SHARE, MAX_BLOCKS, PrefixRouter, prefixes
+
+IDLE = {"a": 0, "b": 0, "c": 0}
+
+
+def text(*blocks: str) -> str:
+    return "".join(block * BLOCK for block in blocks)
+
+
+def test_the_next_turn_goes_where_the_turns_before_were_computed() -> None:
+    router: PrefixRouter[str] = PrefixRouter(most_ahead=4)
+    router.record(prefixes("m", text("s", "1", "2")), "b")
+    assert router.choose(prefixes("m", text("s", "1", "2", "3")), IDLE) == "b"
+    assert router.known("b", prefixes("m", text("s", "1", "x"))) == 2
+    assert router.known("a", prefixes("m", text("s"))) == 0
+
+
+def test_the_longest_known_prefix_wins() -> None:
+    router: PrefixRouter[str] = PrefixRouter(most_ahead=4)
+    router.record(prefixes("m", text("s", "1")), "a")
+    router.record(prefixes("m", text("s", "1", "2")), "c")
+    assert router.choose(prefixes("m", text("s", "1", "2", "3")), {"a": 0, "b": 0, "c": 4}) == "c"
+
+
+def test_a_replica_too_far_ahead_is_not_chosen() -> None:
+    router: PrefixRouter[str] = PrefixRouter(most_ahead=4)
+    prompt = prefixes("m", text("s", "1"))
+    router.record(prompt, "b")
+    assert router.choose(prompt, {"a": 1, "b": 5, "c": 2}) == "b"
+    assert router.choose(prompt, {"a": 1, "b": 6, "c": 2}) == "a"
+    router.record(prompt, "c")
+    assert router.choose(prompt, {"a": 1, "b": 6, "c": 2}) == "c", "of the others, the one that knows the prompt"
+
+
+def test_a_small_known_part_is_no_reason() -> None:
+    router: PrefixRouter[str] = PrefixRouter(most_ahead=4)
+    router.record(prefixes("m", text("s")), "b")
+    long = text("s", *"1234567")
+    assert 8 * LEAST_SHARE > 1
+    assert router.choose(prefixes("m", long), {"a": 1, "b": 2, "c": 0}) == "c"
+    assert router.choose(prefixes("m", text("s", "1")), {"a": 1, "b": 2, "c": 0}) == "b"
+
+
+def test_new_prompts_go_to_the_least_loaded_and_then_to_the_emptiest() -> None:
+    router: PrefixRouter[str] = PrefixRouter(most_ahead=4)
+    chosen = []
+    for letter in "uvwxyz":
+        prompt = prefixes("m", text(letter))
+        chosen.append(router.choose(prompt, IDLE))
+        router.record(prompt, chosen[-1])
+    assert chosen == ["a", "b", "c"] * 2
+    assert router.choose(prefixes("m", "short"), {"a": 1, "b": 0.5, "c": 1}) == "b"
+
+
+def test_namespaces_do_not_meet() -> None:
+    for prompt in (text("s"), text("s").encode(), [7] * BLOCK_IDS):
+        assert len(prefixes("m", prompt)) == 1
+        assert prefixes(("m", "salt"), prompt) != prefixes("m", prompt)
+
+
+def test_prompts_are_read_in_whole_blocks_and_not_to_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    for prompt in ("x" * (3 * BLOCK - 1), b"x" * (3 * BLOCK - 1), [1] * (3 * BLOCK_IDS - 1)):
+        assert len(prefixes("m", prompt)) == 2
+        assert prefixes("m", prompt)[0] == prefixes("m", prompt[: len(prompt) // 2])[0]
+    assert MAX_BLOCKS > 3
+    monkeypatch.setattr(prefix_router, "MAX_BLOCKS", 3)
+    assert len(prefixes("m", "x" * (9 * BLOCK))) == 3
+
+
+def test_a_removed_replica_knows_nothing() -> None:
+    router: PrefixRouter[str] = PrefixRouter(most_ahead=4)
+    prompt = prefixes("m", text("s"))
+    router.record(prompt, "b")
+    router.remove("b")
+    router.remove("b")
+    assert router.known("b", prompt) == 0
+    assert router.choose(prompt, IDLE) == "a"
+
+
+class Naive:
+    """The same by lists of texts, each prefix as a text of its own."""
+
+    def __init__(self, most_ahead: int, known: int) -> None:
+        self.most_ahead, self.most = most_ahead, known
+        self.seen: dict[str, list[str]] = {}
+
+    def length(self, replica: str, prompt: str) -> int:
+        known = (n for n in range(len(prompt) // BLOCK, 0, -1) if prompt[: n * BLOCK] in self.seen.get(replica, []))
+        return next(known, 0)
+
+    def choose(self, prompt: str, loads: dict[str, int]) -> set[str]:
+        near = [one for one in loads if loads[one] - min(loads.values()) <= self.most_ahead]
+        lengths = {one: self.length(one, prompt) for one in near}
+        if (best := max(lengths.values())) >= len(prompt) // BLOCK * LEAST_SHARE:
+            near = [one for one in near if lengths[one] == best]
+        least = min(loads[one] for one in near)
+        return {one for one in near if loads[one] == least}
+
+    def record(self, prompt: str, replica: str) -> None:
+        seen = self.seen.setdefault(replica, [])
+        for n in range(len(prompt) // BLOCK, 0, -1):
+            prefix = prompt[: n * BLOCK]
+            if prefix in seen:
+                seen.remove(prefix)
+            seen.append(prefix)
+        del seen[: max(0, len(seen) - self.most)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_it_chooses_as_a_naive_one_does(seed: int) -> None:
+    random_ = random.Random(seed)
+    router: PrefixRouter[str] = PrefixRouter(most_ahead=2, known_blocks=12)
+    naive = Naive(2, 12)
+    for _ in range(150):
+        prompt = text(*random_.choices("xy", k=random_.randint(0, 6))) + "z" * random_.randint(0, BLOCK - 1)
+        hashes = prefixes("m", prompt)
+        loads = {one: random_.randint(0, 4) for one in random_.sample("abcd", random_.randint(1, 4))}
+        chosen = router.choose(hashes, loads)
+        assert chosen in naive.choose(prompt, loads)
+        router.record(hashes, chosen)
+        naive.record(prompt, chosen)
+        if random_.random() < 0.05:
+            gone = random_.choice("abcd")
+            router.remove(gone)
+            naive.seen.pop(gone, None)
+        for one in "abcd":
+            assert router.known(one, hashes) == naive.length(one, prompt)
