@@ -242,13 +242,16 @@ def test_t10_a_template_that_works_for_ever_is_stopped_and_nobody_waits_for_it(t
 
 def test_t10_the_loop_serves_others_while_a_template_renders(tmp_path: Any) -> None:
     with start_target(
-        tmp_path, "--chat_template", LOOPS + "{{ messages[0].content }}", "--template_timeout_s", "4"
+        tmp_path, "--chat_template", LOOPS + "{{ messages[0].content }}", "--template_timeout_s", "1"
     ) as target:
         with Bystander(target) as bystander:
             until(lambda: bool(bystander.statuses))
-            before = len(bystander.statuses)
-            assert target.chat(chat_template_kwargs={"n": 90_000}).status == 400
-            assert len(bystander.statuses) - before >= 3
+            served = []
+            while max(served, default=0) < 3:  # of a loop that stands still, the answers before and behind it: two
+                assert len(served) < 30, served
+                before = len(bystander.statuses)
+                assert target.chat(chat_template_kwargs={"n": 90_000}).status == 400
+                served.append(len(bystander.statuses) - before)
         assert set(bystander.statuses) == {200}
 
 
