@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -18,7 +19,9 @@ from lean_ovms import __version__
 from lean_ovms.api import router
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import Config
+from lean_ovms.features.disk_cache.options import DiskCacheOptions
 from lean_ovms.features.kv_events.child.publisher import read_config
+from lean_ovms.observability.families import FAMILIES
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "docs" / "deploy"
@@ -39,7 +42,14 @@ COMMANDS = {
 LABELS = {"app.kubernetes.io/name": "lean-ovms"}
 BLOCK_SIZE = 32
 """Tokens of a KV block on a CPU."""
-OURS = ("Deployment", "Service", "PodDisruptionBudget")
+OURS = (
+    "Deployment",
+    "Service",
+    "PodDisruptionBudget",
+    "HorizontalPodAutoscaler",
+    "PersistentVolumeClaim",
+    "Ingress",
+)
 """Kinds of Kubernetes itself; the schemas of the others are their projects'."""
 
 
@@ -156,7 +166,65 @@ def test_kubernetes_accepts_the_objects(kind: str) -> None:
     validator.validate(OBJECTS[kind], validator.latest_version(), strict=True)
 
 
+def test_the_autoscaler_counts_metrics_that_are_served() -> None:
+    spec = OBJECTS["HorizontalPodAutoscaler"]["spec"]
+    assert spec["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "lean-ovms"}
+    assert spec["minReplicas"] > OBJECTS["PodDisruptionBudget"]["spec"]["minAvailable"]
+    [rule] = yaml.safe_load((DEPLOY / "prometheus_adapter.yaml").read_text())["rules"]["custom"]
+    [series] = re.findall(r'__name__=~"([^"]*)"', rule["seriesQuery"])
+    renamed = {
+        re.sub(rule["name"]["matches"], rule["name"]["as"].replace("${1}", r"\1"), family.name)
+        for family in FAMILIES
+        if re.search(series, family.name)
+    }
+    assert {metric["pods"]["metric"]["name"] for metric in spec["metrics"]} == renamed
+    assert len(renamed) == 2
+
+
+def test_the_patch_mounts_the_claim_of_the_prefix_cache() -> None:
+    """It is a strategic merge patch, of the objects of server.yaml by their names."""
+    patch = yaml.safe_load((DEPLOY / "kubernetes/patches/prefix_cache.yaml").read_text())["spec"]["template"]["spec"]
+    [server], [volume] = patch["containers"], patch["volumes"]
+    assert server["name"] == SERVER["name"]
+    claim = OBJECTS["PersistentVolumeClaim"]
+    assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    [mount] = server["volumeMounts"]
+    assert mount["name"] == volume["name"]
+    environ = {one["name"]: one["value"] for one in server["env"]}
+    options = parse(SERVER["args"], environment() | environ).of(DiskCacheOptions)
+    assert Path(options.prefix_cache_path).parent == Path(mount["mountPath"])
+    assert options.prefix_cache_disk_gb * 1e9 < int(claim["spec"]["resources"]["requests"]["storage"][:-2]) << 30
+    [user] = re.findall(r"^USER (\d+):\d+$", (ROOT / "Dockerfile").read_text(), re.M)
+    assert patch["securityContext"]["fsGroup"] == int(user)
+
+
 # --- gateways
+
+
+def test_the_ingress_reaches_the_service() -> None:
+    [rule] = OBJECTS["Ingress"]["spec"]["rules"]
+    [path] = rule["http"]["paths"]
+    backend, service = path["backend"]["service"], OBJECTS["Service"]
+    assert backend["name"] == service["metadata"]["name"]
+    assert backend["port"]["name"] == service["spec"]["ports"][0]["name"]
+    assert OBJECTS["Ingress"]["spec"]["tls"][0]["hosts"] == [rule["host"]]
+    assert service["spec"]["sessionAffinity"] == "None"
+
+
+def test_the_router_by_prefixes_asks_the_servers_for_nothing_but_metrics() -> None:
+    plugins = router_plugins("prefix_values.yaml")
+    parameters = {plugin["type"]: plugin.get("parameters", {}) for plugin in plugins["plugins"]}
+    assert parameters["approx-prefix-cache-producer"]["blockSizeTokens"] == BLOCK_SIZE
+    assert parameters["prefix-cache-scorer"]["prefixMatchInfoProducerName"] in parameters
+    [profile] = plugins["schedulingProfiles"]
+    assert {one["pluginRef"] for one in profile["plugins"]} <= parameters.keys()
+
+
+def router_plugins(file: str) -> Any:
+    router = yaml.safe_load((DEPLOY / "llm_d" / file).read_text())["router"]
+    assert router["modelServers"]["matchLabels"] == LABELS
+    assert router["modelServers"]["targetPorts"] == OBJECTS["InferencePool"]["spec"]["targetPorts"]
+    return yaml.safe_load(router["epp"]["pluginsCustomConfig"][router["epp"]["pluginsConfigFile"]])
 
 
 def test_gateways_reach_the_pods() -> None:
@@ -178,8 +246,7 @@ def test_gateways_reach_the_pods() -> None:
 
 def test_llm_d_reads_what_the_patched_servers_publish() -> None:
     patch = yaml.safe_load((DEPLOY / "llm_d" / "server_patch.yaml").read_text())
-    router = yaml.safe_load((DEPLOY / "llm_d" / "router_values.yaml").read_text())["router"]
-    plugins = yaml.safe_load(router["epp"]["pluginsCustomConfig"][router["epp"]["pluginsConfigFile"]])
+    plugins = router_plugins("router_values.yaml")
     [server] = patch["spec"]["template"]["spec"]["containers"]
     assert server["name"] == SERVER["name"]
     environ = {one["name"]: one["value"] for one in server["env"] if "value" in one}
@@ -196,8 +263,6 @@ def test_llm_d_reads_what_the_patched_servers_publish() -> None:
     ports = [discovered["socketPort"], discovered["replaySocketPort"]]
     assert [one["containerPort"] for one in server["ports"]] == ports
     assert [events.endpoint, events.replay_endpoint] == [f"tcp://*:{port}" for port in ports]
-    assert router["modelServers"]["matchLabels"] == LABELS
-    assert router["modelServers"]["targetPorts"] == OBJECTS["InferencePool"]["spec"]["targetPorts"]
     [profile] = plugins["schedulingProfiles"]
     assert {one["pluginRef"] for one in profile["plugins"]} <= parameters.keys()
 
