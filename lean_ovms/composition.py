@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import features
@@ -250,9 +250,14 @@ class Composition:
         """The forms of files of which one is a whole model."""
         return self._rows(lambda one: one.formats)
 
-    def format_of(self, path: Path) -> FormatRow | None:
+    def format_of(self, path: PurePath) -> FormatRow | None:
         """Returns the form of a file, by its name; None: it is of none."""
         return next((row for row in self.formats if path.suffix == row.suffix), None)
+
+    @cached_property
+    def a_model_file(self) -> str:
+        """What such a file is called, with an article, a comma and a blank; empty: there are no such forms."""
+        return "".join(f"a {row.name} file, " for row in self.formats)
 
     def require_format(self, path: Path) -> None:
         """Raises StartError for a file of a form that only a feature reads which the server does not have."""

@@ -269,6 +269,12 @@ class FormatRow:
     """The name of the form, for people."""
     suffix: str
     """How the names of such files end, with the dot."""
+    option: str
+    """The option that says which file of a model of several is meant: by its name, or by a word in it."""
+    usual: str = ""
+    """What the name of the file has that is meant where nothing is said; empty: the first one is meant."""
+    beside: str = ""
+    """What the names of files have that belong to a model without being one; empty: there are no such files."""
     file: str
     """A class of the front end as "module:Class": made with a path, it is a `repository.model_file.ModelFile`."""
     network: str

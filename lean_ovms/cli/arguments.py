@@ -13,10 +13,10 @@ import json
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import Field
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from .._version import ABOUT, __version__
@@ -131,7 +131,15 @@ def _read_words(given: dict[str, Any], without: str) -> None:
     found = _model_of(model, command, without)
     if given.get("model_name"):
         found.pop("model_name", None)
+    _require_options(found, given)
     given.update(found)
+
+
+def _require_options(wanted: Iterable[str], known: Collection[str]) -> None:
+    """Raises StartError for an option that the server does not have, as what is typed means it."""
+    for name in wanted:
+        if name not in known:
+            raise StartError(f"this needs --{name}, an option of a feature that is left out")
 
 
 def _model_among_names(given: dict[str, Any]) -> str:
@@ -176,7 +184,7 @@ def _model_of(text: str, command: str, without: str) -> dict[str, str]:
         return {"model_path": str(demos[text]), "model_name": text}
     if text in known:
         raise StartError(f"{text} is a command, and a command comes first: lean_ovms {text} --help")
-    if not by_name and text.lower().endswith(".gguf"):
+    if not by_name and compose().format_of(PurePath(text.lower())) is not None:
         raise StartError(f"there is no file {text}")
     if flag_readers.HUB_MODEL.fullmatch(text):
         return flag_readers.hub_model(text)
@@ -358,8 +366,9 @@ class _Aliased(argparse.Action):
             setattr(found, dest, first)
         else:
             options = {dest: alias.bare} if alias.bare else foreign_flags.read(alias, flag or "", values)
-            for option, text in options.items():
-                name = dest if option == alias.option else option
+            named = {dest if option == alias.option else option: text for option, text in options.items()}
+            _require_options(named, vars(found))
+            for name, text in named.items():
                 setattr(found, name, foreign_flags.merge(name, getattr(found, name), text))
 
 

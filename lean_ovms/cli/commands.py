@@ -210,7 +210,9 @@ def _check(config: Config, commands: list[str]) -> None:
     if (make := config.part(MODEL_SOURCE)) is not None:
         make().check(config, command)
     fetched = config.source_model or fetches
-    require(not config.gguf_filename or fetched or command == "configure", "--gguf_filename needs --source_model")
+    for form in config.composition.formats:
+        needless = not config.value(form.option) or command == "configure"
+        require(needless or fetched, f"--{form.option} needs --source_model")
     for row in config.composition.companions:
         require(not config.value(row.source) or fetched, f"--{row.source} needs --source_model")
 
@@ -240,15 +242,15 @@ def write_graph(config: Config, directory: Path, companions: Mapping[str, str], 
     from ..repository.task import detect
     from ..util import atomic_file
 
-    gguf = config.gguf_filename
-    found = config.task or detect(directory / gguf, config.composition)
+    file = config.model_file
+    found = config.task or detect(directory / file, config.composition)
     config = config.replace(task="" if found == TEXT_GENERATION.name else found)
     if graph_writer.graph_of(config) is None:
         logger.info("%s gets no %s: OVMS has no graph for the task %s", directory, GRAPH_FILE, config.task)
         return served(config, {"model_path": str(directory), "model_name": name})
     there = {row.graph: path for row in config.composition.companions if (path := config.value(row.path))}
     paths = {**companions, **{field: str(Path(path).absolute()) for field, path in there.items()}}
-    text = graph_writer.text(config, f"./{gguf}", paths, __version__)
+    text = graph_writer.text(config, f"./{file}", paths, __version__)
     path = directory / GRAPH_FILE
     try:
         if path.exists() and read_text(path) != text:
@@ -283,11 +285,11 @@ def _list(config: Config) -> None:
 def _configure(config: Config) -> None:
     path = Path(config.model_path)
     if path.is_file() and model_file.is_one(path):
-        config = config.replace(gguf_filename=path.name)
+        config = config.with_model_file(path.name)
         path = path.parent
-    elif config.gguf_filename:
-        if not (path / config.gguf_filename).is_file():
-            raise StartError(f"there is no {path / config.gguf_filename}")
+    elif config.model_file:
+        if not (path / config.model_file).is_file():
+            raise StartError(f"there is no {path / config.model_file}")
     else:
         model_dir.check(path, config.task)
     write_graph(config, path, {}, "")

@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import re
 
+from ..composition import compose
+
 HUB_MODEL = re.compile(r"(?:(?:https://)?(?:hf\.co|huggingface\.co)/)?([\w-][\w.-]*/[\w-][\w.-]*)(?::([\w.-]+))?")
-"""Matches organisation/name, as hubs have them, and the quantization of a GGUF file behind a colon."""
+"""Matches organisation/name, as hubs have them, and the quantization of a model file behind a colon."""
 
 
 def tokens(text: str) -> str:
@@ -98,5 +100,5 @@ def hub_model(text: str) -> dict[str, str]:
     """Reads a hub's model as llama.cpp and Ollama name it: ORG/NAME, ORG/NAME:Q4_K_M, hf.co/ORG/NAME."""
     found = HUB_MODEL.fullmatch(text)
     name, quantization = found.groups() if found else (text, "")
-    file = {"gguf_filename": quantization} if quantization and quantization != "latest" else {}
-    return {"source_model": name, **file}
+    named = quantization not in (None, "", "latest")
+    return {"source_model": name, **{row.option: quantization for row in compose().formats if named}}

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..composition import compose
 from ..errors import StartError
 from ..repository import task, weights
 from ..repository.listing import servable
@@ -43,8 +44,8 @@ def _facts(repository: Path, name: str) -> dict[str, Any]:
     """Returns what the table says of a model, in its order; the size in bytes."""
     path = repository / name
     changed = time.strftime("%Y-%m-%d", time.localtime(path.stat().st_mtime))
-    gguf = "GGUF" if any(path.rglob("*.gguf")) else ""
-    precision = weights.precision(path) or gguf
+    forms = (row.name for row in compose().formats if any(path.rglob(f"*{row.suffix}")))
+    precision = weights.precision(path) or next(forms, "")
     return {"name": name, "size": size(path), "weights": precision, "task": task.detect(path), "changed": changed}
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..composition import compose
 from ..errors import StartError
 from ..server import exit_status
 from ..server.checks import checked
@@ -22,9 +23,9 @@ from .arguments import names_model, own, parse
 from .client import READY, CommandFailed, ServerClient, is_url
 from .commands import fetched, set_up_log, with_repository
 
-NOTES = """MODEL is a directory, a GGUF file, demo, or a model of a hub, which is pulled if it is missing; without
-MODEL, it is demo. An option such as -hf may name it instead. PROMPT, or text at stdin, is answered once. All other
-options are the server's, such as --cache_size or --temp."""
+NOTES = f"""MODEL is a directory, {compose().a_model_file}demo, or a model of a hub, which is pulled if it is missing;
+without MODEL, it is demo. An option such as -hf may name it instead. PROMPT, or text at stdin, is answered once. All
+other options are the server's, such as --cache_size or --temp."""
 POLL_S, STOP_S = 0.05, 10.0
 CLEAR_LINE = "\r\x1b[K"
 

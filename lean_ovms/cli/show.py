@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..composition import TEXT_GENERATION
+from ..composition import TEXT_GENERATION, compose
 from ..config import Config
 from ..errors import StartError
 from ..models.chat_format import parser_names
-from ..repository import gguf_names, model_config, model_dir, task, weights
+from ..repository import model_config, model_dir, model_file, task, weights
 from ..repository.model_dir import ModelDir
 from ..server import exit_status
 from ..text.template.chat_template import ChatTemplate
@@ -20,8 +20,8 @@ from .arguments import own, parse
 from .command_table import add_json, parser, print_json, table
 from .commands import with_repository
 
-NOTES = """With the options of the server, such as --cache_size, --target_device or --tool_parser. MODEL is a
-directory, a GGUF file, or the name of a model that was pulled."""
+NOTES = f"""With the options of the server, such as --cache_size, --target_device or --tool_parser. MODEL is a
+directory, {compose().a_model_file}or the name of a model that was pulled."""
 TEMPLATE = re.compile(r'<(?:original_)?chat_template value="([^"]*)"')
 """The chat template in a tokenizer's file."""
 
@@ -34,7 +34,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     config = parse(["serve", *words, *options], environ)
     if not config.model_path:
         if not config.source_model:
-            raise StartError("give a model: a directory, a GGUF file, or the name of a pulled one")
+            raise StartError(f"give a model: a directory, {compose().a_model_file}or the name of a pulled one")
         path = Path(with_repository(config).model_repository_path) / config.source_model
         if not path.is_dir():
             commands = config.composition.commands_of_options.values()
@@ -49,7 +49,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 def facts(config: Config) -> Rows:
     """Returns the facts with their names. Raises StartError."""
     path = _file(config)
-    config = config.replace(model_path=str(path), gguf_filename="")
+    config = config.with_model_file("").replace(model_path=str(path))
     directory = model_dir.read(
         path,
         generation_config=config.generation_config_path,
@@ -60,7 +60,8 @@ def facts(config: Config) -> Rows:
     described = model_config.read(path)
     rows: Rows = [("model", str(path)), ("task", kind), ("architecture", _architecture(described))]
     problem = "" if path.is_file() else weights.short_file(path, needed_only=True)
-    precision = "GGUF" if path.is_file() else weights.precision(path)
+    form = compose().format_of(path) if path.is_file() else None
+    precision = weights.precision(path) if form is None else form.name
     rows.append(("weights", ", ".join(filter(None, (precision, human_size(model_dir.weights_bytes(path)), problem)))))
     if kind != TEXT_GENERATION.name:
         context = model_config.context_length(described)
@@ -70,15 +71,16 @@ def facts(config: Config) -> Rows:
 
 
 def _file(config: Config) -> Path:
-    """Returns the model's directory, or its GGUF file: the one that is asked for, or the first one without others."""
-    path, wanted = config.model_dir, config.gguf_filename
-    files = {str(file.relative_to(path)): file for file in gguf_names.models_in(path)}
+    """Returns the model's directory, or its model file: the one that is asked for, or the first one without others."""
+    path, wanted = config.model_dir, config.model_file
+    files = {str(file.relative_to(path)): file for file in model_file.models_in(path)}
     if wanted:
-        name = wanted if wanted in files else gguf_names.quantized(files, wanted)
+        name = wanted if wanted in files else model_file.quantized(files, wanted)
         if not name:
-            raise StartError(f"{path} has no {wanted}; it has {', '.join(files) or 'no GGUF files'}")
+            none = f"no {' or '.join(row.name for row in compose().formats)} files"
+            raise StartError(f"{path} has no {wanted}; it has {', '.join(files) or none}")
         return files[name]
-    return next(iter(model_dir.gguf_files(path)), path)
+    return next(iter(model_dir.single_files(path)), path)
 
 
 def _architecture(described: Mapping[str, object]) -> str:
@@ -124,7 +126,8 @@ def _chat(config: Config, directory: ModelDir) -> Rows:
     }
     place = next((name for name, text in sources.items() if text), "none")
     if directory.path is not None and directory.path.is_file():
-        place = "in the GGUF file" if place == "tokenizer_config.json" else place
+        form = compose().format_of(directory.path)
+        place = f"in the {form.name} file" if form and place == "tokenizer_config.json" else place
     elif template.problem:
         place = f"{place}, without chat: {template.problem}"
     tool, reasoning = parser_names(config, template.source, template.tool_source)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import Field, dataclass, fields
 from functools import cache
+from pathlib import PurePath
 from typing import Any, ClassVar, TypeVar
 
 from ..composition import TEXT_GENERATION, Composition, compose
@@ -127,6 +128,17 @@ class EngineConfig(ModelOptions, EngineOptions):
         """Returns an option by its name; None if it is that of a feature that is left out."""
         known = name in self.composition.option_owners or hasattr(self, name)
         return self.value(name) if known else None
+
+    @property
+    def model_file(self) -> str:
+        """Which file of a model of several is meant, as the option of its form says; empty: nothing is said."""
+        return next((name for row in self.composition.formats if (name := self.value(row.option))), "")
+
+    def with_model_file(self: C, name: str) -> C:
+        """Returns the options with another such file; those of a form whose feature is left out stay empty."""
+        suffix = PurePath(name).suffix
+        rows = self.composition.formats
+        return self.replace(**{row.option: name if suffix == row.suffix else "" for row in rows})
 
     def values(self) -> dict[str, Any]:
         """Returns every option by its name."""

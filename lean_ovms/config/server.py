@@ -50,11 +50,6 @@ class ServerOptions(Options):
         "and without this option into the user's cache",
         env="OVMS_MODEL_REPOSITORY_PATH",
     )
-    gguf_filename: str = _repository(
-        "",
-        "GGUF file of source_model: its name, of a split file that of the first part, or its quantization, "
-        "such as Q4_K_M",
-    )
     list_models: bool = _repository(False, "command: print the models in model_repository_path and exit")
     configure: bool = _repository(False, "command: write the graph.pbtxt of model_path from the options and exit")
     add_to_config: str = _repository(

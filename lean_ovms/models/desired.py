@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..composition import TEXT_GENERATION
+from ..composition import TEXT_GENERATION, compose
 from ..config import PER_MODEL, Config, listed
 from ..errors import StartError, WrongOptions
 from ..manifest import DemoModel
 from ..observability.logging import safe
 from ..repository import config_file, graph, listing, task
-from ..repository.model_dir import gguf_files
+from ..repository.model_dir import single_files
 from ..util.files import FileStat, file_stat
 from ..util.plurals import counted
 
@@ -117,14 +117,15 @@ def _loaded_as(spec: ModelSpec, on_demand: bool) -> ModelSpec:
 
 
 def _with_file(spec: ModelSpec) -> ModelSpec:
-    """Returns the model by its GGUF file where that is all that its folder has, with a problem if there are several."""
+    """Returns the model by its file where that is all that its folder has, with a problem if there are several."""
     config = spec.config
-    files = gguf_files(config.model_dir) if config.model_path and not config.fake_engine else []
+    files = single_files(config.model_dir) if config.model_path and not config.fake_engine else []
     if not files:
         return spec
     if len(files) > 1:
         names = listing.abbreviate([str(file.relative_to(config.model_dir)) for file in files])
-        wrong = WrongOptions(f"--model_path {config.model_path} has several GGUF files, name one: {names}")
+        kind = " or ".join(row.name for row in compose().formats)
+        wrong = WrongOptions(f"--model_path {config.model_path} has several {kind} files, name one: {names}")
         return replace(spec, problem=spec.problem or wrong)
     return replace(spec, config=config.replace(model_path=str(files[0]), model_name=config.served_name))
 

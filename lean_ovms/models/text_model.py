@@ -22,7 +22,7 @@ from ..errors import GrammarInvalid, GrammarTooComplex, WrongOptions, prompt_too
 from ..observability.logging import safe
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord, RequestRecord, current_record, own_salt
-from ..repository import gguf_names, model_config, model_dir, weights
+from ..repository import model_config, model_dir, model_file, weights
 from ..types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams, TokenPrompt, Usage
 from ..types.engine import ModelInfo
 from .collect import collect
@@ -369,11 +369,11 @@ async def _submit_constrained(
 
 
 def _check_model(option: str, path: Path) -> None:
-    """Raises WrongOptions unless the path of an option is a directory with a network, or a file (GGUF)."""
+    """Raises WrongOptions unless the path of an option is a directory with a network, or a model file."""
     wrong = f"--{option} {path}"
     try:
         if not path.exists():
-            raise WrongOptions(f"{wrong}: there is {gguf_names.absent(path)}")
+            raise WrongOptions(f"{wrong}: there is {model_file.absent(path)}")
         if path.is_dir() and not (path / model_dir.WEIGHTS[0]).is_file():
             raise WrongOptions(f"{wrong} has no {model_dir.WEIGHTS[0]}")
     except OSError as error:

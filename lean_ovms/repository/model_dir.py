@@ -20,7 +20,7 @@ from ..config.options import read_object
 from ..errors import StartError
 from ..manifest import TaskRow
 from ..util.files import NOT_REGULAR, read_text
-from . import gguf_names, model_file
+from . import model_file
 from . import task as model_task
 
 LANGUAGE_MODEL = "openvino_language_model.xml"
@@ -144,17 +144,17 @@ def _generation_config(path: Path, other: str) -> dict[str, Any]:
     return _json(file)
 
 
-def gguf_files(path: Path) -> list[Path]:
-    """Returns the GGUF files that a folder can be served by: none of a folder with an OpenVINO model."""
+def single_files(path: Path) -> list[Path]:
+    """Returns the model files that a folder can be served by: none of a folder with an OpenVINO model."""
     other = not os.path.isdir(path) or any((path / name).is_file() for name in networks())
-    return [] if other else gguf_names.models_in(path)
+    return [] if other else model_file.models_in(path)
 
 
 def weights_bytes(path: Path) -> int:
-    """Returns the size of the weights of a model directory or GGUF file; 0 if they cannot be read."""
+    """Returns the size of the weights of a model directory or model file; 0 if they cannot be read."""
     try:
-        files = [*path.iterdir(), *path.glob("*/openvino_model.bin")] if path.is_dir() else gguf_names.parts(path)
-        return sum(file.stat().st_size for file in files if file.suffix in (".bin", ".gguf"))
+        files = [*path.iterdir(), *path.glob("*/openvino_model.bin")] if path.is_dir() else model_file.parts(path)
+        return sum(file.stat().st_size for file in files if file.suffix == ".bin" or model_file.is_one(file))
     except OSError:
         return 0
 
@@ -169,12 +169,14 @@ def check(path: Path, task: str = "") -> None:
 
 def _check(path: Path, task: str) -> None:
     if not path.exists():
-        hub = "give a model's directory, a GGUF file, or the name of a hub's model, ORGANISATION/NAME, as source_model"
+        kinds = f"a model's directory, {compose().a_model_file}or the name of a hub's model, ORGANISATION/NAME"
+        hub = f"give {kinds}, as source_model"
         if HUB_NAME.fullmatch(str(path)):
             hub = f"if {path} is a model of the hub, give it as source_model"
-        raise StartError(f"there is no model at {path}: {gguf_names.absent(path)}; {hub}", reason=MISSING)
+        raise StartError(f"there is no model at {path}: {model_file.absent(path)}; {hub}", reason=MISSING)
     if not path.is_dir():
-        raise StartError(f"{path} is not a model directory (nor a .gguf file)", reason=MISSING)
+        others = " or ".join(f"a {row.suffix} file" for row in compose().formats)
+        raise StartError(f"{path} is not a model directory" + f" (nor {others})" * bool(others), reason=MISSING)
     found = task or model_task.detect(path)
     _require_regular_files(path)
     if missing := missing_in(path, found):

@@ -5,16 +5,21 @@ The forms of such files are rows of the features' manifests, and known by the en
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from pathlib import Path, PurePath
+from typing import Any, Protocol, TypeVar
 
 from ..composition import compose
 from ..manifest import named
 from ..types import Json
+
+PART = re.compile(r"(?P<stem>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.[^.]+)")
+"""The name of a part of a split file, as llama-gguf-split and transformers write it."""
+P = TypeVar("P", bound=PurePath)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +85,7 @@ def reading_once() -> Iterator[None]:
         _known.reset(token)
 
 
-def is_one(path: Path) -> bool:
+def is_one(path: PurePath) -> bool:
     """Returns whether a path is that of such a file, by its name."""
     return compose().format_of(path) is not None
 
@@ -97,3 +102,56 @@ def of(path: Path) -> ModelFile | None:
     if known is not None:
         known[path] = found
     return found
+
+
+def _part(name: str) -> re.Match[str] | None:
+    """Returns the match of a name with PART; None: it is not that of a part of a model file."""
+    return PART.fullmatch(name) if is_one(PurePath(name)) else None
+
+
+def parts(path: P) -> list[P]:
+    """Returns the paths of all parts of a split file, by the name of the first; of another file just its own."""
+    found = _part(path.name)
+    if found is None or int(found["part"]) != 1 or not int(found["count"]):
+        return [path]
+    stem, count, suffix = found["stem"], found["count"], found["suffix"]
+    return [path.with_name(f"{stem}-{i:05}-of-{count}{suffix}") for i in range(1, int(count) + 1)]
+
+
+def absent(path: PurePath) -> str:
+    """Returns what is not at a path that should have been a model: its name says which kind was meant."""
+    return "no such file" if is_one(PurePath(path.name.lower())) else "no such directory"
+
+
+def models_in(folder: Path) -> list[Path]:
+    """Returns the models of a folder that are files, also of those in it: whole files and first parts."""
+    suffixes = [row.suffix for row in compose().formats]
+    found = (file for suffix in suffixes for below in ("", "*/") for file in folder.glob(f"{below}*{suffix}"))
+    return [folder / name for name in models_among(str(file.relative_to(folder)) for file in found)]
+
+
+def models_among(names: Iterable[str]) -> list[str]:
+    """Returns the names of files that are models, sorted: of whole files and of first parts."""
+    beside = [row.beside for row in compose().formats if row.beside]
+    return [name for name in whole_or_first(names) if not any(word in name for word in beside)]
+
+
+def whole_or_first(names: Iterable[str]) -> list[str]:
+    """Returns the names of model files, sorted: of whole ones and of first parts."""
+    whole = (name for name in sorted(names) if is_one(PurePath(name)))
+    return [name for name in whole if (part := _part(name)) is None or int(part["part"]) == 1]
+
+
+def quantized(names: Iterable[str], quantization: str) -> str:
+    """Returns the shortest name of a whole file or first part with this quantization, such as Q4_K_M; "" if there is
+    none."""
+    word = re.compile(rf"(.*[-_./])?{re.escape(quantization)}(-\d{{5}}-of-\d{{5}}|/[^/]*)?\.[^.]+", re.IGNORECASE)
+    found = [name for name in models_among(names) if word.fullmatch(name)]
+    return min(found, key=lambda name: (len(name), name), default="")
+
+
+def usual(names: Iterable[str]) -> str:
+    """Returns the name of the file that is meant if none is named, or the first one; "" if there is none."""
+    found = models_among(names)
+    words = (row.usual for row in compose().formats if row.usual)
+    return next((name for word in words if (name := quantized(found, word))), next(iter(found), ""))

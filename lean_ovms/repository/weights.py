@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import gguf_names
+from . import model_file
 from .model_dir import TOKENIZERS, needed_networks, weights_bytes
 from .model_dir import WEIGHTS as NETWORKS
 
@@ -41,12 +41,8 @@ class WeightsSummary:
 
 
 def summary(path: Path) -> WeightsSummary:
-    """Returns what is known of a model directory or GGUF file; it reads no weights, but the networks."""
-    files = (
-        gguf_names.parts(path)
-        if path.is_file()
-        else sorted([*path.glob("*.bin"), *path.glob("*.xml"), *path.glob("*.gguf")])
-    )
+    """Returns what is known of a model directory or model file; it reads no weights, but the networks."""
+    files = model_file.parts(path) if path.is_file() else sorted(filter(_is_weights, path.glob("*")))
     found = [(file.name, stat.st_size, stat.st_mtime) for file in files if (stat := _stat(file))]
     sizes = _bytes_by_type(path)
     return WeightsSummary(
@@ -56,6 +52,10 @@ def summary(path: Path) -> WeightsSummary:
         modified=max((modified for _, _, modified in found), default=0.0),
         digest=hashlib.sha256(repr(found).encode()).hexdigest(),
     )
+
+
+def _is_weights(file: Path) -> bool:
+    return file.suffix in (".bin", ".xml") or model_file.is_one(file)
 
 
 def _stat(file: Path) -> os.stat_result | None:

@@ -36,9 +36,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return 0
 
     monkeypatch.setattr(run, "_server", server)
-    monkeypatch.setattr(
-        run, "fetched", lambda config: found.append(f"pull {config.source_model}:{config.gguf_filename}")
-    )
+    monkeypatch.setattr(run, "fetched", lambda config: found.append(f"pull {config.source_model}:{config.model_file}"))
     monkeypatch.setattr(run, "set_up_log", lambda *_, **__: None)
     monkeypatch.setattr(chat, "talk", talk)
     monkeypatch.setattr(run.signal, "signal", lambda *_: None)

@@ -19,7 +19,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from lean_ovms.repository.gguf_names import parts
+from lean_ovms.repository.model_file import parts
 from tests.makers.make_gguf import pack
 from tests.makers.zoo import COMMON, QWEN_EXPERTS
 from tests.makers.zoo_torch import TOKENS, Answer, prompts

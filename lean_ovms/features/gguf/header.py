@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import StartError
-from ...repository.gguf_names import parts
+from ...repository.model_file import parts
 from ...types import Json
 from ...util.files import open_regular
 from .architectures import ARCHITECTURES

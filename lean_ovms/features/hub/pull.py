@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...errors import StartError
 from ...observability.logging import safe
-from ...repository import gguf_names, model_dir
+from ...repository import model_dir, model_file
 from ...util.sizes import human_size
 from . import convert, select
 from .client import HubClient, Listing, PullError, RemoteFile
@@ -36,8 +36,8 @@ class PullRequest:
     """The directory under which unfinished pulls are, on the same file system as the target."""
     target: Path
     """The model's directory."""
-    gguf: str = ""
-    """A GGUF file to pull; empty: the whole model."""
+    file: str = ""
+    """The model file to pull; empty: the whole model."""
     overwrite: bool = False
     """Whether a model that is there is pulled anew."""
     weight_format: str = ""
@@ -62,22 +62,22 @@ def check_name(source: str) -> str:
     return source
 
 
-def gguf_name(source: str, target: Path, wanted: str, open_hub: Callable[[], HubClient]) -> str:
-    """Returns the name of a GGUF file of which the name or the quantization is wanted, or which is all that there is;
+def file_name(source: str, target: Path, wanted: str, open_hub: Callable[[], HubClient]) -> str:
+    """Returns the name of a model file of which the name or the quantization is wanted, or which is all that there is;
     "" for a model of another kind. Asks the hub only for what the directory target does not have. Raises PullError."""
-    if wanted.endswith(".gguf"):
+    if model_file.is_one(Path(wanted)):
         return wanted
     if not wanted and target.exists():
-        return select.usual(str(path.relative_to(target)) for path in model_dir.gguf_files(target))
+        return model_file.usual(str(path.relative_to(target)) for path in model_dir.single_files(target))
     if not wanted:
         return select.usual_of(open_hub().listing(source))
-    here = (str(path.relative_to(target)) for path in target.rglob("*.gguf"))
-    if name := gguf_names.quantized(here, wanted):
+    here = (str(path.relative_to(target)) for path in target.rglob("*"))
+    if name := model_file.quantized(here, wanted):
         return name
     listing = open_hub().listing(source)
-    if name := gguf_names.quantized((file.path for file in listing.files), wanted):
+    if name := model_file.quantized((file.path for file in listing.files), wanted):
         return name
-    raise select.no_gguf(listing, wanted)
+    raise select.no_such_file(listing, wanted)
 
 
 def pull(request: PullRequest, open_hub: Callable[[], HubClient]) -> bool:
@@ -138,8 +138,8 @@ def _convert_folder(request: PullRequest) -> None:
 
 
 def _is_present(request: PullRequest) -> bool:
-    if request.gguf:
-        return all((request.target / name).is_file() for name in select.shards(request.gguf))
+    if request.file:
+        return all((request.target / name).is_file() for name in select.shards(request.file))
     if not request.target.exists():
         return False
     try:
@@ -152,8 +152,8 @@ def _is_present(request: PullRequest) -> bool:
 
 def _download_or_convert(request: PullRequest, hub: HubClient, staging: Staging) -> None:
     listing = hub.listing(request.source)
-    if request.gguf:
-        files = select.gguf_files(listing, request.gguf)
+    if request.file:
+        files = select.single_file(listing, request.file)
         _download(request, hub, listing, files, staging)
         staging.publish_files(request.target, [file.path for file in files])
         return

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
+from ...composition import compose
 from ...observability.logging import safe
-from ...repository import gguf_names
+from ...repository import model_file
 from ...repository.model_dir import TOKENIZERS, WEIGHTS, missing_files, needed_networks, networks
 from .client import Listing, PullError, RemoteFile
 
@@ -54,41 +55,36 @@ def pooling_files(listing: Listing) -> list[RemoteFile]:
     return [file for file in _with_safe_names(named) if file.size <= MAX_SENTENCE_BYTES]
 
 
-def gguf_files(listing: Listing, name: str) -> list[RemoteFile]:
-    """Returns the GGUF file of that name, with its other parts if it is the first of several. Raises PullError."""
-    there = {file.path: file for file in listing.files if file.path.endswith(".gguf")}
+def single_file(listing: Listing, name: str) -> list[RemoteFile]:
+    """Returns the model file of that name, with its other parts if it is the first of several. Raises PullError."""
+    there = {file.path: file for file in listing.files if model_file.is_one(PurePosixPath(file.path))}
     wanted = shards(name)
     missing = [part for part in wanted if part not in there]
     if name in missing:
-        raise no_gguf(listing, name)
+        raise no_such_file(listing, name)
     if missing:
         raise PullError(f"{listing.repo} has {name}, but not its other parts {', '.join(missing[:SHOWN])}")
     return _with_safe_names(there[part] for part in wanted)
 
 
-def usual(names: Iterable[str]) -> str:
-    """Returns the name of the GGUF file that llama.cpp takes if none is named: Q4_K_M, or the first one; "" if there is
-    none."""
-    found = [name for name in gguf_names.whole_or_first(names) if "mmproj" not in name]
-    return gguf_names.quantized(found, "Q4_K_M") or next(iter(found), "")
-
-
 def usual_of(listing: Listing) -> str:
-    """Returns the name of the GGUF file to pull of a repository that has nothing else to serve; "" for another one."""
+    """Returns the name of the model file to pull of a repository that has nothing else to serve; "" for another one."""
     try:
         model_files(listing)
     except NotOpenVino as missing:
-        return "" if missing.checkpoint else usual(path.path for path in listing.files if path.path.endswith(".gguf"))
+        return "" if missing.checkpoint else model_file.usual(file.path for file in listing.files)
     except PullError:
         return ""  # pulling it says what is missing
     return ""
 
 
 def shards(name: str) -> list[str]:
-    """Returns the names of all parts of a split GGUF file, or just name. Raises PullError for a part but the first."""
-    if not gguf_names.whole_or_first([name]):
-        raise PullError(f"--gguf_filename {safe(name)}: name the first part, NAME-00001-of-0000N.gguf")
-    return [path.as_posix() for path in gguf_names.parts(PurePosixPath(name))]
+    """Returns the names of all parts of a split model file, or just name. Raises PullError for a part but the first."""
+    path = PurePosixPath(name)
+    form = compose().format_of(path)
+    if form is not None and not model_file.whole_or_first([name]):
+        raise PullError(f"--{form.option} {safe(name)}: name the first part, NAME-00001-of-0000N{form.suffix}")
+    return [part.as_posix() for part in model_file.parts(path)]
 
 
 def _is_needed(path: str) -> bool:
@@ -113,9 +109,10 @@ def _not_openvino(listing: Listing) -> NotOpenVino:
     if below:
         where = ", ".join(below)
         return NotOpenVino(f"{here} at its top, but in {where}: download that and use --model_path", checkpoint=False)
-    files = [file.path for file in listing.files if file.path.endswith(".gguf")]
-    if files:
-        return NotOpenVino(f"{here}; for a GGUF file give --gguf_filename; {_gguf_names(files)}", checkpoint=False)
+    for form in compose().formats:
+        if any(path.endswith(form.suffix) for path in names):
+            how = f"for a {form.name} file give --{form.option}; {_model_files(names)}"
+            return NotOpenVino(f"{here}; {how}", checkpoint=False)
     if any(path.endswith(".safetensors") or TORCH.fullmatch(path) for path in names):
         return NotOpenVino(
             f'{here} but a PyTorch checkpoint: pip install "optimum-intel[openvino]" to have it converted, '
@@ -127,15 +124,15 @@ def _not_openvino(listing: Listing) -> NotOpenVino:
     return NotOpenVino(f"{here}; it holds {shown}" if names else f"{listing.repo} is empty", checkpoint=False)
 
 
-def no_gguf(listing: Listing, wanted: str) -> PullError:
+def no_such_file(listing: Listing, wanted: str) -> PullError:
     """Returns the error for a file or a quantization that the repository does not have."""
-    there = (file.path for file in listing.files if file.path.endswith(".gguf"))
-    return PullError(f"{listing.repo} has no {safe(wanted)}; {_gguf_names(there)}")
+    there = _model_files(file.path for file in listing.files)
+    return PullError(f"{listing.repo} has no {safe(wanted)}; {there}")
 
 
-def _gguf_names(there: Iterable[str]) -> str:
+def _model_files(there: Iterable[str]) -> str:
     """Returns the names that can be given: whole files and first parts."""
-    names = gguf_names.whole_or_first(there)
+    names = model_file.whole_or_first(there)
     if not names:
-        return "it has no GGUF files"
+        return f"it has no {' or '.join(form.name for form in compose().formats)} files"
     return f"it has {', '.join(names[:SHOWN])}" + (", ..." if len(names) > SHOWN else "")

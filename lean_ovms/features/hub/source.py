@@ -42,12 +42,13 @@ class HubSource:
         source = pulls.check_name(config.source_model or config.model_name)
         repository = Path(config.model_repository_path)
         target = repository / source
-        config = config.replace(gguf_filename=pulls.gguf_name(source, target, config.gguf_filename, open_hub))
+        file = pulls.file_name(source, target, config.model_file, open_hub)
+        config = config.with_model_file(file)
         request = pulls.PullRequest(
             source=source,
             repository=repository,
             target=target,
-            gguf=config.gguf_filename,
+            file=file,
             overwrite=options.overwrite_models,
             weight_format=options.weight_format,
             extra=_arguments(options),
@@ -61,7 +62,7 @@ class HubSource:
                 name = pulls.check_name(given)
                 path = target / companions.setdefault(row.graph, name.replace("/", "-"))
                 pulls.pull(
-                    replace(request, source=name, target=path, gguf="", weight_format="", extra="", task=""), open_hub
+                    replace(request, source=name, target=path, file="", weight_format="", extra="", task=""), open_hub
                 )
         return write_graph(config, target, companions, name=config.model_name or source)
 

@@ -20,3 +20,9 @@ def test_a_file_is_refused_with_the_reason(tmp_path: Path) -> None:
     wrong = r"x\.gguf cannot be served: GGUF files are read by the feature gguf: left out by --without"
     with pytest.raises(StartError, match=wrong):
         build(config)
+
+
+@pytest.mark.parametrize("argv", [["serve", "org/m:Q4_K_M"], ["-hf", "org/m:Q4_K_M"]])
+def test_a_quantization_is_refused(argv: list[str]) -> None:
+    with pytest.raises(StartError, match="this needs --gguf_filename, an option of a feature that is left out"):
+        parse([*argv, "--without", "gguf"], {})

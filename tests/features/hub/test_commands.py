@@ -183,7 +183,7 @@ from lean_ovms.features.hub import pull
 
 number = int(sys.argv[1])
 before = signal.getsignal(number)
-pull.gguf_name = lambda *_: ""
+pull.file_name = lambda *_: ""
 pull.pull = lambda *_: os.kill(os.getpid(), number)
 status = commands.run(parse(sys.argv[2:], {}))
 assert signal.getsignal(number) is before
@@ -245,7 +245,7 @@ def test_options_of_a_pull_reach_it(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         raise Enough
 
     monkeypatch.setattr(pull, "pull", instead)
-    monkeypatch.setattr(pull, "gguf_name", lambda source, target, name, open_hub: name)
+    monkeypatch.setattr(pull, "file_name", lambda source, target, name, open_hub: name)
     config = Config(
         source_model="org/m",
         model_repository_path=str(tmp_path),

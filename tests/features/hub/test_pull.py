@@ -19,8 +19,8 @@ import pytest
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.features.hub import staging
 from lean_ovms.features.hub.client import HubClient, PullError, RetryPolicy
-from lean_ovms.features.hub.pull import PullRequest, gguf_name, prepare, pull
-from lean_ovms.repository.gguf_names import quantized
+from lean_ovms.features.hub.pull import PullRequest, file_name, prepare, pull
+from lean_ovms.repository.model_file import quantized
 from tests.features.hub.conftest import WEIGHTS, model_files, tree
 from tests.features.hub.hub_server import Fault, HubServer, Repo
 
@@ -266,8 +266,8 @@ def test_a_repository_that_cannot_be_written_is_named(order: MakeRequest, open_h
 
 def test_a_gguf_file_is_pulled_alone(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
     server.repos["org/quants"] = Repo({"a-Q4_K_M.gguf": b"4" * 5000, "a-Q8_0.gguf": b"8" * 9000, "README.md": b"x"})
-    pull(order("org/quants", gguf="a-Q4_K_M.gguf"), open_hub)
-    pull(order("org/quants", gguf="a-Q8_0.gguf"), open_hub)
+    pull(order("org/quants", file="a-Q4_K_M.gguf"), open_hub)
+    pull(order("org/quants", file="a-Q8_0.gguf"), open_hub)
     assert tree(order("org/quants").target) == {"a-Q4_K_M.gguf": b"4" * 5000, "a-Q8_0.gguf": b"8" * 9000}
     assert nothing_is_left(order().repository)
 
@@ -294,17 +294,17 @@ def test_a_quantization_is_looked_for_in_the_directory_and_at_the_hub(
 ) -> None:
     server.repos["org/quants"] = Repo({"a-Q4_K_M.gguf": b"4" * 5000, "a-Q8_0.gguf": b"8" * 9000})
     target = order("org/quants").target
-    name = gguf_name("org/quants", target, "Q8_0", open_hub)
+    name = file_name("org/quants", target, "Q8_0", open_hub)
     assert name == "a-Q8_0.gguf"
-    pull(order("org/quants", gguf=name), open_hub)
+    pull(order("org/quants", file=name), open_hub)
     server.stop()
-    assert gguf_name("org/quants", target, "q8_0", open_hub) == name
+    assert file_name("org/quants", target, "q8_0", open_hub) == name
 
 
 def test_an_unknown_quantization_lists_the_files(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
     server.repos["org/quants"] = Repo({"a-Q8_0.gguf": b"8"})
     with pytest.raises(PullError, match=r"org/quants has no Q4_K_M; it has a-Q8_0\.gguf$"):
-        gguf_name("org/quants", order("org/quants").target, "Q4_K_M", open_hub)
+        file_name("org/quants", order("org/quants").target, "Q4_K_M", open_hub)
 
 
 @pytest.mark.parametrize(
@@ -322,12 +322,12 @@ def test_without_a_quantization_it_is_the_one_that_llama_cpp_takes(
 ) -> None:
     server.repos["org/quants"] = Repo(dict.fromkeys(files, b"x"))
     target = order("org/quants").target
-    assert gguf_name("org/quants", target, "", open_hub) == name
+    assert file_name("org/quants", target, "", open_hub) == name
     for file in files:
         (target / file).parent.mkdir(parents=True, exist_ok=True)
         (target / file).touch()
     server.stop()
-    assert gguf_name("org/quants", target, "", open_hub) == name
+    assert file_name("org/quants", target, "", open_hub) == name
 
 
 def test_the_first_part_of_a_split_gguf_file_brings_the_others(
@@ -335,7 +335,7 @@ def test_the_first_part_of_a_split_gguf_file_brings_the_others(
 ) -> None:
     parts = {f"Q4/a-0000{i}-of-00003.gguf": bytes([i]) * 3000 for i in (1, 2, 3)}
     server.repos["org/quants"] = Repo({**parts, "b.gguf": b"b"})
-    pull(order("org/quants", gguf="Q4/a-00001-of-00003.gguf"), open_hub)
+    pull(order("org/quants", file="Q4/a-00001-of-00003.gguf"), open_hub)
     assert tree(order("org/quants").target) == parts
 
 
@@ -348,12 +348,12 @@ def test_the_first_part_of_a_split_gguf_file_brings_the_others(
         ("a-00001-of-00002.gguf", r"but not its other parts a-00002-of-00002\.gguf"),
     ],
 )
-def test_a_wrong_gguf_name_lists_the_right_ones(
+def test_a_wrong_file_name_lists_the_right_ones(
     server: HubServer, order: MakeRequest, open_hub: OpenHub, name: str, message: str
 ) -> None:
     server.repos["org/quants"] = Repo({"a-00001-of-00002.gguf": b"a", "b.gguf": b"b"})
     with pytest.raises(PullError, match=message):
-        pull(order("org/quants", gguf=name), open_hub)
+        pull(order("org/quants", file=name), open_hub)
 
 
 # --- what is no OpenVINO model

@@ -9,7 +9,7 @@ from pathlib import Path
 from ....engine.paged.hooks import Parts
 from ....engine.paged.network import ADAPTER_CHOICE
 from ....errors import StartError
-from ....repository import gguf_names, model_file
+from ....repository import model_file
 from ..options import DiskCacheOptions
 from .block_store import BlockStore
 from .fingerprint import fingerprint
@@ -46,7 +46,7 @@ def fingerprint_of(parts: Parts) -> bytes | None:
     config, settings, network = parts.config, parts.settings, parts.network
     if not settings.prefix_caching:
         return None
-    files = gguf_names.parts(config.model_dir) if model_file.is_one(config.model_dir) else []
+    files = model_file.parts(config.model_dir) if model_file.is_one(config.model_dir) else []
     networks = {*(files or config.model_dir.glob("openvino_*model.xml"))}  # of vision models, what embeds tokens
     try:
         return fingerprint(

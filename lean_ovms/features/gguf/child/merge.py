@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from ....errors import StartError
-from ....repository import gguf_names
+from ....repository import model_file
 from .. import header as gguf
 
 MERGE = "make one file of its parts: llama-gguf-split --merge FIRST-PART FILE, or set TMPDIR to a folder with room"
@@ -27,7 +27,7 @@ ENTRIES_BEGIN = 24
 def whole(path: Path) -> Iterator[Path]:
     """Yields a file with all tensors: itself, or a temporary one that is deleted at the end, where it may still be
     mapped. Raises StartError."""
-    files = gguf_names.parts(path)
+    files = model_file.parts(path)
     if len(files) == 1:
         yield path
         return

@@ -15,7 +15,7 @@ import openvino as ov
 from numpy.typing import NDArray
 from openvino import opset13 as ops
 
-from ....repository import gguf_names
+from ....repository import model_file
 from ....util.files import open_regular
 from ..header import BLOCK_SIZES, Header
 from .blocks import BLOCKS
@@ -58,7 +58,7 @@ class Tensors:
         """Maps the files. Raises OSError."""
         self._header = header
         self._maps: list[mmap.mmap] = []
-        for file in gguf_names.parts(path):
+        for file in model_file.parts(path):
             with open_regular(file) as opened:
                 self._maps.append(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
 
