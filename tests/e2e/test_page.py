@@ -393,9 +393,12 @@ def test_texts_are_compared_beside_a_chat_model(page: Any) -> None:
     page.locator("#embed-result table").wait_for()
 
 
-def answer_with(page: Any, *deltas: dict[str, Any], usage: dict[str, Any] | None = None) -> None:
-    """Every chat request is answered by these deltas, whatever the model would say."""
+def answer_with(
+    page: Any, *deltas: dict[str, Any], usage: dict[str, Any] | None = None, finish: str | None = None
+) -> None:
+    """Every chat request is answered by these deltas, whatever the model would say. finish: why the answer ends."""
     chunks: list[Any] = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks += [{"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}] * bool(finish)
     chunks += [{"choices": [], "usage": usage}] * bool(usage)
     body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
     page.route("**/v1/chat/completions", lambda route: route.fulfill(content_type="text/event-stream", body=body))
@@ -429,7 +432,7 @@ def test_no_known_payload_becomes_markup(page: Any) -> None:
 
 
 FINGERPRINT = """() => [window.alerted, document.querySelectorAll("script, iframe, object, embed, base, meta").length,
-    document.querySelector("#messages").tagName, document.baseURI, location.href]"""
+    document.querySelector("#messages").tagName, location.origin, location.pathname]"""
 RENDER_EACH = r"""async (payloads) => {
   window.alert = () => { window.alerted = true; };
   const { markdown } = await import("./web/markdown.js");

@@ -9,6 +9,7 @@ const MIN_RATED = 32; // completion tokens: the rate of fewer says nothing
 // message.progress: the share of the prompt that is read, from servers that say it.
 export async function stream(request, message, changed, signal) {
   const began = performance.now();
+  const before = message.cost?.completion || 0;
   let [first, thought] = [0, 0];
   const answer = await post("v1/chat/completions", request, signal);
   for await (const event of events(answer)) {
@@ -21,7 +22,7 @@ export async function stream(request, message, changed, signal) {
       if (message.reasoning && !message.content && !message.calls) message.thoughtMs = now - (thought ||= now);
       if (choice.finish_reason) message.finish = choice.finish_reason;
     }
-    if (event.usage) message.cost = cost(event.usage, began, first);
+    if (event.usage) message.cost = cost(event.usage, began, first, before);
     changed();
   }
 }
@@ -46,12 +47,14 @@ function addCall(message, part) {
 
 const token = (entry) => ({ text: entry.token, p: Math.exp(entry.logprob), others: (entry.top_logprobs || []).map((o) => [o.token, Math.exp(o.logprob)]) });
 
-function cost(usage, began, first) {
+// before: completion tokens of the part of the answer that this one continues.
+function cost(usage, began, first, before) {
   const now = performance.now();
   const seconds = (now - (first || now)) / 1000;
   return {
     prompt: usage.prompt_tokens,
-    completion: usage.completion_tokens,
+    completion: before + usage.completion_tokens,
+    used: usage.prompt_tokens + usage.completion_tokens, // of the context
     cached: usage.prompt_tokens_details?.cached_tokens,
     ttft: first ? first - began : now - began,
     rate: seconds > 0 && usage.completion_tokens > 1 ? (usage.completion_tokens - 1) / seconds : 0,

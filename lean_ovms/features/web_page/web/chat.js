@@ -35,7 +35,7 @@ export async function start(read, opened) {
   byId("messages").addEventListener("scroll", showWayDown);
   byId("to-end").addEventListener("click", scrollToEnd);
   await conversations.start((conversation) => (show(conversation || fresh(settings.defaults())), opened()));
-  show(conversations.newest() || fresh(settings.defaults()));
+  show(conversations.first() || fresh(settings.defaults()), false);
 }
 
 // ears: the name of a model that transcribes, or "". where: the model's device, or "". many: whether there are others.
@@ -45,15 +45,17 @@ export function setModel(chosen, ears, where, many) {
   composer.setInputs((model.input_modalities || []).includes("image"), ears);
   settings.showDefaults(model);
   if (!running && (renamed || !current.messages.length)) draw();
+  else showContext(tree.path(current));
 }
 
 export const stop = () => running?.abort();
 
-function show(conversation) {
+// goesTo: the reader can go back from there.
+function show(conversation, goesTo = true) {
   running?.abort();
   current = conversation;
   settings.fill(current.settings || {});
-  conversations.setShown(current);
+  conversations.setShown(current, goesTo);
   draw();
   scrollToEnd();
 }
@@ -66,6 +68,9 @@ const actions = {
   },
   again(message) {
     answer(message.role === "assistant" ? tree.parentOf(current, message) : message);
+  },
+  goOn(message) {
+    answer(tree.parentOf(current, message), message);
   },
   choose(version) {
     tree.choose(current, version);
@@ -83,9 +88,24 @@ const actions = {
 
 function draw() {
   const shown = tree.path(current);
-  const elements = shown.map((message) => render(message, tree.versions(current, message), running ? null : actions, named()));
+  const last = shown.at(-1);
+  const elements = shown.map((message) => render(message, tree.versions(current, message), running ? null : actions, named(), message === last));
   byId("messages").replaceChildren(...(shown.length ? elements : [welcome(model, device, sendText, composer.pickFile)]));
+  byId("hint").hidden = shown.length > 0;
+  showContext(shown);
   showWayDown();
+}
+
+// How much of the model's context the conversation takes, by the last answer that told.
+function showContext(shown) {
+  const used = shown.findLast((message) => message.cost?.used)?.cost.used;
+  const most = model.max_model_len;
+  byId("context").hidden = !used || !most;
+  if (!used || !most) return;
+  const text = t("{used} of {most} tokens of context", { used: used.toLocaleString(), most: most.toLocaleString() });
+  byId("context").title = byId("context-meter").ariaLabel = text;
+  byId("context-meter").value = used / most;
+  byId("context-text").textContent = `${used.toLocaleString()} / ${most.toLocaleString()}`;
 }
 
 // Whether an answer says which model gave it: where several chat, or did in this conversation.
@@ -121,26 +141,28 @@ function ask(message, parent) {
   answer(message);
 }
 
-// Lets the model answer what is said up to parent.
-async function answer(parent) {
+// Lets the model answer what is said up to parent. cut: the answer there that it continues.
+async function answer(parent, cut = null) {
   const conversation = current;
-  conversation.tip = conversation.messages.indexOf(parent);
+  conversation.tip = conversation.messages.indexOf(cut || parent);
   for (const one of conversation.messages) delete one.failed;
   const said = tree.path(conversation);
   let request;
   try {
-    request = body(model.id, said, conversation.settings || {});
+    request = body(model.id, said, conversation.settings || {}, Boolean(cut));
   } catch (error) {
     draw();
     return showProblem(error.message);
   }
   if (model.generates_by?.type === "PAGED") request.return_progress = true;
   const loads = model.status && model.status.value !== "loaded";
-  const message = { role: "assistant", content: "", model: model.id };
+  const message = cut || { role: "assistant", content: "", model: model.id };
   const mine = new AbortController();
   setRunning(mine);
   draw();
-  tree.add(conversation, parent, message);
+  if (cut) byId("messages").lastChild.remove();
+  else tree.add(conversation, parent, message);
+  delete message.finish;
   const growing = painter(message, loads ? t("Loading the model…") : t("Waiting for the first token…"));
   try {
     await conversations.keep(conversation);
@@ -149,6 +171,7 @@ async function answer(parent) {
   } catch (error) {
     const empty = !message.content && !message.reasoning && !message.calls;
     if (empty) tree.takeBack(conversation);
+    else message.finish = "cut";
     if (empty || error.name !== "AbortError") fail(empty ? tree.path(conversation).at(-1) : message, error);
   }
   delete message.progress;

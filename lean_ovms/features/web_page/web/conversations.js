@@ -1,10 +1,13 @@
-// The list of conversations in the drawer: search, rename, delete and take that back, export, import.
+// The list of conversations in the drawer: search, rename, delete and take that back, export, import; and the address of
+// the one that is shown.
 
-import { byId, iconButton, make, onEnter, onEscape, showProblem, toast } from "./dom.js";
+import { byId, copy, download, iconButton, make, onEnter, onEscape, showProblem, toast } from "./dom.js";
 import { t } from "./i18n.js";
 import * as store from "./store.js";
+import { asText } from "./tree.js";
 
 const DAY_MS = 86_400_000;
+const PLACE = "#chat="; // and an id: the fragment of a conversation's address
 let all = [];
 let shown = null;
 let open = () => {};
@@ -17,22 +20,47 @@ export async function start(whenOpened) {
   byId("export").addEventListener("click", exportAll);
   byId("import").addEventListener("click", () => byId("import-file").click());
   byId("import-file").addEventListener("change", importFile);
+  byId("copy-link").addEventListener("click", () => (copy(location.href), toast(t("Copied."))));
+  byId("save-file").addEventListener("click", () => download(fileName("json"), JSON.stringify([shown], null, 1), "application/json"));
+  byId("save-text").addEventListener("click", () => download(fileName("md"), asText(shown, t), "text/markdown"));
   all = await store.all().catch(() => []);
+  window.addEventListener("popstate", () => open(addressed() || null));
 }
 
-export const newest = () => all[0];
+// The conversation that the address names, else the newest.
+export const first = () => addressed() || all[0];
 
-// Marks the conversation that is shown.
-export function setShown(conversation) {
+function addressed() {
+  if (!location.hash.startsWith(PLACE)) return undefined;
+  const found = all.find(({ id }) => id === location.hash.slice(PLACE.length));
+  if (!found) toast(t("This conversation is not in this browser."));
+  return found;
+}
+
+// Marks the conversation that is shown. goesTo: the reader can go back from there.
+export function setShown(conversation, goesTo = true) {
   shown = conversation;
+  setAddress(goesTo && !location.hash.startsWith(PLACE + conversation.id));
   draw();
 }
+
+// A conversation has an address from its first message on.
+function setAddress(goesTo) {
+  const kept = all.includes(shown);
+  const to = kept ? PLACE + shown.id : location.pathname + location.search;
+  if (goesTo) history.pushState(null, "", to);
+  else history.replaceState(null, "", to);
+  for (const name of ["copy-link", "save-file", "save-text"]) byId(name).disabled = !kept;
+}
+
+const fileName = (ending) => `${shown.title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "") || "chat"}.${ending}`;
 
 // Keeps a conversation that has changed, as the newest.
 export async function keep(conversation) {
   conversation.changed = Date.now();
   conversation.title ||= (conversation.messages[0]?.content || conversation.messages[0]?.files?.[0].name || "").slice(0, 60);
   all = [conversation, ...all.filter((one) => one !== conversation)];
+  if (conversation === shown) setAddress(false);
   draw();
   await save(conversation);
 }
@@ -105,17 +133,16 @@ async function remove(conversation) {
   });
 }
 
-function exportAll() {
-  const url = URL.createObjectURL(new Blob([JSON.stringify(all, null, 1)], { type: "application/json" }));
-  make("a", { href: url, download: "conversations.json" }).click();
-  URL.revokeObjectURL(url);
-}
+const exportAll = () => download("conversations.json", JSON.stringify(all, null, 1), "application/json");
 
 async function importFile(event) {
   try {
-    for (const conversation of store.parseExport(await event.target.files[0].text())) await store.save(conversation);
+    const found = store.parseExport(await event.target.files[0].text());
+    const fresh = store.unknown(found, all);
+    for (const conversation of fresh) await store.save(conversation);
     all = await store.all();
-    open(all[0] || null);
+    open(all.find(({ id }) => id === (fresh[0] || shown).id) || all[0] || null);
+    toast(t("{n} imported, {m} there already.", { n: fresh.length, m: found.length - fresh.length }));
   } catch (error) {
     showProblem(t("The file cannot be imported: {why}", { why: error.message }));
   }

@@ -74,6 +74,13 @@ export async function copy(text) {
   field.remove();
 }
 
+// Lets the reader keep a text as a file.
+export function download(name, text, type) {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  make("a", { href: url, download: name }).click();
+  URL.revokeObjectURL(url);
+}
+
 export function showProblem(text) {
   const line = byId("problem");
   line.textContent = text;

@@ -7,9 +7,10 @@ import { MarkdownView, markdown } from "./markdown.js";
 
 const WHO = { user: "You", assistant: "Model", tool: "Tool" };
 
-// actions: { edit(message, text), again(message), answerCall(message, call, text), choose(version) }; null while an
-// answer arrives. versions: the message and its alternatives. named: whether an answer says which model gave it.
-export function render(message, versions, actions, named) {
+// actions: { edit(message, text), again(message), goOn(message), answerCall(message, call, text), choose(version) }; null
+// while an answer arrives. versions: the message and its alternatives. named: whether an answer says which model gave it. isLast:
+// whether it is the end of the conversation.
+export function render(message, versions, actions, named, isLast) {
   const box = frame(message, named);
   box.append(...attachments(message));
   if (message.reasoning) box.append(thought(message).element);
@@ -19,13 +20,15 @@ export function render(message, versions, actions, named) {
   for (const call of message.calls || []) if (call) box.append(callBox(call, message, actions));
   if (message.finish === "length") box.append(make("p", { className: "note", textContent: t("Cut off at the limit of tokens.") }));
   if (message.failed) box.append(failure(message, actions));
-  if (actions) box.append(foot(message, versions, actions, box));
+  if (actions) box.append(foot(message, versions, actions, box, isLast));
   return box;
 }
 
-// An answer that arrives: its element, and update(), which shows what message has by now. waitsFor: of the model.
+// An answer that arrives: its element, and update(), which shows what message has by now. waitsFor: of the model. What the
+// message has at the start is shown at once, as the model continues it.
 export function renderGrowing(message, waitsFor, named) {
   const box = frame(message, named);
+  const had = message.content;
   const wait = waiting(waitsFor);
   const thinking = thought(message);
   const view = new MarkdownView();
@@ -36,8 +39,9 @@ export function renderGrowing(message, waitsFor, named) {
     if (message.content && !view.element.isConnected) wait.element.before(view.element);
     thinking.update();
     if (message.content) view.update(message.content, false);
-    if (message.content || message.reasoning || message.calls) wait.element.remove();
+    if (message.content !== had || (!had && (message.reasoning || message.calls))) wait.element.remove();
   };
+  if (had) update();
   return { element: box, update };
 }
 
@@ -122,12 +126,14 @@ function pretty(text) {
   }
 }
 
-function foot(message, versions, actions, box) {
+function foot(message, versions, actions, box, isLast) {
   const row = make("div", { className: "foot" });
   if (versions.length > 1) row.append(...pager(message, versions, actions));
   if (message.content) row.append(copyButton(() => message.content));
   if (message.role === "user") row.append(iconButton("edit", t("Edit"), () => edit(message, actions, box)));
   if (message.role === "assistant") row.append(iconButton("again", t("Regenerate"), () => actions.again(message)));
+  if (["length", "cut"].includes(message.finish) && message.content && !message.calls && isLast)
+    row.append(button(t("Continue"), () => actions.goOn(message), "go-on"));
   if (message.cost) row.append(make("span", { className: "cost", textContent: costLine(message.cost) }));
   return row;
 }

@@ -5,10 +5,11 @@ import { address } from "./api.js";
 const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed"];
 const THINKING = { on: true, off: false };
 
-// Throws an Error that names the setting at fault.
-export function body(model, messages, settings) {
+// Throws an Error that names the setting at fault. goesOn: the model continues the last message.
+export function body(model, messages, settings, goesOn = false) {
   const said = messages.filter((message) => message.role !== "assistant" || message.content || message.calls?.length);
   const found = { model, messages: [...system(settings), ...said.map(wire)], stream: true, stream_options: { include_usage: true } };
+  if (goesOn) Object.assign(found, { continue_final_message: true, add_generation_prompt: false });
   for (const name of NUMBERS) if (settings[name] !== "" && settings[name] !== undefined) found[name] = Number(settings[name]);
   const stop = (settings.stop || "").split("\n").filter(Boolean);
   if (stop.length) found.stop = stop;

@@ -6,6 +6,7 @@ import { asTree } from "./tree.js";
 const NAME = "lean_ovms";
 const TABLE = "conversations";
 const ROLES = ["user", "assistant", "tool"];
+const ID = /^[\w.-]{3,60}$/;
 let opened;
 
 export const fresh = (settings = {}) => ({ id: newId(), title: "", changed: Date.now(), settings, messages: [], tip: -1 });
@@ -40,6 +41,26 @@ export async function all() {
   return newestFirst(found.map(asTree));
 }
 
+// What a conversation says, message by message: not what was shown of it, or how fast it came.
+const said = ({ messages }) => messages.map(({ role, parent, content, reasoning, calls, callId, files, images }) => JSON.stringify([role, parent, content, reasoning, calls, callId, files, images]));
+const begins = (start, whole) => start.length <= whole.length && start.every((text, place) => text === whole[place]);
+
+// Of conversations of a file, those that say something that no kept one says. One that goes on with a kept one takes its
+// place, another one with the same id gets its own.
+export function unknown(found, kept) {
+  const known = kept.map((one) => ({ id: one.id, texts: said(one) }));
+  const fresh = [];
+  for (const one of found) {
+    const texts = said(one);
+    if (known.some((other) => begins(texts, other.texts))) continue;
+    const same = known.find((other) => other.id === one.id);
+    if (same && !begins(same.texts, texts)) one.id = newId();
+    known.push({ id: one.id, texts });
+    fresh.push(one);
+  }
+  return fresh;
+}
+
 // The conversations of an exported file. Throws for another file.
 export function parseExport(text) {
   const found = JSON.parse(text);
@@ -53,6 +74,8 @@ export function parseExport(text) {
       if (!Number.isInteger(message.parent) || message.parent < -1 || message.parent >= place) throw new Error("a message has no place");
     }
     if (tip < -1 || tip >= messages.length) throw new Error("a conversation has no end");
-    return { ...fresh(settings || {}), title: String(entry.title || ""), messages, tip };
+    const id = ID.test(entry.id) ? { id: entry.id } : {};
+    const changed = Number.isFinite(entry.changed) ? { changed: Math.min(entry.changed, Date.now()) } : {};
+    return { ...fresh(settings || {}), ...id, ...changed, title: String(entry.title || ""), messages, tip };
   });
 }

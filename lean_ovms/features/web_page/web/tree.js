@@ -39,6 +39,16 @@ export function takeBack(conversation) {
   else conversation.tip = parent;
 }
 
+// What is shown of a conversation, as Markdown. t: translates.
+export function asText(conversation, t) {
+  const who = { user: t("You"), assistant: t("Model"), tool: t("Tool") };
+  const parts = path(conversation).map(({ role, content, calls, model }) => {
+    const asked = (calls || []).map((call) => `\`${call.function.name}(${call.function.arguments})\``);
+    return `## ${model || who[role]}\n\n${[content, ...asked].filter(Boolean).join("\n\n")}\n`;
+  });
+  return `# ${conversation.title}\n\n${parts.join("\n")}`;
+}
+
 // Conversations of former versions of this page are a list.
 export function asTree(conversation) {
   if (Number.isInteger(conversation.tip)) return conversation;

@@ -1,0 +1,173 @@
+"""The chat of the page in a real browser: what continues, shares and addresses a conversation."""
+
+# ruff: noqa: F811 - the fixtures of the page are arguments here
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Process
+from tests.e2e.test_page import answer_with, ask, browser, page, pytestmark, server  # noqa: F401
+
+
+def finish(page: Any, text: str, reason: str, **more: Any) -> None:
+    """Every chat request is answered by this text from now on, which ends for this reason."""
+    page.unroute("**/v1/chat/completions")
+    answer_with(page, {"content": text}, finish=reason, **more)
+
+
+def test_the_meter_of_the_context_shows_what_is_used(page: Any) -> None:
+    assert page.locator("#hint:visible").count() == 1
+    assert page.locator("#context:visible").count() == 0
+    answer_with(page, {"content": "Yes."}, usage={"prompt_tokens": 40_000, "completion_tokens": 2_000})
+    ask(page, "x")
+    page.locator("#context:visible").wait_for()
+    assert page.inner_text("#context-text") == "42,000 / 131,072"
+    assert page.get_attribute("#context-meter", "aria-label") == "42,000 of 131,072 tokens of context"
+    assert page.locator("#context-meter").evaluate("meter => meter.value") == pytest.approx(42_000 / 131_072)
+    assert page.locator("#hint:visible").count() == 0
+    page.keyboard.press("Control+Shift+O")
+    page.locator(".welcome").wait_for()
+    assert (page.locator("#context:visible").count(), page.locator("#hint:visible").count()) == (0, 1)
+
+
+def test_an_answer_that_was_cut_off_is_continued(page: Any) -> None:
+    finish(page, "One, two,", "length", usage={"prompt_tokens": 10, "completion_tokens": 4})
+    ask(page, "Count.")
+    going_on = page.get_by_role("button", name="Continue", exact=True)
+    going_on.wait_for()
+    finish(page, " three.", "stop", usage={"prompt_tokens": 14, "completion_tokens": 2})
+    with page.expect_request("**/v1/chat/completions") as asked:
+        going_on.press("Enter")
+    body = asked.value.post_data_json
+    assert body["messages"][-1] == {"role": "assistant", "content": "One, two,"}
+    assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
+    page.get_by_text("One, two, three.").wait_for()
+    page.get_by_text("6 completion tokens").wait_for()
+    assert (page.locator(".message").count(), going_on.count(), page.inner_text("#context-text")[:2]) == (2, 0, "16")
+    with page.expect_request("**/v1/chat/completions") as asked:
+        ask(page, "Go on.")
+    assert "continue_final_message" not in asked.value.post_data_json
+    assert [one["content"] for one in asked.value.post_data_json["messages"]][1] == "One, two, three."
+
+
+def test_the_model_continues_what_it_said(page: Any) -> None:
+    page.click("#open-settings")
+    page.locator("#settings [name=max_tokens]").press_sequentially("5")
+    ask(page, "Tell me a joke.")
+    page.get_by_text("Cut off at the limit of tokens.").wait_for()
+    before = page.inner_text(".message.assistant .body")
+    page.locator("#settings [name=max_tokens]").press("Control+a")
+    page.locator("#settings [name=max_tokens]").press_sequentially("50")
+    page.get_by_role("button", name="Continue", exact=True).press("Enter")
+    page.get_by_text("Cut off at the limit of tokens.").wait_for(state="detached")
+    page.locator("#send:enabled").wait_for()
+    after = page.inner_text(".message.assistant .body")
+    assert page.locator(".failed").count() == 0
+    assert after.startswith(before)
+    assert len(after) > len(before)
+
+
+def titles(page: Any) -> list[str]:
+    found: list[str] = page.locator("#conversations .title").all_inner_texts()
+    return found
+
+
+def test_what_is_imported_again_makes_no_doubles(page: Any, tmp_path: Path) -> None:
+    answer_with(page, {"content": "Whales sing."})
+    ask(page, "about the sea")
+    page.locator("#send:enabled").wait_for()
+    page.get_by_text("Appearance and files").press("Enter")
+
+    def export(name: str) -> list[Any]:
+        with page.expect_download() as saved:
+            page.locator("#export").press("Enter")
+        saved.value.save_as(tmp_path / name)
+        found: list[Any] = json.loads((tmp_path / name).read_text())
+        return found
+
+    def take(name: str, note: str) -> None:
+        page.set_input_files("#import-file", tmp_path / name)
+        page.locator("#toast", has_text=note).wait_for()
+
+    [first] = export("first.json")
+    take("first.json", "0 imported, 1 there already.")
+    assert titles(page) == ["about the sea"]
+    ask(page, "and the sky?")
+    page.locator("#send:enabled").wait_for()
+    [longer] = export("longer.json")
+    take("first.json", "0 imported, 1 there already.")
+    page.get_by_role("button", name="Delete about the sea").press("Enter")
+    page.locator(".welcome").wait_for()
+    take("first.json", "1 imported, 0 there already.")
+    assert page.locator(".message").count() == 2
+    take("longer.json", "1 imported, 0 there already.")  # it goes on with the one that is there
+    assert (page.locator(".message").count(), titles(page)) == (4, ["about the sea"])
+    other = {**first, "messages": [{**first["messages"][0], "content": "about the sun"}], "tip": 0, "title": "sun"}
+    assert other["id"] == longer["id"]
+    (tmp_path / "other.json").write_text(json.dumps([other, {**other, "id": "../x"}]))
+    take("other.json", "1 imported, 1 there already.")  # the same id, but another conversation
+    assert sorted(titles(page)) == ["about the sea", "sun"]
+
+
+def test_a_conversation_has_an_address(page: Any, server: Process) -> None:
+    answer_with(page, {"content": "Yes."})
+    assert page.url == server.url + "/"
+    places = []
+    for text in ("one", "two"):
+        page.keyboard.press("Control+Shift+O")
+        ask(page, text)
+        page.locator("#send:enabled").wait_for()
+        places.append(page.url)
+    assert len({*places}) == 2
+    page.goto("about:blank")
+    page.goto(places[0])
+    page.locator(".message.user", has_text="one").wait_for()
+    page.get_by_role("button", name="two", exact=True).press("Enter")
+    page.locator(".message.user", has_text="two").wait_for()
+    assert page.url == places[1]
+    page.go_back()
+    page.locator(".message.user", has_text="one").wait_for()
+    page.go_forward()
+    page.locator(".message.user", has_text="two").wait_for()
+    page.keyboard.press("Control+Shift+O")
+    page.locator(".welcome").wait_for()
+    assert page.url == server.url + "/"
+    page.goto(server.url + "/#chat=elsewhere")
+    page.get_by_text("This conversation is not in this browser.").wait_for()
+
+
+def test_a_conversation_is_shared(browser: Any, server: Process, tmp_path: Path) -> None:
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto(server.url + "/")
+    page.get_by_role("button", name="Tell me a joke.").wait_for()
+    page.locator("#open-settings").press("Enter")
+    for name in ("#copy-link", "#save-file", "#save-text"):
+        assert page.locator(name).is_disabled()
+    answer_with(page, {"content": "I **see**."})
+    ask(page, "Why is it? 1/2")
+    page.locator("#send:enabled").wait_for()
+    page.locator("#copy-link").press("Enter")
+    page.get_by_text("Copied.").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
+    saved = {}
+    for name in ("#save-file", "#save-text"):
+        with page.expect_download() as file:
+            page.locator(name).press("Enter")
+        saved[file.value.suggested_filename] = tmp_path / file.value.suggested_filename
+        file.value.save_as(tmp_path / file.value.suggested_filename)
+    assert sorted(saved) == ["Why-is-it-1-2.json", "Why-is-it-1-2.md"]
+    text = "# Why is it? 1/2\n\n## You\n\nWhy is it? 1/2\n\n## demo\n\nI **see**.\n"
+    assert saved["Why-is-it-1-2.md"].read_text() == text
+    context.close()
+    other = browser.new_page()
+    other.goto(server.url + "/")
+    other.get_by_role("button", name="Tell me a joke.").wait_for()
+    other.set_input_files("#import-file", saved["Why-is-it-1-2.json"])
+    other.locator(".message.assistant strong", has_text="see").wait_for()
+    other.close()
