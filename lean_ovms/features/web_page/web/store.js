@@ -74,7 +74,7 @@ export function parseExport(text) {
       if (!Number.isInteger(message.parent) || message.parent < -1 || message.parent >= place) throw new Error("a message has no place");
     }
     if (tip < -1 || tip >= messages.length) throw new Error("a conversation has no end");
-    const id = ID.test(entry.id) ? { id: entry.id } : {};
+    const id = ID.test(entry.id ?? "") ? { id: entry.id } : {};
     const changed = Number.isFinite(entry.changed) ? { changed: Math.min(entry.changed, Date.now()) } : {};
     return { ...fresh(settings || {}), ...id, ...changed, title: String(entry.title || ""), messages, tip };
   });
