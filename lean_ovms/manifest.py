@@ -50,7 +50,18 @@ the Services to the body's generation and its `api.generation.spoken.AnswerAudio
 GENERATION_METRICS = "metrics of a generation"
 """Seam of what responses of chat and completions tell of one generation: what makes, of a Config, a function from its
 `types.Timings` to further members of `metrics`."""
-SERVER_SEAMS = (ADAPTER_SET, API_KEYS, MODEL_SOURCE, RUNTIME_PULLS, SERVER_TOOLS, SPOKEN_ANSWERS, GENERATION_METRICS)
+ENGINE = "engine"
+"""Seam of what computes a model: what makes an `engine.client.interface.ModelEngine` of a Config."""
+SERVER_SEAMS = (
+    ADAPTER_SET,
+    API_KEYS,
+    MODEL_SOURCE,
+    RUNTIME_PULLS,
+    SERVER_TOOLS,
+    SPOKEN_ANSWERS,
+    GENERATION_METRICS,
+    ENGINE,
+)
 """The seams of the front end."""
 ENGINE_SEAMS = (
     DRAFT_SETTINGS,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from lean_ovms.engine import protocol
@@ -17,7 +19,7 @@ class FakeEngineClient:
         self.vocabulary = vocabulary
         self.state = "loading"
         self.restarts = 0
-        self.pid = None
+        self.pid, self.pids, self.processes = None, [], 1
         self.refusal: RequestError | None = None
 
     async def start(self) -> ModelInfo:
@@ -26,6 +28,14 @@ class FakeEngineClient:
 
     async def stop(self) -> None:
         self.state = "stopped"
+
+    async def call_each(self, make: Callable[[int], Any]) -> list[Any]:
+        """The one reply of FakeEngine.call, in a list."""
+        return [await self.call(make)]  # type: ignore[attr-defined]
+
+    def only(self, process: int) -> AbstractContextManager[None]:
+        assert process == 0
+        return nullcontext()
 
     def unavailable(self) -> Unavailable:
         return Unavailable(f"the model is {self.state}")

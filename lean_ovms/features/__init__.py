@@ -32,6 +32,7 @@ NAMES: tuple[str, ...] = (
     "disk_cache",
     "slots",
     "kv_events",
+    "replicas",
     "prewarm",
     "named_keys",
     "traces",

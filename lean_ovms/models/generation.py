@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
-from ..engine.client.engine import EngineClient, ReplyStream
+from ..engine.client.engine import ModelEngine, ReplyStream
 from ..engine.protocol import REPETITION, DetailedTokens, Progress, SpokenTokens, Tokens
 from ..errors import RequestError, RequestTimeout
 from ..observability.metrics import TokenTimer
@@ -86,7 +86,7 @@ class Generation:
 
     def __init__(
         self,
-        engine: EngineClient,
+        engine: ModelEngine,
         reply: ReplyStream,
         decoders: list[OutputDecoder],
         on_close: OnClose,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from ..config import Config, listed
 from ..config.options import DIRECTORY, PRIVATE_DIRECTORY
-from ..engine.client.engine import EngineClient
+from ..engine.client.engine import ModelEngine, engine_of
 from ..errors import StartError, WrongOptions
 from ..observability.metrics import Metrics
 from ..repository import weights
@@ -65,14 +65,14 @@ class ModelLifecycle(Residency):
     def __init__(
         self,
         config: Config,
-        engine: EngineClient | Callable[[], EngineClient] | None = None,
+        engine: ModelEngine | Callable[[], ModelEngine] | None = None,
         base: ModelLifecycle | None = None,
     ) -> None:
         """Makes a model that is not loaded.
 
         Args:
             config: The options of this model.
-            engine: Its only engine, or what makes one for each load; None: an EngineClient for each.
+            engine: Its only engine, or what makes one for each load; None: one by its options for each.
             base: The model that this one is an adapter of.
 
         Raises:
@@ -87,7 +87,7 @@ class ModelLifecycle(Residency):
         self.metrics = Metrics()
         self.offload = Offload(config.max_body_bytes)
         self.adapters = adapters_of(self)
-        self._make_engine = engine if callable(engine) else lambda: engine or EngineClient(self.adapters.engine_config)
+        self._make_engine = engine if callable(engine) else lambda: engine or engine_of(self.adapters.engine_config)
         self.engine = self._make_engine()
         self.announced = False
         """Whether it is in the list of models while it loads, too."""
@@ -298,7 +298,9 @@ class ModelLifecycle(Residency):
     @property
     def memory_bytes(self) -> int:
         """What it will take when it is loaded, roughly, without its KV cache."""
-        return 0 if self.config.fake_engine else int(WEIGHTS_FACTOR * weights_bytes(self.config.model_dir))
+        if self.config.fake_engine:
+            return 0
+        return int(WEIGHTS_FACTOR * weights_bytes(self.config.model_dir)) * self.engine.processes
 
     @property
     def summary(self) -> str:
@@ -323,7 +325,7 @@ class ModelLifecycle(Residency):
         return self.engine.vocabulary if self.loaded else self._vocabulary
 
     @property
-    def tokenizer(self) -> EngineClient:
+    def tokenizer(self) -> ModelEngine:
         """The engine that encodes and decodes: an adapter has no other tokenizer, and may have no engine."""
         return self.engine if self.loaded or self._base is None else self._base.engine
 

@@ -24,6 +24,9 @@ KNOWN_BLOCKS = 32768
 LEAST_SHARE = 0.25
 """A replica that knows a smaller share of a prompt than this is chosen as if it knew nothing: what all prompts of an
 application begin with must not bring all of them to one replica."""
+AHEAD_SHARE = 0.25
+"""The chosen replica may be ahead by this share of the least load, where that is more than its fixed limit: among many
+requests a difference of a few is none."""
 
 R = TypeVar("R", bound=Hashable)
 Prefixes = Sequence[int]
@@ -55,8 +58,9 @@ class PrefixRouter(Generic[R]):
     def __init__(self, most_ahead: float, known_blocks: int = KNOWN_BLOCKS) -> None:
         """Makes a router that knows of no prompt.
 
-        most_ahead: By how much the load of the chosen replica may exceed the least load, in the unit of the loads.
-        known_blocks: The most blocks that are remembered of each replica; those used last are kept.
+        most_ahead: By how much the load of the chosen replica may exceed the least load, in the unit of the loads, if
+        AHEAD_SHARE of that is not more. known_blocks: The most blocks that are remembered of each replica; those used
+        last are kept.
         """
         self._most_ahead = most_ahead
         self._known_blocks = known_blocks
@@ -72,20 +76,21 @@ class PrefixRouter(Generic[R]):
     def choose(self, prompt: Prefixes, loads: Mapping[R, float]) -> R:
         """Returns the replica for a prompt, which is not remembered by this.
 
-        It is the one that knows most of the prompt among those whose load is at most `most_ahead` above the least;
-        where several know the same, and where none knows LEAST_SHARE of it, the one with the least load, and of
-        several, the one that knows the fewest other prompts.
+        It is the one that knows most of the prompt among those whose load is not too far above the least; where several
+        know the same, and where none knows LEAST_SHARE of it, the one with the least load, and of several, the one that
+        knows the fewest other prompts.
 
         Args:
             prompt: The hashes of the prompt's prefixes.
             loads: The load of each replica that can be chosen, at least one.
         """
-        limit = min(loads.values()) + self._most_ahead
-        least = len(prompt) * LEAST_SHARE
+        least_load = min(loads.values())
+        limit = least_load + max(self._most_ahead, least_load * AHEAD_SHARE)
+        least_known = len(prompt) * LEAST_SHARE
 
         def rank(replica: R) -> tuple[int, float, int]:
             known = self.known(replica, prompt)
-            return -known if known >= least else 0, loads[replica], len(self._known.get(replica, ()))
+            return -known if known >= least_known else 0, loads[replica], len(self._known.get(replica, ()))
 
         return min((one for one, load in loads.items() if load <= limit), key=rank)
 

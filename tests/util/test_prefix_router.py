@@ -41,6 +41,14 @@ def test_a_replica_too_far_ahead_is_not_chosen() -> None:
     assert router.choose(prompt, {"a": 1, "b": 6, "c": 2}) == "c", "of the others, the one that knows the prompt"
 
 
+def test_among_many_requests_a_share_of_them_is_no_lead() -> None:
+    router: PrefixRouter[str] = PrefixRouter(most_ahead=4)
+    prompt = prefixes("m", text("s", "1"))
+    router.record(prompt, "b")
+    assert router.choose(prompt, {"a": 40, "b": 50}) == "b"
+    assert router.choose(prompt, {"a": 40, "b": 51}) == "a"
+
+
 def test_a_small_known_part_is_no_reason() -> None:
     router: PrefixRouter[str] = PrefixRouter(most_ahead=4)
     router.record(prefixes("m", text("s")), "b")
@@ -98,12 +106,12 @@ class Naive:
         return next(known, 0)
 
     def choose(self, prompt: str, loads: dict[str, int]) -> set[str]:
-        near = [one for one in loads if loads[one] - min(loads.values()) <= self.most_ahead]
+        least = min(loads.values())
+        near = [one for one in loads if loads[one] - least <= max(self.most_ahead, least / 4)]
         lengths = {one: self.length(one, prompt) for one in near}
         if (best := max(lengths.values())) >= len(prompt) // BLOCK * LEAST_SHARE:
             near = [one for one in near if lengths[one] == best]
-        least = min(loads[one] for one in near)
-        return {one for one in near if loads[one] == least}
+        return {one for one in near if loads[one] == min(loads[other] for other in near)}
 
     def record(self, prompt: str, replica: str) -> None:
         seen = self.seen.setdefault(replica, [])
@@ -123,7 +131,7 @@ def test_it_chooses_as_a_naive_one_does(seed: int) -> None:
     for _ in range(150):
         prompt = text(*random_.choices("xy", k=random_.randint(0, 6))) + "z" * random_.randint(0, BLOCK - 1)
         hashes = prefixes("m", prompt)
-        loads = {one: random_.randint(0, 4) for one in random_.sample("abcd", random_.randint(1, 4))}
+        loads = {one: random_.randint(0, 16) for one in random_.sample("abcd", random_.randint(1, 4))}
         chosen = router.choose(hashes, loads)
         assert chosen in naive.choose(prompt, loads)
         router.record(hashes, chosen)

@@ -40,7 +40,7 @@ async def _state(services: Services, model: Model) -> EngineState:
         loaded=model.loaded,
         waiting=model.waiting,
         restarts=model.restarts,
-        memory=resident_bytes(None if model.adapter else model.engine.pid),
+        memory=resident_bytes([] if model.adapter else model.engine.pids),
         info=model.info if model.loaded and not model.adapter else None,
         stats=await orca_report.read(model.stats(), STATS_TIMEOUT_S),
     )

@@ -12,21 +12,24 @@ import math
 import time
 from array import array
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
 from ...composition import records_of
 from ...config import Config
 from ...errors import BadRequest, RequestError, RequestTimeout, StartError, Unavailable
+from ...manifest import ENGINE
 from ...types import Image, SamplingParams
 from ...types.engine import EngineStats, ModelInfo, Vocabulary
 from .. import protocol
 from ..protocol import changed_fields
 from .child import GRACE_S, Child
+from .interface import ModelEngine
 from .prestart import COMMAND
 from .replies import Close, L, OnPartial, R, ReplyRouter, ReplyStream, Send
 
-__all__ = ["EngineClient", "ReplyStream"]
+__all__ = ["EngineClient", "ModelEngine", "ReplyStream", "engine_of"]
 
 log = logging.getLogger("lean_ovms.engine")
 
@@ -52,17 +55,23 @@ sampling_fields = changed_fields(SamplingParams)
 """A function that returns the sampling fields that differ from the defaults, for protocol.Submit."""
 
 
-class EngineClient:
-    """The process of one model's engine, which is restarted when it dies.
+def engine_of(config: Config) -> ModelEngine:
+    """Returns the engine of a model with these options, not started. Raises StartError for options that it cannot
+    have."""
+    make = config.part(ENGINE)
+    found: ModelEngine = EngineClient(config) if make is None else make(config)
+    return found
 
-    `state` is "loading", "ready", "restarting", "failed" (restarts do not get ready; they are still tried) or
-    "stopped". `restarts` is the number of processes after the first.
-    """
+
+class EngineClient:
+    """An `ModelEngine` of one process."""
 
     info: ModelInfo
     """The properties of the model that was loaded last; they exist once start() has returned."""
     vocabulary: Vocabulary
     """The vocabulary of that model."""
+    processes = 1
+    """The number of its processes."""
 
     def __init__(self, config: Config, command: Sequence[str] | None = None) -> None:
         """Makes a client without a child. command: starts a child; the number of its end of the pipe is appended."""
@@ -90,9 +99,19 @@ class EngineClient:
         return self._replies.busy
 
     @property
+    def in_flight(self) -> int:
+        """The number of requests and calls in flight."""
+        return len(self._replies)
+
+    @property
     def pid(self) -> int | None:
         """The child's process id, None while there is none."""
         return self._child.pid if self._child and self._child.alive else None
+
+    @property
+    def pids(self) -> list[int]:
+        """The child's process id, if there is one."""
+        return [] if self.pid is None else [self.pid]
 
     # --- life ---
 
@@ -232,30 +251,7 @@ class EngineClient:
         priority: int = 0,
         adapter: str = "",
     ) -> ReplyStream:
-        """Starts a generation and waits until the engine has accepted it; the caller closes the stream.
-
-        When the waiting task is cancelled, the generation is cancelled too.
-
-        Args:
-            prompt: the text, which the engine tokenizes, or token ids.
-            add_special_tokens: whether the tokenizer adds special tokens to the text.
-            truncate: the number of prompt tokens to keep; None: all.
-            truncation_side: the end from which the other tokens are left out, "left" or "right".
-            want_tokens: whether the stream gets the ids of the prompt.
-            sampling: the parameters of the request.
-            constraint: a structural tag, as JSON text, that the answer must match; "" for none.
-            images: the images of the tags in the prompt.
-            audio: the samples of the audio tags in the prompt.
-            timeout_s: the most seconds until the engine accepts it; 0: no limit.
-            client: who sends it; clients share the time of the engine.
-            group: the number of its HTTP request, of which a client may have several; 0: it has one of its own.
-            priority: the lower one starts first.
-            adapter: the LoRA adapters in the notation of the model's set of adapters; "" for none.
-
-        Raises:
-            RequestTimeout: the engine has not accepted it in time.
-            RequestError: the engine refuses it, or is not available.
-        """
+        """Implements ModelEngine.submit."""
         texts = await text_parts(prompt) if isinstance(prompt, str) and len(prompt) > protocol.TEXT_PART else []
         self._begin()
         reply = self._replies.open(sampling.n)
@@ -289,37 +285,17 @@ class EngineClient:
         return reply
 
     def open(self, make: Callable[[int, Send, Close], R]) -> R:
-        """Returns the reply of a new request, which sends the request itself. Raises Unavailable.
-
-        make: returns it for a new id, a function that sends a record, and a function that ends the request with this
-        id.
-        """
+        """Implements ModelEngine.open."""
         self._begin()
         return self._replies.add(lambda number: make(number, self._send, self._replies.close))
 
     def open_lasting(self, make: Callable[[int, Send, Close], L]) -> L:
-        """Returns the reply of a new request that goes on after a restart of the engine. Raises Unavailable.
-
-        make: returns it for a new id, a function that sends a record, but nothing to an engine that is still loading,
-        and a function that ends the request with this id.
-        """
+        """Implements ModelEngine.open_lasting."""
         self._begin()
         return self._replies.add_lasting(lambda number: make(number, self._send_if_ready, self._replies.close))
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
-        """Tokenizes texts.
-
-        Args:
-            texts: the texts.
-            add_special_tokens: whether the tokenizer adds special tokens to each of them.
-            client: who sends them; clients take turns.
-
-        Returns:
-            The token ids of each text.
-
-        Raises:
-            RequestError: the engine refuses the texts, or is not available.
-        """
+        """Implements ModelEngine.encode."""
         parts = await text_parts(texts[0]) if len(texts) == 1 and len(texts[0]) > protocol.TEXT_PART else []
         answer: protocol.Encoded = await self.call(
             lambda n: protocol.Encode(n, [] if parts else texts, add_special_tokens, client, len(parts), parts)
@@ -339,6 +315,14 @@ class EngineClient:
         """Returns the one reply to what `make` returns for a new id, as ReplyRouter.call. Raises RequestError."""
         self._begin()
         return await self._replies.call(make, on_partial)
+
+    async def call_each(self, make: Callable[[int], protocol.Record]) -> list[Any]:
+        """Returns the one reply as `call` does, in a list."""
+        return [await self.call(make)]
+
+    def only(self, process: int) -> AbstractContextManager[None]:
+        """Does nothing: there is one process."""
+        return nullcontext()
 
     def unavailable(self) -> Unavailable:
         """Returns the error for a request while the engine is not ready, with the time when it should be."""

@@ -270,6 +270,10 @@ class ReplyRouter:
         """Requests or calls are in flight."""
         return bool(self._replies)
 
+    def __len__(self) -> int:
+        """Returns how many requests and calls are in flight."""
+        return len(self._replies)
+
     def open(self, sequences: int) -> ReplyStream:
         """Returns a stream for a new request with this number of sequences."""
         return self.add(lambda number: ReplyStream(self, number, sequences))

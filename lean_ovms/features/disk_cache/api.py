@@ -32,7 +32,7 @@ async def handle(request: Request, services: Services) -> Response:
     disk, kept = read_query(QUERY, request.query)["reset_external"], []
     for model in _text_models(services):
         if model.loaded:
-            await model.engine.call(lambda number: ResetPrefixCache(number, disk))
+            await model.engine.call_each(lambda number: ResetPrefixCache(number, disk))
         if model.config.of(DiskCacheOptions).prefix_cache_path and not (disk and model.loaded):
             why = "the model is not loaded" if disk else "reset_external=true removes them, too"
             kept.append(f"the blocks of {model.name} in --prefix_cache_path are kept: {why}")
@@ -59,12 +59,14 @@ async def _on_disk(services: Services, action: str) -> Response:
     data = []
     for model in models:
         if model.loaded:
-            found: BlocksOnDisk = await model.engine.call(lambda number: DiskCacheAction(number, action))
-            if found.failed:
+            found: list[BlocksOnDisk] = await model.engine.call_each(lambda number: DiskCacheAction(number, action))
+            if failed := sum(one.failed for one in found):
                 raise StoreFailure(
-                    f"{counted(found.failed, 'block')} of {model.name} cannot be written; the server's log says why"
+                    f"{counted(failed, 'block')} of {model.name} cannot be written; the server's log says why"
                 )
-            data.append({"model": model.name, "blocks": found.blocks, "bytes": found.bytes})
+            all_of = sum if action == "save" else max  # all processes find the same blocks
+            counts = {"blocks": all_of(one.blocks for one in found), "bytes": all_of(one.bytes for one in found)}
+            data.append({"model": model.name, **counts})
     return json({"object": "list", "data": data})
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...config import Config
-from ...engine.client.engine import EngineClient
+from ...engine.client.engine import engine_of
 from ...errors import StartError
 from ...models.lifecycle import ModelLifecycle
 from ...models.model_cache import ModelCache
@@ -99,7 +99,7 @@ class LoraSet:
         share = max(1, self._config.cache_memory_percent // (2 * self._options.max_loras))
         own = self._config.replace(model_name=module.name, model_aliases="", lora_modules="", allow_runtime_lora=False)
         engine = own.replace(lora_modules=modules.dumps(module), cache_memory_percent=share)
-        model = type(self._base)(own, lambda: EngineClient(engine), self._base)
+        model = type(self._base)(own, lambda: engine_of(engine), self._base)
         model.adapter_text = lambda number: modules.dumps(replace(module, name=f"{module.name}#{number}"))
         model.metrics, model.offload = self._base.metrics, self._base.offload
         self._model_cache.add(model, idle_timeout_s=self._options.lora_idle_timeout_s)

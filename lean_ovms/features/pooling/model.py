@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...config import Config
-from ...engine.client.engine import EngineClient
+from ...engine.client.engine import ModelEngine
 from ...errors import BadRequest, too_many_characters
 from ...models.model import Model, UsageRecorder, too_slow
 from ...models.token_model import MIN_ENCODE_LIMIT, TokenModel
@@ -62,7 +62,7 @@ class PoolingModel(TokenModel):
     routed_as = "embeddings"
 
     def __init__(
-        self, config: Config, engine: EngineClient | Callable[[], EngineClient] | None = None, base: Model | None = None
+        self, config: Config, engine: ModelEngine | Callable[[], ModelEngine] | None = None, base: Model | None = None
     ) -> None:
         super().__init__(config, engine, base)
         self.task, self.endpoints = TASKS.get(config.task, (self.task, self.endpoints))

@@ -159,17 +159,18 @@ def _parsed(body: Json, services: Services) -> tuple[GenerationBody, Sequence[Pr
 async def _compute(
     model: TextModel, generation: GenerationBody, prompts: Sequence[Prompt], services: Services
 ) -> Usage:
-    """Computes prompts, and one token after each, for each scope in which API keys share them. Returns their tokens.
-    Raises RequestError."""
-    own, usages = generation.sampling.cache_salt, []
-    salted = "cache_salt" in model.info.capabilities
-    for scope in services.keys.cache_scopes(model.config.served_names) if salted else ("",):
-        sampling = SamplingParams(max_tokens=1, temperature=0.0, cache_salt=scoped_salt(scope, own))
-        usages += [
-            await model.prefill(
-                prompt, sampling, truncate=generation.truncate, truncation_side=generation.truncation_side
-            )
-            for prompt in prompts
-        ]
+    """Computes prompts, and one token after each, for each scope in which API keys share them, in each process of the
+    engine. Returns their tokens. Raises RequestError."""
+    own, salted = generation.sampling.cache_salt, "cache_salt" in model.info.capabilities
+    for process in range(model.engine.processes):
+        usages = []
+        for scope in services.keys.cache_scopes(model.config.served_names) if salted else ("",):
+            sampling = SamplingParams(max_tokens=1, temperature=0.0, cache_salt=scoped_salt(scope, own))
+            for prompt in prompts:
+                side = generation.truncation_side
+                with model.engine.only(process):
+                    usages.append(
+                        await model.prefill(prompt, sampling, truncate=generation.truncate, truncation_side=side)
+                    )
     total = total_usage(usages)
     return Usage(total.prompt_tokens, cached_tokens=total.cached_tokens)  # the tokens after them are not used

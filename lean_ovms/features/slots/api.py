@@ -41,7 +41,7 @@ async def handle(request: Request, services: Services) -> Response:
         stats = await asyncio.wait_for(model.stats(), TIMEOUT_S)
     except asyncio.TimeoutError:
         raise Unavailable("the engine does not answer: it is in a long step") from None
-    slots = model.config.max_num_seqs
+    slots = model.config.max_num_seqs * model.engine.processes
     if stats.running >= slots and given["fail_on_no_slot"]:
         raise Unavailable("no slot available", code="no_slot")
     same = {"n_ctx": model.info.context_length, "speculative": bool(model.info.speculative)}

@@ -39,7 +39,7 @@ class Engines:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[AdapterEngine] = []
         self.broken = False
-        monkeypatch.setattr(module, "EngineClient", self._make)
+        monkeypatch.setattr(module, "engine_of", self._make)
 
     def _make(self, config: Config) -> AdapterEngine:
         engine = AdapterEngine(config)

@@ -57,7 +57,7 @@ class FakeSpeechEngine:
         self.info: ModelInfo = recognizer.info
         self.vocabulary = recognizer.vocabulary
         self.state = "loading"
-        self.restarts, self.pid = 0, None
+        self.restarts, self.pids, self.processes = 0, [], 1
         self.gate = asyncio.Event()
         self.gate.set()
         self.asked: list[TranscribeParams] = []

@@ -1,0 +1,1 @@
+"""The part of the engine process: on which processors it runs."""

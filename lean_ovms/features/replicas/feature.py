@@ -1,0 +1,29 @@
+"""The manifest of replicas."""
+
+from __future__ import annotations
+
+from ...manifest import ENGINE, Feature, Metric, PartRow
+from .options import ReplicaOptions
+
+METRIC = "lean_ovms_replica_"
+"""The beginning of the names of its metrics."""
+LABELS = ("model_name", "replica")
+"""The labels of its metrics."""
+
+FEATURE = Feature(
+    name="replicas",
+    summary="computes one model in several processes, each on its own processors, and keeps conversations together",
+    options=ReplicaOptions,
+    flags="flags.txt",
+    metrics=(
+        Metric(f"{METRIC}up", "gauge", "1 while the replica serves requests", LABELS),
+        Metric(f"{METRIC}requests", "gauge", "requests of the replica that are being served", LABELS),
+        Metric(f"{METRIC}restarts_total", "counter", "processes started after its first", LABELS, lasting=False),
+        Metric(f"{METRIC}resident_memory_bytes", "gauge", "memory of the replica's process", LABELS),
+        Metric(f"{METRIC}running", "gauge", "sequences in the replica's batch", LABELS),
+        Metric(f"{METRIC}waiting", "gauge", "sequences waiting for the replica", LABELS),
+        Metric(f"{METRIC}kv_cache_usage", "gauge", "share of its KV cache that running sequences hold", LABELS),
+    ),
+    samples="metrics:samples",
+    parts=(PartRow(seam=ENGINE, make="pool:make", options=("engine_replicas",)),),
+)

@@ -1,0 +1,240 @@
+"""Several engines of one model as one: which of them computes a request, and what is asked of all.
+
+Each is an EngineClient, which restarts its process by itself. While one restarts, the others serve; the model is ready
+as long as one of them is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any
+
+import orjson
+
+from ...config import Config
+from ...config.options import read_object
+from ...engine import protocol
+from ...engine.client import prestart
+from ...engine.client.engine import EngineClient, ModelEngine, ReplyStream
+from ...engine.client.prestart import COMMAND
+from ...engine.client.replies import Close, L, OnPartial, R, Send
+from ...errors import TooManyRequests, Unavailable
+from ...types import Image, SamplingParams
+from ...types.engine import EngineStats, ModelInfo, Vocabulary
+from ...util.prefix_router import PrefixRouter, prefixes
+from ...util.resources import cores
+from .options import ReplicaOptions
+from .processors import shares
+from .totals import ended, total
+
+log = logging.getLogger("lean_ovms.engine")
+
+MOST_AHEAD = 4
+"""Requests by which the replica that knows a prompt may be ahead of the one with the fewest: to wait behind so many
+costs less than to compute a conversation anew, and more of them would leave others idle."""
+_only: ContextVar[int | None] = ContextVar("replica", default=None)
+"""The number of the replica that gets what a task asks; None: any."""
+STATES = ("ready", "restarting", "loading", "failed", "stopped")
+"""The states of engines; that of several is the first one that any has."""
+PINNED = (sys.executable, "-m", f"{__package__}.child.pinned")
+"""The command that starts an engine on some of the processors, which follow."""
+THREADS = "INFERENCE_NUM_THREADS"
+"""OpenVINO's property for the number of its threads."""
+
+
+def make(config: Config) -> ModelEngine:
+    """Returns the engine of a model: as many replicas as its options say. Raises StartError for too many."""
+    count = config.of(ReplicaOptions).engine_replicas
+    if count == 1:
+        return EngineClient(config)
+    parts, own = shares(count), _of_one(config, count)
+    if not parts:
+        threads = {THREADS: max(1, cores() // count), **read_object("plugin_config", config.plugin_config)}
+        own = own.replace(plugin_config=orjson.dumps(threads).decode())
+    commands = [[*PINNED, ",".join(map(str, part))] for part in parts] or [list(COMMAND)] * count
+    gauges = {row.name for row in config.composition.metrics if row.kind == "gauge"}
+    return EnginePool([EngineClient(own, command) for command in commands], gauges)
+
+
+def _of_one(config: Config, count: int) -> Config:
+    """Returns the options of each of so many replicas: what limits the model is shared among them."""
+    return config.replace(
+        cache_memory_percent=max(1, config.cache_memory_percent // count),
+        max_queued_requests=-(-config.max_queued_requests // count),
+        max_queued_requests_per_client=-(-config.max_queued_requests_per_client // count),
+    )
+
+
+class EnginePool:
+    """An `ModelEngine` of several processes."""
+
+    def __init__(self, replicas: Sequence[EngineClient], gauges: set[str]) -> None:
+        """Starts nothing yet.
+
+        replicas: the engines, alike but for where they run. gauges: metrics of features that are no counters.
+        """
+        self.replicas = replicas
+        """The engines, by their numbers."""
+        self.latest: list[EngineStats | None] = [None] * len(replicas)
+        """The counts of each that were reported last; None while it does not serve."""
+        self._gauges = gauges
+        self._before: list[EngineStats | None] = [None] * len(replicas)  # of the processes that ended
+        self._lives = [0] * len(replicas)  # restarts at the time of `latest`
+        self._known_lives = [0] * len(replicas)  # and at that of what the router knows
+        self._router: PrefixRouter[int] = PrefixRouter(MOST_AHEAD)
+        self._started = False
+
+    @property
+    def state(self) -> str:
+        """The state of the one that serves best, and "loading" until all have been loaded."""
+        states = {one.state for one in self.replicas}
+        if not self._started and "ready" in states:
+            return "loading"
+        return next(state for state in STATES if state in states)
+
+    @property
+    def restarts(self) -> int:
+        """The restarts of all."""
+        return sum(one.restarts for one in self.replicas)
+
+    @property
+    def processes(self) -> int:
+        """The number of the replicas."""
+        return len(self.replicas)
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids of those that live."""
+        return [pid for one in self.replicas for pid in one.pids]
+
+    @property
+    def info(self) -> ModelInfo:
+        """The properties of the model in the replica with the smallest KV cache: a request that fits there fits in
+        all."""
+        return min((one.info for one in self.replicas), key=lambda info: info.kv_blocks * info.block_size)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary of the model."""
+        return self.replicas[0].vocabulary
+
+    async def start(self) -> ModelInfo:
+        """Starts all at once. Raises StartError if one cannot be loaded, when the others may be loading still."""
+        prestart.discard()  # it runs on all processors
+        await asyncio.gather(*(one.start() for one in self.replicas))
+        self._started = True
+        return self.info
+
+    async def stop(self) -> None:
+        """Ends all."""
+        await asyncio.gather(*(one.stop() for one in self.replicas))
+
+    # --- requests
+
+    async def submit(
+        self,
+        prompt: str | list[int],
+        *,
+        sampling: SamplingParams,
+        images: Sequence[Image] = (),
+        adapter: str = "",
+        **others: Any,
+    ) -> ReplyStream:
+        """Implements ModelEngine.submit. One whose queue is full passes the request on; the last one refuses it."""
+        seen = prefixes((adapter, sampling.cache_salt, images[0].digest if images else ""), prompt)
+        loads = self._loads()
+        while True:
+            chosen = self._router.choose(seen, loads)
+            del loads[chosen]
+            self._router.record(seen, chosen)  # now: others that begin alike may come before it is accepted
+            try:
+                return await self.replicas[chosen].submit(
+                    prompt, sampling=sampling, images=images, adapter=adapter, **others
+                )
+            except TooManyRequests:
+                if not loads:
+                    raise
+
+    def open(self, make: Callable[[int, Send, Close], R]) -> R:
+        """Implements ModelEngine.open, in the replica with the fewest requests."""
+        return self._idlest().open(make)
+
+    def open_lasting(self, make: Callable[[int, Send, Close], L]) -> L:
+        """Implements ModelEngine.open_lasting, in the replica with the fewest requests."""
+        return self._idlest().open_lasting(make)
+
+    async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
+        """Implements ModelEngine.encode, in the replica with the fewest requests."""
+        return await self._idlest().encode(texts, add_special_tokens, client)
+
+    async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        """Implements ModelEngine.decode, in the replica with the fewest requests."""
+        return await self._idlest().decode(tokens, skip_special_tokens)
+
+    async def call(self, make: Callable[[int], protocol.Record], on_partial: OnPartial = None) -> Any:
+        """Implements ModelEngine.call, in the replica with the fewest requests."""
+        return await self._idlest().call(make, on_partial)
+
+    async def call_each(self, make: Callable[[int], protocol.Record]) -> list[Any]:
+        """Implements ModelEngine.call_each. What restarts begins with nothing, and need not be asked."""
+        return [await self.replicas[number].call(make) for number in self._loads()]
+
+    @contextmanager
+    def only(self, process: int) -> Iterator[None]:
+        """Implements ModelEngine.only."""
+        token = _only.set(process)
+        try:
+            yield
+        finally:
+            _only.reset(token)
+
+    def unavailable(self) -> Unavailable:
+        """Returns the error of the replica that will serve first."""
+        waiting = [one.unavailable() for one in self.replicas if one.state == self.state]
+        waiting = waiting or [one.unavailable() for one in self.replicas]
+        return min(waiting, key=lambda error: error.retry_after_s or 0)
+
+    def _loads(self) -> dict[int, float]:
+        """Returns the requests of each replica that is ready. Raises Unavailable if none is."""
+        only = _only.get()
+        if only is not None and self.replicas[only].state != "ready":
+            raise self.replicas[only].unavailable()
+        loads: dict[int, float] = {}
+        for number, one in enumerate(self.replicas):
+            if one.restarts != self._known_lives[number]:
+                self._known_lives[number] = one.restarts
+                self._router.remove(number)
+            if one.state == "ready" and only in (None, number):
+                loads[number] = one.in_flight
+        if not loads:
+            raise self.unavailable()
+        return loads
+
+    def _idlest(self) -> EngineClient:
+        loads = self._loads()
+        return self.replicas[min(loads, key=loads.__getitem__)]
+
+    # --- counts
+
+    async def stats(self) -> EngineStats:
+        """Returns the counts of all together, those of processes that have ended included. Raises Unavailable if none
+        serves."""
+        self._loads()
+        await asyncio.gather(*map(self._update, range(len(self.replicas))))
+        known = [one for one in (*self._before, *self.latest) if one is not None]
+        return total(known, self._gauges)
+
+    async def _update(self, number: int) -> None:
+        one, found = self.replicas[number], None
+        with suppress(Unavailable):
+            found = await one.stats()
+        last = self.latest[number]
+        if last is not None and (found is None or one.restarts != self._lives[number]):
+            before = [remains for remains in (self._before[number], ended(last, self._gauges)) if remains is not None]
+            self._before[number] = total(before, self._gauges)
+        self.latest[number], self._lives[number] = found, one.restarts

@@ -1,0 +1,75 @@
+"""The option of replicas, and what does not go together with it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from lean_ovms.cli.arguments import parse
+from lean_ovms.config import Config
+from lean_ovms.engine.client.engine import EngineClient, engine_of
+from lean_ovms.errors import StartError
+from lean_ovms.features.replicas.pool import EnginePool
+
+
+@pytest.mark.parametrize("flag", ["--engine_replicas", "--data-parallel-size", "-dp"])
+def test_vllms_flags_set_it(flag: str) -> None:
+    assert parse(["--fake_engine", "--model_name", "m", flag, "2"], {}).value("engine_replicas") == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"slot_save_path": "/slots"}, "--slot_save_path do not go together: a slot is what one engine has cached"),
+        ({"kv_events_config": "{}"}, "--kv_events_config do not go together: the events are those of one engine"),
+    ],
+)
+def test_what_one_engine_alone_can_do_is_refused(options: dict[str, str], why: str) -> None:
+    assert Config(engine_replicas=1, **options)
+    with pytest.raises(StartError, match=f"^--engine_replicas and {why}$"):
+        Config(engine_replicas=2, **options)
+
+
+@pytest.fixture
+def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+
+
+@pytest.mark.usefixtures("two_processors")
+async def test_two_replicas_share_what_one_engine_has() -> None:
+    assert type(engine_of(Config())) is type(engine_of(Config(engine_replicas=1))) is EngineClient
+    pool = engine_of(
+        Config(
+            engine_replicas=2,
+            cache_memory_percent=25,
+            max_queued_requests=9,
+            max_queued_requests_per_client=4,
+            cache_size=3,
+        )
+    )
+    assert isinstance(pool, EnginePool)
+    assert (pool.processes, pool.state, pool.pids) == (2, "loading", [])
+    for number, replica in enumerate(pool.replicas):
+        config = replica._config
+        assert (config.cache_memory_percent, config.cache_size) == (12, 3)
+        assert (config.max_queued_requests, config.max_queued_requests_per_client) == (5, 2)
+        assert replica._command[-2:] == ["lean_ovms.features.replicas.child.pinned", str(number)]
+
+
+@pytest.mark.usefixtures("two_processors")
+async def test_where_processors_cannot_be_told_apart_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lean_ovms.features.replicas.pool.shares", lambda count: [])
+    monkeypatch.setattr("lean_ovms.features.replicas.pool.cores", lambda: 8)
+    pool = engine_of(Config(engine_replicas=2))
+    assert isinstance(pool, EnginePool)
+    assert [replica._config.plugin_config for replica in pool.replicas] == ['{"INFERENCE_NUM_THREADS":4}'] * 2
+    pool = engine_of(Config(engine_replicas=2, plugin_config='{"INFERENCE_NUM_THREADS": 3}'))
+    assert isinstance(pool, EnginePool)
+    assert pool.replicas[0]._config.plugin_config == '{"INFERENCE_NUM_THREADS":3}'
+
+
+@pytest.mark.usefixtures("two_processors")
+def test_more_replicas_than_processors_are_refused() -> None:
+    with pytest.raises(StartError, match="--engine_replicas 3: this process may use 2 processors"):
+        engine_of(Config(engine_replicas=3))

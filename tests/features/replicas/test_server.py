@@ -1,0 +1,125 @@
+"""A server with two replicas: kills, what changes the state of the model, and what each process is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lean_ovms.features.replicas.pool import EnginePool
+from lean_ovms.types import Request, Response
+from tests.e2e.conftest import EXACT, LocalServer, local_server, until
+from tests.makers.make_lora import make as make_lora
+from tests.streams import pieces
+
+pytestmark = pytest.mark.model
+
+
+def engine_of(local: LocalServer) -> EnginePool:
+    engine: Any = local.model.engine
+    assert isinstance(engine, EnginePool)
+    return engine
+
+
+async def ask(local: LocalServer, path: str, body: Any = None, method: str = "POST") -> Response:
+    path, _, query = path.partition("?")
+    data = b"" if body is None else json.dumps(body).encode()
+    headers = {"content-type": "application/json", "content-length": str(len(data))}
+    return await local.app.handle(Request(method, path, query, headers, data, "test"))
+
+
+async def events(response: Response) -> list[Any]:
+    """Returns what a stream has sent, as it is read to its end."""
+    text = b"".join([piece async for piece in pieces(response.body)]).decode()
+    lines = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: {")]
+    return list(map(json.loads, lines))
+
+
+def completion(prompt: str, **fields: Any) -> dict[str, Any]:
+    return {"model": "demo", "prompt": prompt, "temperature": 0, "max_tokens": 12, "ignore_eos": True, **fields}
+
+
+async def metrics(local: LocalServer) -> dict[str, float]:
+    body: Any = (await ask(local, "/metrics", method="GET")).body
+    rows = [line.rpartition(" ") for line in body.decode().splitlines() if line[0] != "#"]
+    return {name.replace('model_name="demo"', "demo"): float(value) for name, _, value in rows}
+
+
+async def test_a_killed_replica_fails_its_streams_honestly_and_others_go_on() -> None:
+    slow = json.dumps({"step_s": 0.005})
+    async with local_server(
+        fake_engine=True, model_name="demo", engine_replicas=2, plugin_config=slow, metrics_enable=True
+    ) as local:
+        engine = engine_of(local)
+        long = [completion(letter * 99, stream=True, max_tokens=400) for letter in "ab"]
+        streams = [asyncio.create_task(events(await ask(local, "/v1/completions", body))) for body in long]
+        await until(lambda: [one.in_flight for one in engine.replicas] == [1, 1])
+        counted = await metrics(local)
+        assert [counted[f'lean_ovms_replica_running{{demo,replica="{number}"}}'] for number in (0, 1)] == [1, 1]
+        assert counted["vllm:num_requests_running{demo}"] == 2
+
+        os.kill(engine.pids[0], signal.SIGKILL)
+        killed, lived = await asyncio.gather(*streams)
+        assert killed[-1]["error"]["code"] == "engine_restarted"
+        assert lived[-1]["choices"][0]["finish_reason"] == "length"
+        assert local.model.ready
+        assert (await ask(local, "/v1/completions", completion("a" * 99))).status == 200
+
+        await until(lambda: engine.replicas[0].state == "ready")
+        counted = await metrics(local)
+        found = [counted[f'lean_ovms_replica_restarts_total{{demo,replica="{number}"}}'] for number in (0, 1)]
+        assert (found, counted["lean_ovms_engine_restarts_total{demo}"]) == ([1, 0], 1)
+        assert counted['lean_ovms_replica_up{demo,replica="0"}'] == 1
+
+
+async def test_what_changes_a_model_reaches_every_replica(tmp_path: Path) -> None:
+    prewarmed, disk = "It is said that " * 20, tmp_path / "disk"
+    (tmp_path / "prewarm.json").write_text(json.dumps({"prompt": prewarmed}))
+    options: dict[str, Any] = {"prefix_cache_path": str(disk), "prewarm": str(tmp_path / "prewarm.json")}
+    async with local_server(engine_replicas=2, plugin_config=EXACT, allow_runtime_lora=True, **options) as local:
+        engine = engine_of(local)
+
+        async def answers(model: str = "demo") -> tuple[set[str], list[int]]:
+            """Asks each replica; returns what they answer, and how many tokens each had in its cache."""
+            texts, cached = set(), []
+            for number in range(engine_of(local).processes):
+                with engine_of(local).only(number):
+                    response = await ask(local, "/v1/completions", completion(prewarmed, model=model))
+                found = json.loads(response.body)
+                texts.add(found["choices"][0]["text"])
+                cached.append(found["usage"]["prompt_tokens_details"]["cached_tokens"])
+            return texts, cached
+
+        own, cached = await answers()
+        assert (len(own), min(cached) > 0) == (1, True)
+
+        adapter = {"lora_name": "x", "lora_path": str(make_lora(tmp_path / "lora"))}
+        assert (await ask(local, "/v1/load_lora_adapter", adapter)).status == 200
+        adapted, _ = await answers("x")
+        assert len(adapted) == 1
+        assert adapted != own
+        assert (await ask(local, "/v1/unload_lora_adapter", {"lora_name": "x"})).status == 200
+        assert (await ask(local, "/v1/completions", completion("x", model="x"))).status == 404
+
+        saved = json.loads((await ask(local, "/v1/prefix_cache/save")).body)["data"][0]
+        found = json.loads((await ask(local, "/v1/prefix_cache/restore")).body)["data"][0]
+        assert found["blocks"] >= saved["blocks"] > 0
+        assert (await ask(local, "/reset_prefix_cache?reset_external=true")).status == 200
+        assert (await answers())[1] == [0, 0]
+
+        assert (await ask(local, "/v1/prefix_cache/save")).status == 200
+        os.kill(engine.pids[1], signal.SIGKILL)
+        await until(lambda: engine.restarts == 1 and engine.replicas[1].state == "ready")
+        assert await answers() == (own, cached), "from the blocks of both on disk"
+
+        before = engine.pids
+        assert (await ask(local, "/sleep")).status == 200
+        assert engine_of(local).pids == []
+        assert (await ask(local, "/wake_up")).status == 200
+        assert (len(engine_of(local).pids), {*engine_of(local).pids} & {*before}) == (2, set())
+        assert (await answers())[0] == own
