@@ -20,6 +20,14 @@ def compress(folder):
             path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), 9, mtime=0))
 
 
+def copy_documentation(source, target):
+    """The pages of docs/, which features/docs_page/guide.py serves; those of the features are in their folders."""
+    for path in sorted(source.rglob("*.md")):
+        copied = target / path.relative_to(source)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        copied.write_bytes(path.read_bytes())
+
+
 class BuildFromScratch(build_py):
     """A module of an earlier build must not get into a wheel."""
 
@@ -28,7 +36,9 @@ class BuildFromScratch(build_py):
             shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
         if not self.editable_mode:
-            compress(Path(self.build_lib, "lean_ovms", "features", "web_page", "web"))
+            features = Path(self.build_lib, "lean_ovms", "features")
+            compress(features / "web_page" / "web")
+            copy_documentation(Path(__file__).with_name("docs"), features / "docs_page" / "docs")
 
 
 def description():

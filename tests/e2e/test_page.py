@@ -832,6 +832,10 @@ def test_the_page_is_accessible(browser: Any, server: Process, width: int, color
     page.goto(server.url + "/docs#post-/v1/chat/completions")
     page.locator("details[open] table").wait_for()
     check("docs")
+    for path in ("features/hub", "search?q=limit+memory"):
+        page.goto(f"{server.url}/docs/{path}")
+        check(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
     context.close()
     assert {what: found for what, found in problems.items() if found} == {}
 
@@ -1048,7 +1052,7 @@ def open_operation(page: Any, method: str, path: str) -> Any:
     return found
 
 
-@pytest.mark.parametrize("end", ["/docs", "/llm/docs", "/llm/docs/"])
+@pytest.mark.parametrize("end", ["/docs", "/llm/docs"])
 def test_every_operation_is_described(tab: Any, listener: Process, end: str) -> None:
     document = open_docs(tab, listener.url + end)
     tab.locator("details").first.wait_for()

@@ -1,16 +1,20 @@
-"""The manifest of the API's description."""
+"""The manifest of the documentation."""
 
 from __future__ import annotations
 
-from ...manifest import Feature, Route
+from ...manifest import Command, Feature, Route
 
 FEATURE = Feature(
     name="docs_page",
-    summary="describes the API as an OpenAPI document, and serves a page to read and try it",
-    title="The description of the API",
+    summary="serves the documentation, and describes the API as an OpenAPI document with a page to read and try it",
+    title="The documentation",
     flags="flags.txt",
+    commands=(Command("docs", "[URL] [WORD ...]", "open the documentation, or search in it", "command:main"),),
     routes=(
         Route("GET", "/openapi.json", "api:handle", auth="models"),
         Route("GET", "/docs", "api:handle_page", auth="open", page=True),
+        Route("GET", "/docs/", "guide:handle_start", auth="open"),
+        Route("GET", "/docs/search", "guide:handle_search", auth="open"),
+        Route("GET", "/docs/{id}", "guide:handle_page", auth="open"),
     ),
 )

@@ -1,0 +1,31 @@
+"""`lean-ovms docs [URL] [WORD ...]`: opens the documentation of a running server in the browser."""
+
+from __future__ import annotations
+
+import webbrowser
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlencode
+
+from ...cli.arguments import own, parse
+from ...cli.client import connect, is_url
+from ...cli.command_table import parser
+from ...errors import StartError
+from ...server import exit_status
+
+NOTES = """The server has the documentation of its own version, and needs no internet for it. Without URL: the server
+with these options on this machine, such as --rest_port 9000. With words, the sections that have all of them are
+shown: lean_ovms docs limit memory."""
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Prints the address, and opens it where there is a browser. Raises StartError or CommandFailed."""
+    _, words, options = own(parser("docs", NOTES), argv)
+    url = words.pop(0) if words and is_url(words[0]) else ""
+    client = connect(url, parse(options, environ))
+    if client.url.startswith("unix:"):
+        raise StartError("a browser cannot use a Unix socket; start the server with a port")
+    path = f"/docs/search?{urlencode({'q': ' '.join(words)})}" if words else "/docs/"
+    client.check(path)
+    print(client.url + path, flush=True)
+    webbrowser.open(client.url + path)
+    return exit_status.OK

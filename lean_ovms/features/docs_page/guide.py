@@ -1,0 +1,235 @@
+"""GET /docs/ and /docs/{id}: the documentation, which is in docs/ and in the folders of the features, and a search.
+
+The pages have no script, and ask no other host for anything. A wheel has the files of docs/ beside this one (setup.py).
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from html import escape
+from pathlib import Path
+from posixpath import normpath
+from string import Template
+
+from ...api.fields import Field, FieldSet
+from ...api.forms import read_query
+from ...api.route_doc import RouteDoc
+from ...api.services import Services
+from ...errors import NotFound
+from ...types import Request, Response
+from .markdown import Document, Section, plain, read
+
+HERE = Path(__file__).parent
+FEATURES = HERE.parent
+START, SEARCH = "", "search"
+"""The ids of the page to begin with, and of the search."""
+WEB = ("https://", "http://", "mailto:")
+ELSE = "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+"""What else the pages may not."""
+MOST_FOUND = 40
+"""The sections that a search shows."""
+BEFORE, AFTER = 60, 200
+"""The characters around the first word that is found."""
+IN_TITLE, IN_HEADING = 6, 10
+"""What a word counts in the title of a page, and in the heading of a section; in the text it counts 1."""
+QUERY = FieldSet((Field("q", "string", "words that a section must have", default=""),))
+
+
+@RouteDoc("The documentation", answer="text/html")
+async def handle_start(request: Request, services: Services) -> Response:
+    return _html(await services.offload.run(0, lambda: _shown(START)))
+
+
+@RouteDoc("A page of the documentation", answer="text/html", errors=(404,))
+async def handle_page(request: Request, services: Services) -> Response:
+    [name] = request.ids
+    return _html(await services.offload.run(0, lambda: _shown(name)))
+
+
+@RouteDoc("The sections of the documentation that have these words", query=QUERY, answer="text/html")
+async def handle_search(request: Request, services: Services) -> Response:
+    words: str = read_query(QUERY, request.query)["q"]
+    return _html(await services.offload.run(0, lambda: _found(words)))
+
+
+def _html(text: str) -> Response:
+    _, safety = _frame()
+    headers = [("Content-Type", "text/html; charset=utf-8"), ("Content-Security-Policy", safety)]
+    return Response(200, headers, text.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Pages that the index has in one table."""
+
+    title: str
+    """What they are about."""
+    pages: tuple[tuple[str, str], ...]
+    """The id and the name of each."""
+
+
+@cache
+def files() -> dict[str, Path]:
+    """Returns the pages by their ids: the files of docs/, and those of the features."""
+    copied = HERE / "docs"
+    docs = copied if copied.is_dir() else FEATURES.parents[1] / "docs"
+    found = {path.relative_to(docs).as_posix(): path for path in sorted(docs.rglob("*.md"))}
+    pages = {name.removesuffix(".md").removesuffix("README").rstrip("/"): path for name, path in found.items()}
+    return pages | {f"features/{path.parent.name}": path for path in sorted(FEATURES.glob("*/README.md"))}
+
+
+@cache
+def page(name: str) -> Document:
+    """Returns a page. Raises NotFound."""
+    path = files().get(name)
+    if path is None:
+        raise NotFound("the documentation has no such page")
+    return read(path.read_text("utf-8"), lambda to: _address(name, to))
+
+
+@cache
+def _title(name: str) -> str:
+    """Returns the title of a page, which is its first line."""
+    with files()[name].open(encoding="utf-8") as lines:
+        return plain(next(lines).strip("# \n"))
+
+
+def _place(name: str) -> str:
+    """Returns the place of a page in the source, below which its links are relative."""
+    if name.startswith("features/"):
+        return f"lean_ovms/{name}"
+    return f"docs/{name}" if files()[name].name == "README.md" else "docs"
+
+
+def _address(name: str, to: str) -> str | None:
+    """Returns where a link of a page leads to: another page, by a relative address, or a place in the web."""
+    if to.startswith(WEB) or to.startswith("#"):
+        return to
+    path, mark, anchor = to.partition("#")
+    place = normpath(f"{_place(name)}/{path}")
+    for known, prefix in (("lean_ovms/features/", "features/"), ("docs/", "")):
+        if place.startswith(known) and place.endswith(".md"):
+            other = prefix + place.removeprefix(known).removesuffix(".md").removesuffix("README").rstrip("/")
+            return up(name) + other + mark + anchor if other in files() else None
+    return None
+
+
+def up(name: str) -> str:
+    """Returns the relative address of the start, for a page."""
+    return "../" * name.count("/") or "./"
+
+
+@cache
+def groups() -> tuple[Group, ...]:
+    """Returns the pages in the groups of the index, each once."""
+    found: list[Group] = []
+    tables = re.findall(r"<table>(.*?)</table>", page(START).html, re.DOTALL)
+    for table in tables:
+        title = re.search(r"<th [^>]*>(.*?)</th>", table)
+        cells = re.findall(r"<tr><td>(.*?)</td>", table)
+        links = re.findall(r'<a href="\./([\w/]+)">(.*?)</a>', " ".join(cells))
+        if title and links:
+            found.append(Group(_capital(title[1]), tuple((name, _name_of(name, text)) for name, text in links)))
+    return tuple(found)
+
+
+def _name_of(name: str, link: str) -> str:
+    """Returns how the list of pages calls one: as the link to it, or by its title where that is the name of a file."""
+    return escape(_title(name)) if link.endswith(".md") else _capital(link)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+@cache
+def _frame() -> tuple[Template, str]:
+    """Returns what is around every page, and the policy that allows its style alone."""
+    text = (HERE / "guide.html").read_text("utf-8")
+    style = re.search(r"<style>(.*)</style>", text, re.DOTALL)
+    assert style is not None
+    digest = b64encode(sha256(style[1].encode()).digest()).decode()
+    return Template(text), f"default-src 'none'; style-src 'sha256-{digest}'; {ELSE}"
+
+
+def _framed(name: str, title: str, content: str, query: str = "") -> str:
+    """Returns a page of HTML.
+
+    Args:
+        name: The id of the page, below which relative addresses begin.
+        title: Its title, as text.
+        content: Its elements.
+        query: The words in the field for a search.
+    """
+    root = up(name)
+    parts = []
+    for group in groups():
+        links = "".join(
+            f'<li><a href="{root}{escape(one)}"{" aria-current=page" if one == name else ""}>{text}</a></li>'
+            for one, text in group.pages
+        )
+        parts.append(f"<p>{group.title}</p><ul>{links}</ul>")
+    frame, _ = _frame()
+    return frame.substitute(root=root, title=escape(title), pages="".join(parts), content=content, query=escape(query))
+
+
+@cache
+def _shown(name: str) -> str:
+    """Returns a page with what is around it. Raises NotFound."""
+    document = page(name)
+    return _framed(name, _title(name), document.html)
+
+
+def _found(text: str) -> str:
+    """Returns the page with what a search finds."""
+    words = re.findall(r"\S+", text.lower())
+    ranked = search(words) if words else []
+    rows = [
+        f'<li><a href="{up(SEARCH)}{escape(name)}#{escape(section.anchor)}">{escape(_name(name, section))}</a>'
+        f"<p>{_excerpt(section, words)}</p></li>"
+        for name, section in ranked[:MOST_FOUND]
+    ]
+    about = f"{len(ranked)} sections have it." if ranked else "No section has all of these words." if words else ""
+    if len(ranked) > MOST_FOUND:
+        about += f" The first {MOST_FOUND} are shown."
+    content = f'<h1>Search</h1><p role="status">{about}</p><ol class="found">{"".join(rows)}</ol>'
+    return _framed(SEARCH, "Search", content, text)
+
+
+def _name(name: str, section: Section) -> str:
+    title = _title(name)
+    return title if section.title == title else f"{title}: {section.title}"
+
+
+def search(words: Sequence[str]) -> list[tuple[str, Section]]:
+    """Returns the sections that have all of these words, in small letters, with their pages; the best one first."""
+    found: list[tuple[int, str, Section]] = []
+    for name in files():
+        title = _title(name).lower()
+        for section in page(name).sections:
+            heading = section.title.lower()
+            text = "\n".join(section.text).lower()
+            counts = [
+                IN_TITLE * (word in title) + IN_HEADING * (word in heading) + min(text.count(word), IN_TITLE)
+                for word in words
+            ]
+            if all(counts) and any(word in heading or word in text for word in words):
+                found.append((sum(counts), name, section))
+    found.sort(key=lambda one: -one[0])
+    return [(name, section) for _, name, section in found]
+
+
+def _excerpt(section: Section, words: Sequence[str]) -> str:
+    """Returns the text around the first word that is found, with all of them marked."""
+    text = " ".join(section.text).replace("\n", " ")
+    found = re.search("|".join(map(re.escape, words)), text, re.IGNORECASE)
+    begin = max(0, found.start() - BEFORE) if found else 0
+    shown = text[begin : begin + BEFORE + AFTER]
+    parts = re.split(f"({'|'.join(map(re.escape, words))})", shown, flags=re.IGNORECASE)
+    marked = "".join(f"<mark>{escape(part)}</mark>" if place % 2 else escape(part) for place, part in enumerate(parts))
+    return f"{'… ' if begin else ''}{marked}{' …' if begin + len(shown) < len(text) else ''}"
