@@ -99,8 +99,6 @@ LISTED = """
 from lean_ovms.features.docs_page import guide
 print(len(guide.files()), guide.HERE, len(guide._shown("how_to")))
 """
-    "from lean_ovms.features.docs_page import guide; print(len(guide.files()), guide.HERE, len(guide._shown('how_to')))"
-)
 
 
 @pytest.mark.slow
