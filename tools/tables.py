@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lean_ovms.api import openapi
 from lean_ovms.api import router as table
 from lean_ovms.api.fields import Field
 from lean_ovms.api.generation import unsupported
@@ -17,6 +16,7 @@ from lean_ovms.api.router import imported
 from lean_ovms.cli import command_table, foreign_flags
 from lean_ovms.composition import compose
 from lean_ovms.config import GROUPS, listed
+from lean_ovms.features.docs_page import openapi
 from lean_ovms.features.ollama import fields as ollama
 from lean_ovms.manifest import BASES
 from lean_ovms.observability.families import FAMILIES

@@ -1,8 +1,14 @@
-"""JSON Schemas of nested request values, for the OpenAPI document only. They have the rules that are checked."""
+"""JSON Schemas of request values, for the description of the API only. They have the rules that are checked."""
 
 from __future__ import annotations
 
 from ..types import Json
+from .fields import Field
+
+_TYPES = {"bool": "boolean", "int": "integer", "uint": "integer"} | {
+    kind: kind for kind in ("number", "string", "object", "array")
+}
+_BOUNDS = {"low": "minimum", "high": "maximum", "above": "exclusiveMinimum", "below": "exclusiveMaximum"}
 
 STRING: Json = {"type": "string"}
 SOME_TEXT: Json = {"type": "string", "minLength": 1}
@@ -105,3 +111,31 @@ PROMPT = any_of(SOME_TEXT, array(SOME_TEXT, 1), TOKENS | {"minItems": 1}, array(
 TEXTS = any_of(STRING, array(STRING, 1))
 VOICE = any_of(STRING, object_of({"id": STRING}))
 NOT_ZERO: Json = {"not": {"const": 0}}
+
+
+def field_schema(field: Field, *, nullable: bool = True) -> Json:
+    """Returns the JSON Schema (2020-12) of a field. nullable: whether null means that it is absent."""
+    found: Json = dict(field.schema or {})
+    if field.kind in _TYPES:
+        found["type"] = _TYPES[field.kind]
+    if field.choices:
+        found["enum"] = list(field.choices)
+    for ours, theirs in _BOUNDS.items():
+        if (bound := getattr(field, ours)) is not None:
+            found[theirs] = bound
+    if field.kind == "uint":
+        found.setdefault("minimum", 0)
+    if field.fields and field.kind == "object":
+        found["properties"] = {member.name: field_schema(member) for member in field.fields}
+        found.setdefault("additionalProperties", False)
+    if nullable and not field.required:
+        found = _or_null(found)
+    default = field.default if field.builtin is None else field.builtin
+    return found | {"description": field.help} | ({} if default is None else {"default": default})
+
+
+def _or_null(found: Json) -> Json:
+    nullable = {"anyOf": [*found["anyOf"], {"type": "null"}]} if "anyOf" in found else {}
+    if "type" in found:
+        nullable |= {"type": [found["type"], "null"]} | ({"enum": [*found["enum"], None]} if "enum" in found else {})
+    return found | nullable

@@ -15,11 +15,13 @@ import pytest
 
 import lean_ovms
 from bench import headline
-from lean_ovms.api import openapi, router
+from lean_ovms.api import router
 from lean_ovms.cli import foreign_flags
 from lean_ovms.cli.arguments import parser
+from lean_ovms.composition import compose
 from lean_ovms.config import listed
 from lean_ovms.features import NAMES
+from lean_ovms.features.docs_page import openapi
 
 ROOT = Path(__file__).parents[2]
 
@@ -143,7 +145,7 @@ def test_one_sentence_says_what_this_is() -> None:
     sentence = f"{setup['metadata']['description']}."
     assert (ROOT / "README.md").read_text("utf-8").splitlines()[2] == sentence
     assert parser().description == sentence == lean_ovms.__doc__
-    assert openapi.document(["m"], key=False)["info"]["description"].startswith(sentence)
+    assert openapi.document(["m"], key=False, composition=compose())["info"]["description"].startswith(sentence)
 
 
 def test_the_readme_names_paths_that_are_served() -> None:

@@ -118,7 +118,7 @@ def recording(name: str) -> tuple[bytes, list[str]]:
 
 
 def at_24khz(audio: bytes) -> bytes:
-    from lean_ovms.media.audio.live_decoder import LiveDecoder
+    from lean_ovms.features.realtime.live_decoder import LiveDecoder
 
     decoder = LiveDecoder("pcm", 16000, 24000)
     return decoder.feed(audio) + decoder.flush()

@@ -27,7 +27,7 @@ def _read_audio(value: Json) -> Json:
 
 FIELDS = (
     replace(UNSUPPORTED.named("modalities"), seam=SPOKEN_ANSWERS,
-        help='["text", "audio"]: the model, or that of --audio_output_model, speaks the answer',
+        help='["text", "audio"]: the model, or one that speaks for it, speaks the answer',
         schema={"items": {"enum": ["text", "audio"]}}),
     Field("audio", "object", "voice and format of a spoken answer: wav, mp3, flac, opus or pcm16; in a stream pcm16",
         seam=SPOKEN_ANSWERS, read=_read_audio,

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import orjson
 
-from ...api.openapi import document
 from ...api.response import json_bytes
 from ...api.route_doc import RouteDoc
 from ...api.services import Services
 from ...composition import Composition
 from ...types import Request, Response
+from .openapi import document
 
 PAGE = Path(__file__).with_name("docs.html")
 MOST_RENDERED = 8

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lean_ovms.api.openapi import document
 from lean_ovms.composition import compose
+from lean_ovms.features.docs_page.openapi import document
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
 from tests.pictures import data_url, part, user

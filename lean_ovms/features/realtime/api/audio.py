@@ -14,7 +14,7 @@ from ....errors import BadRequest
 from ....types.audio import SAMPLE_BYTES, SAMPLE_RATE
 
 if TYPE_CHECKING:
-    from ....media.audio.live_decoder import LiveDecoder
+    from ..live_decoder import LiveDecoder
 
 RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
 """Sample rates of PCM that clients may send."""
@@ -44,7 +44,7 @@ class AudioReader:
 
     def prepare(self) -> None:
         """Imports and builds the decoder of the format; to be called in a thread."""
-        from ....media.audio.live_decoder import LiveDecoder
+        from ..live_decoder import LiveDecoder
 
         self._decoder = LiveDecoder(self.format.encoding, self.format.rate, SAMPLE_RATE)
 

@@ -10,7 +10,7 @@ from ....api.fields import Field, FieldSet, read_one
 from ....api.forms import FilePart, read_file
 from ....api.generation.common_fields import MODEL, STREAM, token_limit
 from ....api.generation.sampling import SAMPLING
-from ....api.openapi import schema
+from ....api.schemas import field_schema
 from ....errors import BadRequest
 from ....types import Json
 
@@ -78,7 +78,9 @@ TURNS = (
 
 _CHUNKING = schemas.any_of(
     schemas.const("auto"),
-    schemas.object_of({"type": schemas.const("server_vad")}, **{one.name: schema(one, nullable=False) for one in TURNS})
+    schemas.object_of(
+        {"type": schemas.const("server_vad")}, **{one.name: field_schema(one, nullable=False) for one in TURNS}
+    )
     | {"additionalProperties": False},
 )
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.errors import BadRequest, install_command
-from lean_ovms.media.audio.live_decoder import LiveDecoder
+from lean_ovms.features.realtime.live_decoder import LiveDecoder
 
 RATES = (8000, 11025, 12000, 22050, 24000, 32000, 44100, 48000)
 

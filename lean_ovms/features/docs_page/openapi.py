@@ -10,19 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from .._version import ABOUT, __version__
-from ..composition import Composition, compose
-from ..manifest import BASES, ErrorForm, Route, named
-from ..types import Json, Request
-from .fields import Field
-from .route_doc import RouteDoc, doc_of
-from .router import imported, table
-from .schemas import object_of
+from ..._version import ABOUT, __version__
+from ...api.fields import Field
+from ...api.route_doc import RouteDoc, doc_of
+from ...api.router import imported, table
+from ...api.schemas import field_schema, object_of
+from ...composition import Composition
+from ...manifest import BASES, ErrorForm, Route, named
+from ...types import Json, Request
 
-_TYPES = {"bool": "boolean", "int": "integer", "uint": "integer"} | {
-    kind: kind for kind in ("number", "string", "object", "array")
-}
-_BOUNDS = {"low": "minimum", "high": "maximum", "above": "exclusiveMinimum", "below": "exclusiveMaximum"}
 _ERRORS = {
     400: "The request is malformed, out of range or impossible.",
     401: "No API key, or the wrong one.",
@@ -59,16 +55,15 @@ def references(composition: Composition) -> dict[str, str]:
     return {one.name: one.reference for one in composition.features if one.reference}
 
 
-def document(models: Iterable[str], *, key: bool, server: str = "/", composition: Composition | None = None) -> Json:
+def document(models: Iterable[str], *, key: bool, composition: Composition, server: str = "/") -> Json:
     """Returns the document; every endpoint is imported for it.
 
     Args:
         models: the names of the models that are served.
         key: whether the server asks for an API key.
+        composition: the features of the server.
         server: what precedes paths.
-        composition: the features of the server; None: all.
     """
-    composition = composition or compose()
     paths: dict[str, Json] = {}
     known = references(composition)
     for route in table(composition):
@@ -92,34 +87,6 @@ def document(models: Iterable[str], *, key: bool, server: str = "/", composition
     }
 
 
-def schema(field: Field, *, nullable: bool = True) -> Json:
-    """The JSON Schema (2020-12) of a field. nullable: null means absent."""
-    found: Json = dict(field.schema or {})
-    if field.kind in _TYPES:
-        found["type"] = _TYPES[field.kind]
-    if field.choices:
-        found["enum"] = list(field.choices)
-    for ours, theirs in _BOUNDS.items():
-        if (bound := getattr(field, ours)) is not None:
-            found[theirs] = bound
-    if field.kind == "uint":
-        found.setdefault("minimum", 0)
-    if field.fields and field.kind == "object":
-        found["properties"] = {member.name: schema(member) for member in field.fields}
-        found.setdefault("additionalProperties", False)
-    if nullable and not field.required:
-        found = _or_null(found)
-    default = field.default if field.builtin is None else field.builtin
-    return found | {"description": field.help} | ({} if default is None else {"default": default})
-
-
-def _or_null(found: Json) -> Json:
-    nullable = {"anyOf": [*found["anyOf"], {"type": "null"}]} if "anyOf" in found else {}
-    if "type" in found:
-        nullable |= {"type": [found["type"], "null"]} | ({"enum": [*found["enum"], None]} if "enum" in found else {})
-    return found | nullable
-
-
 def body_schema(fields: Iterable[Field], models: list[str], *, nullable: bool = True) -> Json:
     """Returns the JSON Schema of a body with these fields.
 
@@ -130,7 +97,7 @@ def body_schema(fields: Iterable[Field], models: list[str], *, nullable: bool = 
     """
     fields = list(fields)
     required = [field.name for field in fields if field.required]
-    properties = {field.name: schema(field, nullable=nullable) for field in fields}
+    properties = {field.name: field_schema(field, nullable=nullable) for field in fields}
     if "model" in properties and models:
         properties["model"]["enum"] = [*models, "", None] if nullable else [*models, ""]  # empty: the default one
     return {"type": "object", "properties": properties} | ({"required": required} if required else {})
@@ -161,7 +128,8 @@ def _operation(
         for name in re.findall(r"\{(\w+)\}", path)
     ]
     parameters += [
-        {"name": r.name, "in": "query", "schema": schema(r, nullable=False), "description": r.help} for r in doc.query
+        {"name": r.name, "in": "query", "schema": field_schema(r, nullable=False), "description": r.help}
+        for r in doc.query
     ]
     if parameters:
         operation["parameters"] = parameters

@@ -12,11 +12,12 @@ from jsonschema import Draft202012Validator
 from lean_ovms.api import router
 from lean_ovms.api.app import App
 from lean_ovms.api.fields import read_one
-from lean_ovms.api.openapi import references, schema
 from lean_ovms.api.route_doc import doc_of
 from lean_ovms.api.router import imported
+from lean_ovms.api.schemas import field_schema
 from lean_ovms.composition import compose
 from lean_ovms.errors import BadRequest
+from lean_ovms.features.docs_page.openapi import references
 from tests.api.conftest import MakeApp, get, post, whole
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -78,7 +79,7 @@ def test_a_field_takes_what_its_schema_takes() -> None:
     for row in ALL_FIELDS:
         if row.kind == "any" or row.schema or row.fields or row.read or row.choices or row.required:
             continue
-        validator = Draft202012Validator(schema(row))
+        validator = Draft202012Validator(field_schema(row))
         for value in VALUES:
             try:
                 read_one(row, value)
