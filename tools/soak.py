@@ -199,7 +199,7 @@ async def main(options: argparse.Namespace) -> int:
     """Run; the exit status."""
     ledger = Ledger()
     with tempfile.TemporaryDirectory() as directory:
-        server = Server(ledger, Path(directory))
+        server = Server(ledger, Path(directory), options.replicas)
         await server.start()
         soak = Soak(options, server, ledger)
         await soak.quiet_run()
@@ -240,6 +240,7 @@ def summary(options: argparse.Namespace, soak: Soak, watch: Watch, before: Sampl
     return {
         "minutes": options.minutes,
         "clients": options.clients,
+        "replicas": options.replicas,
         "requests": ledger.total,
         "outcomes": outcomes,
         "kills": sum(what == "kill" for _, what in ledger.disturbances),
@@ -289,6 +290,7 @@ def parsed(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--hostile", type=int, default=0, help="connections of a client at full blast (tools/soaking/hostile.py)"
     )
+    parser.add_argument("--replicas", type=int, default=1, help="engine processes of each model")
     parser.add_argument("--kill_every_s", type=float, default=75.0)
     parser.add_argument("--reload_every_s", type=float, default=50.0)
     parser.add_argument("--burst_every_s", type=float, default=40.0)

@@ -25,8 +25,9 @@ READY_S = 120.0
 class Server:
     """A server process and what it logs."""
 
-    def __init__(self, ledger: Ledger, directory: Path) -> None:
+    def __init__(self, ledger: Ledger, directory: Path, replicas: int = 1) -> None:
         self.ledger = ledger
+        self.replicas = replicas
         self.config = directory / "config.json"
         self.port = 0
         self.models = ["demo"]
@@ -42,6 +43,7 @@ class Server:
         Pauses(self.control_pauses)
         self._control = await asyncio.create_subprocess_exec(*clock, str(self.control_pauses), "control")
         command = [*clock, str(self.pauses), "--config_path", str(self.config), *FLAGS]
+        command += ["--engine_replicas", str(self.replicas)]
         self.process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE, limit=1 << 20)
         self.reading = asyncio.create_task(self._read())
         await asyncio.wait_for(self._ready.wait(), READY_S)

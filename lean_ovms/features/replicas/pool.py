@@ -42,7 +42,7 @@ _only: ContextVar[int | None] = ContextVar("replica", default=None)
 STATES = ("ready", "restarting", "loading", "failed", "stopped")
 """The states of engines; that of several is the first one that any has."""
 PINNED = (sys.executable, "-m", f"{__package__}.child.pinned")
-"""The command that starts an engine on some of the processors, which follow."""
+"""The command that starts a module on some of the processors; these and the module follow."""
 THREADS = "INFERENCE_NUM_THREADS"
 """OpenVINO's property for the number of its threads."""
 
@@ -56,7 +56,7 @@ def make(config: Config) -> ModelEngine:
     if not parts:
         threads = {THREADS: max(1, cores() // count), **read_object("plugin_config", config.plugin_config)}
         own = own.replace(plugin_config=orjson.dumps(threads).decode())
-    commands = [[*PINNED, ",".join(map(str, part))] for part in parts] or [list(COMMAND)] * count
+    commands = [[*PINNED, ",".join(map(str, part)), COMMAND[-1]] for part in parts] or [list(COMMAND)] * count
     gauges = {row.name for row in config.composition.metrics if row.kind == "gauge"}
     return EnginePool([EngineClient(own, command) for command in commands], gauges)
 
@@ -147,18 +147,19 @@ class EnginePool:
     ) -> ReplyStream:
         """Implements ModelEngine.submit. One whose queue is full passes the request on; the last one refuses it."""
         seen = prefixes((adapter, sampling.cache_salt, images[0].digest if images else ""), prompt)
-        loads = self._loads()
+        refused: dict[int, TooManyRequests] = {}
         while True:
+            loads = {number: load for number, load in self._loads().items() if number not in refused}
+            if not loads:
+                raise next(reversed(refused.values()))
             chosen = self._router.choose(seen, loads)
-            del loads[chosen]
             self._router.record(seen, chosen)  # now: others that begin alike may come before it is accepted
             try:
                 return await self.replicas[chosen].submit(
                     prompt, sampling=sampling, images=images, adapter=adapter, **others
                 )
-            except TooManyRequests:
-                if not loads:
-                    raise
+            except TooManyRequests as error:
+                refused[chosen] = error
 
     def open(self, make: Callable[[int, Send, Close], R]) -> R:
         """Implements ModelEngine.open, in the replica with the fewest requests."""

@@ -54,7 +54,7 @@ async def test_two_replicas_share_what_one_engine_has() -> None:
         config = replica._config
         assert (config.cache_memory_percent, config.cache_size) == (12, 3)
         assert (config.max_queued_requests, config.max_queued_requests_per_client) == (5, 2)
-        assert replica._command[-2:] == ["lean_ovms.features.replicas.child.pinned", str(number)]
+        assert replica._command[-2:] == [str(number), "lean_ovms.engine.worker"]
 
 
 @pytest.mark.usefixtures("two_processors")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lean_ovms.config import DEMO_MODEL
 from lean_ovms.features.replicas.pool import EnginePool
 from lean_ovms.types import Request, Response
 from tests.e2e.conftest import EXACT, LocalServer, local_server, until
@@ -50,11 +51,25 @@ async def metrics(local: LocalServer) -> dict[str, float]:
     return {name.replace('model_name="demo"', "demo"): float(value) for name, _, value in rows}
 
 
+SLOW = json.dumps({"step_s": 0.005})
+"""A script of the engine in which streams last."""
+
+
+async def test_limits_hold_for_the_model_and_not_for_each_replica() -> None:
+    options: dict[str, Any] = {"model_name": "demo", "plugin_config": SLOW, "max_num_seqs": 1, "max_queued_requests": 4}
+    async with local_server(fake_engine=True, engine_replicas=2, **options) as local:
+        long = completion("x", stream=True, max_tokens=4000)
+        answers = [await ask(local, "/v1/completions", long) for _ in range(8)]
+        assert [answer.status for answer in answers] == [200] * 6 + [429] * 2
+        assert [one.in_flight for one in engine_of(local).replicas] == [3, 3]
+        assert json.loads((await ask(local, "/load", method="GET")).body) == {"server_load": 6}
+        for answer in answers:
+            await answer.aclose()
+
+
 async def test_a_killed_replica_fails_its_streams_honestly_and_others_go_on() -> None:
-    slow = json.dumps({"step_s": 0.005})
-    async with local_server(
-        fake_engine=True, model_name="demo", engine_replicas=2, plugin_config=slow, metrics_enable=True
-    ) as local:
+    options: dict[str, Any] = {"model_name": "demo", "plugin_config": SLOW, "metrics_enable": True}
+    async with local_server(fake_engine=True, engine_replicas=2, **options) as local:
         engine = engine_of(local)
         long = [completion(letter * 99, stream=True, max_tokens=400) for letter in "ab"]
         streams = [asyncio.create_task(events(await ask(local, "/v1/completions", body))) for body in long]
@@ -81,7 +96,8 @@ async def test_what_changes_a_model_reaches_every_replica(tmp_path: Path) -> Non
     prewarmed, disk = "It is said that " * 20, tmp_path / "disk"
     (tmp_path / "prewarm.json").write_text(json.dumps({"prompt": prewarmed}))
     options: dict[str, Any] = {"prefix_cache_path": str(disk), "prewarm": str(tmp_path / "prewarm.json")}
-    async with local_server(engine_replicas=2, plugin_config=EXACT, allow_runtime_lora=True, **options) as local:
+    options |= {"model_path": str(DEMO_MODEL), "model_name": "demo", "plugin_config": EXACT}
+    async with local_server(engine_replicas=2, allow_runtime_lora=True, **options) as local:
         engine = engine_of(local)
 
         async def answers(model: str = "demo") -> tuple[set[str], list[int]]:

@@ -1,4 +1,4 @@
-"""python -m …replicas.child.pinned PROCESSORS …: the engine process, on some of the machine's processors.
+"""python -m …replicas.child.pinned PROCESSORS MODULE …: runs the engine's module on some of the machine's processors.
 
 It restricts itself before anything is imported that counts processors or starts threads, so that OpenVINO, too, has one
 thread for each core of these alone; and what it allocates from then on is memory of their NUMA node.
@@ -10,9 +10,7 @@ import os
 import runpy
 import sys
 
-WORKER = "lean_ovms.engine.worker"
-
 if __name__ == "__main__":
-    processors = sys.argv.pop(1)
+    processors, module = sys.argv.pop(1), sys.argv.pop(1)
     os.sched_setaffinity(0, map(int, processors.split(",")))
-    runpy.run_module(WORKER, run_name="__main__", alter_sys=True)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
