@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 def pipeline(folder):
     from lean_ovms.features.genai_pipelines.child.factory import load
 
-    return load(Config(model_path=str(folder)), "OMNI", ("CPU",))
+    return load(Config(model_path=str(folder), engine_watchdog_s=1200), "OMNI", ("CPU",))
 
 
 @pytest.fixture(scope="module")
