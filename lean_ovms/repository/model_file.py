@@ -59,9 +59,6 @@ class ModelFile(Protocol):
     def pooling(self) -> FilePooling:
         """Returns how the model pools. Raises StartError."""
 
-    def tested(self) -> bool:
-        """Returns whether the paged engine is tested with models of this architecture. Raises StartError."""
-
     def only_paged(self) -> str:
         """Returns why openvino_genai cannot load the file; "" if it can. Raises StartError."""
 

@@ -16,6 +16,8 @@ from typing import Any
 import gguf
 import numpy as np
 
+from lean_ovms.engine.loading.weights import floats
+from lean_ovms.repository import safetensors
 from tools.demo_weights import DEMO, weights
 
 GGUF_CONTEXT = 8192  # the format of Qwen3 has no window for attention, without which the model knows no long prompts
@@ -66,6 +68,39 @@ def pack(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def encoder(folder: Path, path: Path, kind: str = "F32") -> Path:
+    """Writes a BERT of sentence-transformers, with the mean as pooling, as llama.cpp's converter does."""
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    source = folder / "model.safetensors"
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.BERT, config["num_hidden_layers"])
+    found = {name: names.get_name(name, (".weight", ".bias")) for name in safetensors.header(source)}
+    tensors = ((new, floats(safetensors.tensor(source, name))) for name, new in found.items() if new)
+    vocabulary = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]
+    ordered = sorted(vocabulary, key=vocabulary.__getitem__)
+    marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    metadata = {
+        "bert.block_count": config["num_hidden_layers"],
+        "bert.context_length": config["max_position_embeddings"],
+        "bert.embedding_length": config["hidden_size"],
+        "bert.feed_forward_length": config["intermediate_size"],
+        "bert.attention.head_count": config["num_attention_heads"],
+        "bert.attention.layer_norm_epsilon": config["layer_norm_eps"],
+        "bert.attention.causal": False,
+        "bert.pooling_type": 1,
+        "tokenizer.ggml.model": "bert",
+        "tokenizer.ggml.pre": "bert",
+        "tokenizer.ggml.tokens": [
+            word if word in marks else word.removeprefix("##") if word.startswith("##") else f"\u2581{word}"
+            for word in ordered
+        ],
+        "tokenizer.ggml.token_type": [CONTROL if word in marks else NORMAL for word in ordered],
+        "tokenizer.ggml.padding_token_id": vocabulary["[PAD]"],
+        "tokenizer.ggml.cls_token_id": vocabulary["[CLS]"],
+        "tokenizer.ggml.seperator_token_id": vocabulary["[SEP]"],
+    }
+    return pack(path, "bert", metadata, tensors, kind)
 
 
 def put(writer: Any, key: str, value: Any) -> None:

@@ -33,7 +33,37 @@ GRANITE = {
     "logits_scaling": 2.0, "residual_multiplier": 0.7, "embedding_multiplier": 2.0, "attention_multiplier": 0.3
 }  # fmt: skip
 GRANITE_SCALES = {"logit_scale": 2.0, "residual_scale": 0.7, "embedding_scale": 2.0, "attention.scale": 0.3}
-EXPERTS = ("expert_count", "num_experts"), ("expert_used_count", "num_experts_per_tok")
+EXPERTS = (
+    *(("expert_count", "num_experts"), ("expert_count", "num_local_experts")),
+    ("expert_used_count", "num_experts_per_tok"),
+)
+ENCODER = {"type_vocab_size": 2, "num_key_value_heads": 4}
+LAYER_NORM = {"attention.layer_norm_epsilon": 1e-12}
+MIXTRAL = {"num_local_experts": 4, "num_experts_per_tok": 2}
+MIXED = {"sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
+WINDOWED = {"attention.sliding_window": WINDOW}
+YARN: dict[str, Any] = {
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 48
+}  # fmt: skip
+OSS = {**YARN, "rope_theta": 150000.0, "factor": 32.0, "truncate": False, "original_max_position_embeddings": 64}
+MINISTRAL = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}
+HOTTER = {"rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": 0.1}
+LONG: dict[str, Any] = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "attention_factor": 1.25,
+    "long_factor": [1.0 + pair / 4 for pair in range(8)],
+    "short_factor": [1.0] * 8,
+}
+
+
+def scaled(yarn: dict[str, Any]) -> dict[str, Any]:
+    """Returns the metadata of positions that are scaled by YaRN."""
+    original = yarn["original_max_position_embeddings"]
+    scaling = {"type": "yarn", "factor": yarn["factor"], "original_context_length": original}
+    return {f"rope.scaling.{key}": value for key, value in scaling.items()}
+
+
 MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "llama": ("llama", {}, {}),
     "qwen2": ("qwen2", {}, {}),
@@ -52,12 +82,41 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "granite": ("granite", GRANITE, GRANITE_SCALES),
     "olmo2": ("olmo2", {}, {}),
     "smollm3": ("smollm3", {"num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0]}, {}),
+    "mixtral": ("llama", MIXTRAL, {}),
+    "gpt_oss": ("gpt-oss", {"head_dim": 32, **MIXTRAL, **MIXED, "rope_parameters": OSS}, {**WINDOWED, **scaled(OSS)}),
+    "ministral3": ("mistral3", {"head_dim": 32, "rope_parameters": MINISTRAL}, {**HOTTER, **scaled(MINISTRAL)}),
+    "qwen3-yarn": ("qwen3", {"head_dim": 32, "rope_parameters": YARN}, scaled(YARN)),
+    "bert": ("bert", ENCODER, LAYER_NORM),
+    "nomic_bert": ("nomic-bert", {**ENCODER, "head_dim": 16}, LAYER_NORM),
+    "gemma3_text-embedding": (
+        "gemma-embedding",
+        {**GEMMA, "num_hidden_layers": 6, "use_bidirectional_attention": True},
+        {"attention.sliding_window": WINDOW},
+    ),
+    "phi3-long": (
+        "phi3",
+        {"original_max_position_embeddings": 2, "rope_parameters": LONG},
+        {"rope.scaling.attn_factor": LONG["attention_factor"], "rope.scaling.original_context_length": 2},
+    ),
 }
-"""model_type of transformers: architecture in GGUF, what differs from zoo.COMMON, and what else the metadata has."""
-POOLED = ("qwen3", "gemma3_text")
-"""Models of which the last token's vectors are recorded, too."""
-PERMUTED = ("llama", "granite", "smollm3")
+"""model_type of transformers, and behind a "-" what tells variants apart: architecture in GGUF, what differs from
+zoo.COMMON, and what else the metadata has."""
+FACTORS = {"phi3-long": {"rope_factors_long.weight": LONG["long_factor"]}}
+"""The tensors of files that are no parameters in torch."""
+EMBEDDING = ("bert", "gemma3_text-embedding", "nomic_bert")
+"""Models that write no text: the vectors of the last token are recorded."""
+POOLED = ("gemma3_text", "qwen3", *EMBEDDING)
+"""Models of which these are recorded."""
+DENSE = {"gemma3_text-embedding": {"dense_2.weight": [96, 64], "dense_3.weight": [64, 96]}}
+"""Projections behind the hidden states, which are no parameters in torch: rows and columns."""
+PERMUTED = ("granite", "llama", "mistral3", "smollm3")
 """Architectures whose rows of queries and keys are in another order than transformers': a pair side by side."""
+RENAMED = {
+    **{f"post_attention_layernorm.{kind}": f"attn_output_norm.{kind}" for kind in ("weight", "bias")},
+    **{f"post_mlp_layernorm.{kind}": f"layer_output_norm.{kind}" for kind in ("weight", "bias")},
+    **{f"self_attn.{letter}_proj.weight": "attn_qkv.weight" for letter in "qkv"},
+}
+"""The tensors of NomicBERT by the ends of the names that they have in torch, which gguf does not know."""
 CHARACTERS = [chr(code) for code in range(ord("!"), ord("!") + COMMON["vocab_size"] - 3)]  # type: ignore[operator]
 WORDS = {
     "tokenizer.ggml.model": "gpt2",
@@ -91,6 +150,8 @@ def write_parts(first: Path, name: str) -> None:
 
 def values(tensor: str, shape: list[int]) -> np.ndarray:
     """Returns the weights of a tensor, the same with every version of numpy."""
+    if tensor == "rope_factors_long.weight":
+        return np.asarray(LONG["long_factor"], np.float32)
     dice = np.random.RandomState(zlib.crc32(tensor.encode()))
     data = dice.standard_normal(shape) * 0.3 + (1.0 if "norm" in tensor and tensor.endswith("weight") else 0.0)
     return np.asarray((data * 16).round() / 16, np.float32)
@@ -99,30 +160,38 @@ def values(tensor: str, shape: list[int]) -> np.ndarray:
 def record(name: str) -> dict[str, Any]:
     """Returns the entry of a model: the answers of transformers with these weights."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
     architecture, changes, more = MODELS[name]
-    config = AutoConfig.for_model(name, **{**COMMON, **HEADS, **changes})
-    model = AutoModelForCausalLM.from_config(config).float().eval()
+    config = AutoConfig.for_model(name.partition("-")[0], **{**COMMON, **HEADS, **changes})
+    kind = AutoModel if name in EMBEDDING else AutoModelForCausalLM
+    model = kind.from_config(config).float().eval()
     tensors: dict[str, list[int]] = {}
 
     def tensor(name: str, shape: list[int]) -> np.ndarray:
         tensors[name] = shape
         return values(name, shape)
 
-    kind = next(number for number, text in gguf.MODEL_ARCH_NAMES.items() if text == architecture)
-    names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
+    for tensor_name, factors in FACTORS.get(name, {}).items():
+        tensors[tensor_name] = [len(factors)]
+    tensors.update(DENSE.get(name, {}))
+    number = next(number for number, text in gguf.MODEL_ARCH_NAMES.items() if text == architecture)
+    names = gguf.get_tensor_name_map(number, config.num_hidden_layers)
     with torch.no_grad():
         for torch_name, weights in model.named_parameters():
+            if torch_name.startswith("pooler."):
+                continue
             target = names.get_name(torch_name, try_suffixes=(".weight", ".bias"))
             found = from_gguf(torch_name, target, list(weights.shape), architecture, config, tensor)
             weights.copy_(torch.tensor(found))
-    tied = config.tie_word_embeddings
+    tied = config.tie_word_embeddings or name in EMBEDDING
     if not tied and "output.weight" not in tensors:
         raise ValueError(f"{name}: no output layer")
     numbers = metadata(config, architecture, more)
-    known = {"architecture": architecture, "metadata": numbers, "tensors": tensors, "answers": answers(model)}
-    return {**known, "vectors": vectors(model)} if name in POOLED else known
+    known = {"architecture": architecture, "metadata": numbers, "tensors": tensors}
+    if name not in EMBEDDING:
+        known["answers"] = answers(model)
+    return {**known, "vectors": vectors(name, model)} if name in POOLED else known
 
 
 def metadata(config: Any, architecture: str, more: dict[str, Any]) -> dict[str, Any]:
@@ -151,7 +220,7 @@ def head_size(config: Any) -> int:
 
 
 def rope_base(config: Any) -> float:
-    found = config.rope_parameters
+    found = getattr(config, "rope_parameters", None) or {"rope_theta": 10000.0}
     return (found.get("full_attention") or found)["rope_theta"]
 
 
@@ -165,13 +234,16 @@ def from_gguf(
 ) -> np.ndarray:
     """Returns the values of a parameter in torch. tensor: returns those of a tensor of the file by name and shape."""
 
-    if torch_name.endswith("experts.gate_up_proj"):
-        layer = torch_name.split(".")[2]
-        half = [shape[0], shape[1] // 2, shape[2]]
-        parts = [tensor(f"blk.{layer}.ffn_{part}_exps.weight", half) for part in ("gate", "up")]
-        return np.concatenate(parts, axis=1)
-    if torch_name.endswith("experts.down_proj"):
-        return tensor(f"blk.{torch_name.split('.')[2]}.ffn_down_exps.weight", shape)
+    if ".experts." in torch_name:
+        return experts(torch_name, shape, architecture == "gpt-oss", tensor)
+    if target is None:
+        target = RENAMED.get(torch_name.split(".", 2)[-1])
+        target = target and f"blk.{torch_name.split('.')[1]}.{target}"
+    if target and ".attn_qkv." in target and architecture == "nomic-bert":
+        place = "qkv".index(torch_name.split(".")[-2][0])
+        return tensor(target, [3 * shape[0], shape[1]])[place * shape[0] : (place + 1) * shape[0]]
+    if torch_name.endswith(".sinks"):
+        target = f"{target}.weight"
     if target is None:
         raise ValueError(f"GGUF has no name for {torch_name}")
     data = tensor(target, shape)
@@ -183,6 +255,21 @@ def from_gguf(
         rows = data.reshape(heads[part], -1, 2, *shape[1:])
         return rows.swapaxes(1, 2).reshape(shape)
     return data
+
+
+def experts(
+    torch_name: str, shape: list[int], moved: bool, tensor: Callable[[str, list[int]], np.ndarray]
+) -> np.ndarray:
+    """Returns the values of the experts of a layer in torch. moved: rows of gates and others take turns, behind
+    columns."""
+    _, _, layer, *_, part = torch_name.split(".")
+    kind = "bias" if part.endswith("_bias") else "weight"
+    names = [f"blk.{layer}.ffn_{name}_exps.{kind}" for name in ("gate", "up", "down") if name in part]
+    matrix = moved and kind == "weight"
+    shape = [shape[0], shape[2], shape[1]] if matrix else shape
+    found = [tensor(name, [shape[0], shape[1] // len(names), *shape[2:]]) for name in names]
+    data = np.stack(found, 2).reshape(shape) if moved else np.concatenate(found, 1)
+    return data.swapaxes(1, 2) if matrix else data
 
 
 def answers(model: Any) -> list[Answer]:
@@ -201,12 +288,15 @@ def answers(model: Any) -> list[Answer]:
     return found
 
 
-def vectors(model: Any) -> list[list[float]]:
-    """Returns the hidden state of the last token of each prompt, behind the last normalization."""
+def vectors(name: str, model: Any) -> list[list[float]]:
+    """Returns the hidden state of the last token of each prompt, behind the last normalization and projections."""
     import torch
 
+    inner = model if name in EMBEDDING else model.model
     with torch.no_grad():
-        found = [model.model(torch.tensor([ids])).last_hidden_state[0, -1] for ids in prompts()]
+        found = [inner(torch.tensor([ids])).last_hidden_state[0, -1] for ids in prompts()]
+    for tensor, shape in DENSE.get(name, {}).items():
+        found = [torch.tensor(values(tensor, shape)) @ vector for vector in found]
     return [[round(float(value), 4) for value in vector] for vector in found]
 
 

@@ -37,6 +37,15 @@ def test_vectors_are_torchs(minilm_ir: Path) -> None:
     assert min(found) > 0.9999
 
 
+def test_vectors_of_a_gguf_file_are_torchs(minilm: Path, tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    from tests.makers import make_gguf
+
+    found, pooler = cosines(make_gguf.encoder(minilm, tmp_path / "x.gguf"))
+    assert min(found) > 0.9999
+    assert (pooler.pooling.pooling, pooler.pooling.window) == ("MEAN", 512)
+
+
 def test_an_export_without_its_pooling_is_pooled_by_its_name(minilm_ir: Path, tmp_path: Path) -> None:
     (tmp_path / "all-MiniLM-L6-v2").mkdir()
     for file in minilm_ir.iterdir():

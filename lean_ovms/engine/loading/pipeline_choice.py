@@ -194,13 +194,10 @@ def _obstacle(config: EngineConfig, vision: bool) -> str:
         return f"the paged engine does not support {need}"
     draft = drafts_of(config).model
     for path in (config.model_dir, *([draft] if draft else ())):
-        proven, what, file = PROVEN, "models", model_file.of(path)
+        proven, what = PROVEN, "models"
         if vision and path == config.model_dir:
             proven, what = PROVEN_VISION, "models with vision"
-        kind = model_config.model_type(path)
-        tested = kind in proven
-        if file is not None:
-            tested, what = file.tested(), f"{path.suffix[1:].upper()} files"
-        if not tested:
+        kind = model_config.model_type(path)  # of a file that cannot be served it raises the reason
+        if kind not in proven and not model_file.is_one(path):
             return f"the paged engine is not tested with {what} of the type {kind}"
     return ""

@@ -5,7 +5,39 @@ What shows by the tensors is not said here: biases, norms of queries and keys or
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+LAYER = re.compile(r"blk\.(\d+)\.(.+)")
+"""The name of a tensor of a layer: the number of the layer, and the tensor's name in it."""
+WHOLE = {
+    *("token_embd.weight", "output.weight", "output_norm.weight", "dense_2.weight", "dense_3.weight"),
+    *("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"),
+}
+"""The names of the tensors that belong to no layer."""
+LAYERS = {
+    *(f"attn_{name}.{kind}" for name in ("q", "k", "v", "qkv", "output") for kind in ("weight", "bias")),
+    *("attn_norm.weight", "attn_q_norm.weight", "attn_k_norm.weight", "post_attention_norm.weight"),
+    *("ffn_norm.weight", "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight", "post_ffw_norm.weight"),
+    *("attn_sinks.weight", "ffn_gate_inp.weight", "ffn_gate_inp.bias"),
+    *(f"ffn_{name}_exps.{kind}" for name in ("gate", "up", "down") for kind in ("weight", "bias")),
+}
+"""The names of the tensors of a decoder's layer."""
+ENCODER_WHOLE = {
+    *("token_embd.weight", "position_embd.weight", "token_types.weight"),
+    *("token_embd_norm.weight", "token_embd_norm.bias"),
+}
+ENCODER_LAYERS = {
+    f"{name}.{kind}"
+    for name in (
+        *("attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "attn_output_norm"),
+        *("ffn_up", "ffn_down", "ffn_gate", "layer_output_norm"),
+    )
+    for kind in ("weight", "bias")
+}
+"""The same of encoders."""
+SCALINGS = ("none", "linear", "longrope", "yarn")
+"""The kinds of scaling of positions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,20 +60,46 @@ class Architecture:
     """Every so many layers one has no positions; 0: all have them."""
     scales_by_width: int = 0
     """The number of layers with which attention is scaled by the width of the model for each head; 0: never."""
+    causal: bool = True
+    """Whether tokens do not see those behind them, where the file does not say it."""
+    forward_norm: str = "ffn_norm"
+    """The name of the norm before the feed-forward network."""
+    sums_to_one: bool = True
+    """Whether the weights of the experts that a token has sum to 1; else they are shares among all experts."""
+    clamped: bool = False
+    """Whether experts have biases, and clamp what they multiply, as gpt-oss does."""
+    whole_ramp: bool = True
+    """Whether the frequencies between which YaRN scales less and less are the next whole ones."""
 
 
 ARCHITECTURES = {
     "gemma": Architecture(activation="gelu", scaled_embeddings=True),
+    "gemma-embedding": Architecture(
+        activation="gelu", scaled_embeddings=True, window_period=6, local_base=10000.0, causal=False
+    ),
     "gemma3": Architecture(
         activation="gelu", scaled_embeddings=True, window_period=6, local_base=10000.0, scales_by_width=62
     ),
     "glm4": Architecture(pairs=True),
+    "gpt-oss": Architecture(window_period=2, forward_norm="post_attention_norm", clamped=True, whole_ramp=False),
     "granite": Architecture(pairs=True, permuted=True),
     "llama": Architecture(pairs=True, permuted=True),
+    "mistral3": Architecture(pairs=True, permuted=True),
     "olmo2": Architecture(),
+    "olmoe": Architecture(sums_to_one=False),
     "phi3": Architecture(),
     "qwen2": Architecture(),
     "qwen3": Architecture(),
+    "qwen3moe": Architecture(),
     "smollm3": Architecture(pairs=True, permuted=True, unrotated=4),
 }
-"""The architectures by their names in files."""
+"""The architectures of decoders by their names in files."""
+ENCODERS = {"bert": False, "nomic-bert": True}
+"""Those of encoders, and whether their queries and keys are turned by positions."""
+
+
+def is_known(architecture: str, name: str) -> bool:
+    """Returns whether networks of an architecture have a tensor of this name."""
+    whole, layers = (ENCODER_WHOLE, ENCODER_LAYERS) if architecture in ENCODERS else (WHOLE, LAYERS)
+    found = LAYER.fullmatch(name)
+    return name in whole if found is None else found[2] in layers

@@ -1,4 +1,4 @@
-"""The header of a GGUF file: metadata and tensor list, checked before openvino maps the file and trusts it.
+"""The header of a GGUF file: metadata and tensor list, checked before a network is built of the file.
 
 A crafted file or a broken download may name sizes beyond the end of the file, so every length is checked against it. A
 file that cannot be loaded is refused with the reason. A split file is named by its first part, and has the metadata of
@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +22,17 @@ from ...errors import StartError
 from ...repository.model_file import parts
 from ...types import Json
 from ...util.files import open_regular
-from .architectures import ARCHITECTURES
+from .architectures import ARCHITECTURES, ENCODERS, SCALINGS, is_known
 
-COMPARED = (*ARCHITECTURES, "olmoe", "qwen3moe")
-"""Architectures whose tokens and log probabilities are transformers' on tiny files
-(tests/features/gguf/test_networks.py)."""
-UNTESTED = (
-    *("bailingmoe2", "deepseek2-ocr", "ernie4_5-moe", "exaone-moe", "exaone4", "glm4moe", "gpt-oss", "hunyuan-dense"),
-    *("hunyuan-moe", "jais2", "maincoder", "mellum", "minicpm", "minimax-m2", "mistral3", "plamo3"),
-)
-"""Others that openvino's GGUF frontend (2026.4.1) makes networks of; --pipeline_type PAGED tries them."""
 REFUSED = {
     "gemma2": "the soft cap of its attention cannot be paged",
     "gemma4": "its caches cannot be paged",
     "qwen35": "its gated delta nets cannot be paged",
 }
+"""What networks lack of architectures that are not known."""
 GENAI = ("llama", "qwen2", "qwen3")
 """The architectures that openvino-genai 2026.4.1 can load; the only tokenizer that it supports is "gpt2"."""
-TOKENIZERS = ("gpt2", "llama")
+TOKENIZERS = ("bert", "gpt2", "llama")
 TEMPLATE = "tokenizer.chat_template"
 """The key of the chat template; a template with a name has the name behind it."""
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
@@ -51,8 +45,6 @@ BLOCK_SIZES = {
     20: (32, 18), 23: (256, 136),  # IQ4_NL, IQ4_XS
 }  # fmt: skip
 """Elements and bytes of a block by tensor type."""
-ONLY_BUILT = (20, 23)
-"""The types that openvino's GGUF frontend does not know."""
 MAX_ENTRIES, MAX_TENSORS, MAX_DIMENSIONS = 1 << 16, 1 << 20, 4
 MAX_STRINGS = 1 << 22
 """Strings of one array: more than any vocabulary has."""
@@ -98,6 +90,16 @@ class Header:
     def number(self, name: str) -> int:
         """Returns a number of the architecture; 0: missing."""
         return self.number_at(f"{self.architecture}.{name}")
+
+    def real(self, name: str, default: float) -> float:
+        """Returns a real number of the architecture. default: it, if it is missing."""
+        value = self.metadata.get(f"{self.architecture}.{name}")
+        return float(value) if isinstance(value, int | float) else default
+
+    @property
+    def scaling(self) -> str:
+        """The kind of scaling of positions."""
+        return str(self.metadata.get(f"{self.architecture}.rope.scaling.type", "none"))
 
     def number_at(self, key: str) -> int:
         """Returns the number of a key; 0: missing."""
@@ -206,17 +208,15 @@ def _refusing(path: Path) -> Iterator[None]:
         raise StartError(f"{path} cannot be served: {error}; {EXPORT}") from error
 
 
-def pooling_type(path: Path) -> int:
-    """Returns how an embedding model pools, by llama.cpp's number; 0 for another model. Reads what is before the
-    vocabulary, where llama.cpp's converter writes it. Raises OSError, and Malformed."""
+def beginning(path: Path) -> dict[str, Any]:
+    """Returns the metadata before the vocabulary, where llama.cpp's converter writes what kind of model it is.
+
+    Raises OSError, and Malformed.
+    """
     with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         cursor = Cursor(data)
-        for key, value in _entries(cursor, _begin(cursor)[1]):
-            if key.endswith(".pooling_type") and type(value) is int:
-                return value
-            if key.startswith("tokenizer."):
-                break
-    return 0
+        entries = _entries(cursor, _begin(cursor)[1])
+        return dict(takewhile(lambda entry: not entry[0].startswith("tokenizer."), entries))
 
 
 def parse(data: mmap.mmap | bytes) -> Header:
@@ -337,16 +337,19 @@ def _size(shape: list[int], kind: int) -> int:
 
 
 def _check(header: Header) -> None:
-    """Raises Unsupported for a file that openvino would fail to load."""
+    """Raises Unsupported for a file of which no network can be built."""
     architecture, tokenizer = header.architecture, header.metadata.get("tokenizer.ggml.model")
-    known = sorted((*COMPARED, *UNTESTED))
     if architecture in REFUSED:
         raise Unsupported(f"it is of the architecture {architecture}: {REFUSED[architecture]}")
-    if architecture not in known:
-        raise Unsupported(f"openvino loads GGUF files of {', '.join(known)}, not of {architecture or 'nothing'}")
-    known_types = BLOCK_SIZES.keys() - (() if architecture in ARCHITECTURES else ONLY_BUILT)
-    if unknown := next((name for name, kind in header.kinds.items() if kind not in known_types), ""):
-        raise Unsupported(f"the tensor {unknown} has the type {header.kinds[unknown]}, which openvino does not know")
+    if architecture not in ARCHITECTURES | ENCODERS:
+        names = ", ".join(sorted(ARCHITECTURES | ENCODERS))
+        raise Unsupported(f"GGUF files of {names} are served, not of {architecture or 'nothing'}")
+    if header.scaling not in SCALINGS:
+        raise Unsupported(f"its positions are scaled by {header.scaling}, and not by {', '.join(SCALINGS[1:])}")
+    if unknown := next((name for name in header.tensors if not is_known(architecture, name)), ""):
+        raise Unsupported(f"the tensor {unknown} is of a part that networks of {architecture} do not have here")
+    if unknown := next((name for name, kind in header.kinds.items() if kind not in BLOCK_SIZES), ""):
+        raise Unsupported(f"the tensor {unknown} has the type {header.kinds[unknown]}, which is not known")
     if tokenizer not in TOKENIZERS:
         raise Unsupported(f"its tokenizer is of the kind {tokenizer or 'none'}, and not {' or '.join(TOKENIZERS)}")
 
@@ -372,13 +375,12 @@ def _require_whole(header: Header) -> None:
 
 
 def _expected(header: Header) -> Iterator[str]:
-    """Yields names of tensors that a file cannot lack: each layer has those of the others, in known architectures."""
+    """Yields names of tensors that a file cannot lack: each layer has those of the others."""
     yield "token_embd.weight"
     parts = {name.split(".", 2)[2] for name in header.tensors if name.startswith("blk.") and name.count(".") > 1}
-    if header.architecture in COMPARED:
-        for layer in range(min(header.number("block_count"), len(header.tensors) + 1)):
-            for part in sorted(parts):
-                yield f"blk.{layer}.{part}"
+    for layer in range(min(header.number("block_count"), len(header.tensors) + 1)):
+        for part in sorted(parts):
+            yield f"blk.{layer}.{part}"
 
 
 def only_paged(header: Header) -> str:

@@ -11,11 +11,12 @@ from ...repository import model_file
 from ...repository.model_file import FileDefaults, FilePooling
 from ...types import Json
 from . import header
+from .architectures import ENCODERS
 from .header import Header
 
 TEXT, EMBEDDINGS, RERANK = "text_generation", "embeddings", "rerank"
-RERANKS = 4
-"""The pooling type of rerankers."""
+MEAN, RERANKS = 1, 4
+"""Types of pooling: of embedding models, and of rerankers."""
 POOLING_MODES = {1: "MEAN", 2: "CLS", 3: "LAST"}
 """The pooling of an embedding model by its number."""
 SAMPLING = {
@@ -47,9 +48,11 @@ class GgufFile:
     def task(self) -> str:
         """Implements ModelFile.task. The architecture does not tell: embedding models have those of others."""
         try:
-            pooling = header.pooling_type(self._path)
+            known = header.beginning(self._path)
         except (OSError, ValueError, header.Malformed):
             return ""  # loading it says what is wrong
+        architecture = known.get("general.architecture")
+        pooling = known.get(f"{architecture}.pooling_type") or (MEAN if architecture in ENCODERS else 0)
         return {0: TEXT, RERANKS: RERANK}.get(pooling, EMBEDDINGS)
 
     def defaults(self) -> FileDefaults:
@@ -68,9 +71,6 @@ class GgufFile:
         found = self.header
         tokens = {f"{name}_token": found.token(name) for name in ("bos", "eos")}
         return FilePooling(mode=POOLING_MODES.get(found.number("pooling_type"), ""), tokens=tokens)
-
-    def tested(self) -> bool:
-        return self.header.architecture in header.COMPARED
 
     def only_paged(self) -> str:
         return header.only_paged(self.header)

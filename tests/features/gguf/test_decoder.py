@@ -12,21 +12,21 @@ import numpy as np
 import openvino as ov
 
 from lean_ovms.features.gguf import header
-from lean_ovms.features.gguf.architectures import ARCHITECTURES
 from lean_ovms.features.gguf.child import network
 from lean_ovms.features.gguf.child.blocks import BLOCKS
-from lean_ovms.features.gguf.child.decoder import builds
 from lean_ovms.features.gguf.child.layers import whole
 from lean_ovms.features.gguf.child.tensors import TensorRows, Tensors
 from lean_ovms.features.lora.child.adapter_layers import insert
 from tests.makers import make_gguf, zoo_gguf
 
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
-BUILT = sorted(name for name, known in RECORDED.items() if known["architecture"] in ARCHITECTURES)
+BUILT = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
 UNROTATED = {"smollm3": 1}
 """Layers without positions."""
-NORMS = {"gemma3_text": 6, "glm4": 4, "olmo2": 4, "qwen3": 4}
+NORMS = {"gemma3_text": 6} | dict.fromkeys(("glm4", "olmo2", "olmoe", "qwen3", "qwen3-yarn", "qwen3_moe"), 4)
 """Norms of a layer, where these are not 2."""
+EXPERTS = {"gpt_oss": 2, "mixtral": 3, "olmoe": 3, "qwen3_moe": 3}
+"""Products of a layer that gather the experts of each token."""
 PROJECTIONS = {f"self_attn.{letter}_proj" for letter in "qkvo"} | {
     f"mlp.{name}_proj" for name in ("gate", "up", "down")
 }
@@ -42,6 +42,7 @@ def test_norms_and_rotations_are_one_operation_each(name, tmp_path):
     assert kinds["RoPE"] == 2 * (layers - UNROTATED.get(name, 0))
     assert kinds["RMS"] == layers * NORMS.get(name, 2) + 1
     assert kinds["PagedAttention"] == layers
+    assert kinds["GatherMatmul"] == layers * EXPERTS.get(name, 0)
 
 
 @pytest.mark.parametrize("name", BUILT)
@@ -49,6 +50,8 @@ def test_layers_have_the_names_that_adapters_know(name, tmp_path):
     model = network.read(zoo_gguf.write(tmp_path / "x.gguf", name), adapted=True)
     found = {layer for group in insert(model, ov.Type.f32).groups for layer in group}
     other = {"self_attn.q_proj", "self_attn.k_proj"} if name == "glm4" else set()  # its rows are in another order
+    if name in EXPERTS:
+        other = {layer for layer in PROJECTIONS if layer.startswith("mlp.")}
     assert {layer.removeprefix("model.layers.1.") for layer in found if ".1." in layer} == PROJECTIONS - other
 
 
@@ -102,16 +105,45 @@ def test_a_group_without_a_scale_is_its_offset(tmp_path):
         assert (mapped.numbers("token_embd.weight") == 0.375).all()
 
 
-def test_what_is_not_known_is_left_to_the_frontend(tmp_path):
-    known = header.read(zoo_gguf.write(tmp_path / "x.gguf", "llama"))
-    assert builds(known)
-    assert not builds(header.read(zoo_gguf.write(tmp_path / "y.gguf", "llama", **{"llama.rope.scaling.type": "yarn"})))
-    assert not builds(header.read(zoo_gguf.write(tmp_path / "z.gguf", "qwen3_moe")))
+@pytest.mark.parametrize("kind", [*BLOCKS, 0, 1, 30])
+def test_experts_of_every_type_are_what_they_stand_for(kind, tmp_path):
+    """Two tensors whose rows take turns; one group has no scale."""
+    elements, size = header.BLOCK_SIZES[kind]
+    dice = np.random.RandomState(kind)
+    data = dice.randint(0, 256, (2, 3, 4, 256 // elements, size)).astype(np.uint8) & 0x3B
+    name = gguf.GGMLQuantizationType(kind).name
+    if name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K"):
+        data[0, 0, 0, 0, :2] = 0
+    data = data.reshape(2, 3, 4, -1)
+    wanted = gguf.quants.dequantize(data, gguf.GGMLQuantizationType(kind))
+    assert np.isfinite(wanted).all()
+    writer = gguf.GGUFWriter(tmp_path / "x.gguf", "llama")
+    names = ("gate", "up")
+    for each, values in zip(names, data, strict=True):
+        writer.add_tensor(each, values, raw_dtype=gguf.GGMLQuantizationType(kind))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    found = header.parse((tmp_path / "x.gguf").read_bytes())
+    with Tensors(tmp_path / "x.gguf", found) as mapped:
+        matrix = mapped.experts(*names)
+        values = ov.Core().compile_model(ov.Model([matrix], [], "x"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([])[0]
+    wanted = wanted.swapaxes(0, 1).swapaxes(1, 2).reshape(3, 8, 256)
+    assert np.abs(values - wanted).max() <= np.abs(wanted).max() * 3e-7
 
 
-def test_types_that_only_this_builder_knows_are_refused_elsewhere(tmp_path):
-    path = zoo_gguf.write(tmp_path / "x.gguf", "qwen3_moe")
+@pytest.mark.parametrize(
+    ("changes", "tensor", "said"),
+    [
+        ({"llama.rope.scaling.type": "su"}, "", "positions are scaled by su, and not by linear, longrope, yarn"),
+        ({}, "blk.1.ssm_in.weight", "tensor blk.1.ssm_in.weight is of a part that networks of llama do not have here"),
+    ],
+)
+def test_a_part_that_is_not_known_is_named(changes, tensor, said, tmp_path):
+    path = zoo_gguf.write(tmp_path / "x.gguf", "llama", **changes)
     found = header.parse(path.read_bytes())
-    found.kinds["token_embd.weight"] = 20
-    with pytest.raises(header.Unsupported, match=r"token_embd.weight has the type 20, which openvino does not know"):
+    if tensor:
+        found.tensors[tensor] = [1]
+    with pytest.raises(header.Unsupported, match=said):
         header._check(found)

@@ -13,7 +13,6 @@ pytest.importorskip("gguf")
 import numpy as np
 
 from lean_ovms.config import Config
-from lean_ovms.features.gguf.child import pooling_network
 from lean_ovms.features.pooling.child.model import OpenVinoPooler
 from tests.features.pooling.child.rig import Rig
 from tests.makers import zoo_gguf
@@ -29,14 +28,8 @@ def load(path: Path, task: str = "embeddings") -> Rig:
     return Rig(pooler=OpenVinoPooler(Config(model_path=str(path), task=task, plugin_config=EXACT)))
 
 
-@pytest.mark.parametrize("by_frontend", [False, True])
 @pytest.mark.parametrize("name", zoo_gguf.POOLED)
-def test_vectors_of_a_batch_are_those_of_torch(
-    name: str, by_frontend: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether the network is built of the file's tensors, or openvino's frontend makes it."""
-    if by_frontend:
-        monkeypatch.setattr(pooling_network, "builds", lambda header: False)
+def test_vectors_of_a_batch_are_those_of_torch(name: str, tmp_path: Path) -> None:
     kind = RECORDED[name]["architecture"]
     rig = load(zoo_gguf.write(tmp_path / "x.gguf", name, **{f"{kind}.pooling_type": LAST}))
     info = rig.pooler.pooling

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("gguf")
 
-from tokenizers import Regex, Tokenizer, pre_tokenizers
+from tokenizers import BertWordPieceTokenizer, Regex, Tokenizer, pre_tokenizers
 
 from lean_ovms.config import Config
 from lean_ovms.engine.loading.json_tokenizer import SAMPLES
@@ -164,3 +164,31 @@ def test_every_pre_tokenizer_keeps_every_character(made, name):
 def test_what_cannot_be_built_is_refused(made, changes, word):
     with pytest.raises(StartError, match=word):
         made(changes)
+
+
+@pytest.mark.parametrize("cased", [False, True])
+def test_words_and_their_ends_are_those_of_bert(made, cased):
+    """The file has no word of whether texts are lowercased; its words tell."""
+    words = [*(f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP")), *"abcxyz0123.,!'"]
+    words += ["the", "##s", "##x", "##ab", "\u4e2d", "caf\u00e9", "cafe"]
+    words += ["The", "##S"] if cased else []
+    special = [word.startswith("[") for word in words]
+    ours = made(
+        {
+            "tokenizer.ggml.model": "bert",
+            "tokenizer.ggml.pre": None,
+            "tokenizer.ggml.merges": None,
+            "tokenizer.ggml.tokens": [
+                word if mark else word.removeprefix("##") if word.startswith("##") else SPACE + word
+                for word, mark in zip(words, special, strict=True)
+            ],
+            "tokenizer.ggml.token_type": [CONTROL if mark else NORMAL for mark in special],
+            "tokenizer.ggml.cls_token_id": 2,
+            **{f"tokenizer.ggml.{name}_token_id": None for name in ("bos", "eos", "padding")},
+        }
+    )
+    theirs = BertWordPieceTokenizer({word: i for i, word in enumerate(words)}, lowercase=not cased)
+    texts = [*hostile(300), "The thes abab cafe\u0301 xs CAFE!", "The\u4e2d\u4e2d's"]
+    for text in texts:
+        assert ours.encode(text, True) == [2, *theirs.encode(text, add_special_tokens=False).ids, 3]
+    assert ours.decode(ours.encode("thes, xabab", True), True) == "thes , xabab"

@@ -3,107 +3,39 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import groupby
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from openvino import opset13 as ops
 
-from ....engine.errors import last_line
-from ....errors import StartError
 from ..architectures import ARCHITECTURES
-from ..header import EXPORT, PULL_AGAIN, Header
+from ..header import Header
 from . import layers
 from .attention import Attend, Projected
+from .experts import Experts, mixed
+from .file_layers import FileLayers, LinearLayer
+from .positions import frequencies
 from .tensors import Matrix, Order, TensorRows, Tensors
 
 VALUES = 2
 """The place of values behind queries and keys."""
-LAYER = re.compile(r"blk\.(\d+)\.(.+)")
-WHOLE = {"token_embd.weight", "output.weight", "output_norm.weight", "rope_freqs.weight"}
-PARTS = {
-    *(f"attn_{name}.{kind}" for name in ("q", "k", "v", "qkv", "output") for kind in ("weight", "bias")),
-    *("attn_norm.weight", "attn_q_norm.weight", "attn_k_norm.weight", "post_attention_norm.weight"),
-    *("ffn_norm.weight", "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight", "post_ffw_norm.weight"),
-}
-"""The tensors that a decoder has, and those of each of its layers. One with others is of a kind that is not known."""
-
-
-def builds(header: Header) -> bool:
-    """Returns whether a file is of an architecture and of tensors that are known here."""
-    if header.architecture not in ARCHITECTURES:
-        return False
-    scaling = header.metadata.get(f"{header.architecture}.rope.scaling.type", "none")
-    return scaling in ("none", "linear") and all(map(_known, header.tensors))
-
-
-def _known(name: str) -> bool:
-    found = LAYER.fullmatch(name)
-    return name in WHOLE if found is None else found[2] in PARTS
-
-
-@contextmanager
-def building(path: Path, header: Header, *, adapted: bool = False) -> Iterator[FileDecoder]:
-    """Yields the decoder of a file, with the file's tensors open.
-
-    Args:
-        path: the GGUF file.
-        header: its header.
-        adapted: whether layers stay apart that would be computed as one, so that adapters can change each of them.
-
-    Raises:
-        StartError: what is built of the file fails, whatever the error.
-    """
-    try:
-        with Tensors(path, header) as tensors:
-            yield FileDecoder(header, tensors, adapted)
-    except KeyError as error:
-        raise StartError(f"{path} is not a whole GGUF file: it has no {error.args[0]}; {PULL_AGAIN}") from error
-    except (RuntimeError, ValueError, IndexError, ArithmeticError, OSError) as error:  # of sizes that do not fit
-        raise StartError(f"{path} cannot be served: {last_line(error)}; {EXPORT}") from error
-
-
-class LinearLayer(NamedTuple):
-    """A linear layer: a tensor, or a part of its rows."""
-
-    tensor: str
-    """The name of the tensor and of its bias, without their ends."""
-    name: str
-    """The name of the layer in transformers; empty: adapters cannot change it."""
-    rows: slice = slice(None)
-    """The rows that are taken."""
-    order: Order | None = None
-    """The order in which these are taken; None: their own."""
-
-    @property
-    def matrix(self) -> TensorRows:
-        """The rows of the tensor."""
-        return TensorRows(f"{self.tensor}.weight", self.rows, self.order)
-
-    @property
-    def bias(self) -> str:
-        """The name of its bias."""
-        return f"{self.tensor}.bias"
 
 
 class FileDecoder:
     """A decoder while its network is built from the tensors of a file."""
 
-    def __init__(self, header: Header, tensors: Tensors, adapted: bool) -> None:
+    def __init__(self, header: Header, tensors: Tensors, *, adapted: bool = False) -> None:
         """Reads the sizes of the network from the header, and its embeddings from the tensors.
 
         Args:
-            header: the header of the file.
-            tensors: the tensors of the file.
-            adapted: whether layers stay apart that would be computed as one, so that adapters can change each of them.
+            header: The header of the file.
+            tensors: The tensors of the file.
+            adapted: Whether layers stay apart that would be computed as one, so that adapters can change each of them.
         """
         self._header = header
-        self._adapted = adapted
         self._tensors = tensors
+        epsilon = header.real("attention.layer_norm_rms_epsilon", 1e-5)
+        self._layers = FileLayers(tensors, epsilon, adapted=adapted)
         self._row = ARCHITECTURES[header.architecture]
         self._width = header.number("embedding_length")
         heads = header.number("attention.head_count")
@@ -111,12 +43,11 @@ class FileDecoder:
         size = header.number("attention.key_length") or self._width // heads
         self._heads = [heads, keys, keys]
         self._sizes = [size, size, header.number("attention.value_length") or size]
-        self._epsilon = self._float("attention.layer_norm_rms_epsilon", 1e-5)
-        self._logits_scale = 1 / self._float("logit_scale", 1.0)
+        self._logits_scale = 1 / header.real("logit_scale", 1.0)
         self._rotated = min(size, header.number("rope.dimension_count") or size)
         self._embeddings = tensors.matrix(TensorRows("token_embd.weight"))
-        self._sums = layers.Sums()
         self._turned: dict[bool, layers.Cosine] = {}
+        self._temperature: Any = None
 
     def hidden(self, tokens: Any, positions: Any, attend: Attend, wanted: Any = None) -> Any:
         """Returns the hidden states [tokens, 1, width] before the last projection.
@@ -130,27 +61,39 @@ class FileDecoder:
         """
         ids = ops.convert(ops.unsqueeze(tokens, np.int32(1)), "i32")
         x = layers.looked_up(self._embeddings, ids)
-        scale = math.sqrt(self._width) if self._row.scaled_embeddings else self._float("embedding_scale", 1.0)
-        x = _times(x, scale)
-        more = self._float("residual_scale", 1.0)
+        scale = math.sqrt(self._width) if self._row.scaled_embeddings else self._header.real("embedding_scale", 1.0)
+        x = layers.times(x, scale)
+        more = self._header.real("residual_scale", 1.0)
         for layer in range(count := self._header.number("block_count")):
-            result = self._attention(layer, self._norm(x, f"blk.{layer}.attn_norm"), positions, attend)
+            result = self._attention(layer, self._layers.norm(x, f"blk.{layer}.attn_norm"), positions, attend)
             if layer == count - 1 and wanted is not None:
                 x, result = (ops.gather(each, wanted, np.array([0])) for each in (x, result))
             place = f"model.layers.{layer}.self_attn.o_proj"
-            result = self._product(result, LinearLayer(f"blk.{layer}.attn_output", place))
-            x = ops.add(x, _times(self._norm(result, f"blk.{layer}.post_attention_norm"), more))
-            result = self._forward(layer, self._norm(x, f"blk.{layer}.ffn_norm"))
-            x = ops.add(x, _times(self._norm(result, f"blk.{layer}.post_ffw_norm"), more))
-        return self._norm(x, "output_norm")
+            result = self._layers.product(result, LinearLayer(f"blk.{layer}.attn_output", place))
+            if self._row.forward_norm != "post_attention_norm":
+                result = self._layers.norm(result, f"blk.{layer}.post_attention_norm")
+            x = ops.add(x, layers.times(result, more))
+            result = self._forward(layer, self._layers.norm(x, f"blk.{layer}.{self._row.forward_norm}"))
+            x = ops.add(x, layers.times(self._layers.norm(result, f"blk.{layer}.post_ffw_norm"), more))
+        return self._layers.norm(x, "output_norm")
 
     def logits(self, hidden: Any) -> Any:
         """Returns the logits of hidden states."""
-        return _times(layers.product(hidden, self.head(), self._sums, None, "lm_head"), self._logits_scale)
+        return layers.times(layers.product(hidden, self.head(), self._layers.sums, None, "lm_head"), self._logits_scale)
+
+    def vectors(self, hidden: Any) -> Any:
+        """Returns what becomes vectors of texts: hidden states behind the last projections that some models have.
+
+        In the original these are behind the pooling, which is a mean, and sums may be taken in any order.
+        """
+        for name in ("dense_2", "dense_3"):
+            if self._layers.has(name):
+                hidden = self._layers.product(hidden, LinearLayer(name, ""))
+        return hidden
 
     def head(self) -> Matrix:
         """Returns the matrix that makes logits of hidden states, before they are scaled."""
-        return self._tensors.matrix(TensorRows("output.weight")) if self._has("output") else self._embeddings
+        return self._tensors.matrix(TensorRows("output.weight")) if self._layers.has("output") else self._embeddings
 
     def _attention(self, layer: int, x: Any, positions: Any, attend: Attend) -> Any:
         """Returns the result of an attention [tokens, 1, heads * size], before it is projected."""
@@ -160,8 +103,11 @@ class FileDecoder:
             for place, value in enumerate(self._projections(layer, x))
         ]
         by = self._header.number("block_count") == self._row.scales_by_width
-        scale = self._float("attention.scale", (self._width / self._heads[0] if by else self._sizes[0]) ** -0.5)
-        found = attend(Projected(values, self._heads, self._sizes, np.float32(scale), window))
+        scale = self._header.real("attention.scale", (self._width / self._heads[0] if by else self._sizes[0]) ** -0.5)
+        sinks = None
+        if (name := f"blk.{layer}.attn_sinks.weight") in self._tensors:
+            sinks = ops.constant(self._tensors.numbers(name).reshape(1, -1, 1, 1))
+        found = attend(Projected(values, self._heads, self._sizes, np.float32(scale), window, sinks))
         width = self._heads[0] * self._sizes[2]
         return ops.reshape(found, np.array([0, 1, width]), True)
 
@@ -178,13 +124,20 @@ class FileDecoder:
         heads, size, name = self._heads[place], self._sizes[place], f"blk.{layer}.attn_{'qkv'[place]}_norm"
         if place == VALUES:
             return value
-        for_each = not self._has(name) or self._tensors.shape(f"{name}.weight")[-1] == size
-        value = value if for_each else self._norm(value, name)
+        for_each = not self._layers.has(name) or self._tensors.shape(f"{name}.weight")[-1] == size
+        value = value if for_each else self._layers.norm(value, name)
         value = ops.reshape(value, np.array([0, heads, 1, size]), True)
-        value = self._norm(value, name) if for_each else value
+        value = self._layers.norm(value, name) if for_each else value
         if self._row.unrotated and (layer + 1) % self._row.unrotated == 0:
             return value
-        return layers.rotate(value, self._angles(positions, local), size, self._rotated)
+        found = layers.rotate(value, self._angles(positions, local), size, self._rotated)
+        growth = self._header.real("attention.temperature_scale", 0.0)
+        if place or not growth:
+            return found
+        if self._temperature is None:
+            period = self._header.number("rope.scaling.original_context_length")
+            self._temperature = layers.temperature(positions, growth, period)
+        return ops.multiply(found, self._temperature)
 
     def _projections(self, layer: int, x: Any) -> list[Any]:
         """Returns queries, keys and values [tokens, 1, heads * size]."""
@@ -193,59 +146,47 @@ class FileDecoder:
             order = _halves(heads, size, self._rotated) if self._row.pairs and letter != "v" else None
             rows = slice(start, start := start + heads * size)
             name = f"blk.{layer}.attn_{letter}"
-            name, rows = (joined, rows) if self._has(joined) else (name, slice(None))
+            name, rows = (joined, rows) if self._layers.has(joined) else (name, slice(None))
             moved = order is not None and not self._row.permuted  # an adapter's rows would be those of other elements
             place = "" if moved else f"model.layers.{layer}.self_attn.{letter}_proj"
             parts.append(LinearLayer(name, place, rows, order))
-        return self._products(x, parts)
+        return self._layers.products(x, parts)
+
+    def _experts(self, layer: int, x: Any) -> Any:
+        """Returns the result of a mixture of experts."""
+        name = f"blk.{layer}.ffn"
+        scores = self._layers.product(ops.squeeze(x, np.array([1])), LinearLayer(f"{name}_gate_inp", ""))
+        gate, up, down = (f"{name}_{part}_exps" for part in ("gate", "up", "down"))
+        weights = [f"{each}.weight" for each in (gate, up)]
+        count, used = self._tensors.shape(f"{down}.weight")[0], self._header.number("expert_used_count")
+        if not 0 < used <= count:
+            raise ValueError(f"a token has {used} of {count} experts")
+        last = self._tensors.experts(f"{down}.weight")
+        if self._row.clamped:
+            joined, first, second, third = (
+                self._tensors.experts(*weights),
+                *(self._tensors.numbers(f"{each}.bias") for each in (gate, up, down)),
+            )
+            biases = np.stack([first, second], 2).reshape(count, -1), third
+            known = Experts(count, used, last, gate=joined, biases=biases)
+        else:
+            known = Experts(count, used, last, *(self._tensors.experts(each) for each in reversed(weights)))
+        return mixed(x, scores, known, sums_to_one=self._row.sums_to_one)
 
     def _forward(self, layer: int, x: Any) -> Any:
+        """Returns the result of a feed-forward network."""
+        if self._layers.has(f"blk.{layer}.ffn_gate_inp"):
+            return self._experts(layer, x)
         gate, up, down = (f"blk.{layer}.ffn_{name}" for name in ("gate", "up", "down"))
         place, rows, more = f"model.layers.{layer}.mlp", slice(None), slice(None)
-        if not self._has(gate):
+        if not self._layers.has(gate):
             half = self._tensors.shape(f"{up}.weight")[0] // 2
             gate, rows, more = up, slice(half), slice(half, None)
         # Apart: OpenVINO applies the function of the gate before it rounds to bf16.
-        gated = self._product(x, LinearLayer(gate, f"{place}.gate_proj", rows))
-        shown = self._product(x, LinearLayer(up, f"{place}.up_proj", more))
+        gated = self._layers.product(x, LinearLayer(gate, f"{place}.gate_proj", rows))
+        shown = self._layers.product(x, LinearLayer(up, f"{place}.up_proj", more))
         x = ops.multiply(layers.ACTIVATIONS[self._row.activation](gated), shown)
-        return self._product(x, LinearLayer(down, f"{place}.down_proj"))
-
-    def _products(self, x: Any, parts: list[LinearLayer]) -> list[Any]:
-        """Returns the products of x and layers. Those of one type are one product, unless it takes adapters."""
-        found = []
-        for _, same in groupby(parts, self._joins):
-            together = [*same]
-            if self._adapted or len(together) == 1:
-                found += [self._product(x, one) for one in together]
-            else:
-                sizes = [self._tensors.count(one.matrix) for one in together]
-                found += ops.variadic_split(self._product(x, *together), np.int64(-1), np.array(sizes)).outputs()
-        return found
-
-    def _joins(self, layer: LinearLayer) -> tuple[int, bool]:
-        """Returns what layers have in common whose products can be one: their type, and whether they have biases."""
-        return self._tensors.kind(layer.matrix.tensor), layer.bias in self._tensors
-
-    def _product(self, x: Any, *together: LinearLayer) -> Any:
-        """Returns the product of x and layers that can be one, one after the other, with their biases."""
-        matrix = self._tensors.matrix(*(one.matrix for one in together))
-        biases = [self._bias(one) for one in together if one.bias in self._tensors]
-        name = together[0].name if len(together) == 1 else ""
-        return layers.product(x, matrix, self._sums, np.concatenate(biases) if biases else None, name)
-
-    def _bias(self, layer: LinearLayer) -> layers.Floats:
-        found = self._tensors.numbers(layer.bias)[layer.rows]
-        return found if layer.order is None else found[layer.order]
-
-    def _norm(self, x: Any, name: str) -> Any:
-        """Returns the norm of values where the file has one of this name, else the values."""
-        if not self._has(name):
-            return x
-        return layers.norm(x, self._tensors.numbers(f"{name}.weight"), self._epsilon)
-
-    def _has(self, name: str) -> bool:
-        return f"{name}.weight" in self._tensors
+        return self._layers.product(x, LinearLayer(down, f"{place}.down_proj"))
 
     def _window(self, layer: int) -> int:
         period = self._row.window_period
@@ -255,25 +196,14 @@ class FileDecoder:
         """Returns the cosines and sines of positions. local: of a layer with a sliding window."""
         local = local and bool(self._row.local_base)
         if local not in self._turned:
-            base = self._float("rope.freq_base", 10000.0)
             if local:
-                base = self._float("rope.freq_base_swa", self._row.local_base)
-            numbers = np.arange(0, self._rotated, 2, dtype=np.float64) / self._rotated
-            frequencies = base**-numbers
-            if not local:
-                frequencies = frequencies / (self._float("rope.scaling.factor", 1.0) or 1.0)
-                if "rope_freqs.weight" in self._tensors:
-                    frequencies = frequencies / self._tensors.numbers("rope_freqs.weight").astype(np.float64)
-            self._turned[local] = layers.angles(positions, frequencies.astype(np.float32))
+                base = self._header.real("rope.freq_base_swa", self._row.local_base)
+                found, factor = base ** -(np.arange(0, self._rotated, 2, dtype=np.float64) / self._rotated), 1.0
+            else:
+                whole = self._row.whole_ramp
+                found, factor = frequencies(self._header, self._tensors, self._rotated, whole_ramp=whole)
+            self._turned[local] = layers.angles(positions, found.astype(np.float32), factor)
         return self._turned[local]
-
-    def _float(self, name: str, default: float) -> float:
-        value = self._header.metadata.get(f"{self._header.architecture}.{name}")
-        return float(value) if isinstance(value, int | float) else default
-
-
-def _times(x: Any, factor: float) -> Any:
-    return x if factor == 1 else ops.multiply(x, np.float32(factor))
 
 
 def _halves(heads: int, size: int, rotated: int) -> Order:

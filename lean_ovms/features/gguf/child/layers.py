@@ -39,13 +39,38 @@ def _rank(x: Any) -> int:
     return int(_shape(x).rank.get_length())
 
 
-def angles(positions: Any, frequencies: Floats) -> Cosine:
-    """Returns the cosines and sines of positions [tokens]."""
+def angles(positions: Any, frequencies: Floats, factor: float) -> Cosine:
+    """Returns the cosines and sines of positions.
+
+    Args:
+        positions: The positions [tokens].
+        frequencies: What they are multiplied by, a number for each pair of elements.
+        factor: The factor of cosines and sines.
+    """
     places = ops.unsqueeze(ops.unsqueeze(positions, np.int64(-1)), np.int64(1))
     products = ops.matmul(frequencies.reshape(1, -1, 1), ops.convert(places, "f32"), False, False)
     half = ops.transpose(products, np.array([0, 2, 1], np.int32))
     whole = ops.concat([half, half], -1)
-    return ops.unsqueeze(ops.cos(whole), np.int64(1)), ops.unsqueeze(ops.sin(whole), np.int64(1))
+    cosines, sines = (times(found, factor) for found in (ops.cos(whole), ops.sin(whole)))
+    return ops.unsqueeze(cosines, np.int64(1)), ops.unsqueeze(sines, np.int64(1))
+
+
+def temperature(positions: Any, scale: float, period: int) -> Any:
+    """Returns the factor of queries [tokens, 1, 1, 1] that grows with their positions.
+
+    Args:
+        positions: The positions [tokens].
+        scale: How much it grows.
+        period: So many tokens have the same factor.
+    """
+    periods = ops.convert(ops.divide(positions, np.int64(period)), "f32")
+    found = ops.add(times(ops.log(ops.add(periods, np.float32(1))), scale), np.float32(1))
+    return ops.unsqueeze(found, np.array([1, 2, 3]))
+
+
+def times(x: Any, factor: float) -> Any:
+    """Returns x multiplied by a number."""
+    return x if factor == 1 else ops.multiply(x, np.float32(factor))
 
 
 def rotate(x: Any, turned: Cosine, size: int, rotated: int) -> Any:
@@ -122,7 +147,7 @@ def product(x: Any, matrix: Matrix, sums: Sums, bias: Floats | None, name: str) 
     if matrix.offsets is not None:
         groups = matrix.offsets.get_output_partial_shape(0)[1].get_length()
         found = ops.add(found, ops.matmul(sums.of(x, groups), matrix.offsets, False, True))
-    return found if bias is None else ops.add(found, bias.reshape(1, 1, -1))
+    return found if bias is None else ops.add(found, bias.reshape([1] * (_rank(x) - 1) + [-1]))
 
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"silu": ops.swish, "gelu": lambda x: ops.gelu(x, "tanh")}

@@ -1,8 +1,4 @@
-"""A GGUF file as a network with paged attention, of the inputs that `paged_attention_transformation` makes.
-
-Files of known architectures and tensors are built here, others by openvino's frontend, whose input `inp_out_ids` is
-network.LOGITS_INPUT.
-"""
+"""A GGUF file as a network with paged attention, of the inputs that `paged_attention_transformation` makes."""
 
 from __future__ import annotations
 
@@ -16,11 +12,12 @@ from openvino import opset13 as ops
 from ....engine.loading.network_inputs import network_input
 from ....engine.paged.network import LOGITS_INPUT
 from ....errors import StartError
-from ..header import Header
+from ..architectures import ARCHITECTURES
 from ..model_file import header_of
-from . import attention, frontend
+from . import attention
 from .attention import Projected
-from .decoder import building, builds
+from .decoder import FileDecoder
+from .tensors import opened
 
 TOKENS = ("input_ids", "position_ids", LOGITS_INPUT)
 """The inputs with a number for each token, or for each wanted one."""
@@ -68,34 +65,12 @@ class _State:
 
 def read(path: Path, *, adapted: bool = False) -> Any:
     """Returns the network of a file. adapted: all layers compute all tokens. Raises StartError, and RuntimeError."""
-    header = header_of(path)
-    return _built(path, header, adapted) if builds(header) else _by_frontend(path, header)
-
-
-def _built(path: Path, header: Header, adapted: bool) -> Any:
     tokens, positions, wanted = (network_input(name, [-1], np.int64) for name in TOKENS)
-    state = _State()
-    with building(path, header, adapted=adapted) as decoder:
+    state, header = _State(), header_of(path)
+    if header.architecture not in ARCHITECTURES:
+        raise StartError(f"{path} is an encoder, which writes no text: --task embeddings serves it")
+    with opened(path, header) as tensors:
+        decoder = FileDecoder(header, tensors, adapted=adapted)
         hidden = decoder.hidden(tokens, positions, state.attend, None if adapted else wanted)
         logits = decoder.logits(ops.gather(hidden, wanted, np.array([0])) if adapted else hidden)
     return ov.Model([logits.output(0)], [tokens, positions, wanted, *state.inputs], "gguf")
-
-
-def _by_frontend(path: Path, header: Header) -> Any:
-    inputs = [network_input(name, [-1], np.int64) for name in TOKENS]
-    state = _State()
-    logits = frontend.logits(frontend.connected(path, header, inputs, state.attend))
-    paged = ov.Model([ops.convert(logits[0], "f32").output(0)], [*inputs, *state.inputs], "gguf")
-    _require_paged(paged, {node.get_friendly_name() for node in paged.get_parameters()}, logits)
-    return paged
-
-
-def _require_paged(model: Any, inputs: set[str], logits: list[Any]) -> None:
-    """Raises StartError if anything of a sequence is left that is no paged attention."""
-    left = sorted(
-        node.get_friendly_name()
-        for node in model.get_ordered_ops()
-        if node.get_type_name() == "Parameter" and node.get_friendly_name() not in inputs
-    )
-    if left or len(logits) != 1:
-        raise StartError(f"its attention cannot be paged: the network needs {', '.join(left) or 'several outputs'}")

@@ -15,11 +15,13 @@ from openvino import opset13 as ops
 
 from ....engine.loading.network_inputs import network_input
 from ....errors import StartError
-from ..header import Header
+from ..architectures import ARCHITECTURES, ENCODERS
 from ..model_file import header_of
-from . import frontend, layers
-from .attention import Attend, Projected, masked
-from .decoder import building, builds
+from . import layers
+from .attention import Projected, masked
+from .decoder import FileDecoder
+from .encoder import FileEncoder
+from .tensors import opened
 
 
 def read(path: Path, output: str) -> ov.Model:
@@ -28,25 +30,27 @@ def read(path: Path, output: str) -> ov.Model:
     ids, mask = (network_input(name, [-1, -1], np.int64) for name in ("input_ids", "attention_mask"))
     shape = ops.shape_of(ids, "i64")
     positions = _counted(ops.gather(shape, np.int64(1), np.int64(0)))
-    causal = header.metadata.get(f"{header.architecture}.attention.causal") is not False
+    encoder = header.architecture in ENCODERS
+    if encoder and output == "logits":
+        raise StartError(f"{path} cannot be served: an encoder has no logits of tokens; --task embeddings serves it")
+    known = not encoder and ARCHITECTURES[header.architecture].causal
+    causal = known and header.metadata.get(f"{header.architecture}.attention.causal") is not False
 
     def attend(rows: Projected) -> Any:
         if rows.sinks is not None:
             raise StartError(f"{path} cannot be served: attention sinks of a pooling model are not known")
         return masked(rows, shape, _seen(positions, mask, causal, rows.window))
 
-    if builds(header):
-        tokens, places = (ops.reshape(each, np.array([-1]), False) for each in (ids, ops.broadcast(positions, shape)))
-        with building(path, header) as decoder:
-            found = _by_text(decoder.hidden(tokens, places, attend), shape)
-            found = ops.matmul(found, layers.whole(decoder.head()), False, True) if output == "logits" else found
-    else:
-        head = _by_frontend(
-            path, header, [ids, ops.broadcast(positions, shape), _counted(ops.reduce_prod(shape, np.int64(0)))], attend
-        )
-        found = _by_text(ops.convert(head.input_value(0), "f32"), shape)
-        if output == "logits":
-            found = ops.matmul(found, head.input_value(1), False, bool(head.get_attributes()["transpose_b"]))
+    tokens, places = (ops.reshape(each, np.array([-1]), False) for each in (ids, ops.broadcast(positions, shape)))
+    with opened(path, header) as tensors:
+        if encoder:
+            found = _by_text(FileEncoder(header, tensors).hidden(tokens, places, attend), shape)
+        else:
+            decoder = FileDecoder(header, tensors)
+            found = decoder.hidden(tokens, places, attend)
+            found = _by_text(found if output == "logits" else decoder.vectors(found), shape)
+            if output == "logits":
+                found = ops.matmul(found, layers.whole(decoder.head()), False, True)
     found.output(0).get_tensor().set_names({output})
     return ov.Model([found.output(0)], [ids, mask], "gguf")
 
@@ -57,33 +61,29 @@ def _by_text(rows: Any, shape: Any) -> Any:
     return ops.reshape(rows, ops.concat([shape, ops.constant(np.array([width]))], 0), False)
 
 
-def _by_frontend(path: Path, header: Header, inputs: list[Any], attend: Attend) -> Any:
-    """Returns the operation that makes logits of hidden states, in the network of openvino's frontend.
+def _seen(positions: Any, mask: Any, causal: bool, window: int) -> Any:
+    """Returns which tokens [texts or 1, 1, tokens, tokens] each token sees.
 
     Args:
-        path: The file.
-        header: Its header.
-        inputs: The ids of tokens, their positions, and the places of those whose logits are wanted.
-        attend: Computes the attentions.
-
-    Raises:
-        StartError: The network is of a form that is not known.
+        positions: The positions of the tokens of a text.
+        mask: Which tokens are no padding [texts, tokens].
+        causal: Whether a token sees none behind it.
+        window: The tokens that each token sees at most, itself and those before it; where it sees those behind it as
+            well, half as many on each side. 0: all.
     """
-    head = frontend.logits(frontend.connected(path, header, inputs, attend))[0].get_node()
-    if head.get_type_name() != "MatMul":
-        raise StartError(f"{path} cannot be served: its logits are computed by {head.get_type_name()}")
-    return head
-
-
-def _seen(positions: Any, mask: Any, causal: bool, window: int) -> Any:
-    """Returns which tokens [texts or 1, 1, tokens, tokens] each token sees."""
-    if not causal:
-        return ops.convert(ops.unsqueeze(mask, np.array([1, 2])), "boolean")
     back = ops.subtract(ops.unsqueeze(positions, np.int64(1)), ops.unsqueeze(positions, np.int64(0)))
-    seen = ops.greater_equal(back, np.int64(0))
+    if causal:
+        seen = ops.greater_equal(back, np.int64(0))
+        if window:
+            seen = ops.logical_and(seen, ops.less(back, np.int64(window)))
+        return ops.unsqueeze(seen, np.array([0, 1]))
+    seen = ops.convert(ops.unsqueeze(mask, np.array([1, 2])), "boolean")
     if window:
-        seen = ops.logical_and(seen, ops.less(back, np.int64(window)))
-    return ops.unsqueeze(seen, np.array([0, 1]))
+        near = ops.less_equal(ops.absolute(back), np.int64(window // 2))
+        # Padding sees itself: what sees nothing is no number, and what is multiplied with it is none either.
+        itself = ops.equal(back, np.int64(0))
+        seen = ops.logical_or(ops.logical_and(seen, ops.unsqueeze(near, np.array([0, 1]))), itself)
+    return seen
 
 
 def _counted(stop: Any) -> Any:

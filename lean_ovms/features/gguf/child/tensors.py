@@ -5,8 +5,10 @@ What is read of the mapped file is written into OpenVINO's memory once, in piece
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,10 +17,12 @@ import openvino as ov
 from numpy.typing import NDArray
 from openvino import opset13 as ops
 
+from ....engine.errors import last_line
+from ....errors import StartError
 from ....repository import model_file
 from ....util.files import open_regular
-from ..header import BLOCK_SIZES, Header
-from .blocks import BLOCKS
+from ..header import BLOCK_SIZES, EXPORT, PULL_AGAIN, Header
+from .blocks import BLOCKS, Floats
 
 Order = NDArray[np.int64]
 F32, BF16 = 0, 30
@@ -37,6 +41,26 @@ class TensorRows(NamedTuple):
     """Which of its rows."""
     order: Order | None = None
     """The order in which these are taken; None: their own."""
+
+
+@contextmanager
+def opened(path: Path, header: Header) -> Iterator[Tensors]:
+    """Yields the tensors of a file while a network is built of them.
+
+    Args:
+        path: The GGUF file.
+        header: Its header.
+
+    Raises:
+        StartError: What is built fails, whatever the error.
+    """
+    try:
+        with Tensors(path, header) as tensors:
+            yield tensors
+    except KeyError as error:
+        raise StartError(f"{path} is not a whole GGUF file: it has no {error.args[0]}; {PULL_AGAIN}") from error
+    except (RuntimeError, ValueError, IndexError, ArithmeticError, OSError) as error:  # of sizes that do not fit
+        raise StartError(f"{path} cannot be served: {last_line(error)}; {EXPORT}") from error
 
 
 class Matrix(NamedTuple):
@@ -91,35 +115,66 @@ class Tensors:
         """Returns the number of a tensor's type."""
         return self._header.kinds[name]
 
+    def rows(self, name: str) -> int:
+        """Returns the number of rows of a tensor, of one with experts those of all."""
+        return math.prod(self.shape(name)[:-1])
+
     def count(self, part: TensorRows) -> int:
-        """Returns the number of rows."""
-        return len(range(*part.rows.indices(self.shape(part.tensor)[0])))
+        """Returns the number of rows that are taken."""
+        return len(range(*part.rows.indices(self.rows(part.tensor))))
 
     def matrix(self, *parts: TensorRows) -> Matrix:
         """Returns rows of tensors of one type and width, one after the other, as a matrix."""
-        kind, rows, columns = self.kind(parts[0].tensor), sum(map(self.count, parts)), self.shape(parts[0].tensor)[1]
-        pieces, offsets = self._pieces(parts), None
-        if kind in BLOCKS:
-            node, offsets = _compressed(pieces, rows, columns, kind)
-        else:
-            constant, target = _constant(PLAIN[kind], [rows, columns])
-            for piece, data in pieces:
-                target.view(np.uint8)[piece] = data
-            node = constant if kind == F32 else ops.convert(constant, "f32")
+        rows, columns = sum(map(self.count, parts)), self.shape(parts[0].tensor)[-1]
+        if (kind := self.kind(parts[0].tensor)) not in BLOCKS:
+            return Matrix(self._plain(parts, [rows, columns]))
+        node, offsets = _compressed(self._pieces(parts), [rows, columns], kind)
         node.set_friendly_name(parts[0].tensor)
         return Matrix(node.output(0), offsets)
 
-    def _pieces(self, parts: Sequence[TensorRows]) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
-        """Yields pieces of rows as they are in the file, and where they belong in the matrix of all parts."""
-        start = 0
+    def experts(self, *names: str) -> Any:
+        """Returns the matrices of all experts [experts, rows, columns] as an output.
+
+        Args:
+            names: The tensors, of one type and shape, whose rows take turns.
+
+        Raises:
+            ValueError: They are of several types or shapes.
+        """
+        kind, (count, rows, columns) = self.kind(names[0]), self.shape(names[0])
+        if any((self.kind(name), self.shape(name)) != (kind, [count, rows, columns]) for name in names):
+            raise ValueError(f"{' and '.join(names)} are of several types or shapes")
+        parts, shape = [TensorRows(name) for name in names], [count, len(names) * rows, columns]
+        if kind not in BLOCKS:
+            return self._plain(parts, shape)
+        node, _ = _compressed(self._pieces(parts, turns=True), shape, kind, inside=True)
+        node.set_friendly_name(names[0])
+        return node.output(0)
+
+    def _plain(self, parts: Sequence[TensorRows], shape: list[int]) -> Any:
+        """Returns a matrix of a type without blocks as an output."""
+        kind = self.kind(parts[0].tensor)
+        constant, target = _constant(PLAIN[kind], shape[:-1], shape[-1:])
+        for piece, data in self._pieces(parts, turns=len(shape) > 2):
+            target.view(np.uint8)[piece] = data
+        node = constant if kind == F32 else ops.convert(constant, "f32")
+        node.set_friendly_name(parts[0].tensor)
+        return node.output(0)
+
+    def _pieces(self, parts: Sequence[TensorRows], *, turns: bool = False) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
+        """Yields pieces of rows as they are in the file, and where they belong in the matrix of all parts.
+
+        turns: Whether the rows of the parts take turns, and are not one part after the other.
+        """
+        start, step = 0, len(parts) if turns else 1
         for part in parts:
-            data = self._bytes(part.tensor).reshape(self.shape(part.tensor)[0], -1)[part.rows]
+            data = self._bytes(part.tensor).reshape(self.rows(part.tensor), -1)[part.rows]
             order = np.arange(len(data)) if part.order is None else part.order
-            step = max(1, PIECE // self.shape(part.tensor)[1])
-            for first in range(0, len(data), step):
-                found = data[order[first : first + step]]
-                yield slice(start + first, start + first + len(found)), found
-            start += len(data)
+            count = max(1, PIECE // self.shape(part.tensor)[-1])
+            for first in range(0, len(data), count):
+                found = data[order[first : first + count]]
+                yield slice(start + first * step, start + (first + len(found)) * step, step), found
+            start += 1 if turns else len(data)
 
     def _bytes(self, name: str) -> NDArray[np.uint8]:
         """Returns the bytes of a tensor; the pages of what was read before leave the process's memory."""
@@ -129,36 +184,56 @@ class Tensors:
 
 
 def _compressed(
-    pieces: Iterable[tuple[slice, NDArray[np.uint8]]], rows: int, columns: int, kind: int
+    pieces: Iterable[tuple[slice, NDArray[np.uint8]]], shape: list[int], kind: int, *, inside: bool = False
 ) -> tuple[Any, Any]:
     """Returns a matrix of blocks as 32-bit floats, which OpenVINO makes within its products, and its offsets, if any.
 
     Args:
         pieces: Rows as they are in the file, and where they belong.
-        rows: The number of rows.
-        columns: The elements of a row.
+        shape: The shape of the matrix, rows and columns last.
         kind: The number of the type of the blocks.
+        inside: Whether offsets are in the matrix, as zeros of its numbers, and not returned.
     """
     blocks, (_, size) = BLOCKS[kind], BLOCK_SIZES[kind]
-    groups = [rows, columns // blocks.group]
-    numbers, bits = _constant(ov.Type.i8 if blocks.bits == 8 else ov.Type.i4, [*groups, blocks.group])
-    scales, factors = _constant(ov.Type.f16 if blocks.exact else ov.Type.f32, [*groups, 1])
-    offsets, lifts = _constant(ov.Type.f32, groups) if blocks.offsets else (None, factors)
+    rows, groups = shape[:-1], shape[-1] // blocks.group
+    zeroed = inside and blocks.offsets
+    floats = ov.Type.f16 if blocks.exact and not zeroed else ov.Type.f32
+    numbers, bits = _constant(ov.Type.i8 if blocks.bits == 8 else ov.Type.i4, rows, [groups, blocks.group])
+    scales, factors = _constant(floats, rows, [groups, 1])
+    offsets, lifts = None, factors
+    if blocks.offsets:
+        offsets, lifts = _constant(ov.Type.f32, rows, [groups, 1] if inside else [groups])
     for piece, data in pieces:
         found, scale, offset = blocks.read(data.reshape(-1, size))
-        factors[piece] = scale.reshape(-1, groups[1])
+        if offset is not None and zeroed:
+            found, scale, offset = _with_zeros(found, scale, offset)
+        factors[piece] = scale.reshape(-1, groups)
         if offset is not None:
-            lifts[piece] = offset.reshape(-1, groups[1])
+            lifts[piece] = offset.reshape(-1, groups)
         each: NDArray[Any] = found.view(np.uint8)
         if blocks.bits == 4:
             each = each[..., ::2] & 15 | each[..., 1::2] << 4
         bits.view(np.uint8)[piece] = each.reshape(len(data), -1)
-    node = ops.convert(numbers, "f16" if blocks.exact else "f32")
-    node = ops.reshape(ops.multiply(node, scales), np.array([rows, columns]), False)
-    return ops.convert(node, "f32") if blocks.exact else node, offsets
+    node = ops.convert(numbers, floats.to_string())
+    node = ops.multiply(ops.subtract(node, offsets) if zeroed else node, scales)
+    node = ops.reshape(node, np.array(shape), False)
+    return ops.convert(node, "f32") if floats == ov.Type.f16 else node, None if inside else offsets
 
 
-def _constant(kind: ov.Type, shape: list[int]) -> tuple[Any, NDArray[Any]]:
-    """Returns a constant, and its memory to be written [rows, all else]."""
-    tensor = ov.Tensor(kind, ov.Shape(shape))
-    return ov.op.Constant(tensor, shared_memory=True), tensor.data.reshape(shape[0], -1)
+def _with_zeros(numbers: NDArray[np.int8], scale: Floats, offset: Floats) -> tuple[NDArray[np.int8], Floats, Floats]:
+    """Returns numbers, scales and zeros: (number - zero) * scale is number * scale + offset."""
+    flat = scale == 0
+    zero = -np.divide(offset, scale, out=np.ones_like(offset), where=~flat)
+    return np.where(flat[..., None], np.int8(0), numbers), np.where(flat, offset, scale), zero
+
+
+def _constant(kind: ov.Type, rows: list[int], row: list[int]) -> tuple[Any, NDArray[Any]]:
+    """Returns a constant, and its memory to be written [rows, all else].
+
+    Args:
+        kind: The type of its elements.
+        rows: The shape of the axes with its rows.
+        row: The shape of a row.
+    """
+    tensor = ov.Tensor(kind, ov.Shape([*rows, *row]))
+    return ov.op.Constant(tensor, shared_memory=True), tensor.data.reshape(math.prod(rows), -1)

@@ -1,11 +1,13 @@
 """A tokenizer from the metadata of a GGUF file, by the library `tokenizers`, and what else the metadata says of tokens.
 
-A vocabulary is of the kind "gpt2" (bytes, with merges) or "llama" (SentencePiece: pieces with scores). The first kind
-has a pre-tokenizer by llama.cpp's name; here are the regular expressions of the tokenizer.json that it stands for.
+A vocabulary is of the kind "gpt2" (bytes, with merges), "llama" (SentencePiece: pieces with scores) or "bert"
+(WordPiece: words and their ends). The first kind has a pre-tokenizer by llama.cpp's name; here are the regular
+expressions of the tokenizer.json that it stands for.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,7 @@ ENDS = frozenset(
 HARMONY = {"<|return|>", "<|call|>"}
 """Where these end an answer, <|end|> ends only a message of it."""
 SPACE = "\u2581"
+CAPITAL = re.compile("[A-Z]")
 MAX_PIECE = 4096
 """Characters of a piece: the time to find what it is merged of grows with their square."""
 
@@ -106,11 +109,14 @@ class GgufTokenizer:
         self._header = header = header_of(path)
         self._metadata, self._tokens = header.metadata, (tokens := header.strings("tokenizer.ggml.tokens"))
         kinds = self._metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
-        pieces = self._metadata["tokenizer.ggml.model"] == "llama"
+        model = self._metadata["tokenizer.ggml.model"]
+        pieces, words = model != "gpt2", model == "bert"
         self.single = self._frame("bos", pieces), self._frame("eos", False)
+        if words:
+            self.single = self._mark("cls", "[CLS]"), self._mark("seperator", "[SEP]")
         prefix = bool(self._metadata.get("tokenizer.ggml.add_space_prefix", pieces)) and pieces
         try:
-            made = _sentencepiece(header, prefix) if pieces else _bytes(header)
+            made = _wordpiece(header, kinds) if words else _sentencepiece(header, prefix) if pieces else _bytes(header)
             _add_tokens(made, tokens, kinds)
         except Exception as error:  # the library raises bare Exceptions
             raise StartError(f"{path}: its tokenizer cannot be built: {error}; {gguf.EXPORT}") from error
@@ -159,6 +165,11 @@ class GgufTokenizer:
     def _id(self, name: str) -> int:
         value = self._metadata.get(f"tokenizer.ggml.{name}_token_id")
         return value if type(value) is int and 0 <= value < len(self._tokens) else -1
+
+    def _mark(self, name: str, usual: str) -> tuple[int, ...]:
+        """Returns a token that all texts have at one end. usual: its text, where the file does not say its id."""
+        found = self._id(name)
+        return (found,) if found >= 0 else tuple(self._tokens.index(text) for text in [usual] if text in self._tokens)
 
     def _frame(self, name: str, default: bool) -> tuple[int, ...]:
         """Returns the token that all texts begin or end with, if any."""
@@ -211,6 +222,26 @@ def _sentencepiece(header: gguf.Header, prefix: bool) -> Any:
     made = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token=name, fuse_unk=True, byte_fallback=True))
     steps = [normalizers.Prepend(SPACE)] if prefix else []
     made.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
+    return made
+
+
+def _wordpiece(header: gguf.Header, kinds: Sequence[int]) -> Any:
+    """Returns a tokenizer of the kind bert. In the file words begin with a space, and their ends do not with ##.
+
+    The file does not say whether texts are lowercased: they are where no word has a capital letter.
+    """
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+    tokens = header.strings("tokenizer.ggml.tokens")
+    words = [token for token, kind in zip(tokens, kinds, strict=True) if kind == NORMAL]
+    vocab = {
+        token if kind == CONTROL else token.removeprefix(SPACE) if token.startswith(SPACE) else f"##{token}": number
+        for number, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
+    }
+    unknown = header.token("unknown") or "[UNK]"
+    made = Tokenizer(models.WordPiece(vocab=vocab, unk_token=unknown, max_input_chars_per_word=100))
+    made.normalizer = normalizers.BertNormalizer(lowercase=not any(CAPITAL.search(word) for word in words))
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return made
 
 

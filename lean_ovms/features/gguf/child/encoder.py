@@ -1,0 +1,107 @@
+"""The network of an encoder in a GGUF file, such as BERT: tokens see all of their text, and norms are behind blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from openvino import opset13 as ops
+
+from ..architectures import ENCODERS
+from ..header import Header
+from . import layers
+from .attention import Attend, Projected
+from .file_layers import FileLayers, LinearLayer
+from .positions import frequencies
+from .tensors import TensorRows, Tensors
+
+
+class FileEncoder:
+    """An encoder while its network is built from the tensors of a file."""
+
+    def __init__(self, header: Header, tensors: Tensors) -> None:
+        """Reads the sizes of the network from the header.
+
+        Args:
+            header: The header of the file.
+            tensors: The tensors of the file.
+        """
+        self._header = header
+        self._tensors = tensors
+        self._epsilon = header.real("attention.layer_norm_epsilon", 1e-12)
+        self._layers = FileLayers(tensors, self._epsilon, adapted=False)
+        self._heads = header.number("attention.head_count")
+        self._size = header.number("embedding_length") // self._heads
+
+    def hidden(self, tokens: Any, positions: Any, attend: Attend) -> Any:
+        """Returns the hidden states [tokens, 1, width].
+
+        Args:
+            tokens: The ids of tokens [tokens].
+            positions: Their positions.
+            attend: Computes the attentions.
+        """
+        x = self._looked_up("token_embd", tokens)
+        if "token_types.weight" in self._tensors:
+            x = ops.add(x, self._tensors.numbers("token_types.weight")[:1])
+        if "position_embd.weight" in self._tensors:
+            x = ops.add(x, self._looked_up("position_embd", positions))
+        x = self._norm(x, "token_embd_norm")
+        turned = self._angles(positions) if ENCODERS[self._header.architecture] else None
+        for layer in range(self._header.number("block_count")):
+            name = f"blk.{layer}"
+            x = self._norm(ops.add(x, self._attention(name, x, turned, attend)), f"{name}.attn_output_norm")
+            x = self._norm(ops.add(x, self._forward(name, x)), f"{name}.layer_output_norm")
+        return x
+
+    def _looked_up(self, name: str, ids: Any) -> Any:
+        """Returns the rows of a tensor by ids [tokens]."""
+        matrix = self._tensors.matrix(TensorRows(f"{name}.weight"))
+        return layers.looked_up(matrix, ops.convert(ops.unsqueeze(ids, np.int32(1)), "i32"))
+
+    def _attention(self, name: str, x: Any, turned: layers.Cosine | None, attend: Attend) -> Any:
+        """Returns the projected result of an attention.
+
+        Args:
+            name: The beginning of the names of the layer's tensors.
+            x: What it is computed of.
+            turned: The cosines and sines of positions; None: queries and keys are not turned.
+            attend: Computes it.
+        """
+        width, joined = self._heads * self._size, self._layers.has(f"{name}.attn_qkv")
+        parts = [
+            LinearLayer(f"{name}.attn_qkv", "", slice(place * width, (place + 1) * width))
+            if joined
+            else LinearLayer(f"{name}.attn_{letter}", "")
+            for place, letter in enumerate("qkv")
+        ]
+        values = self._layers.products(x, parts)
+        if turned is not None:
+            for place in range(2):
+                heads = ops.reshape(values[place], np.array([0, self._heads, 1, self._size]), True)
+                values[place] = layers.rotate(heads, turned, self._size, self._size)
+        rows = [ops.reshape(value, np.array([-1, width]), False) for value in values]
+        scale = np.float32(self._size**-0.5)
+        found = attend(Projected(rows, [self._heads] * 3, [self._size] * 3, scale, 0))
+        found = ops.reshape(found, np.array([-1, 1, width]), False)
+        return self._layers.product(found, LinearLayer(f"{name}.attn_output", ""))
+
+    def _forward(self, name: str, x: Any) -> Any:
+        """Returns the result of a feed-forward network, gated where the file has a gate."""
+        up = self._layers.product(x, LinearLayer(f"{name}.ffn_up", ""))
+        if self._layers.has(f"{name}.ffn_gate"):
+            gate = self._layers.product(x, LinearLayer(f"{name}.ffn_gate", ""))
+            up = ops.multiply(ops.swish(gate), up)
+        else:
+            up = ops.gelu(up, "erf")
+        return self._layers.product(up, LinearLayer(f"{name}.ffn_down", ""))
+
+    def _norm(self, x: Any, name: str) -> Any:
+        """Returns values with a mean of 0 and a variance of 1, multiplied by a weight, and with a bias."""
+        found = ops.mvn(x, np.array([-1]), True, self._epsilon, "inside_sqrt")
+        weight, bias = (self._tensors.numbers(f"{name}.{kind}") for kind in ("weight", "bias"))
+        return ops.add(ops.multiply(found, weight), bias)
+
+    def _angles(self, positions: Any) -> layers.Cosine:
+        found, factor = frequencies(self._header, self._tensors, self._size, whole_ramp=True)
+        return layers.angles(positions, found.astype(np.float32), factor)

@@ -1,0 +1,85 @@
+"""Mixtures of experts, in the two patterns in which OpenVINO's CPU plugin computes only the experts that a token has.
+
+A pattern is of all experts: the tokens are repeated for each, and the results of those that a token does not have are
+multiplied by 0. OpenVINO puts products in its place that gather the experts of each token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from openvino import opset13 as ops
+
+from .layers import END, Floats
+
+SLOPE, LIMIT = 1.702, 7.0
+"""What the gate of gpt-oss is multiplied by within its function, and what it is clamped to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The experts of a layer, with matrices [experts, rows, columns] as outputs of 32-bit floats."""
+
+    count: int
+    """How many there are."""
+    used: int
+    """How many of them a token has."""
+    down: Any
+    """The matrix of the last product."""
+    up: Any = None
+    """The matrix whose results are multiplied with the gate's; None: it is in one with the gate's."""
+    gate: Any = None
+    """The matrix of the gate; its rows and those of the other take turns where they are in one."""
+    biases: tuple[Floats, Floats] | None = None
+    """The biases [experts, rows] of the joined matrix and of the last one; None: there are none."""
+
+
+def mixed(x: Any, scores: Any, experts: Experts, *, sums_to_one: bool) -> Any:
+    """Returns the results of each token's experts, weighted and summed.
+
+    Args:
+        x: The tokens [tokens, 1, width].
+        scores: The scores of the experts [tokens, experts].
+        experts: The experts.
+        sums_to_one: Whether the weights of those that a token has sum to 1; else they are shares among all.
+    """
+    width = x.get_output_partial_shape(0)[-1].get_length()
+    shares = scores if sums_to_one else ops.softmax(scores, -1)
+    best = ops.topk(shares, np.int64(experts.used), -1, "max", "value")
+    weights = ops.softmax(best.output(0), -1) if sums_to_one else best.output(0)
+    rows = ops.reshape(x, np.array([-1, width]), False)
+    repeated = ops.tile(rows, np.array([experts.count, 1]))
+    repeated = ops.reshape(repeated, np.array([experts.count, -1, width]), False)
+    found = _gated(repeated, experts) if experts.biases is None else _clamped(repeated, experts, *experts.biases)
+    found = ops.reshape(found, np.array([experts.count, -1, 1, width]), False)
+    tokens = ops.gather(ops.shape_of(rows), np.array([0]), np.int64(0))
+    none = ops.broadcast(ops.constant(np.float32(0)), ops.concat([tokens, np.array([experts.count])], 0))
+    each = ops.scatter_elements_update(none, best.output(1), weights, np.int64(1))
+    each = ops.reshape(ops.transpose(each, np.array([1, 0])), np.array([experts.count, -1, 1]), False)
+    return ops.reduce_sum(ops.multiply(found, ops.unsqueeze(each, np.int64(3))), np.array([0]), False)
+
+
+def _gated(x: Any, experts: Experts) -> Any:
+    """Returns the results of all experts for all tokens [experts, tokens, width]."""
+    gate = ops.matmul(x, experts.gate, False, True)
+    # Not ops.swish, whose second input is not in OpenVINO's pattern of experts.
+    gated = ops.multiply(ops.multiply(gate, ops.sigmoid(gate)), ops.matmul(x, experts.up, False, True))
+    return ops.matmul(gated, experts.down, False, True)
+
+
+def _clamped(x: Any, experts: Experts, bias: Floats, last_bias: Floats) -> Any:
+    """Returns the same of gpt-oss: gates and what they are multiplied with are clamped, and biases added.
+
+    Args:
+        x: The tokens, repeated for each expert.
+        experts: The experts.
+        bias: The biases of the joined matrix.
+        last_bias: Those of the last one.
+    """
+    joined = ops.add(ops.matmul(x, experts.gate, False, True), bias[:, None])
+    gate, up = (ops.slice(joined, *(np.array([value]) for value in (start, END, 2, 2))) for start in (0, 1))
+    gated = ops.swish(ops.minimum(gate, np.float32(LIMIT)), np.float32(SLOPE))
+    shown = ops.add(ops.clamp(up, -LIMIT, LIMIT), np.float32(1))
+    return ops.add(ops.matmul(ops.multiply(shown, gated), experts.down, False, True), last_bias[:, None])

@@ -1,0 +1,88 @@
+"""The linear layers and norms of a file, while a network is built of them."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+from openvino import opset13 as ops
+
+from . import layers
+from .tensors import Order, TensorRows, Tensors
+
+
+class LinearLayer(NamedTuple):
+    """A linear layer: a tensor, or a part of its rows."""
+
+    tensor: str
+    """The name of the tensor and of its bias, without their ends."""
+    name: str
+    """The name of the layer in transformers; empty: adapters cannot change it."""
+    rows: slice = slice(None)
+    """The rows that are taken."""
+    order: Order | None = None
+    """The order in which these are taken; None: their own."""
+
+    @property
+    def matrix(self) -> TensorRows:
+        """The rows of the tensor."""
+        return TensorRows(f"{self.tensor}.weight", self.rows, self.order)
+
+    @property
+    def bias(self) -> str:
+        """The name of its bias."""
+        return f"{self.tensor}.bias"
+
+
+class FileLayers:
+    """What all networks have of the tensors of a file."""
+
+    def __init__(self, tensors: Tensors, epsilon: float, *, adapted: bool) -> None:
+        """Keeps what layers are built of.
+
+        Args:
+            tensors: The tensors of the file.
+            epsilon: What norms add to the mean of squares.
+            adapted: Whether layers stay apart that would be computed as one, so that adapters can change each of them.
+        """
+        self._tensors = tensors
+        self._epsilon = epsilon
+        self._adapted = adapted
+        self.sums = layers.Sums()
+
+    def products(self, x: Any, parts: list[LinearLayer]) -> list[Any]:
+        """Returns the products of x and layers. Those of one type are one product, unless it takes adapters."""
+        found = []
+        for _, same in groupby(parts, self._joins):
+            together = [*same]
+            if self._adapted or len(together) == 1:
+                found += [self.product(x, one) for one in together]
+            else:
+                sizes = [self._tensors.count(one.matrix) for one in together]
+                found += ops.variadic_split(self.product(x, *together), np.int64(-1), np.array(sizes)).outputs()
+        return found
+
+    def _joins(self, layer: LinearLayer) -> tuple[int, bool]:
+        """Returns what layers have in common whose products can be one: their type, and whether they have biases."""
+        return self._tensors.kind(layer.matrix.tensor), layer.bias in self._tensors
+
+    def product(self, x: Any, *together: LinearLayer) -> Any:
+        """Returns the product of x and layers that can be one, one after the other, with their biases."""
+        matrix = self._tensors.matrix(*(one.matrix for one in together))
+        biases = [self._bias(one) for one in together if one.bias in self._tensors]
+        name = together[0].name if len(together) == 1 else ""
+        return layers.product(x, matrix, self.sums, np.concatenate(biases) if biases else None, name)
+
+    def _bias(self, layer: LinearLayer) -> layers.Floats:
+        found = self._tensors.numbers(layer.bias)[layer.rows]
+        return found if layer.order is None else found[layer.order]
+
+    def norm(self, x: Any, name: str) -> Any:
+        """Returns the norm of values where the file has one of this name, else the values."""
+        if not self.has(name):
+            return x
+        return layers.norm(x, self._tensors.numbers(f"{name}.weight"), self._epsilon)
+
+    def has(self, name: str) -> bool:
+        return f"{name}.weight" in self._tensors

@@ -1,0 +1,52 @@
+"""What a file says of positions: the frequencies of rotations, and how they are scaled for long texts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..header import Header
+from .tensors import Tensors
+
+Frequencies = NDArray[np.float64]
+
+
+def frequencies(header: Header, tensors: Tensors, rotated: int, *, whole_ramp: bool) -> tuple[Frequencies, float]:
+    """Returns the frequency of each pair of elements, and the factor of cosines and sines.
+
+    Args:
+        header: The header of a file.
+        tensors: Its tensors.
+        rotated: The elements of a head that are turned.
+        whole_ramp: Whether the pairs between which YaRN scales less and less are the next whole ones.
+    """
+    base = header.real("rope.freq_base", 10000.0)
+    found = base ** -(np.arange(0, rotated, 2, dtype=np.float64) / rotated)
+    if header.scaling == "yarn":
+        return _yarn(header, found, base, whole_ramp)
+    original, length = header.number("rope.scaling.original_context_length"), header.number("context_length")
+    kind = "long" if length > original else "short"
+    for name in ("rope_freqs", f"rope_factors_{kind}"):
+        if f"{name}.weight" in tensors:
+            found = found / tensors.numbers(f"{name}.weight").astype(np.float64)
+    found = found / (header.real("rope.scaling.factor", 1.0) or 1.0)
+    return found, header.real("rope.scaling.attn_factor", 1.0)
+
+
+def _yarn(header: Header, found: Frequencies, base: float, whole_ramp: bool) -> tuple[Frequencies, float]:
+    """Returns frequencies as YaRN scales them (arXiv:2309.00071): high ones are not, low ones by the whole factor."""
+    factor = max(header.real("rope.scaling.factor", 1.0), 1.0)
+    original = header.number("rope.scaling.original_context_length") or header.number("context_length")
+    betas = header.real("rope.scaling.yarn_beta_fast", 32.0), header.real("rope.scaling.yarn_beta_slow", 1.0)
+    pairs = len(found)
+    low, high = (pairs * math.log(original / (beta * 2 * math.pi)) / math.log(base) for beta in betas)
+    if whole_ramp:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, 2 * pairs - 1)
+    ramp = np.clip((np.arange(pairs) - low) / max(high - low, 0.001), 0, 1)
+    less = header.real("rope.scaling.yarn_log_multiplier", 0.0)
+    logarithm = 0.1 * math.log(factor)
+    turned = header.real("rope.scaling.yarn_attn_factor", (logarithm + 1) / (logarithm * less + 1))
+    return found / factor * ramp + found * (1 - ramp), turned * header.real("rope.scaling.attn_factor", 1.0)
