@@ -107,6 +107,15 @@ EMBEDDING = ("bert", "gemma3_text-embedding", "nomic_bert")
 """Models that write no text: the vectors of the last token are recorded."""
 POOLED = ("gemma3_text", "qwen3", *EMBEDDING)
 """Models of which these are recorded."""
+ADAPTED = ("llama", "qwen3")
+"""Models whose answers with an adapter are recorded."""
+RANK, STRENGTH = 4, 0.5
+PROJECTIONS = {
+    **{f"self_attn.{letter}_proj": f"attn_{letter}" for letter in "qkv"},
+    "self_attn.o_proj": "attn_output",
+    **{f"mlp.{name}_proj": f"ffn_{name}" for name in ("gate", "up", "down")},
+}
+"""Layers by their names in torch, and in files."""
 DENSE = {"gemma3_text-embedding": {"dense_2.weight": [96, 64], "dense_3.weight": [64, 96]}}
 """Projections behind the hidden states, which are no parameters in torch: rows and columns."""
 PERMUTED = ("granite", "llama", "mistral3", "smollm3")
@@ -191,7 +200,14 @@ def record(name: str) -> dict[str, Any]:
     known = {"architecture": architecture, "metadata": numbers, "tensors": tensors}
     if name not in EMBEDDING:
         known["answers"] = answers(model)
-    return {**known, "vectors": vectors(name, model)} if name in POOLED else known
+    if name in POOLED:
+        known["vectors"] = vectors(name, model)
+    if name in ADAPTED:
+        with torch.no_grad():
+            for layer, (down, up) in adapter(tensors).items():
+                model.get_submodule(layer).weight += STRENGTH * torch.tensor(up @ down)
+        known["adapted"] = answers(model)
+    return known
 
 
 def metadata(config: Any, architecture: str, more: dict[str, Any]) -> dict[str, Any]:
@@ -270,6 +286,17 @@ def experts(
     found = [tensor(name, [shape[0], shape[1] // len(names), *shape[2:]]) for name in names]
     data = np.stack(found, 2).reshape(shape) if moved else np.concatenate(found, 1)
     return data.swapaxes(1, 2) if matrix else data
+
+
+def adapter(tensors: dict[str, list[int]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Returns an adapter of all layers by their names in torch: the matrices A and B. tensors: shapes by name."""
+    found = {}
+    for name, shape in tensors.items():
+        for place, part in PROJECTIONS.items():
+            if name.endswith(f".{part}.weight"):
+                layer = f"model.layers.{name.split('.')[1]}.{place}"
+                found[layer] = values(f"{layer}.A", [RANK, shape[1]]), values(f"{layer}.B", [shape[0], RANK])
+    return found
 
 
 def answers(model: Any) -> list[Answer]:

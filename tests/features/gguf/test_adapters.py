@@ -1,0 +1,46 @@
+"""LoRA adapters of GGUF files: tokens and log probabilities of transformers in torch, which tests/makers/zoo_gguf.py
+recorded, beside requests without an adapter."""
+
+import json
+
+import pytest
+
+pytest.importorskip("gguf")
+
+from lean_ovms.features.lora import modules
+from tests.engine.real import load
+from tests.engine.rig import Rig
+from tests.features.gguf.test_networks import OPTIONS, RECORDED
+from tests.makers import make_lora, zoo_gguf
+from tests.makers.zoo_torch import TOKENS, prompts
+
+pytestmark = [pytest.mark.model, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("name", zoo_gguf.ADAPTED)
+def test_answers_with_an_adapter_are_those_of_torch(name, tmp_path):
+    known = RECORDED[name]
+    arrays = {}
+    for layer, (down, up) in zoo_gguf.adapter(known["tensors"]).items():
+        arrays[f"base_model.model.{layer}.lora_A.weight"] = down
+        arrays[f"base_model.model.{layer}.lora_B.weight"] = up
+    make_lora.write(tmp_path / "adapter_model.safetensors", arrays)
+    settings = {"peft_type": "LORA", "r": zoo_gguf.RANK, "lora_alpha": zoo_gguf.RANK * zoo_gguf.STRENGTH}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(settings))
+    adapter = modules.dumps(modules.LoraModule("a", str(tmp_path), zoo_gguf.STRENGTH))
+    path = zoo_gguf.write(tmp_path / "x.gguf", name)
+    rig = Rig(pipeline=load(blocks=120, model_path=str(path), allow_runtime_lora=True, **OPTIONS))
+    asked = []
+    for ids in prompts():
+        for wanted in ("answers", "adapted"):
+            number = rig.submit(ids, max_tokens=TOKENS, ignore_eos=True, logprobs=True)
+            rig.transport.inbox[-1][0].adapter = adapter if wanted == "adapted" else ""
+            asked.append((number, wanted))
+        rig.turn()
+    rig.run()
+    for place, (number, wanted) in enumerate(asked):
+        ids, logprobs = known[wanted][place // 2]
+        answer = rig.answer(number)
+        assert answer.tokens[0] == ids
+        assert answer.logprobs[0] == pytest.approx(logprobs, abs=5e-3)
+    assert known["answers"] != known["adapted"]
