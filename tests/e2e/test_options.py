@@ -65,21 +65,6 @@ async def test_the_prompt_can_be_scored_without_prefix_caching() -> None:
         assert again.tokens == scored.logprobs.tokens
 
 
-def test_stop_token_ids_and_min_tokens(client: openai.OpenAI) -> None:
-    ask: dict[str, Any] = {"model": "demo", "prompt": "Hello", "temperature": 0, "max_tokens": 12}
-    body = {"return_token_ids": True, "ignore_eos": True}
-    ids = client.completions.create(**ask, extra_body=body).choices[0].token_ids
-    third = ids[2]
-    cut = client.completions.create(**ask, extra_body={"stop_token_ids": [third], "return_token_ids": True}).choices[0]
-    assert cut.token_ids == ids[: ids.index(third) + 1]
-    assert (cut.finish_reason, cut.stop_reason) == ("stop", third)
-    long = client.chat.completions.create(
-        model="demo", messages=HELLO, temperature=0, max_tokens=60, extra_body={"min_tokens": 50}
-    )
-    assert long.usage
-    assert long.usage.completion_tokens >= 50
-
-
 async def test_another_tokenizer_family() -> None:
     if not LLAMA.is_dir():
         pytest.fail("the llama_sp fixture is missing")

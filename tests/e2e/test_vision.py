@@ -21,15 +21,13 @@ from tests.waiting import cancel
 pytestmark = [pytest.mark.model]
 
 MODEL = Path(__file__).parents[1] / "data" / "colours"
-PHOTOS = {"red": "PNG", "blue": "JPEG", "green": "WEBP", "yellow": "BMP"}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files of four colours and four formats."""
+    """A folder with an image."""
     folder = tmp_path_factory.mktemp("images")
-    for colour, kind in PHOTOS.items():
-        (folder / f"{colour}.{kind.lower()}").write_bytes(file(picture(colour, (90, 70)), kind))
+    (folder / "red.png").write_bytes(file(picture("red", (90, 70)), "PNG"))
     return folder
 
 
@@ -81,12 +79,6 @@ async def test_the_three_forms_of_one_image_are_one_image(client: openai.AsyncOp
     assert {a.usage.prompt_tokens for a in answers} == {answers[0].usage.prompt_tokens}
 
 
-@pytest.mark.parametrize("colour", PHOTOS)
-async def test_every_format(client: openai.AsyncOpenAI, folder: Path, colour: str) -> None:
-    path = folder / f"{colour}.{PHOTOS[colour].lower()}"
-    assert await says(client, user("describe", part(str(path)))) == f"The image is {colour}."
-
-
 async def test_images_in_the_order_of_the_message_and_in_several_turns(client: openai.AsyncOpenAI) -> None:
     red, blue, green = (data_url(c) for c in ("red", "blue", "green"))
     assert await says(client, user(part(red), "describe", part(blue))) == "The images are red and blue."
@@ -122,24 +114,6 @@ async def test_usage_counts_the_tokens_of_images(client: openai.AsyncOpenAI) -> 
         assert answer.usage.prompt_tokens == none + 17 * count
 
 
-async def test_responses_with_images(client: openai.AsyncOpenAI) -> None:
-    content: Any = [
-        {"type": "input_text", "text": "describe"},
-        {"type": "input_image", "image_url": data_url("blue"), "detail": "auto"},
-    ]
-    ask: dict[str, Any] = {"model": "colours", "temperature": 0, "max_output_tokens": 30}
-    first = await client.responses.create(input=[{"role": "user", "content": content}], **ask)
-    assert first.output_text == "The image is blue."
-    assert first.usage is not None
-    content[1] = {"type": "input_image", "image_url": data_url("red"), "detail": "low"}
-    events = await client.responses.create(
-        input=[{"role": "user", "content": content}], previous_response_id=first.id, stream=True, **ask
-    )
-    final = [event async for event in events][-1]
-    assert final.type == "response.completed"
-    assert final.response.output_text == "The images are blue and red."
-
-
 async def test_a_schema_and_a_stop_string_hold_for_images_too(client: openai.AsyncOpenAI) -> None:
     asked = user("describe", part(data_url("green")))
     assert await says(client, asked, extra_body={"guided_choice": ["It is green", "It is red"]}) == "It is green"
@@ -172,11 +146,6 @@ async def test_what_is_refused_leaves_the_server_well(
         await chat(client, user(*content))
     assert caught.value.param == param
     assert await says(client, user("describe", part(data_url("red")))) == "The image is red."
-
-
-async def test_completions_are_for_text_models(client: openai.AsyncOpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="VLM Servable does not support the /completions endpoint"):
-        await client.completions.create(model="colours", prompt="x")
 
 
 async def test_a_client_that_leaves_while_its_image_is_fetched(client: openai.AsyncOpenAI) -> None:

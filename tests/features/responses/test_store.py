@@ -142,6 +142,7 @@ async def test_a_previous_response_must_be_there(open_app: OpenApp) -> None:
     assert (response.status, error["code"], error["param"]) == (
         400, "previous_response_not_found", "previous_response_id",
     )  # fmt: skip
+    assert error["message"] == "Previous response with id 'resp_no' not found."
     assert engine.submitted == []
 
 
