@@ -118,7 +118,7 @@ FOREIGN = {
     },
     "soundfile": {"media/audio/"},
     "soxr": {"media/audio/decode.py", "features/realtime/live_decoder.py", "features/voice/child/task.py"},
-    "av": {"media/audio/decode.py", "media/images/video.py"},
+    "av": {"media/audio/decode.py", "media/containers.py"},
     "python_multipart": {"api/forms.py"},
     "websockets": {"transports/websocket/frames.py"},
     "llguidance": {"engine/paged/grammar/guidance.py"},

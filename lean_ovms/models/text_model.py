@@ -25,6 +25,7 @@ from ..observability.records import GenerationRecord, RequestRecord, current_rec
 from ..repository import model_config, model_dir, model_file, weights
 from ..types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams, TokenPrompt, Usage
 from ..types.engine import ModelInfo
+from ..util import files
 from .collect import collect
 from .generation import Generation
 from .token_model import TokenModel
@@ -372,7 +373,7 @@ def _check_model(option: str, path: Path) -> None:
     """Raises WrongOptions unless the path of an option is a directory with a network, or a model file."""
     wrong = f"--{option} {path}"
     try:
-        if not path.exists():
+        if not files.exists(path):
             raise WrongOptions(f"{wrong}: there is {model_file.absent(path)}")
         if path.is_dir() and not (path / model_dir.WEIGHTS[0]).is_file():
             raise WrongOptions(f"{wrong} has no {model_dir.WEIGHTS[0]}")

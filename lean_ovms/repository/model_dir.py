@@ -19,7 +19,7 @@ from ..composition import compose
 from ..config.options import read_object
 from ..errors import StartError
 from ..manifest import TaskRow
-from ..util.files import NOT_REGULAR, read_text
+from ..util.files import NOT_REGULAR, exists, read_text
 from . import model_file
 from . import task as model_task
 
@@ -168,7 +168,7 @@ def check(path: Path, task: str = "") -> None:
 
 
 def _check(path: Path, task: str) -> None:
-    if not path.exists():
+    if not exists(path):
         kinds = f"a model's directory, {compose().a_model_file}or the name of a hub's model, ORGANISATION/NAME"
         hub = f"give {kinds}, as source_model"
         if HUB_NAME.fullmatch(str(path)):

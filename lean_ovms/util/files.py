@@ -26,6 +26,20 @@ def file_stat(path: Path) -> FileStat:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
+def exists(path: Path) -> bool:
+    """Returns whether there is such a file or directory. Raises OSError where that cannot be told.
+
+    Path.exists() of Python 3.14 says then that there is none.
+    """
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return False
+        raise
+    return True
+
+
 def open_regular(path: Path | str) -> BinaryIO:
     """Opens the file to read it. Raises OSError, also for what is no regular file, and ValueError for an impossible
     name."""

@@ -143,9 +143,11 @@ def _packed(mono: NDArray[Any]) -> bytes:
 def _ffmpeg_blocks(data: bytes | memoryview, format: str, limits: AudioLimits) -> Iterator[bytes]:  # noqa: A002 - as in formats
     try:
         import av
+
+        from ..containers import opened
     except ImportError:
         raise missing(format, "av", "") from None
-    with av.open(io.BytesIO(data), "r", format=_FFMPEG[format], metadata_errors="ignore") as container:
+    with opened(data, _FFMPEG[format]) as container:
         if not container.streams.audio:
             raise BadRequest(f"{BROKEN} The {format} file has no audio.")
         stream = container.streams.audio[0]

@@ -6,7 +6,6 @@ open other files. Frames are sampled as vLLM samples them, and scaled down until
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -91,7 +90,7 @@ def _decoded(data: bytes, max_pixels: int, limits: FrameLimits) -> Video:
 def _opened(data: bytes) -> Any:
     """Returns a container with a video stream, which the caller closes. Raises BadRequest."""
     try:
-        import av
+        from ..containers import opened
     except ImportError:
         raise BadRequest(
             f"Videos need PyAV, which is not installed on this server: {install_command('video')}"
@@ -99,7 +98,7 @@ def _opened(data: bytes) -> Any:
     name = next((name for magic, at, name in _FORMATS if data[at : at + len(magic)] == magic), "")
     if not name:
         raise BadRequest(f"{PARSING_FAILED}: not one of MP4, WebM, AVI and GIF")
-    container = av.open(io.BytesIO(data), "r", format=name, metadata_errors="ignore")
+    container = opened(data, name)
     streams = container.streams.video
     if not streams or streams[0].codec_context.name not in _CODECS:
         container.close()

@@ -24,7 +24,8 @@ from lean_ovms.features.asgi import host as hosted
 from lean_ovms.features.embed import program
 from lean_ovms.ray_serve import LeanOvms
 
-FEATURES = Path(features.__file__).parent
+ROOT = Path(__file__).parents[3]
+FEATURES = ROOT / "lean_ovms" / "features"
 FAKE = {"fake_engine": True, "access_log": False, "model_name": "m"}
 SLOW = {"plugin_config": '{"step_s": 0.01, "answer": "a long answer that takes its time, step by step"}'}
 LOCAL = {**FAKE, "rest_port": 0, "rest_bind_address": "127.0.0.1"}
@@ -33,7 +34,7 @@ LOCAL = {**FAKE, "rest_port": 0, "rest_bind_address": "127.0.0.1"}
 def test_the_pages_about_programs_show_the_examples_that_tests_run() -> None:
     pages = "".join((FEATURES / name / "README.md").read_text("utf-8") for name in features.HOSTS)
     shown = re.findall(r"```python\n(.*?)```", pages, re.S)
-    examples = Path(__file__).parents[3] / "docs" / "examples"
+    examples = ROOT / "docs" / "examples"
     assert sorted(shown) == sorted(path.read_text("utf-8") for path in examples.glob("*.py"))
 
 

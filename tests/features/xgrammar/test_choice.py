@@ -1,5 +1,6 @@
 """When XGrammar matches the grammars of the paged engine: its option, its packages, and a server without it."""
 
+import configparser
 import sys
 from pathlib import Path
 
@@ -60,4 +61,6 @@ def test_one_version_is_named_everywhere():
     root = Path(__file__).parents[3]
     command = XGrammarLibrary.install.removesuffix(" installs it")
     assert f"\n{command}\n" in (root / "lean_ovms/features/xgrammar/README.md").read_text("utf-8")
-    assert f"\n    {command.split()[3]}\n" in (root / "setup.cfg").read_text("utf-8")
+    setup = configparser.ConfigParser()
+    setup.read(root / "setup.cfg", "utf-8")
+    assert command.split()[3] in setup["options.extras_require"]["xgrammar"].split()

@@ -1,0 +1,16 @@
+"""The containers of sound and video that FFmpeg reads. Importing this module needs PyAV, which is optional."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import av
+
+_METADATA: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.partition(".")[0]) < 19 else {}
+"""Metadata that is not UTF-8 is no error; from PyAV 19 on it never is one, and there is no such argument."""
+
+
+def opened(data: bytes | memoryview, name: str) -> Any:
+    """Returns PyAV's container of a file, which the caller closes. name: FFmpeg's, of the format. Raises its errors."""
+    return av.open(io.BytesIO(data), "r", format=name, **_METADATA)
