@@ -107,6 +107,9 @@ class Route:
     """Whether it reports on the server, cheaply, and is served when there are too many connections, too."""
     changes: bool = False
     """Whether it changes the state of the server for all clients, so that without a key no foreign page may use it."""
+    by_one: bool = False
+    """Whether one server makes such a change where several serve the same models, instead of each: what it changes is
+    files that they share, or one server has it."""
     header: str = ""
     """A header of requests that take this route instead of the one with the same method and path without it."""
     header_part: str = ""

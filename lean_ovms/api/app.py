@@ -106,6 +106,11 @@ class App:
         route = self._find(method, self._below_root(path))
         return route is not None and route.vital
 
+    def route(self, request: Request) -> Route | None:
+        """The route that a request takes, if there is one; whether it may is not known yet."""
+        route = self._find(request.method, self._below_root(request.path))
+        return route if route is None else self._table.variant(route, request)
+
     def check_head(self, request: Request) -> None:
         """Raises RequestError for a request, still without its body, that may not run whatever is in it."""
         route = self._find(request.method, self._below_root(request.path))

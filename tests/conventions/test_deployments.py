@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -18,9 +19,11 @@ import yaml
 from lean_ovms import __version__
 from lean_ovms.api import router
 from lean_ovms.cli.arguments import parse
+from lean_ovms.cli.keywords import of_keywords
 from lean_ovms.config import Config
 from lean_ovms.features.disk_cache.options import DiskCacheOptions
 from lean_ovms.features.kv_events.child.publisher import read_config
+from lean_ovms.features.ray.deployment import LeanOvms
 from lean_ovms.observability.families import FAMILIES
 
 ROOT = Path(__file__).parents[2]
@@ -265,6 +268,16 @@ def test_llm_d_reads_what_the_patched_servers_publish() -> None:
     assert [events.endpoint, events.replay_endpoint] == [f"tcp://*:{port}" for port in ports]
     [profile] = plugins["schedulingProfiles"]
     assert {one["pluginRef"] for one in profile["plugins"]} <= parameters.keys()
+
+
+def test_rays_file_has_options_that_exist_and_a_deployment_of_that_name() -> None:
+    [application] = yaml.safe_load((DEPLOY / "ray.yaml").read_text())["applications"]
+    module, _, builder = application["import_path"].partition(":")
+    assert callable(getattr(importlib.import_module(module), builder))
+    config = of_keywords(**application["args"])
+    [deployment] = application["deployments"]
+    assert deployment["name"] == LeanOvms.__name__
+    assert json.loads(config.plugin_config)["INFERENCE_NUM_THREADS"] == deployment["ray_actor_options"]["num_cpus"]
 
 
 LITELLM_ROUTER = """

@@ -5,11 +5,7 @@ from __future__ import annotations
 import configparser
 import importlib
 import re
-import runpy
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -183,17 +179,3 @@ def test_the_documentation_is_no_longer_than_somebody_reads() -> None:
     """What a feature does stands in its folder, what a server says of itself at /docs, and how it was before in git."""
     files = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/deploy").rglob("*"), ROOT / "bench/RESULTS.md"]
     assert sum(file.stat().st_size for file in files if file.is_file()) <= 300_000
-
-
-def test_the_ray_example_starts_on_a_cluster_of_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replica that asks for more than the cluster has is waited for without an end."""
-    made: dict[str, dict[str, Any]] = {}
-    config = SimpleNamespace(RequestRouterConfig=lambda **_: None)
-    for name in ("ray", "ray.serve"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setitem(sys.modules, "ray.serve.config", config)
-    monkeypatch.setitem(
-        sys.modules, "lean_ovms.ray_serve", SimpleNamespace(application=lambda **given: made.update(given))
-    )
-    runpy.run_path(str(ROOT / "docs/examples/ray_app.py"))
-    assert made["deployment"]["ray_actor_options"]["num_cpus"] <= 1

@@ -29,6 +29,12 @@ def pids() -> list[int]:
     return [int(line.split()[0]) for line in found.splitlines() if "ray::ServeReplica:default:LeanOvms" in line]
 
 
+def metrics_address() -> str:
+    """Where the only machine of the cluster has the metrics of its processes."""
+    [node] = ray.nodes()
+    return f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+
+
 def main() -> None:
     kind, *arguments = sys.argv[1:]
     port = free_port()
@@ -37,7 +43,8 @@ def main() -> None:
     if kind == "command":
         run = subprocess.Popen(["serve", "run", f"--address={context.address_info['gcs_address']}", *arguments])
         print(f"serving at http://127.0.0.1:{port}", flush=True)
-        sys.stdin.read()
+        for line in sys.stdin:
+            threading.Thread(target=wait_for, args=(int(line),), daemon=True).start()
         run.send_signal(signal.SIGINT)
         run.wait(300)
     else:
@@ -47,8 +54,6 @@ def main() -> None:
 
 
 def replicas(store: str, port: int) -> None:
-    from ray_app import SESSIONS
-
     from lean_ovms.ray_serve import application
 
     app = application(
@@ -59,13 +64,13 @@ def replicas(store: str, port: int) -> None:
         response_store=store,
         deployment={
             "num_replicas": 2,
-            "request_router_config": SESSIONS,
             "ray_actor_options": {"num_cpus": 1},
             "health_check_period_s": 1,
             "health_check_timeout_s": 5,
         },
     )
     serve.run(app)
+    print(f"metrics at {metrics_address()}", flush=True)
     print(f"serving at http://127.0.0.1:{port}", flush=True)
     for line in sys.stdin:
         if line.strip() == "kill":
@@ -73,6 +78,17 @@ def replicas(store: str, port: int) -> None:
             os.kill(before[0], signal.SIGKILL)
             print("killed", flush=True)
             threading.Thread(target=again, args=(before,), daemon=True).start()
+
+
+def wait_for(count: int) -> None:
+    """Waits until an application of Serve has so many replicas that run."""
+    while True:
+        [application] = serve.status().applications.values()
+        [deployment] = application.deployments.values()
+        if deployment.replica_states == {"RUNNING": count}:
+            print(f"{count} replicas", flush=True)
+            return
+        time.sleep(0.2)
 
 
 def again(before: list[int]) -> None:

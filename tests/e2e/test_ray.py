@@ -1,4 +1,5 @@
-"""A local Ray cluster: the documented command, replicas on one store, a replica killed under load. Needs `.[ray]`."""
+"""A local Ray cluster: the documented ways to start, replicas on one store, a replica killed under load, conversations
+that stay where they are cached. Needs `.[ray]`."""
 
 from __future__ import annotations
 
@@ -15,13 +16,17 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 
+from lean_ovms.config import DEMO_MODEL
 from lean_ovms.ray_serve import PROXY_CALLBACK
 
 pytest.importorskip("ray.serve", reason='needs pip install ".[ray]"')
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "docs" / "examples"
+PAGE = ROOT / "lean_ovms" / "features" / "ray" / "README.md"
+BLOCK = 32
+"""Tokens of a block of the prefix cache, as the scripted engine has it."""
 HOST = Path(__file__).with_name("ray_host.py")
 
 
@@ -31,7 +36,7 @@ class Cluster:
     def __init__(self, folder: Path, *arguments: str) -> None:
         environ = {
             **os.environ,
-            "PYTHONPATH": f"{ROOT}:{EXAMPLES}",
+            "PYTHONPATH": str(ROOT),
             "RAY_USAGE_STATS_ENABLED": "0",
             "PYTHONWARNINGS": "ignore",
             PROXY_CALLBACK: "lean_ovms.ray_serve:proxy_middlewares",
@@ -56,6 +61,12 @@ class Cluster:
                     return line.removeprefix(start).strip()
             time.sleep(0.1)
         raise AssertionError(self.log.read_text())
+
+    def tell(self, line: str) -> None:
+        """Writes a line to its input."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n".encode())
+        self.process.stdin.flush()
 
     def end(self) -> None:
         assert self.process.stdin is not None
@@ -85,6 +96,64 @@ def url(cluster: Cluster) -> str:
 
 def chat(text: str, **fields: Any) -> dict[str, Any]:
     return {"model": "m", "messages": [{"role": "user", "content": text}], **fields}
+
+
+class Conversation:
+    """One of several, whose texts have nothing in common."""
+
+    def __init__(self, url: str, number: int) -> None:
+        self._url = url
+        self._messages: list[dict[str, str]] = []
+        self._number = number
+
+    def turn(self) -> tuple[int, int]:
+        """Says something. Returns how many tokens of the prompt were cached, and how many the last prompt had."""
+        said = f"{self._number} {len(self._messages)} said " * 30
+        self._messages.append({"role": "user", "content": said})
+        last = getattr(self, "_tokens", 0)
+        body = {"model": "m", "messages": self._messages, "max_tokens": 8}
+        answer = httpx.post(f"{self._url}/v1/chat/completions", json=body, timeout=300)
+        assert answer.status_code == 200, answer.text
+        found = answer.json()
+        self._messages.append(found["choices"][0]["message"])
+        self._tokens = int(found["usage"]["prompt_tokens"])
+        return found["usage"]["prompt_tokens_details"]["cached_tokens"], last
+
+
+def share_found(turns: list[tuple[int, int]]) -> float:
+    """The share of what the prompts before had, all of which one server would find, but for a part of a block."""
+    return sum(cached for cached, _ in turns) / sum(last // BLOCK * BLOCK for _, last in turns)
+
+
+def served(url: str, session: str) -> tuple[int, float]:
+    """The requests for chat, and when it was started, of the replica that has a session."""
+    found = httpx.get(f"{url}/metrics", headers={"X-Session-Id": session}, timeout=300).text
+    line = r'lean_ovms_requests_total\{method="POST",path="[^"]*/chat/completions",status="200"\} (\S+)'
+    [started] = re.findall(r"^process_start_time_seconds (\S+)$", found, re.MULTILINE)
+    return int(sum(float(count) for count in re.findall(line, found))), float(started)
+
+
+def test_conversations_without_a_header_stay_where_they_are_cached(url: str) -> None:
+    """The first test of the cluster: no replica knows a prompt yet."""
+    before = chats_by_replica(url)
+    conversations = [Conversation(url, number) for number in range(8)]
+    for one in conversations:
+        one.turn()
+    turns = [one.turn() for _ in range(3) for one in conversations]
+    assert share_found(turns) >= 0.9
+    after = chats_by_replica(url)
+    assert sorted(after[one] - before[one] for one in before) == [16, 16]
+
+
+def chats_by_replica(url: str) -> dict[float, int]:
+    """The requests for chat that each of the two replicas has answered."""
+    found: dict[float, int] = {}
+    number = 0
+    while len(found) < 2:
+        count, started = served(url, f"any {number}")
+        found[started] = count
+        number += 1
+    return found
 
 
 def test_the_request_id_comes_once(url: str) -> None:
@@ -126,18 +195,35 @@ def test_responses_and_conversations_are_found_by_every_replica(url: str) -> Non
 def test_a_session_stays_on_its_replica(url: str) -> None:
     """Each replica counts its own requests: those of one session are all there, whichever it is."""
 
-    def chats(session: str) -> int:
-        found = httpx.get(f"{url}/metrics", headers={"X-Session-Id": session}, timeout=300).text
-        line = r'lean_ovms_requests_total\{method="POST",path="[^"]*/chat/completions",status="200"\} (\S+)'
-        return int(sum(float(count) for count in re.findall(line, found)))
-
     for session in ("one", "two", "three"):
-        before = chats(session)
+        before, _ = served(url, session)
         for number in range(8):
             headers = {"X-Session-Id": session}
             answer = httpx.post(f"{url}/v1/chat/completions", json=chat(str(number)), headers=headers, timeout=300)
             assert answer.status_code == 200
-        assert chats(session) == before + 8
+        assert served(url, session)[0] == before + 8
+
+
+def test_a_change_reaches_every_replica(url: str) -> None:
+    first, second = Conversation(url, 100), Conversation(url, 101)
+    for one in (first, second):
+        one.turn()
+        assert one.turn()[0] > 0
+    answer = httpx.post(f"{url}/reset_prefix_cache", timeout=300)
+    assert (answer.status_code, answer.headers["X-Replicas"]) == (200, "2")
+    assert [one.turn()[0] for one in (first, second)] == [0, 0]
+
+
+def test_rays_metrics_have_those_of_both_replicas(cluster: Cluster) -> None:
+    address = cluster.line("metrics at")
+    deadline = time.monotonic() + 120
+    found: set[str] = set()
+    while len(found) < 2 and time.monotonic() < deadline:
+        lines = [line for line in httpx.get(address, timeout=300).text.splitlines() if 'model_name="m"' in line]
+        found = {label for line in lines for label in re.findall(r'[{,]replica="([^"]+)"', line)}
+        time.sleep(0.2)
+    assert len(found) >= 2
+    assert any(line.startswith("ray_vllm_num_requests_waiting{") for line in lines)
 
 
 async def test_a_replica_killed_under_load_leaves_each_request_one_outcome(cluster: Cluster, url: str) -> None:
@@ -175,12 +261,13 @@ async def test_a_replica_killed_under_load_leaves_each_request_one_outcome(clust
                 killing.set()
 
     over = asyncio.Event()
+    conversations = [Conversation(url, number) for number in range(200, 206)]
+    for conversation in conversations:
+        await asyncio.to_thread(conversation.turn)
     async with httpx.AsyncClient(timeout=300) as client:
         workers = [asyncio.ensure_future(worker(client)) for _ in range(8)]
         await killing.wait()
-        assert cluster.process.stdin is not None
-        cluster.process.stdin.write(b"kill\n")
-        cluster.process.stdin.flush()
+        cluster.tell("kill")
         await asyncio.to_thread(cluster.line, "killed")
         await asyncio.to_thread(cluster.line, "two replicas again")
         over.set()
@@ -189,26 +276,72 @@ async def test_a_replica_killed_under_load_leaves_each_request_one_outcome(clust
     assert answer.status_code == 200
     assert sum(ledger.values()) == sent, ledger
     assert ledger["answer"] + ledger["whole stream"] > 40
+    for conversation in conversations:  # half of them had the replica that died, and go on elsewhere
+        await asyncio.to_thread(conversation.turn)
+    turns = [await asyncio.to_thread(conversation.turn) for conversation in conversations]
+    assert share_found(turns) >= 0.9
     failed = sent - ledger["answer"] - ledger["whole stream"]
     assert failed <= 8 * 2, ledger  # what ran on the replica that died, and what was sent to it before that was known
 
 
+def documented(start: str) -> list[str]:
+    """The words of the first command in the feature's page that begins so."""
+    return next(line for line in PAGE.read_text().splitlines() if line.startswith(start)).split()
+
+
 def test_the_documented_command_serves(tmp_path: Path) -> None:
-    """The first line of docs/examples/ray_app.py, on two cores."""
-    example = (EXAMPLES / "ray_app.py").read_text()
-    command = example.split('"""')[1].partition(": ")[2].split()
-    assert command[:2] == ["serve", "run"]
-    made = Cluster(tmp_path, "command", *command[2:])
+    """On two cores, with the demo model in the place of the command's."""
+    *words, option = documented("serve run")
+    assert (words, option) == (["serve", "run", "lean_ovms.ray_serve:app"], "model_path=/models/qwen3")
+    made = Cluster(tmp_path, "command", words[2], f"model_path={DEMO_MODEL}", "model_name=demo")
     try:
-        url = made.line("serving at")
-        body = {"model": "demo", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 8}
-        deadline = time.monotonic() + 120
-        while (status := asked(f"{url}/v1/chat/completions", body)) != 200 and time.monotonic() < deadline:
-            assert made.process.poll() is None, made.log.read_text()
-            time.sleep(0.2)
-        assert status == 200, made.log.read_text()
+        answered(made, {"model": "demo", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 8})
     finally:
         made.end()
+
+
+async def test_the_documented_file_scales_with_the_load(tmp_path: Path) -> None:
+    """It is served with a scripted engine, one core for a replica, and the patience of a test."""
+    file = yaml.safe_load((ROOT / documented("serve deploy")[-1]).read_text())
+    [application] = file["applications"]
+    application["args"] = {"fake_engine": True, "model_name": "m", "plugin_config": {"step_s": 0.05}}
+    [deployment] = application["deployments"]
+    deployment["ray_actor_options"] = {"num_cpus": 1}
+    quick = {"upscale_delay_s": 0, "downscale_delay_s": 0, "metrics_interval_s": 0.2, "look_back_period_s": 1}
+    deployment["autoscaling_config"] |= {**quick, "target_ongoing_requests": 2, "max_replicas": 2}
+    (tmp_path / "ray.yaml").write_text(yaml.safe_dump(file))
+    made = Cluster(tmp_path, "command", str(tmp_path / "ray.yaml"))
+    try:
+        url = await asyncio.to_thread(answered, made, chat("hello", max_tokens=1))
+        async with httpx.AsyncClient(base_url=url, timeout=300) as client:
+
+            async def busy(number: int) -> None:
+                while True:
+                    body = chat(f"{number} " * 200, max_tokens=150)
+                    assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
+
+            load = asyncio.gather(*(busy(number) for number in range(4)))
+            made.tell("2")
+            grown = asyncio.ensure_future(asyncio.to_thread(made.line, "2 replicas"))
+            await asyncio.wait([load, grown], return_when=asyncio.FIRST_COMPLETED)
+            load.cancel()
+            await asyncio.wait([load])
+            await grown
+        made.tell("1")
+        await asyncio.to_thread(made.line, "1 replicas")
+    finally:
+        await asyncio.to_thread(made.end)
+
+
+def answered(made: Cluster, body: dict[str, Any]) -> str:
+    """The address, once a chat is answered there."""
+    url = made.line("serving at")
+    deadline = time.monotonic() + 120
+    while (status := asked(f"{url}/v1/chat/completions", body)) != 200 and time.monotonic() < deadline:
+        assert made.process.poll() is None, made.log.read_text()
+        time.sleep(0.2)
+    assert status == 200, made.log.read_text()
+    return url
 
 
 def asked(url: str, body: dict[str, Any]) -> int:

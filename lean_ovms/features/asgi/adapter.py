@@ -184,9 +184,11 @@ async def _lifespan(receive: Receive, send: Send) -> None:
             return
 
 
-def asgi(app: App) -> Asgi:
-    """The app as an ASGI callable, to mount in Starlette or FastAPI, or for a host such as uvicorn."""
+def asgi(app: App, handle: Handle | None = None) -> Asgi:
+    """The app as an ASGI callable, to mount in Starlette or FastAPI, or for a host such as uvicorn.
+
+    handle: what answers requests in place of the app.
+    """
     config = app.config
-    return Asgi(
-        app.handle, config.max_body_bytes, app.check_head, config.composition.error_forms.below(config.root_path)
-    )
+    error_forms = config.composition.error_forms.below(config.root_path)
+    return Asgi(handle or app.handle, config.max_body_bytes, app.check_head, error_forms)

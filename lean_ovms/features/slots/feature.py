@@ -15,7 +15,7 @@ FEATURE = Feature(
     flags="flags.txt",
     routes=(
         Route("GET", "/slots", "api:handle"),
-        Route("POST", "/slots/{id}", "api:handle_action", changes=True),
+        Route("POST", "/slots/{id}", "api:handle_action", changes=True, by_one=True),
     ),
     engine=EngineRow(install="child.install:install", options=("slot_save_path",), records="records"),
 )

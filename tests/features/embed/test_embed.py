@@ -336,7 +336,7 @@ async def test_an_app_can_be_mounted_below_a_path() -> None:
 @pytest.mark.slow
 async def test_a_ray_replica_serves_and_reports_its_health() -> None:
     replica = LeanOvms.__new__(LeanOvms)
-    await replica.__init__(**FAKE)  # type: ignore[misc]  # as Ray does
+    await replica.__init__(**FAKE, metrics_enable="true")  # type: ignore[misc]  # as Ray does, with texts of serve run
     try:
         await replica.check_health()
         sent: list[Any] = []

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
 
+from lean_ovms import ray_serve
+from lean_ovms.errors import StartError
 from lean_ovms.features.ray import deployment
 from lean_ovms.ray_serve import PROXY_CALLBACK, proxy_middlewares
 
@@ -23,10 +26,14 @@ async def answered(app: Any, path: str = CHAT, kind: str = "http") -> list[Any]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    [middleware] = proxy_middlewares()
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"{}"}
+
     headers = [(b"x-request-id", b"r1")]
     scope = {"type": kind, "method": "POST", "path": path, "headers": headers, "client": ("10.0.0.1", 5)}
-    await middleware.cls(app, *middleware.args, **middleware.kwargs)(scope, None, send)  # type: ignore[arg-type, call-arg]
+    for middleware in proxy_middlewares():
+        app = middleware.cls(app, *middleware.args, **middleware.kwargs)  # type: ignore[call-arg]
+    await app(scope, receive, send)
     return sent
 
 
@@ -101,15 +108,49 @@ async def test_websockets_are_rays() -> None:
     assert await answered(dies, kind="websocket") == []
 
 
+class Serve:
+    """Ray Serve, as far as an application uses it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, initialized: bool) -> None:
+        self.settings: dict[str, Any] = {}
+        config = SimpleNamespace(RequestRouterConfig=lambda **given: given)
+        ray = SimpleNamespace(serve=self, is_initialized=lambda: initialized)
+        for name, module in (("ray", ray), ("ray.serve", self), ("ray.serve.config", config)):
+            monkeypatch.setitem(sys.modules, name, module)
+        self.environ: dict[str, str] = {}
+        monkeypatch.setattr(deployment.os, "environ", self.environ)
+
+    def deployment(self, **settings: Any) -> Any:
+        self.settings = settings
+        return lambda target: SimpleNamespace(bind=lambda **options: options)
+
+
 @pytest.mark.parametrize(("initialized", "named"), [(False, True), (True, False)])
 def test_a_cluster_that_an_application_starts_has_the_middlewares(
     monkeypatch: pytest.MonkeyPatch, initialized: bool, named: bool
 ) -> None:
-    bound = SimpleNamespace(bind=lambda **options: options)
-    serve = SimpleNamespace(deployment=lambda **settings: lambda target: bound)
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(serve=serve, is_initialized=lambda: initialized))
-    monkeypatch.setitem(sys.modules, "ray.serve", serve)
-    environ: dict[str, str] = {}
-    monkeypatch.setattr(deployment.os, "environ", environ)
+    serve = Serve(monkeypatch, initialized=initialized)
     assert deployment.application(model_path="x") == {"model_path": "x"}
-    assert environ == ({PROXY_CALLBACK: "lean_ovms.ray_serve:proxy_middlewares"} if named else {})
+    assert serve.environ == ({PROXY_CALLBACK: "lean_ovms.ray_serve:proxy_middlewares"} if named else {})
+
+
+def test_an_application_has_the_router_by_prefixes_unless_it_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    serve = Serve(monkeypatch, initialized=True)
+    deployment.application(model_path="x")
+    assert serve.settings["request_router_config"] == {"request_router_class": deployment.ROUTER}
+    module, _, name = deployment.ROUTER.rpartition(".")
+    assert f"class {name}(" in (Path(deployment.__file__).parents[3] / f"{module.replace('.', '/')}.py").read_text()
+    deployment.application(deployment={"request_router_config": "own", "num_replicas": 2})
+    assert serve.settings == {"max_ongoing_requests": 100, "request_router_config": "own", "num_replicas": 2}
+
+
+def test_the_builder_takes_one_dictionary_of_texts_or_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    serve = Serve(monkeypatch, initialized=True)
+    given = {"model_path": "x", "deployment": '{"num_replicas": 2}'}
+    assert ray_serve.app(given) == {"model_path": "x"}
+    assert serve.settings["num_replicas"] == 2
+    assert "deployment" in given
+    ray_serve.app({"deployment": {"num_replicas": 3}})
+    assert serve.settings["num_replicas"] == 3
+    with pytest.raises(StartError, match="deployment is not JSON"):
+        ray_serve.app({"deployment": "num_replicas=2"})

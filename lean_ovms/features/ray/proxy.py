@@ -1,0 +1,151 @@
+"""What runs in the processes of Ray's proxies, beside Ray: the middlewares that it has from `proxy_middlewares`.
+
+What the proxies answer themselves, as for a replica that has died, is text, which clients of these APIs cannot read:
+`ProxyErrors` makes error objects of it. `PromptReader` reads the bodies of requests, of which the router in the same
+process (router.py) needs the prompt, and which Ray sends to the replica that has been chosen without it.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from starlette.middleware import Middleware
+
+from ...composition import compose
+from ...errors import NotFound, RequestError, RequestTimeout, TooManyRequests, Unavailable
+from ...transports.cycle import request_headers
+from ..asgi.scope import header, request_of, response_headers
+from .prompts import IN_FLIGHT, MOST_BODY, ProxiedRequest
+
+if TYPE_CHECKING:
+    from ..asgi.scope import Message, Receive, Scope, Send
+
+log = logging.getLogger("lean_ovms.ray")
+
+RAY_ERRORS: dict[int, type[RequestError]] = {404: NotFound, 408: RequestTimeout, 429: TooManyRequests}
+"""Errors by the status that Ray gives them; others from 500 on are Unavailable."""
+MOST_TEXT = 1000
+"""Characters of a text of Ray that are shown."""
+
+
+class ProxyErrors:
+    """An ASGI app around that of a proxy: its errors have the form that the client of a path reads."""
+
+    def __init__(self, app: Callable[[Any, Receive, Send], Awaitable[None]]) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        response = _ProxyResponse(scope, send)
+        try:
+            await self._app(scope, receive, response.send)
+        except Exception as error:
+            if response.started:
+                raise
+            log.warning("Ray's proxy failed: %r", error)
+        if not response.started:
+            await response.fail(Unavailable("The replica that had this request has died.", code="replica_died"))
+
+
+class _ProxyResponse:
+    """A response of a proxy. started: the client has got its head."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self.started = False
+        self._scope = scope
+        self._send = send
+        self._refused: Message | None = None
+        self._text = b""
+
+    async def send(self, message: Message) -> None:
+        """Sends what a replica answers as it is. A text that refuses is Ray's: a replica refuses with JSON."""
+        if message["type"] == "http.response.start" and not self.started:
+            head = request_headers(message["headers"])
+            if message["status"] >= 400 and head.get("content-type", "").startswith("text/plain"):
+                self._refused = message
+                return
+        if self._refused is None or message["type"] != "http.response.body":
+            self.started = True
+            await self._send(message)
+            return
+        self._text += message.get("body", b"")
+        if not message.get("more_body", False):
+            status, wait_s = self._refused["status"], request_headers(self._refused["headers"]).get("retry-after", "")
+            text = self._text.decode("utf-8", "replace")[:MOST_TEXT]
+            error = RAY_ERRORS.get(status, Unavailable if status >= 500 else RequestError)(text, status=status)
+            if wait_s.isdecimal():
+                error.retry_after_s = int(wait_s)
+            await self.fail(error)
+
+    async def fail(self, error: RequestError) -> None:
+        """Sends an error."""
+        self.started = True
+        headers = request_headers(self._scope["headers"])
+        request_id = headers.get("x-request-id", "")  # the proxy has added it, where the client has sent none
+        request = request_of(self._scope, headers, b"")
+        response = compose().error_forms.response(error, request=request, request_id=request_id)
+        assert isinstance(response.body, bytes)
+        head = [*response_headers(response), header("content-length", str(len(response.body)))]
+        head += [header("x-request-id", request_id)] if request_id else []
+        await self._send({"type": "http.response.start", "status": response.status, "headers": head})
+        await self._send({"type": "http.response.body", "body": response.body})
+
+
+class PromptReader:
+    """An ASGI app around that of a proxy: while it serves a request, the router knows of it, and can read its
+    prompt."""
+
+    def __init__(self, app: Callable[[Any, Receive, Send], Awaitable[None]]) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = request_headers(scope["headers"])
+        request_id = headers.get("x-request-id", "")
+        if not request_id:  # Ray would make one behind this app; the router knows the request by it
+            request_id = str(uuid.uuid4())
+            scope["headers"] = [*scope["headers"], header("x-request-id", request_id)]
+        if scope["method"] == "POST" and not headers.get("content-type", "").startswith("multipart/"):
+            body, receive = await _read(receive)
+        else:
+            body = b""
+        request = IN_FLIGHT[request_id] = ProxiedRequest(headers, body)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            if IN_FLIGHT.get(request_id) is request:  # a client may use an id twice
+                del IN_FLIGHT[request_id]
+
+
+async def _read(receive: Receive) -> tuple[bytes, Receive]:
+    """Reads the body of a request.
+
+    Returns it, empty where it is longer than MOST_BODY or its client has left, and a `receive` that begins with it.
+    """
+    messages: list[Message] = []
+    size, more = 0, True
+    while more and size <= MOST_BODY:
+        message = await receive()
+        messages.append(message)
+        size += len(message.get("body", b""))
+        more = message.get("more_body", False)
+    whole = not more and size <= MOST_BODY
+    body = b"".join([message.get("body", b"") for message in messages]) if whole else b""
+    messages.reverse()
+
+    async def again() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return body, again
+
+
+def proxy_middlewares() -> list[Middleware]:
+    """Returns the middlewares of Ray's proxies, the inner one first; PROXY_CALLBACK names this function."""
+    return [Middleware(ProxyErrors), Middleware(PromptReader)]

@@ -1,0 +1,109 @@
+"""Ray's request router: a prompt goes to the replica that has computed most of its beginning, unless that one is busy.
+
+Ray's own router by prefixes looks for a prompt in the arguments of calls between deployments. The argument of an HTTP
+request is its head alone, so this one asks the middleware of the same process (proxy.py), which has read the body.
+
+Ray sends this module's code to the processes that need it, by value. Where they do not have this package, requests are
+spread by load. The proxies of a cluster do not know of each other's prompts.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from ray.serve.request_router import RequestRouter
+
+if TYPE_CHECKING:
+    from ray.serve.request_router import PendingRequest, ReplicaID, RunningReplica
+
+MOST_AHEAD = 4
+"""Requests by which the replica that knows a prompt may be ahead of the idlest one."""
+
+
+class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not installed where types are checked
+    """Chooses replicas by prefixes and load, those of requests with a session header by the session."""
+
+    queue_len_response_deadline_s = 2.0
+    """Seconds within which a replica says how many requests it has: with Ray's 0.1 a machine at full load would look
+    as if it were gone, and its conversations would go elsewhere."""
+    max_queue_len_response_deadline_s = 10.0
+    """The most of these seconds, to which they grow with each attempt."""
+    _requests: dict[str, Any]
+    _known: Any
+
+    def initialize_state(self, most_ahead: float = MOST_AHEAD) -> None:
+        """Called by Ray with the `request_router_kwargs` of a deployment.
+
+        most_ahead: Requests by which the replica that knows a prompt may be ahead of the idlest one.
+        """
+        try:
+            from ...util.prefix_router import PrefixRouter
+            from .prompts import IN_FLIGHT
+        except ImportError:
+            logging.getLogger("ray.serve").warning("lean_ovms is not installed here: requests are spread by load alone")
+            self._requests, self._known = {}, None
+        else:
+            self._requests, self._known = IN_FLIGHT, PrefixRouter(most_ahead)
+
+    async def choose_replicas(
+        self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
+    ) -> list[list[RunningReplica]]:
+        """Called by Ray. Returns the replicas in the order in which they are to be asked, best first; those of one
+        inner list are equals."""
+        if pending_request is None or not candidate_replicas:
+            return [candidate_replicas]
+        pending_request.routing_context.should_backoff = True  # or Ray asks again without a pause when all are full
+        replicas = {one.replica_id: one for one in candidate_replicas}
+        request = self._requests.get(pending_request.metadata.request_id)
+        if session := pending_request.metadata.session_id:
+            return [[replicas[one]] for one in sorted(replicas, key=lambda one: place(session, one.unique_id))]
+        loads = self._loads(replicas)
+        prompt = request.prompt() if request is not None else ()
+        if prompt and self._known is not None:
+            chosen = self._known.choose(prompt, loads)
+        else:
+            least = min(loads.values())
+            chosen = random.choice([one for one, load in loads.items() if load == least])
+        if request is not None:
+            request.replica = chosen  # it counts from now on, for those that are routed at the same time
+        others = [replica for one, replica in replicas.items() if one != chosen]
+        return [[replicas[chosen]], others]
+
+    def _loads(self, replicas: dict[ReplicaID, Any]) -> dict[ReplicaID, int]:
+        """Returns how many requests each replica has: what it said last, which counts other proxies too, or more where
+        this proxy alone has sent more."""
+        sent = Counter(request.replica for request in list(self._requests.values()))
+        return {one: max(sent[one], self.replica_queue_len_cache.get(one) or 0) for one in replicas}
+
+    def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
+        """Called by Ray when a replica has taken a request."""
+        request = self._requests.get(pending_request.metadata.request_id)
+        if request is not None and self._known is not None:
+            request.replica = replica_id
+            self._known.record(request.prompt(), replica_id)
+
+    def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
+        """Called by Ray when it finds out that a replica has died."""
+        super().on_replica_actor_died(replica_id)
+        self._forget({replica_id})
+
+    def update_replicas(self, replicas: list[RunningReplica]) -> None:
+        """Called by Ray with the replicas that there are now."""
+        before = set(self.curr_replicas)
+        super().update_replicas(replicas)
+        self._forget(before - set(self.curr_replicas))
+
+    def _forget(self, gone: set[ReplicaID]) -> None:
+        """Forgets the prompts of replicas that have ended."""
+        for replica_id in gone if self._known is not None else ():
+            self._known.remove(replica_id)
+
+
+def place(session: str, replica: str) -> bytes:
+    """Returns the place of a replica among those of a session, the same in every process: when one comes or goes, the
+    sessions of the others stay."""
+    return blake2b(f"{session}\0{replica}".encode(), digest_size=8).digest()

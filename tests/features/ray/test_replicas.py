@@ -1,0 +1,181 @@
+"""A request that changes the state of a server is passed on to the other replicas, and its answer is that of all."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from lean_ovms.composition import compose
+from lean_ovms.features.ray import metrics
+from lean_ovms.features.ray.metrics import Reporter, publishing, samples
+from lean_ovms.features.ray.replicas import COUNT, ONE_ALONE, Change, Replicas
+from lean_ovms.manifest import Route
+from lean_ovms.types import Request, Response
+
+ROUTES = {
+    "/load": Route("POST", "/load", "x:y", changes=True),
+    "/slots/1": Route("POST", "/slots/{id}", "x:y", changes=True, by_one=True),
+    "/chat": Route("POST", "/chat", "x:y"),
+}
+
+
+class App:
+    """An app that keeps what it was asked, and answers all with one status."""
+
+    def __init__(self, status: int = 200) -> None:
+        self.status = status
+        self.asked: list[Request] = []
+        self.config = SimpleNamespace(composition=compose())
+
+    def route(self, request: Request) -> Route | None:
+        return ROUTES.get(request.path)
+
+    async def handle(self, request: Request) -> Response:
+        copy = Request(request.method, request.path, request.query, request.headers, request.body)
+        self.asked.append(copy)
+        request.drop_body()
+        return Response(self.status, [], orjson.dumps({"is": self.status}))
+
+
+class Fleet:
+    """The replicas of one deployment in one process, and what Ray has for them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *statuses: int) -> None:
+        self.apps = [App(status) for status in statuses]
+        self.replicas: list[Replicas] = []
+        self.dead = False
+        serve = ModuleType("ray.serve")
+        serve.get_replica_context = lambda: SimpleNamespace(  # type: ignore[attr-defined]
+            replica_id=SimpleNamespace(unique_id=f"r{len(self.replicas)}"), deployment="LeanOvms", app_name="llm"
+        )
+        serve.get_deployment_handle = self._found  # type: ignore[attr-defined]
+        ray = ModuleType("ray")
+        ray.serve = serve  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "ray", ray)
+        monkeypatch.setitem(sys.modules, "ray.serve", serve)
+        for app in self.apps:
+            self.replicas.append(Replicas(app))  # type: ignore[arg-type]
+
+    def _found(self, deployment: str, app: str) -> Any:
+        assert (deployment, app) == ("LeanOvms", "llm")
+        return SimpleNamespace(broadcast=self._broadcast)
+
+    def _broadcast(self, method: str, change: Change) -> Any:
+        async def results(timeout_s: float, return_exceptions: bool) -> list[Any]:
+            calls = [getattr(replica, method)(change) for replica in self.replicas]
+            found: list[Any] = list(await asyncio.gather(*calls))
+            return [*found, RuntimeError("secret")] if self.dead else found
+
+        return SimpleNamespace(results_async=results)
+
+    async def ask(self, path: str) -> Response:
+        request = Request("POST", path, "a=1", {"authorization": "Bearer k"}, b"body")
+        return await self.replicas[0].handle(request)
+
+
+Made = Callable[..., Fleet]
+
+
+@pytest.fixture
+def fleet(monkeypatch: pytest.MonkeyPatch) -> Made:
+    return lambda *statuses: Fleet(monkeypatch, *statuses)
+
+
+async def test_a_change_is_made_by_every_replica_once(fleet: Made) -> None:
+    three = fleet(200, 200, 200)
+    response = await three.ask("/load")
+    assert (response.status, response.headers) == (200, [(COUNT, "3")])
+    for app in three.apps:
+        [asked] = app.asked
+        assert (asked.method, asked.query, asked.headers, asked.body) == (
+            *("POST", "a=1"),
+            *({"authorization": "Bearer k"}, b"body"),
+        )
+
+
+async def test_a_change_that_is_refused_goes_no_further(fleet: Made) -> None:
+    two = fleet(400, 200)
+    assert (await two.ask("/load")).status == 400
+    assert two.apps[1].asked == []
+
+
+async def test_a_change_that_another_replica_does_not_make_is_an_error_that_says_so(fleet: Made) -> None:
+    response = await fleet(200, 200, 404).ask("/load")
+    assert (response.status, dict(response.headers)["Retry-After"]) == (503, "2")
+    assert isinstance(response.body, bytes)
+    error = orjson.loads(response.body)["error"]
+    assert error["code"] == "replicas_differ"
+    assert error["message"].startswith("1 of 3 replicas have not done this, the others have: r2:")
+    assert "404" in error["message"]
+
+
+async def test_a_replica_that_dies_meanwhile_has_not_made_it(fleet: Made) -> None:
+    one = fleet(200)
+    one.dead = True
+    response = await one.ask("/load")
+    assert response.status == 503
+    assert isinstance(response.body, bytes)
+    assert b"RuntimeError" in response.body
+    assert b"secret" not in response.body
+
+
+async def test_what_one_replica_does_for_all_is_done_once_and_says_so(fleet: Made) -> None:
+    two = fleet(200, 200)
+    [(name, warning)] = (await two.ask("/slots/1")).headers
+    assert name == "Warning"
+    assert ONE_ALONE in warning
+    assert two.apps[1].asked == []
+
+
+async def test_other_requests_are_those_of_one_replica(fleet: Made) -> None:
+    two = fleet(200, 200)
+    assert (await two.ask("/chat")).headers == []
+    assert two.apps[1].asked == []
+
+
+async def test_outside_ray_there_is_one_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    app: Any = App()
+    assert (await Replicas(app).handle(Request("POST", "/load"))).headers == []
+    async with publishing(SimpleNamespace(services=SimpleNamespace(metrics=SimpleNamespace(enabled=True)))):  # type: ignore[arg-type]
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def test_the_text_of_metrics_is_read_with_its_labels() -> None:
+    text = '# HELP a b\n# TYPE a counter\na 1\nx:b_bucket{le="+Inf",name="q\\"\\\\\\n,{}="} 2.5e-3\n'
+    assert list(samples(text)) == [("a", {}, 1.0), ("x:b_bucket", {"le": "+Inf", "name": 'q"\\\n,{}='}, 0.0025)]
+
+
+async def test_ray_gets_the_metrics_under_names_that_it_takes(fleet: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_to: dict[str, Any] = {}
+
+    class Gauge:
+        def __init__(self, name: str, description: str, tag_keys: tuple[str, ...]) -> None:
+            self.name, self.keys = name, tag_keys
+            assert name not in set_to
+            set_to[name] = ()
+
+        def set(self, value: float, tags: dict[str, str]) -> None:
+            assert tuple(tags) == self.keys
+            set_to[self.name] += ((value, *tags.values()),)
+
+    fleet(200)
+    made = ModuleType("ray.serve.metrics")
+    made.Gauge = Gauge  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray.serve.metrics", made)
+
+    async def exposed(request: Request, services: Any) -> Response:
+        return Response(200, [], b'vllm:x_bucket{le="1",model_name="m"} 3\nvllm:x_bucket{le="2",model_name="m"} 4\n')
+
+    monkeypatch.setattr(metrics.metrics, "handle", exposed)
+    reporter = Reporter(SimpleNamespace(services=None))  # type: ignore[arg-type]
+    await reporter.report()
+    assert set_to == {"vllm_x_bucket": ((3.0, "1", "m"), (4.0, "2", "m"))}
+    await reporter.report()
+    assert len(set_to["vllm_x_bucket"]) == 4
