@@ -83,6 +83,15 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "olmo2": ("olmo2", {}, {}),
     "smollm3": ("smollm3", {"num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0]}, {}),
     "mixtral": ("llama", MIXTRAL, {}),
+    "lfm2": (
+        "lfm2",
+        {
+            "block_auto_adjust_ff_dim": False,
+            "num_hidden_layers": 3,
+            "layer_types": ["conv", "full_attention", "conv"],
+        },
+        {"shortconv.l_cache": 3, "attention.head_count_kv": [0, 2, 0]},
+    ),
     "gpt_oss": ("gpt-oss", {"head_dim": 32, **MIXTRAL, **MIXED, "rope_parameters": OSS}, {**WINDOWED, **scaled(OSS)}),
     "ministral3": ("mistral3", {"head_dim": 32, "rope_parameters": MINISTRAL}, {**HOTTER, **scaled(MINISTRAL)}),
     "qwen3-yarn": ("qwen3", {"head_dim": 32, "rope_parameters": YARN}, scaled(YARN)),
@@ -258,6 +267,8 @@ def from_gguf(
     if target and ".attn_qkv." in target and architecture == "nomic-bert":
         place = "qkv".index(torch_name.split(".")[-2][0])
         return tensor(target, [3 * shape[0], shape[1]])[place * shape[0] : (place + 1) * shape[0]]
+    if target and target.endswith("shortconv.conv.weight"):
+        return tensor(target, [shape[0], shape[2]])[:, None]
     if torch_name.endswith(".sinks"):
         target = f"{target}.weight"
     if target is None:

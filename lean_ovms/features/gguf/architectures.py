@@ -6,12 +6,14 @@ What shows by the tensors is not said here: biases, norms of queries and keys or
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 LAYER = re.compile(r"blk\.(\d+)\.(.+)")
 """The name of a tensor of a layer: the number of the layer, and the tensor's name in it."""
 WHOLE = {
     *("token_embd.weight", "output.weight", "output_norm.weight", "dense_2.weight", "dense_3.weight"),
+    "token_embd_norm.weight",
     *("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"),
 }
 """The names of the tensors that belong to no layer."""
@@ -19,6 +21,7 @@ LAYERS = {
     *(f"attn_{name}.{kind}" for name in ("q", "k", "v", "qkv", "output") for kind in ("weight", "bias")),
     *("attn_norm.weight", "attn_q_norm.weight", "attn_k_norm.weight", "post_attention_norm.weight"),
     *("ffn_norm.weight", "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight", "post_ffw_norm.weight"),
+    *(f"shortconv.{name}.weight" for name in ("conv", "in_proj", "out_proj")),
     *("attn_sinks.weight", "ffn_gate_inp.weight", "ffn_gate_inp.bias"),
     *(f"ffn_{name}_exps.{kind}" for name in ("gate", "up", "down") for kind in ("weight", "bias")),
 }
@@ -64,6 +67,10 @@ class Architecture:
     """Whether tokens do not see those behind them, where the file does not say it."""
     forward_norm: str = "ffn_norm"
     """The name of the norm before the feed-forward network."""
+    last_norm: str = "output_norm"
+    """The name of the norm behind the last layer."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """What the layers are called in transformers that have other names there than most models', by these."""
     sums_to_one: bool = True
     """Whether the weights of the experts that a token has sum to 1; else they are shares among all experts."""
     clamped: bool = False
@@ -83,6 +90,15 @@ ARCHITECTURES = {
     "glm4": Architecture(pairs=True),
     "gpt-oss": Architecture(window_period=2, forward_norm="post_attention_norm", clamped=True, whole_ramp=False),
     "granite": Architecture(pairs=True, permuted=True),
+    "lfm2": Architecture(
+        last_norm="token_embd_norm",
+        renamed={
+            "self_attn.o_proj": "self_attn.out_proj",
+            "mlp.gate_proj": "feed_forward.w1",
+            "mlp.up_proj": "feed_forward.w3",
+            "mlp.down_proj": "feed_forward.w2",
+        },
+    ),
     "llama": Architecture(pairs=True, permuted=True),
     "mistral3": Architecture(pairs=True, permuted=True),
     "olmo2": Architecture(),

@@ -101,6 +101,11 @@ class Header:
         """The kind of scaling of positions."""
         return str(self.metadata.get(f"{self.architecture}.rope.scaling.type", "none"))
 
+    def numbers(self, name: str) -> list[int]:
+        """Returns the numbers of the layers, or the one of all; []: missing. Those that are none are left out."""
+        value = self.metadata.get(f"{self.architecture}.{name}")
+        return [each for each in (value if isinstance(value, list) else [value]) if type(each) is int]
+
     def number_at(self, key: str) -> int:
         """Returns the number of a key; 0: missing."""
         value = self.metadata.get(key)
@@ -143,7 +148,7 @@ class Header:
             "vocab_size": self.vocab_size,
             "num_hidden_layers": self.number("block_count"),
             "num_attention_heads": self.number("attention.head_count"),
-            "num_key_value_heads": self.number("attention.head_count_kv"),
+            "num_key_value_heads": max(self.numbers("attention.head_count_kv"), default=0),
             "hidden_size": self.number("embedding_length"),
             "head_dim": self.number("attention.key_length"),
             "pad_token_id": self.number_at("tokenizer.ggml.padding_token_id"),
@@ -360,7 +365,10 @@ def _require_whole(header: Header) -> None:
         if not header.number(name):
             raise Malformed(f"{header.architecture}.{name} is missing")
     heads, key = header.number("attention.head_count"), f"{header.architecture}.attention.head_count_kv"
-    if key in header.metadata and (not header.number_at(key) or heads % header.number_at(key)):
+    groups = {*header.numbers("attention.head_count_kv")}
+    if isinstance(header.metadata.get(key), list):
+        groups.discard(0)  # of layers without attention
+    if key in header.metadata and (len(groups) != 1 or min(groups) < 1 or heads % min(groups)):
         raise Malformed(f"its heads are not divided among {key}")
     tokens = header.vocab_size
     kinds = header.metadata.get("tokenizer.ggml.token_type")
@@ -378,6 +386,8 @@ def _expected(header: Header) -> Iterator[str]:
     """Yields names of tensors that a file cannot lack: each layer has those of the others."""
     yield "token_embd.weight"
     parts = {name.split(".", 2)[2] for name in header.tensors if name.startswith("blk.") and name.count(".") > 1}
+    if any(part.startswith("shortconv.") for part in parts):
+        return  # its layers are of two kinds; what one lacks is named when the network is built
     for layer in range(min(header.number("block_count"), len(header.tensors) + 1)):
         for part in sorted(parts):
             yield f"blk.{layer}.{part}"

@@ -12,6 +12,7 @@ import numpy as np
 import openvino as ov
 
 from lean_ovms.features.gguf import header
+from lean_ovms.features.gguf.architectures import ARCHITECTURES
 from lean_ovms.features.gguf.child import network
 from lean_ovms.features.gguf.child.blocks import BLOCKS
 from lean_ovms.features.gguf.child.layers import whole
@@ -21,9 +22,11 @@ from tests.makers import make_gguf, zoo_gguf
 
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
 BUILT = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
-UNROTATED = {"smollm3": 1}
+UNROTATED = {"lfm2": 2, "smollm3": 1}
 """Layers without positions."""
-NORMS = {"gemma3_text": 6} | dict.fromkeys(("glm4", "olmo2", "olmoe", "qwen3", "qwen3-yarn", "qwen3_moe"), 4)
+CONVOLUTIONS = {"lfm2": 2}
+"""Layers without attention, and without its two norms."""
+NORMS = {"gemma3_text": 6} | dict.fromkeys(("glm4", "lfm2", "olmo2", "olmoe", "qwen3", "qwen3-yarn", "qwen3_moe"), 4)
 """Norms of a layer, where these are not 2."""
 EXPERTS = {"gpt_oss": 2, "mixtral": 3, "olmoe": 3, "qwen3_moe": 3}
 """Products of a layer that gather the experts of each token."""
@@ -40,8 +43,10 @@ def test_norms_and_rotations_are_one_operation_each(name, tmp_path):
     kinds = Counter(str(op.get_rt_info()["layerType"].astype(str)) for op in compiled.get_runtime_model().get_ops())
     layers = RECORDED[name]["metadata"][f"{RECORDED[name]['architecture']}.block_count"]
     assert kinds["RoPE"] == 2 * (layers - UNROTATED.get(name, 0))
-    assert kinds["RMS"] == layers * NORMS.get(name, 2) + 1
-    assert kinds["PagedAttention"] == layers
+    convolutions = CONVOLUTIONS.get(name, 0)
+    assert kinds["RMS"] == layers * NORMS.get(name, 2) + 1 - 2 * convolutions
+    assert kinds["PagedAttention"] == layers - convolutions
+    assert kinds["PagedCausalConv1D"] == convolutions
     assert kinds["GatherMatmul"] == layers * EXPERTS.get(name, 0)
 
 
@@ -52,7 +57,9 @@ def test_layers_have_the_names_that_adapters_know(name, tmp_path):
     other = {"self_attn.q_proj", "self_attn.k_proj"} if name == "glm4" else set()  # its rows are in another order
     if name in EXPERTS:
         other = {layer for layer in PROJECTIONS if layer.startswith("mlp.")}
-    assert {layer.removeprefix("model.layers.1.") for layer in found if ".1." in layer} == PROJECTIONS - other
+    renamed = ARCHITECTURES[RECORDED[name]["architecture"]].renamed
+    wanted = {renamed.get(layer, layer) for layer in PROJECTIONS - other}
+    assert {layer.removeprefix("model.layers.1.") for layer in found if ".1." in layer} == wanted
 
 
 @pytest.mark.parametrize("name", [name for name in BUILT if name != "glm4"])

@@ -22,7 +22,9 @@ from lean_ovms.features.gguf.child.tensors import TensorRows, Tensors
 from lean_ovms.features.gguf.header import BLOCK_SIZES
 from tests.engine.paged.test_zoo import answers
 from tests.engine.real import EXACT, load
+from tests.engine.rig import Rig
 from tests.makers import make_gguf, zoo_gguf
+from tests.makers.zoo_torch import prompts
 
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
 TYPES = sorted(gguf.GGMLQuantizationType(kind).name for kind, (elements, _) in BLOCK_SIZES.items() if elements > 1)
@@ -71,6 +73,17 @@ def test_a_split_file_answers_what_it_answers_whole(name, tmp_path):
     zoo_gguf.write_parts(path, name)
     pipe = load(blocks=60, model_path=str(path), **OPTIONS)
     assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED[name]["answers"]]
+
+
+@pytest.mark.slow
+def test_a_hybrid_goes_on_from_cached_states(tmp_path):
+    path = str(zoo_gguf.write(tmp_path / "x.gguf", "lfm2"))
+    options = {**OPTIONS, "enable_prefix_caching": True, "cache_interval_multiplier": 1}
+    pipe = load(blocks=60, model_path=path, **options)
+    assert pipe.info.state_bytes > 0
+    for _ in range(2):
+        assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED["lfm2"]["answers"]]
+        assert Rig(pipeline=pipe).ask(prompts()[2], max_tokens=1).cached == 96
 
 
 @pytest.mark.slow
@@ -199,9 +212,11 @@ def one_head(path, name, times):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted({*RECORDED} - {*zoo_gguf.EMBEDDING, "olmo2", "olmoe", "phi3", "phi3-long"}))
+@pytest.mark.parametrize(
+    "name", sorted({*RECORDED} - {*zoo_gguf.EMBEDDING, "lfm2", "olmo2", "olmoe", "phi3", "phi3-long"})
+)
 def test_one_head_of_keys_is_as_two_that_are_alike(name, tmp_path):
-    """olmo2 and olmoe normalize all heads together; phi3 has queries, keys and values in one matrix."""
+    """lfm2 has a number for each layer; olmo2 and olmoe normalize all heads together; phi3 has one matrix for all."""
     single, double = (
         answers(load(blocks=60, model_path=str(one_head(tmp_path / f"{times}.gguf", name, times)), **OPTIONS))
         for times in (1, 2)

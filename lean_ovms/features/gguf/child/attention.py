@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from openvino import Output
 from openvino import opset13 as ops
 from openvino.op import _PagedAttentionExtension
+
+from .layers import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,19 @@ class Projected:
     """The logits of attention sinks; None: there are none."""
 
 
-Attend = Callable[[Projected], Any]
-"""Computes an attention: it returns the result [tokens, heads * size of a value]."""
+class Sequences(Protocol):
+    """Computes what tokens have of those before them in their sequence."""
+
+    def attend(self, rows: Projected) -> Any:
+        """Returns the result of an attention [tokens, heads * size of a value]."""
+
+    def convolve(self, values: Any, weights: Floats) -> Any:
+        """Returns sums of values [tokens, channels] with those of tokens before.
+
+        Args:
+            values: The values.
+            weights: What they are multiplied by [channels, tokens], the token's own last.
+        """
 
 
 def paged(rows: Projected, state: list[Any], longest: Any) -> Any:

@@ -11,7 +11,7 @@ from openvino import opset13 as ops
 from ..architectures import ARCHITECTURES
 from ..header import Header
 from . import layers
-from .attention import Attend, Projected
+from .attention import Projected, Sequences
 from .experts import Experts, mixed
 from .file_layers import FileLayers, LinearLayer
 from .positions import frequencies
@@ -39,7 +39,7 @@ class FileDecoder:
         self._row = ARCHITECTURES[header.architecture]
         self._width = header.number("embedding_length")
         heads = header.number("attention.head_count")
-        keys = header.number("attention.head_count_kv") or heads
+        keys = max(header.numbers("attention.head_count_kv"), default=0) or heads
         size = header.number("attention.key_length") or self._width // heads
         self._heads = [heads, keys, keys]
         self._sizes = [size, size, header.number("attention.value_length") or size]
@@ -49,13 +49,13 @@ class FileDecoder:
         self._turned: dict[bool, layers.Cosine] = {}
         self._temperature: Any = None
 
-    def hidden(self, tokens: Any, positions: Any, attend: Attend, wanted: Any = None) -> Any:
+    def hidden(self, tokens: Any, positions: Any, sequences: Sequences, wanted: Any = None) -> Any:
         """Returns the hidden states [tokens, 1, width] before the last projection.
 
         Args:
             tokens: The ids of tokens [tokens].
             positions: Their positions.
-            attend: Computes the attentions.
+            sequences: Computes what tokens have of those before them.
             wanted: The places of the tokens whose states are wanted, for which alone all behind the last attention is
                 computed; None: of all.
         """
@@ -65,17 +65,16 @@ class FileDecoder:
         x = layers.times(x, scale)
         more = self._header.real("residual_scale", 1.0)
         for layer in range(count := self._header.number("block_count")):
-            result = self._attention(layer, self._layers.norm(x, f"blk.{layer}.attn_norm"), positions, attend)
+            result, last = self._mixed(layer, self._layers.norm(x, f"blk.{layer}.attn_norm"), positions, sequences)
             if layer == count - 1 and wanted is not None:
                 x, result = (ops.gather(each, wanted, np.array([0])) for each in (x, result))
-            place = f"model.layers.{layer}.self_attn.o_proj"
-            result = self._layers.product(result, LinearLayer(f"blk.{layer}.attn_output", place))
+            result = self._layers.product(result, last)
             if self._row.forward_norm != "post_attention_norm":
                 result = self._layers.norm(result, f"blk.{layer}.post_attention_norm")
             x = ops.add(x, layers.times(result, more))
             result = self._forward(layer, self._layers.norm(x, f"blk.{layer}.{self._row.forward_norm}"))
             x = ops.add(x, layers.times(self._layers.norm(result, f"blk.{layer}.post_ffw_norm"), more))
-        return self._layers.norm(x, "output_norm")
+        return self._layers.norm(x, self._row.last_norm)
 
     def logits(self, hidden: Any) -> Any:
         """Returns the logits of hidden states."""
@@ -95,7 +94,35 @@ class FileDecoder:
         """Returns the matrix that makes logits of hidden states, before they are scaled."""
         return self._tensors.matrix(TensorRows("output.weight")) if self._layers.has("output") else self._embeddings
 
-    def _attention(self, layer: int, x: Any, positions: Any, attend: Attend) -> Any:
+    def _mixed(self, layer: int, x: Any, positions: Any, sequences: Sequences) -> tuple[Any, LinearLayer]:
+        """Returns what tokens have of those before them [tokens, 1, width], and the layer that projects it.
+
+        Args:
+            layer: The number of the layer.
+            x: What it is computed of.
+            positions: The positions of the tokens.
+            sequences: Computes it.
+        """
+        if self._layers.has(f"blk.{layer}.shortconv.conv"):
+            last = LinearLayer(f"blk.{layer}.shortconv.out_proj", f"model.layers.{layer}.conv.out_proj")
+            return self._convolved(layer, x, sequences), last
+        last = LinearLayer(f"blk.{layer}.attn_output", self._name(layer, "self_attn.o_proj"))
+        return self._attention(layer, x, positions, sequences), last
+
+    def _convolved(self, layer: int, x: Any, sequences: Sequences) -> Any:
+        """Returns the result of a short convolution between two gates."""
+        name = f"blk.{layer}.shortconv"
+        x = self._layers.product(x, LinearLayer(f"{name}.in_proj", f"model.layers.{layer}.conv.in_proj"))
+        first, second, values = ops.split(x, np.int64(2), 3).outputs()
+        rows = ops.squeeze(ops.multiply(first, values), np.array([1]))
+        found = sequences.convolve(rows, self._tensors.numbers(f"{name}.conv.weight"))
+        return ops.multiply(second, ops.unsqueeze(found, np.array([1])))
+
+    def _name(self, layer: int, place: str) -> str:
+        """Returns the name that a layer has in transformers."""
+        return f"model.layers.{layer}.{self._row.renamed.get(place, place)}"
+
+    def _attention(self, layer: int, x: Any, positions: Any, sequences: Sequences) -> Any:
         """Returns the result of an attention [tokens, 1, heads * size], before it is projected."""
         window = self._window(layer)
         values = [
@@ -107,7 +134,7 @@ class FileDecoder:
         sinks = None
         if (name := f"blk.{layer}.attn_sinks.weight") in self._tensors:
             sinks = ops.constant(self._tensors.numbers(name).reshape(1, -1, 1, 1))
-        found = attend(Projected(values, self._heads, self._sizes, np.float32(scale), window, sinks))
+        found = sequences.attend(Projected(values, self._heads, self._sizes, np.float32(scale), window, sinks))
         width = self._heads[0] * self._sizes[2]
         return ops.reshape(found, np.array([0, 1, width]), True)
 
@@ -148,7 +175,7 @@ class FileDecoder:
             name = f"blk.{layer}.attn_{letter}"
             name, rows = (joined, rows) if self._layers.has(joined) else (name, slice(None))
             moved = order is not None and not self._row.permuted  # an adapter's rows would be those of other elements
-            place = "" if moved else f"model.layers.{layer}.self_attn.{letter}_proj"
+            place = "" if moved else self._name(layer, f"self_attn.{letter}_proj")
             parts.append(LinearLayer(name, place, rows, order))
         return self._layers.products(x, parts)
 
@@ -178,15 +205,15 @@ class FileDecoder:
         if self._layers.has(f"blk.{layer}.ffn_gate_inp"):
             return self._experts(layer, x)
         gate, up, down = (f"blk.{layer}.ffn_{name}" for name in ("gate", "up", "down"))
-        place, rows, more = f"model.layers.{layer}.mlp", slice(None), slice(None)
+        rows, more = slice(None), slice(None)
         if not self._layers.has(gate):
             half = self._tensors.shape(f"{up}.weight")[0] // 2
             gate, rows, more = up, slice(half), slice(half, None)
         # Apart: OpenVINO applies the function of the gate before it rounds to bf16.
-        gated = self._layers.product(x, LinearLayer(gate, f"{place}.gate_proj", rows))
-        shown = self._layers.product(x, LinearLayer(up, f"{place}.up_proj", more))
+        gated = self._layers.product(x, LinearLayer(gate, self._name(layer, "mlp.gate_proj"), rows))
+        shown = self._layers.product(x, LinearLayer(up, self._name(layer, "mlp.up_proj"), more))
         x = ops.multiply(layers.ACTIVATIONS[self._row.activation](gated), shown)
-        return self._layers.product(x, LinearLayer(down, f"{place}.down_proj"))
+        return self._layers.product(x, LinearLayer(down, self._name(layer, "mlp.down_proj")))
 
     def _window(self, layer: int) -> int:
         period = self._row.window_period

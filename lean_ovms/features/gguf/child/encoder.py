@@ -10,7 +10,7 @@ from openvino import opset13 as ops
 from ..architectures import ENCODERS
 from ..header import Header
 from . import layers
-from .attention import Attend, Projected
+from .attention import Projected, Sequences
 from .file_layers import FileLayers, LinearLayer
 from .positions import frequencies
 from .tensors import TensorRows, Tensors
@@ -33,13 +33,13 @@ class FileEncoder:
         self._heads = header.number("attention.head_count")
         self._size = header.number("embedding_length") // self._heads
 
-    def hidden(self, tokens: Any, positions: Any, attend: Attend) -> Any:
+    def hidden(self, tokens: Any, positions: Any, sequences: Sequences) -> Any:
         """Returns the hidden states [tokens, 1, width].
 
         Args:
             tokens: The ids of tokens [tokens].
             positions: Their positions.
-            attend: Computes the attentions.
+            sequences: Computes the attentions.
         """
         x = self._looked_up("token_embd", tokens)
         if "token_types.weight" in self._tensors:
@@ -50,7 +50,7 @@ class FileEncoder:
         turned = self._angles(positions) if ENCODERS[self._header.architecture] else None
         for layer in range(self._header.number("block_count")):
             name = f"blk.{layer}"
-            x = self._norm(ops.add(x, self._attention(name, x, turned, attend)), f"{name}.attn_output_norm")
+            x = self._norm(ops.add(x, self._attention(name, x, turned, sequences)), f"{name}.attn_output_norm")
             x = self._norm(ops.add(x, self._forward(name, x)), f"{name}.layer_output_norm")
         return x
 
@@ -59,14 +59,14 @@ class FileEncoder:
         matrix = self._tensors.matrix(TensorRows(f"{name}.weight"))
         return layers.looked_up(matrix, ops.convert(ops.unsqueeze(ids, np.int32(1)), "i32"))
 
-    def _attention(self, name: str, x: Any, turned: layers.Cosine | None, attend: Attend) -> Any:
+    def _attention(self, name: str, x: Any, turned: layers.Cosine | None, sequences: Sequences) -> Any:
         """Returns the projected result of an attention.
 
         Args:
             name: The beginning of the names of the layer's tensors.
             x: What it is computed of.
             turned: The cosines and sines of positions; None: queries and keys are not turned.
-            attend: Computes it.
+            sequences: Computes it.
         """
         width, joined = self._heads * self._size, self._layers.has(f"{name}.attn_qkv")
         parts = [
@@ -82,7 +82,7 @@ class FileEncoder:
                 values[place] = layers.rotate(heads, turned, self._size, self._size)
         rows = [ops.reshape(value, np.array([-1, width]), False) for value in values]
         scale = np.float32(self._size**-0.5)
-        found = attend(Projected(rows, [self._heads] * 3, [self._size] * 3, scale, 0))
+        found = sequences.attend(Projected(rows, [self._heads] * 3, [self._size] * 3, scale, 0))
         found = ops.reshape(found, np.array([-1, 1, width]), False)
         return self._layers.product(found, LinearLayer(f"{name}.attn_output", ""))
 

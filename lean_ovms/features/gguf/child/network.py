@@ -14,9 +14,10 @@ from ....engine.paged.network import LOGITS_INPUT
 from ....errors import StartError
 from ..architectures import ARCHITECTURES
 from ..model_file import header_of
-from . import attention
+from . import attention, paged_states
 from .attention import Projected
 from .decoder import FileDecoder
+from .layers import Floats
 from .tensors import opened
 
 TOKENS = ("input_ids", "position_ids", LOGITS_INPUT)
@@ -49,14 +50,24 @@ class _State:
         self._sequences = [network_input(name, [-1], np.int32) for name in SEQUENCES]
         self._longest = network_input("max_context_len", [], np.int32)
         self._caches: list[Any] = []
+        self._slots: list[Any] = []
+        self._tables: list[Any] = []
 
     @property
     def inputs(self) -> list[Any]:
         """All of them."""
-        return [*self._sequences, self._longest, *self._caches]
+        return [*self._sequences, self._longest, *self._caches, *self._slots, *self._tables]
+
+    def convolve(self, values: Any, weights: Floats) -> Any:
+        """Implements Sequences.convolve, with a table of states for each convolution."""
+        self._slots = self._slots or [network_input(name, [-1], np.int32) for name in paged_states.STATES]
+        begins = self._sequences[SEQUENCES.index("subsequence_begins")]
+        found, table = paged_states.convolution(values, weights, begins, self._slots, len(self._tables))
+        self._tables.append(table)
+        return found
 
     def attend(self, rows: Projected) -> Any:
-        """Implements attention.Attend, with caches of its own for each attention."""
+        """Implements Sequences.attend, with caches of its own for each attention."""
         number = len(self._caches) // 2
         pair = [network_input(f"{kind}_cache.{number}", [-1] * 4, ov.Type.dynamic) for kind in ("key", "value")]
         self._caches += pair
@@ -71,6 +82,6 @@ def read(path: Path, *, adapted: bool = False) -> Any:
         raise StartError(f"{path} is an encoder, which writes no text: --task embeddings serves it")
     with opened(path, header) as tensors:
         decoder = FileDecoder(header, tensors, adapted=adapted)
-        hidden = decoder.hidden(tokens, positions, state.attend, None if adapted else wanted)
+        hidden = decoder.hidden(tokens, positions, state, None if adapted else wanted)
         logits = decoder.logits(ops.gather(hidden, wanted, np.array([0])) if adapted else hidden)
     return ov.Model([logits.output(0)], [tokens, positions, wanted, *state.inputs], "gguf")

@@ -6,6 +6,7 @@ right, so that a causal model does not see it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,23 +37,45 @@ def read(path: Path, output: str) -> ov.Model:
     known = not encoder and ARCHITECTURES[header.architecture].causal
     causal = known and header.metadata.get(f"{header.architecture}.attention.causal") is not False
 
-    def attend(rows: Projected) -> Any:
-        if rows.sinks is not None:
-            raise StartError(f"{path} cannot be served: attention sinks of a pooling model are not known")
-        return masked(rows, shape, _seen(positions, mask, causal, rows.window))
-
+    texts = _Texts(path, shape, lambda window: _seen(positions, mask, causal, window))
     tokens, places = (ops.reshape(each, np.array([-1]), False) for each in (ids, ops.broadcast(positions, shape)))
     with opened(path, header) as tensors:
         if encoder:
-            found = _by_text(FileEncoder(header, tensors).hidden(tokens, places, attend), shape)
+            found = _by_text(FileEncoder(header, tensors).hidden(tokens, places, texts), shape)
         else:
             decoder = FileDecoder(header, tensors)
-            found = decoder.hidden(tokens, places, attend)
+            found = decoder.hidden(tokens, places, texts)
             found = _by_text(found if output == "logits" else decoder.vectors(found), shape)
             if output == "logits":
                 found = ops.matmul(found, layers.whole(decoder.head()), False, True)
     found.output(0).get_tensor().set_names({output})
     return ov.Model([found.output(0)], [ids, mask], "gguf")
+
+
+class _Texts:
+    """Implements attention.Sequences for a batch of texts, none of which sees another."""
+
+    def __init__(self, path: Path, shape: Any, seen: Callable[[int], Any]) -> None:
+        """Keeps what attentions need.
+
+        Args:
+            path: The file, for errors.
+            shape: The number of texts, and of tokens of each with padding, as an output.
+            seen: Returns which tokens each token sees, for a sliding window.
+        """
+        self._path = path
+        self._shape = shape
+        self._seen = seen
+
+    def attend(self, rows: Projected) -> Any:
+        """Implements Sequences.attend."""
+        if rows.sinks is not None:
+            raise StartError(f"{self._path} cannot be served: attention sinks of a pooling model are not known")
+        return masked(rows, self._shape, self._seen(rows.window))
+
+    def convolve(self, values: Any, weights: layers.Floats) -> Any:
+        """Implements Sequences.convolve."""
+        raise StartError(f"{self._path} cannot be served: short convolutions of a pooling model are not known")
 
 
 def _by_text(rows: Any, shape: Any) -> Any:
