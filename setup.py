@@ -2,10 +2,14 @@ import gzip
 import os
 import re
 import shutil
+import tarfile
 from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
+
+os.umask(0o022)  # the modes of files in the archives are not those of who builds them
 
 SOURCE_URL = os.environ.get("LEAN_OVMS_SOURCE_URL", "").rstrip("/")
 """Where the files of this version can be read, for a release: https://HOST/OWNER/lean_ovms/blob/TAG."""
@@ -41,6 +45,31 @@ class BuildFromScratch(build_py):
             copy_documentation(Path(__file__).with_name("docs"), features / "docs_page" / "docs")
 
 
+class SameBytes(sdist):
+    """With SOURCE_DATE_EPOCH the source archive depends on the files alone, as a wheel does."""
+
+    def make_archive(self, base_name, format, root_dir=None, base_dir=None, owner=None, group=None):  # noqa: A002 - its name
+        epoch = os.environ.get("SOURCE_DATE_EPOCH")
+        if format != "gztar" or epoch is None:
+            return super().make_archive(base_name, format, root_dir, base_dir, owner, group)
+
+        def same(member):
+            member.uid = member.gid = 0
+            member.uname = member.gname = ""
+            member.mtime = int(epoch)
+            member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            return member
+
+        name = f"{base_name}.tar.gz"
+        with (
+            open(name, "wb") as file,
+            gzip.GzipFile("", "wb", fileobj=file, mtime=int(epoch)) as packed,
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+        ):
+            archive.add(base_dir, filter=same)
+        return name
+
+
 def description():
     """The README with links that lead somewhere outside of the source, too: absolute ones, or their texts alone.
 
@@ -52,7 +81,7 @@ def description():
 
 
 setup(
-    cmdclass={"build_py": BuildFromScratch},
+    cmdclass={"build_py": BuildFromScratch, "sdist": SameBytes},
     long_description=description(),
     long_description_content_type="text/markdown",
     project_urls={"Source": SOURCE_URL} if SOURCE_URL else {},

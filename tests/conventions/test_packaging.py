@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,44 @@ def test_a_source_distribution_has_all_of_the_tests_and_what_they_need(tmp_path:
     assert "tests/conftest.py" in named
     named |= {path.name for path in ROOT.iterdir() if path.suffix in (".md", ".cff") or path.name == "Dockerfile"}
     assert named <= listed
+
+
+BUILD = """
+import os, sys
+_, target, umask = sys.argv
+os.umask(int(umask, 8))
+from setuptools import build_meta
+print(build_meta.build_sdist(target), build_meta.build_wheel(target))
+"""
+
+
+def built(source: Path, target: Path, umask: str) -> dict[str, bytes]:
+    """The source archive and the wheel."""
+    target.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", BUILD, str(target), umask], cwd=source, capture_output=True, text=True,
+        env={**os.environ, "SOURCE_DATE_EPOCH": "1795441881"}, check=True,
+    )  # fmt: skip
+    return {name: (target / name).read_bytes() for name in done.stdout.splitlines()[-1].split()}
+
+
+@pytest.mark.slow
+def test_what_is_built_depends_on_the_files_alone(tmp_path: Path) -> None:
+    """Neither on times and modes of files, nor on the user: from a checkout, and from the source archive made of it."""
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    for path in ROOT.iterdir():
+        if path.name in TOP:
+            shutil.copytree(path, checkout / path.name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif path.is_file() and path.name != ".git":
+            shutil.copy(path, checkout / path.name)
+    first = built(checkout, tmp_path / "first", "022")
+    source, wheel = first
+    assert (source.endswith(".tar.gz"), wheel.endswith(".whl")) == (True, True)
+    with tarfile.open(tmp_path / "first" / source) as archive:
+        archive.extractall(tmp_path, filter="data")
+    second = built(tmp_path / source.removesuffix(".tar.gz"), tmp_path / "second", "077")
+    assert [name for name in first if first[name] != second[name]] == []
 
 
 def test_every_name_of_the_command_is_installed() -> None:
