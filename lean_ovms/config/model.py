@@ -159,6 +159,11 @@ class EngineOptions(Options):
         "OpenVINO device, such as CPU, GPU, AUTO:... or HETERO:...; auto: the best GPU, or the CPU if there is none",
     )
     plugin_config: str = _engine("", "OpenVINO properties as a JSON object", json_object=True)
+    batch_invariant: bool = _engine(
+        False,
+        "give a request the same answer alone and beside others: compute in f32, without OpenVINO's dynamic "
+        "quantization and with a KV cache in f32 unless another precision is given; slower",
+    )
     cache_size: int = _engine(0, "size of the KV cache in GB; 0: what cache_memory_percent says", low=0)
     cache_memory_percent: int = _engine(
         25,

@@ -481,6 +481,7 @@ def test_vllms_variables_set_options_and_others_are_named_in_one_line(capsys: py
         api_key="own", max_audio_file_bytes=99
     )
     assert parse(["--api-key", "flag"], environ).api_key == "flag"
+    assert parse([], {"VLLM_BATCH_INVARIANT": "1"}) == Config(batch_invariant=True)
     services = {"VLLM_SERVICE_HOST": "10.0.0.1", "VLLM_PORT": "tcp://10.0.0.1:80", "VLLM_PORT_80_TCP_PROTO": "tcp"}
     services["GIT_OPT_SET_SERVER_TIMEOUT"] = "5"
     assert parse([], {"VLLM_USE_V1": "1", "VLLM_API_KEY": "", "VLLM_LOGGING_LEVEL": "DEBUG", **services}) == Config()

@@ -175,12 +175,12 @@ def values(tensor: str, shape: list[int]) -> np.ndarray:
     return np.asarray((data * 16).round() / 16, np.float32)
 
 
-def record(name: str) -> dict[str, Any]:
-    """Returns the entry of a model: the answers of transformers with these weights."""
+def network(name: str) -> tuple[Any, dict[str, list[int]]]:
+    """Returns a model in torch with the weights of its file, and the shapes of the file's tensors."""
     import torch
     from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-    architecture, changes, more = MODELS[name]
+    architecture, changes, _ = MODELS[name]
     config = AutoConfig.for_model(name.partition("-")[0], **{**COMMON, **HEADS, **changes})
     kind = AutoModel if name in EMBEDDING else AutoModelForCausalLM
     model = kind.from_config(config).float().eval()
@@ -202,10 +202,19 @@ def record(name: str) -> dict[str, Any]:
             target = names.get_name(torch_name, try_suffixes=(".weight", ".bias"))
             found = from_gguf(torch_name, target, list(weights.shape), architecture, config, tensor)
             weights.copy_(torch.tensor(found))
-    tied = config.tie_word_embeddings or name in EMBEDDING
+    tied = model.config.tie_word_embeddings or name in EMBEDDING
     if not tied and "output.weight" not in tensors:
         raise ValueError(f"{name}: no output layer")
-    numbers = metadata(config, architecture, more)
+    return model, tensors
+
+
+def record(name: str) -> dict[str, Any]:
+    """Returns the entry of a model: the answers of transformers with these weights."""
+    import torch
+
+    architecture, _, more = MODELS[name]
+    model, tensors = network(name)
+    numbers = metadata(model.config, architecture, more)
     known = {"architecture": architecture, "metadata": numbers, "tensors": tensors}
     if name not in EMBEDDING:
         known["answers"] = answers(model)

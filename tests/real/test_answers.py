@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.engine.real import EXACT, load
+from tests.engine.real import load
 from tests.engine.rig import Rig
 
 KNOWN = json.loads((Path(__file__).parents[1] / "data" / "real" / "smollm2.json").read_text("utf-8"))
@@ -20,9 +20,8 @@ DRAWS, AT_ONCE = 2000, 100
 
 
 def loaded(path: Path, **options: Any) -> Any:
-    exact = json.dumps({**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"})
-    made = {"blocks": 300, "ngram_speculation": False, "plugin_config": exact, **options}
-    return load(pipeline_type="PAGED", model_path=str(path), **made)
+    made = {"blocks": 300, "ngram_speculation": False, "kv_cache_precision": "", "plugin_config": "", **options}
+    return load(batch_invariant=True, pipeline_type="PAGED", model_path=str(path), **made)
 
 
 @pytest.fixture(scope="module")

@@ -23,12 +23,15 @@ from ...util.resources import free_memory_bytes as free_memory_bytes
 from ...util.resources import thread_limit
 from . import devices
 from .drafts import Drafts, drafts_of
-from .load_errors import network
+from .load_errors import CACHE_OPTIONS, network
 
 log = logging.getLogger(__name__)
 
 BOTH, KEYS, VALUES = "KV_CACHE_PRECISION", "KEY_CACHE_PRECISION", "VALUE_CACHE_PRECISION"
 HINT = "INFERENCE_PRECISION_HINT"
+INVARIANT = {HINT: "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+"""Properties with which the tokens that are computed beside a token change the seventh digit of its products at most:
+in bf16 it is the third, and OpenVINO quantizes the tokens of some batches to 8 bits and those of others not."""
 UNKNOWN_CONTEXT = 4096
 """For a model whose config.json has no context length; --max_model_len sets another."""
 SPARE_BLOCKS = 16
@@ -271,12 +274,25 @@ def device_properties(config: EngineConfig) -> dict[str, Any]:
 
 
 def base_properties(config: EngineConfig) -> dict[str, Any]:
-    """Returns OpenVINO's properties of every network, without those of --plugin_config."""
+    """Returns OpenVINO's properties of every network, without those of --plugin_config. Raises StartError."""
     properties: dict[str, Any] = {"CACHE_DIR": config.cache_dir} if config.cache_dir else {}
+    if config.batch_invariant:
+        properties |= _invariant(config)
     if config.target_device == "CPU":
         # Pinned threads lose when a second busy process shares the cores, and the front end is one.
         properties |= {"ENABLE_CPU_PINNING": False, **thread_limit()}
     return properties
+
+
+def _invariant(config: EngineConfig) -> dict[str, str]:
+    """Returns the properties of --batch_invariant. Raises StartError where another option excludes them."""
+    plugin = read_object("plugin_config", config.plugin_config)
+    for name, value in INVARIANT.items():
+        if str(plugin.get(name, value)).lower() != value:
+            raise StartError(f"--batch_invariant and --plugin_config disagree about {name}")
+    if short := [f"--{name} bf16" for name in CACHE_OPTIONS if str(config.value(name)).lower() == "bf16"]:
+        raise StartError(f"--batch_invariant computes in f32, and there is no such cache then: {', '.join(short)}")
+    return INVARIANT
 
 
 def _properties(config: EngineConfig) -> dict[str, Any]:
@@ -285,6 +301,8 @@ def _properties(config: EngineConfig) -> dict[str, Any]:
         properties["INFERENCE_NUM_THREADS"] = 1
     properties.update({key: value for name, key in PROPERTIES.items() if (value := config.value(name))})
     properties.update(read_object("plugin_config", config.plugin_config))
+    if config.batch_invariant and not any(properties.get(name) for name in (BOTH, KEYS, VALUES)):
+        properties[BOTH] = "f32"  # in u8, what a block's tokens are rounded to depends on which came together
     return properties | (cache_properties(properties) if config.target_device == "CPU" else {})
 
 

@@ -209,6 +209,35 @@ def test_an_f32_cache_goes_with_f32_computing(model):
     assert properties == {"ENABLE_CPU_PINNING": False, "KV_CACHE_PRECISION": "u8"}
 
 
+def test_an_answer_that_does_not_depend_on_the_batch_is_computed_in_f32_and_not_quantized(model):
+    wanted = {"ENABLE_CPU_PINNING": False, "INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+    found = settings.resolve(model(QWEN, batch_invariant=True), GB)
+    assert found.properties == {**wanted, "KV_CACHE_PRECISION": "f32"}
+    assert settings.device_properties(model(QWEN, batch_invariant=True)) == {**wanted, "NUM_STREAMS": 1}
+    small = model(QWEN, batch_invariant=True, value_cache_precision="u4", plugin_config='{"A": "B"}')
+    cache = {"KEY_CACHE_PRECISION": "u8", "VALUE_CACHE_PRECISION": "u4"}
+    assert settings.resolve(small, GB).properties == {**wanted, **cache, "A": "B"}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            {"plugin_config": '{"INFERENCE_PRECISION_HINT": "bf16"}'},
+            "--batch_invariant and --plugin_config disagree about INFERENCE_PRECISION_HINT",
+        ),
+        (
+            {"plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": 32}'},
+            "--batch_invariant and --plugin_config disagree about DYNAMIC_QUANTIZATION_GROUP_SIZE",
+        ),
+        ({"kv_cache_precision": "bf16"}, "computes in f32, and there is no such cache then: --kv_cache_precision bf16"),
+    ],
+)
+def test_an_answer_that_does_not_depend_on_the_batch_excludes_other_precisions(model, options, says):
+    with pytest.raises(StartError, match=says):
+        settings.resolve(model(QWEN, batch_invariant=True, **options), GB)
+
+
 def test_device_properties_pass_through(model):
     asked = model(QWEN, plugin_config='{"DEVICE_PROPERTIES": {"NPU": {"MAX_PROMPT_LEN": 256}}}')
     assert settings.resolve(asked, GB).properties["DEVICE_PROPERTIES"] == {"NPU": {"MAX_PROMPT_LEN": 256}}
