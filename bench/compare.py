@@ -5,6 +5,10 @@ FastAPI with LLMPipeline, llama.cpp's llama-server (Q8_0), vLLM (bf16). A rival 
 a line that says how to install it. Closed loop at 1, 8 and 32 streams, open loop at two rates; every request
 generates all its tokens. `start` is from the command to the first token, `idle` the CPU of a second without requests.
 
+--real: SmolLM2-135M and Gemma 3 270M, which tools.real_models fetches, at tasks about an English text: GGUF files by
+ours and llama-server, the IR (if the folder has it) by ours, the bare loops and OVMS, safetensors by vLLM; drafts off
+and on.
+
 --shape: at the sizes of a real model, with random weights (tools.random_model), of each kind in --weights, which race
 together. A kind is served by those that load it: int8 by ours, the bare loops and plain, Q8_0 by ours and llama-server.
 """
@@ -21,22 +25,25 @@ from typing import Any
 
 from bench import figures, race, rivals
 from bench import weights as forms
-from bench.processes import KvBudget, closing, rss_mb
+from bench.processes import ROOT, KvBudget, closing, rss_mb
 from bench.race import Contestant
 from bench.recipes import RECIPES
 from bench.report import Report, options, shown
 from bench.rivals import Entries
 from bench.weights import Unavailable
 from bench.work import WORDS, Work
+from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine.loading import json_tokenizer
+from lean_ovms.features.gguf.child.tokenizer import GgufTokenizer
 
 BARE = {"bare: GenAI": "bare", "bare: paged": "bare_paged"}
-RIVALS = ("plain", "llama-server", "vllm")
+RIVALS = ("plain", "llama-server", "vllm", "ovms")
 COLUMNS = (
     *("case", "who", "tokens_per_s", "of_limit", "prompt_tokens_per_s", "ttft_ms", "itl_ms"),
     *("cpu_s_per_1000", "failed"),
 )
 ONCE = ("who", "rss_mb", "start_s", "idle_cpu")
+ENGLISH = ROOT / "tests/data/real/english.txt"
 SHARED = 0.9
 """The part of a prompt that all have in common in the cases with a shared prefix."""
 TEMPLATE = 64
@@ -48,6 +55,7 @@ def main(argv: Sequence[str]) -> None:
     parser = options("compare", __doc__)
     race.add_options(parser)
     rivals.add_options(parser)
+    parser.add_argument("--real", default="", metavar="FOLDER", help="of tools.real_models: these models race")
     parser.add_argument("--shape", default="", help="of tools.random_model, qwen3-0.6b for example")
     parser.add_argument("--weights", default="int8,int4,Q8_0,Q4_0", help="kinds of the shape's; vLLM: safetensors")
     parser.add_argument("--models", default="build/models", help="where shapes are, or are made")
@@ -57,21 +65,23 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--markdown", default="", metavar="FILE", help="write the table there too")
     parser.set_defaults(concurrency="1,8,32", rate=None, tokens=48, ignore_eos=True)
     args = parser.parse_args(argv)
-    args.rate = args.rate if args.rate is not None else "" if args.shape else "4,12"
-    report, entries = Report("compare", args), Entries(args)
-    rows = list[dict[str, Any]]()
-    with closing(entries):
-        folder, kinds = chosen_weights(args, entries)
-        entries.room = max(map(int, args.concurrency.split(","))), room(args)
-        starts: dict[str, dict[str, float]] = {}
-        for label, weights in kinds.items():
-            entries.take(label, weights)
-            starts |= enter(args, report, entries)
-        for sized, more in sizes(args, folder):
-            report.rows.clear()
-            race.race(sized, report, entries.contestants, more)
-            rows += report.rows
-        once = of_servers(entries.contestants, starts)
+    args.rate = args.rate if args.rate is not None else "" if args.shape or args.real else "4,12"
+    if args.real:
+        args.prompts, args.text = args.prompts or "512,4000", ENGLISH.read_text("utf-8").split()
+    report, rows, once = Report("compare", args), list[dict[str, Any]](), list[dict[str, Any]]()
+    for tokenizer, kinds in races(args):
+        entries = Entries(args)
+        with closing(entries):
+            entries.room = max(map(int, args.concurrency.split(","))), room(args)
+            starts: dict[str, dict[str, float]] = {}
+            for label, weights in (kinds or {"": entries.weights}).items():
+                entries.take(label, weights)
+                starts |= enter(args, report, entries)
+            for sized, more in sizes(args, tokenizer):
+                report.rows.clear()
+                race.race(sized, report, entries.contestants, more)
+                rows += report.rows
+            once += of_servers(entries.contestants, starts)
     rows = [compact(row) for row in rows]
     for row in once:
         report.row(case="once", **row)
@@ -81,12 +91,18 @@ def main(argv: Sequence[str]) -> None:
         Path(args.markdown).write_text(markdown(COLUMNS, rows) + "\n" + markdown(ONCE, once))
 
 
-def chosen_weights(args: argparse.Namespace, entries: Entries) -> tuple[Path, dict[str, forms.Weights]]:
-    """The folder with the tokenizer, and the weights of all contestants by the kind that their names end in."""
-    if not args.shape:
-        return Path(entries.weights["model"]), {"": entries.weights}
-    folder = Path(args.models).resolve() / args.shape
-    return folder, forms.of_shape(folder, args.shape, args.weights.split(","))
+def races(args: argparse.Namespace) -> Iterator[tuple[Path, dict[str, forms.Weights]]]:
+    """Yields, for each model, the place of its tokenizer, and its weights by the kind that contestants' names end in.
+
+    Without kinds all have the weights that the options name.
+    """
+    if args.real:
+        yield from forms.of_real_models(Path(args.real).resolve())
+    elif args.shape:
+        folder = Path(args.models).resolve() / args.shape
+        yield folder, forms.of_shape(folder, args.shape, args.weights.split(","))
+    else:
+        yield Path(args.model_path or args.gguf or DEMO_MODEL), {}
 
 
 def room(args: argparse.Namespace) -> int:
@@ -100,10 +116,11 @@ def sizes(args: argparse.Namespace, folder: Path) -> Iterator[tuple[argparse.Nam
     if not args.prompts:
         yield args, ""
         return
-    tokenizer = json_tokenizer.read(folder)
-    if not tokenizer:
+    library = GgufTokenizer(folder).library if folder.is_file() else json_tokenizer.read(folder)
+    if not library:
         raise SystemExit(f"--prompts needs {folder / json_tokenizer.FILE}")
-    per_word = len(tokenizer.encode(" ".join(random.Random(1).choices(WORDS, k=1000)))) / 1000
+    text = getattr(args, "text", ())[:1000] or random.Random(1).choices(WORDS, k=1000)
+    per_word = len(library.encode(" ".join(text))) / len(text)
     for tokens in map(int, args.prompts.split(",")):
         words = max(1, round((tokens - TEMPLATE / 2) / per_word))
         for shared in (0, round(SHARED * words)) if args.shared else (0,):
@@ -115,15 +132,18 @@ def sizes(args: argparse.Namespace, folder: Path) -> Iterator[tuple[argparse.Nam
 def enter(args: argparse.Namespace, report: Report, entries: Entries) -> dict[str, dict[str, float]]:
     """Start the contestants one after the other: for each server the seconds to its first token."""
     weights = entries.weights
-    chosen = race.server_options(args, weights.served)
-    if args.shape:  # random weights repeat a token, so that drafts would always be right
-        chosen = ["--ngram_speculation", "false", *chosen]
-    mine = ["lean_ovms"] if weights.served or not args.shape else []
+    chosen = [*race.server_options(args, weights.served), *weights.options]
+    without = ["--ngram_speculation", "false", *chosen]
+    mine = {"lean_ovms": chosen} if weights.served or not (args.shape or args.real) else {}
+    if mine and args.shape:  # random weights repeat a token, so that drafts would always be right
+        mine = {"lean_ovms": without}
+    if mine and args.real:
+        mine = {"lean_ovms": without, "lean_ovms, drafts": chosen}
     for name, module in BARE.items() if mine and not weights.has("gguf") else ():
-        entries.bare(name, module, chosen)
+        entries.bare(name, module, mine["lean_ovms"])
     starts: dict[str, dict[str, float]] = {}
     theirs = args.rival or RIVALS
-    if args.shape:
+    if args.shape or args.real:
         theirs = [name for name in theirs if weights.has(RECIPES[name].form)]
     for name in (*mine, *theirs):
         seconds = []
@@ -131,7 +151,7 @@ def enter(args: argparse.Namespace, report: Report, entries: Entries) -> dict[st
             for again in range(args.starts):
                 if again:
                     entries.leave()
-                entry = entries.ours(chosen) if name == "lean_ovms" else entries.rival(name)
+                entry = entries.ours(mine[name], name) if name in mine else entries.rival(name)
                 entry.run(Work(prompts=["Hello!"], max_tokens=1, concurrency=1))
                 seconds.append(time.perf_counter() - entry.began)
         except (Unavailable, SystemExit) as reason:

@@ -15,7 +15,7 @@ from typing import Any
 from bench import figures
 from bench.processes import KvBudget, rss_mb
 from bench.report import Report, tick
-from bench.work import Outcome, Work, case_name, poisson, prompts, turns
+from bench.work import Outcome, Work, case_name, poisson, prompts, tasks, turns
 
 
 @dataclass(kw_only=True)
@@ -85,8 +85,9 @@ def work(args: argparse.Namespace, streams: int, rate: float, number: int) -> Wo
     count = args.requests or max(8, 3 * streams)
     count = count if rate else max(count, streams)
     seed = args.seed * 1_000_003 + streams * 1009 + int(rate * 101) * 7 + number
+    asked = prompts(seed, count, args.words, 0.2, args.shared_words)
     return Work(
-        prompts=prompts(seed, count, args.words, 0.2, args.shared_words),
+        prompts=tasks(seed, count, args.words, 0.2, args.text) if getattr(args, "text", ()) else asked,
         max_tokens=args.tokens,
         concurrency=streams,
         arrivals=poisson(seed, count, rate) if rate else [],

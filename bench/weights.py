@@ -7,15 +7,23 @@ import importlib.util
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench.processes import ROOT
 from lean_ovms.config import Config
+from lean_ovms.features.gguf.model_file import header_of
 
 FORMS = ("model", "gguf", "hf")
 OPENVINO = ("int8", "int4", "f16")
 SAFETENSORS = "safetensors"
+REAL = {
+    "SmolLM2": {"Q4_1": "smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "int8": "smollm2_ir", "f32": "smollm2_hf"},
+    "Gemma 3": {"Q4_K_M": "gemma3/gemma-3-270m-q4_k_m.gguf"},
+}
+"""Files in the folder of tools.real_models by kind; tests/real says how the exports are made."""
+BASE = "{{ messages[0].content }}"
+"""The chat template of a model that was not trained to chat."""
 
 
 class Unavailable(Exception):
@@ -34,11 +42,11 @@ class Weights(Mapping[str, str]):
     """model: the folder of OpenVINO files, or the GGUF file, that ours serves; gguf: a file; hf: a folder that
     transformers can load.
 
-    served: what --model_path gets, "" for the embedded model.
+    served: what --model_path gets, "" for the embedded model. options: further ones of lean_ovms for them.
     """
 
-    def __init__(self, served: str = "", gguf: str = "", hf: str = "") -> None:
-        self.served = served
+    def __init__(self, served: str = "", gguf: str = "", hf: str = "", options: Sequence[str] = ()) -> None:
+        self.served, self.options = served, options
         self._given = {"gguf": gguf, "hf": hf}
         self._folder = tempfile.TemporaryDirectory(prefix="bench-weights-")
 
@@ -99,3 +107,21 @@ def of_shape(folder: Path, shape: str, kinds: list[str]) -> dict[str, Weights]:
         else Weights(str(path), "" if kind in OPENVINO else str(path))
         for kind, path in paths.items()
     }
+
+
+def of_real_models(folder: Path) -> Iterator[tuple[Path, dict[str, Weights]]]:
+    """Yields, for each model of tools.real_models that is there, its GGUF file, and its weights by kind."""
+    for name, files in REAL.items():
+        kinds = {kind: str(folder / file) for kind, file in files.items() if (folder / file).exists()}
+        file = next((Path(path) for path in kinds.values() if path.endswith(".gguf")), None)
+        if file is None:
+            print(f"{name} is left out: python -m tools.real_models {folder}", file=sys.stderr)
+            continue
+        plain = () if "tokenizer.chat_template" in header_of(file).metadata else ("--chat_template", BASE)
+        [kind] = [kind for kind, path in kinds.items() if path == str(file)]
+        found = {f"{name} {kind}": Weights(str(file), str(file), options=plain)}
+        if "int8" in kinds:
+            found[f"{name} int8"] = Weights(kinds["int8"])
+        if "f32" in kinds:
+            found[f"{name} f32"] = Weights(hf=kinds["f32"])
+        yield file, found

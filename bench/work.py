@@ -15,6 +15,12 @@ TEXT = (
     " town where people talk and walk and no one knows what time will bring them"
 )
 WORDS = TEXT.split()
+TASKS = (
+    "Summarize this text.",
+    "What do you think of this text?",
+    "Write this text once more, without mistakes.",
+    "List all names and numbers of this text in JSON.",
+)
 
 T = TypeVar("T")
 
@@ -82,6 +88,18 @@ def prompts(seed: int, count: int, words: int, spread: float = 0.0, shared: int 
         size = max(1, round(words * rng.uniform(1 - spread, 1 + spread)))
         texts.append(" ".join([*beginning, f"{rng.randrange(10**6):06d}", *rng.choices(WORDS, k=size)]))
     return texts
+
+
+def tasks(seed: int, count: int, words: int, spread: float, text: Sequence[str]) -> list[str]:
+    """What is asked of real models: the TASKS in turns, each about another passage of about `words` words of a text."""
+    rng = random.Random(seed)
+    asked = []
+    for number in range(count):
+        size = min(len(text), max(1, round(words * rng.uniform(1 - spread, 1 + spread))))
+        start = rng.randrange(len(text) - size + 1)
+        passage = " ".join(text[start : start + size])
+        asked.append(f"{rng.randrange(10**6):06d}. {TASKS[number % len(TASKS)]}\n\n{passage}")
+    return asked
 
 
 def poisson(seed: int, count: int, per_s: float) -> list[float]:

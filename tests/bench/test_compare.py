@@ -197,6 +197,31 @@ def test_prompts_of_a_length_are_words_of_the_models_tokenizer() -> None:
     assert args.words == 40
 
 
+def test_prompts_of_a_length_need_nothing_beside_a_gguf_file(tmp_path: Path) -> None:
+    zoo_gguf = pytest.importorskip("tests.makers.zoo_gguf")
+    args = argparse.Namespace(prompts="400", shared=False, tokens=48, words=40, shared_words=0, text=["AB", "C"])
+
+    [(sized, _)] = compare.sizes(args, zoo_gguf.write(tmp_path / "x.gguf", "llama"))
+
+    assert sized.words == 400 - compare.TEMPLATE // 2
+
+
+def test_real_models_are_served_by_those_that_load_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    zoo_gguf = pytest.importorskip("tests.makers.zoo_gguf")
+    for folder in ("gemma3", "smollm2_ir"):
+        (tmp_path / folder).mkdir()
+    file = zoo_gguf.write(tmp_path / weights.REAL["Gemma 3"]["Q4_K_M"], "gemma3_text")
+
+    [(tokenizer, kinds)] = weights.of_real_models(tmp_path)
+
+    assert tokenizer == file
+    assert capsys.readouterr().err == f"SmolLM2 is left out: python -m tools.real_models {tmp_path}\n"
+    [(name, found)] = kinds.items()
+    assert (name, found.served, found["gguf"]) == ("Gemma 3 Q4_K_M", str(file), str(file))
+    assert found.options == ("--chat_template", weights.BASE)
+    found.close()
+
+
 def test_only_one_streams_row_has_prompt_tokens_a_second() -> None:
     times = {name: {"p50": 500.0, "p99": 500.0} for name in ("ttft_ms", "itl_ms")}
     row = {"case": "", "who": "", "streams": 1, "rate": 0.0, "prompt_tokens": 100, "tokens_per_s": 1, "failed": 0}
