@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lean_ovms.ray")
 
+JSON = "application/json"
+"""The type of the bodies that have prompts. Others are not collected: another application of the cluster may answer
+while it reads."""
 RAY_ERRORS: dict[int, type[RequestError]] = {404: NotFound, 408: RequestTimeout, 429: TooManyRequests}
 """Errors by the status that Ray gives them; others from 500 on are Unavailable."""
 MOST_TEXT = 1000
@@ -112,7 +115,7 @@ class PromptReader:
         if not request_id:  # Ray would make one behind this app; the router knows the request by it
             request_id = str(uuid.uuid4())
             scope["headers"] = [*scope["headers"], header("x-request-id", request_id)]
-        if scope["method"] == "POST" and not headers.get("content-type", "").startswith("multipart/"):
+        if scope["method"] == "POST" and headers.get("content-type", "").startswith(JSON):
             body, receive = await _read(receive)
         else:
             body = b""

@@ -92,7 +92,10 @@ class Replica:
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
 
-async def ask(*parts: bytes, method: str = "POST", headers: tuple[tuple[bytes, bytes], ...] = ()) -> Replica:
+JSON = (b"content-type", b"application/json; charset=utf-8")
+
+
+async def ask(*parts: bytes, method: str = "POST", headers: tuple[tuple[bytes, bytes], ...] = (JSON,)) -> Replica:
     replica = Replica()
     app: Any = replica
     for middleware in proxy_middlewares():
@@ -131,7 +134,7 @@ async def test_of_other_bodies_no_prompt_is_read(case: str, monkeypatch: pytest.
     body = orjson.dumps({"messages": [user(LONG)]})
     if case == "too long":
         monkeypatch.setattr(proxy, "MOST_BODY", 300)
-    headers = ((b"content-type", b"multipart/form-data; boundary=x"),) if case == "a form" else ()
+    headers = (JSON,) if case != "a form" else ((b"content-type", b"multipart/form-data; boundary=x"),)
     parts = (body[:200], body[200:400], body[400:])
     replica = await ask(*parts, method="GET" if case == "GET" else "POST", headers=headers)
     assert replica.body == body
