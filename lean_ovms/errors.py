@@ -37,16 +37,16 @@ def install_command(extra: str) -> str:
 
 
 class RequestError(Exception):
-    """Base: a request that cannot be served. message is for the client: no paths, no traces.
-
-    status: the HTTP status, where it is not the one of the class. param: the request field at fault. code: a
-    machine-readable word. retry_after_s: seconds, sent as Retry-After.
-    """
+    """The base of errors of a request that cannot be served."""
 
     status = 400
+    """The HTTP status."""
     kind = "invalid_request_error"
+    """OpenAI's type of the error."""
     code: str | None = None
+    """A word for programs; None: there is none."""
     retry_after_s: int | None = None
+    """The seconds of Retry-After; None: there is none."""
 
     def __init__(
         self,
@@ -57,6 +57,15 @@ class RequestError(Exception):
         status: int | None = None,
         retry_after_s: int | None = None,
     ) -> None:
+        """Makes an error of one request.
+
+        Args:
+            message: what is wrong, for the client: it has no paths and no traces.
+            param: the field of the request that is at fault; None: there is no such field.
+            code: a word for programs; None: that of the class.
+            status: the HTTP status; None: that of the class.
+            retry_after_s: the seconds of Retry-After; None: those of the class.
+        """
         super().__init__(message)
         self.message = message
         self.param = param

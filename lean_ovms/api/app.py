@@ -112,7 +112,7 @@ class App:
         return route if route is None else self._table.variant(route, request)
 
     def check_head(self, request: Request) -> None:
-        """Raises RequestError for a request, still without its body, that may not run whatever is in it."""
+        """Raises RequestError for a request that may not run whatever its body says; the body has not been read yet."""
         route = self._find(request.method, self._below_root(request.path))
         if route is not None:
             self._origins.check(route, request)

@@ -34,39 +34,45 @@ ESCAPES_PER_VALUE = 8
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One request field.
-
-    kind: "bool", "number", "int", "uint", "string", "object", "array" or "any". low, high: inclusive bounds.
-    above: an exclusive lower bound; below: an exclusive upper one. wrong: message for a value of another kind, where
-    OVMS has its own text. outside: the same for a value out of bounds.
-    choices: the only values of the right kind; outside: the message for another one.
-    read: converts a value of the right kind; raises BadRequest. default: value of an absent field.
-    builtin: value if the model's generation_config.json has none either, for the documentation.
-    required: for the documentation; the endpoint raises the error. fields: the members of an object.
-    schema: further JSON Schema keywords for the OpenAPI document. needs: the member of ModelInfo.capabilities without
-    which the field has no effect but a Warning header. seam: one of manifest.SEAMS; without a part of the server there
-    the field has no effect in the same way.
-    """
+    """One field of a request."""
 
     name: str
+    """The name of the member."""
     kind: str
+    """The kind of its value: "bool", "number", "int", "uint", "string", "object", "array" or "any"."""
     help: str
+    """What it is for, as a part of a sentence, for the documentation."""
     _: KW_ONLY
     low: float | None = None
+    """The least value."""
     high: float | None = None
+    """The greatest value."""
     above: float | None = None
+    """A bound that the value must be greater than."""
     below: float | None = None
+    """A bound that the value must be less than."""
     wrong: str = ""
+    """The message for a value of another kind, where OVMS has its own text; empty: the usual one."""
     outside: str = ""
+    """The message for a value out of bounds, or of none of the choices; empty: the usual one."""
     choices: Sequence[Any] = ()
+    """The only values of the right kind; empty: any."""
     read: Callable[[Any], Any] | None = None
+    """Converts a value of the right kind. It raises BadRequest."""
     default: Any = None
+    """The value of an absent field."""
     builtin: float | None = None
+    """The value where the model's generation_config.json has none either, for the documentation."""
     required: bool = False
+    """Whether a body must have it, for the documentation; the endpoint raises the error."""
     fields: tuple[Field, ...] = ()
+    """The members of an object."""
     schema: Json | None = None
+    """Further keywords of its JSON Schema in the OpenAPI document."""
     needs: str = ""
+    """The member of ModelInfo.capabilities without which the field has no effect but a Warning header."""
     seam: str = ""
+    """One of manifest.SEAMS; where the server has no part there, the field has no effect in the same way."""
 
 
 class FieldSet(tuple[Field, ...]):

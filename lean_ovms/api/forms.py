@@ -57,10 +57,12 @@ def read_file(value: object, name: str = "file") -> FilePart:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """values: name and text of each part, in order. files: by name, in order."""
+    """The parts of a multipart body."""
 
     values: list[tuple[str, str]]
+    """The name and the text of each part, in their order."""
     files: dict[str, list[FilePart]]
+    """The files of each name, in their order."""
 
 
 def read_form(request: Request) -> Form:

@@ -51,25 +51,34 @@ class Service(Protocol):
 
 @dataclass(slots=True)
 class Services:
-    """What handlers may use. manager: loads and replaces the models; None: they stay as they are.
-
-    handle: the response to a request like that of a client. forward: the response of another endpoint to a POST whose
-    API key is checked. draining: the server stops serving. stopping: no further state is made; states: what was made.
-    """
+    """What handlers may use."""
 
     config: Config
+    """The options of the server."""
     registry: ModelRegistry
+    """The models that are served."""
     metrics: Metrics
+    """The metrics."""
     offload: Offload
+    """What runs long work outside the event loop."""
     bodies: Budget
+    """The memory for large bodies."""
     records: RequestRecords
+    """The records of requests."""
     keys: ApiKeys
+    """Who may use the server."""
     handle: Callable[[Request], Awaitable[Response]]
+    """Returns the response to a request like that of a client."""
     forward: Callable[[Request, str], Awaitable[Response]]
+    """Returns the response of another endpoint to a POST whose API key is checked."""
     manager: DeploymentManager | None = None
+    """Loads and replaces the models; None: they stay as they are."""
     draining: bool = False
+    """Whether the server stops serving."""
     stopping: bool = False
+    """Whether no further state is made."""
     states: dict[type[Any], Any] = field(default_factory=dict)
+    """The state of features, by its class, as far as it was made."""
 
     def get(self, kind: type[S]) -> S:
         """The one instance of a class, made by its first use. Raises Unavailable."""

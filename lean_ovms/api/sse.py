@@ -80,7 +80,7 @@ def event(data: Any, name: str = "") -> bytes:
 
 
 def event_pieces(data: Any, name: str = "") -> list[bytes]:
-    """One event, a large one in pieces."""
+    """Yields the bytes of one event, those of a large one in pieces."""
     first, *rest = chunked_json.pieces(data)
     found = [_before_data(name) + first, *rest]
     found[-1] += b"\n\n"

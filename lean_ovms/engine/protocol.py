@@ -70,22 +70,26 @@ class Decode(Record):
 
     role = COMMAND
     id: int
+    """The number of the command."""
     tokens: list[int]
+    """The ids."""
     skip_special_tokens: bool
+    """Whether special tokens are left out of the text."""
 
 
 @dataclass(slots=True)
 class Encoded(Record):
-    """The ids of each text of an Encode.
-
-    sizes, data: of texts with many ids, instead of `tokens`: how many each has, and all ids as int32 of this machine.
-    """
+    """The ids of each text of an Encode."""
 
     role = ANSWER
     id: int
+    """The number of the command."""
     tokens: list[list[int]]
+    """The ids of each text; empty where `data` has them."""
     sizes: list[int] = field(default_factory=list)
+    """The number of ids of each text, where `data` has them."""
     data: bytes = field(default=b"", metadata={"attached": True})
+    """All ids of texts with many, as int32 of this machine."""
 
     @classmethod
     def of(cls, number: int, texts: Sequence[list[int] | array[int]]) -> Encoded:
@@ -109,7 +113,9 @@ class Decoded(Record):
 
     role = ANSWER
     id: int
+    """The number of the command."""
     text: str
+    """The text."""
 
     def answer(self) -> str:
         return self.text
@@ -131,6 +137,7 @@ class PrefixCacheReset(Record):
 
     role = ANSWER
     id: int
+    """The number of the command."""
 
 
 Alternative = Sequence[float]
@@ -224,11 +231,13 @@ class Submit(Record):
 
 @dataclass(slots=True)
 class Cancel(Record):
-    """Stop a request (index None) or one sequence of it. Not answered; unknown and finished ids are ignored."""
+    """Stops a request or one sequence of it. Not answered; unknown and finished ids are ignored."""
 
     role = COMMAND
     id: int
+    """The number of the request."""
     index: int | None = None
+    """The number of the sequence; None: all of them."""
 
 
 @dataclass(slots=True)
@@ -237,6 +246,7 @@ class Ping(Record):
 
     role = COMMAND
     id: int
+    """The number of the command."""
 
 
 # --- engine -> front end -------------------------------------------------------------------------------------------
@@ -244,17 +254,20 @@ class Ping(Record):
 
 @dataclass(slots=True)
 class Ready(Record):
-    """The model is loaded. info: the fields of types.engine.ModelInfo.
-
-    The others are the fields of types.engine.Vocabulary; pieces: as latin-1 strings.
-    """
+    """The model is loaded."""
 
     info: dict[str, Any]
+    """The fields of types.engine.ModelInfo."""
     pieces: list[str]
+    """Those of types.engine.Vocabulary, like the following ones; the bytes of each token as a latin-1 string."""
     special: list[int]
+    """The ids of special tokens."""
     strip_leading_space: bool
+    """Whether a text loses the blank that it begins with."""
     exact: bool
+    """Whether the pieces of a text, joined, are the text."""
     clean_up: bool = False
+    """Whether blanks before punctuation are removed."""
 
 
 @dataclass(slots=True)
@@ -262,62 +275,66 @@ class LoadFailed(Record):
     """The model does not load; the child exits with status 3 after sending this."""
 
     message: str
+    """Why it does not load."""
 
 
 @dataclass(slots=True)
 class Accepted(Record):
-    """The request is valid, and queued or running. tokens: the prompt's ids if Submit.want_tokens.
-
-    notices: what of its constraint is not imposed.
-    """
+    """The request is valid, and queued or running."""
 
     id: int
+    """The number of the request."""
     prompt_tokens: int
+    """The number of prompt tokens."""
     tokens: list[int] | None = None
+    """The prompt's ids, if Submit.want_tokens asks for them."""
     notices: list[str] = field(default_factory=list)
+    """What of its constraint is not imposed."""
 
 
 @dataclass(slots=True)
 class Refused(Record):
-    """The request will not run. error: errors.RequestError.to_wire()."""
+    """The request will not run."""
 
     id: int
+    """The number of the command."""
     error: list[str | None]
+    """The error, as errors.RequestError.to_wire writes it."""
 
 
 @dataclass(slots=True)
 class Tokens(Record):
-    """New tokens of one sequence of a request. reason: None, or "stop", "length", REPETITION or ABSENT in the
-    sequence's final.
-
-    logprobs: one natural-log probability per token, or None if not requested.
-    """
+    """New tokens of one sequence of a request."""
 
     id: int
+    """The number of the request."""
     index: int
+    """The number of the sequence."""
     tokens: list[int]
+    """The ids."""
     logprobs: list[float] | None
+    """The natural logarithm of the probability of each token; None: they are not wanted."""
     reason: str | None
+    """None, or why the sequence ends with these tokens: "stop", "length", REPETITION or ABSENT."""
 
 
 @dataclass(slots=True)
 class DetailedTokens(Tokens):
-    """Tokens with alternatives. top: for each token, [id, log probability] of others in its place.
+    """Tokens with alternatives.
 
     A record of its own, so that plain tokens have no further field.
     """
 
     top: list[Sequence[Alternative]] = field(default_factory=list)
+    """For each token, [id, log probability] of others in its place."""
 
 
 @dataclass(slots=True)
 class SpokenTokens(Tokens):
-    """Tokens of an answer that the model speaks; its final comes after all audio.
-
-    audio: samples of 16 bits, little-endian, mono.
-    """
+    """Tokens of an answer that the model speaks; its final comes after all audio."""
 
     audio: bytes = field(default=b"", metadata={"attached": True})
+    """Samples of 16 bits, little-endian, mono."""
 
     def attached(self) -> Iterable[bytes]:
         return [self.audio]
@@ -331,7 +348,9 @@ class Counted(Record):
     """The prompt's exact number of tokens, where Accepted had an estimate because of its images."""
 
     id: int
+    """The number of the request."""
     prompt_tokens: int
+    """The number of prompt tokens."""
 
 
 @dataclass(slots=True)

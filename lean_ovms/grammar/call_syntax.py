@@ -29,11 +29,14 @@ class CannotEnforce(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that may be called. parameters: a schema of an object. ignored: its keywords that are not imposed."""
+    """A function that may be called."""
 
     name: str
+    """The name of the function."""
     parameters: Schema
+    """The schema of the object with its arguments."""
     ignored: set[str]
+    """The keywords of that schema that are not imposed."""
 
     @classmethod
     def of(cls, name: str, parameters: Any) -> Tool:
@@ -78,32 +81,33 @@ class CallForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningForm:
-    """start, end: around the reasoning. opened: whether a prompt with this end leaves reasoning open.
-
-    after: how the next message begins in a format of messages, where an answer or a call needs one of its own; "" where
-    they follow the reasoning as they are.
-    """
+    """How a model writes its reasoning."""
 
     start: str
+    """The text before the reasoning."""
     end: str
+    """The text behind it."""
     opened: Callable[[str], bool]
+    """Tells whether a prompt with this end leaves reasoning open."""
     after: str = ""
+    """How the next message begins in a format of messages, where an answer or a call needs one of its own; empty where
+    they follow the reasoning as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputForm:
-    """How a model writes a whole answer; text.parsers.output_form() puts the parts together.
-
-    tool_parser: its name, for notices; unparsed: why there is none although the model has one.
-    calls, reasoning: None if there is no parser, or no grammar for its format.
-    answer_header: what the model writes before the content of an answer.
-    """
+    """How a model writes a whole answer; text.parsers.output_form() puts the parts together."""
 
     tool_parser: str | None = None
+    """The name of its tool parser, for notices; None: there is none."""
     unparsed: str = ""
+    """Why there is none although the model has one."""
     calls: CallForm | None = None
+    """How it writes calls; None: there is no parser, or no grammar for its format."""
     reasoning: ReasoningForm | None = None
+    """How it writes reasoning; None: there is no parser, or no grammar for its format."""
     answer_header: str = ""
+    """What the model writes before the content of an answer."""
 
 
 def in_json(

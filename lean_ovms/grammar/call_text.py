@@ -16,10 +16,12 @@ from .call_syntax import CallForm, CannotEnforce, Tool
 
 
 class WrittenCall(NamedTuple):
-    """A function's name, and its arguments: an object, or what a client sent in the place of one."""
+    """A call as a message of a conversation has it."""
 
     name: str
+    """The function's name."""
     arguments: Any
+    """An object, or what a client sent in the place of one."""
 
 
 def calls_text(form: CallForm | None, calls: Sequence[WrittenCall]) -> str:

@@ -29,22 +29,23 @@ TERMINALS = ("ANY: ~/[^\\s\\S]/", 'SOME: (ANY & ~"")', "TEXT: /(?s:.)*/")
 
 
 class Converters(NamedTuple):
-    """What the library has for notations other than its own; all raise GrammarInvalid.
-
-    regex: writes a regular expression as Lark's, between slashes. ebnf: translates XGrammar's and llama.cpp's notation.
-    match: matches the pattern of a schema with names.
-    """
+    """What the library has for notations other than its own; all raise GrammarInvalid."""
 
     regex: Callable[[str], str]
+    """Writes a regular expression as Lark's, between slashes."""
     ebnf: Callable[[str], str]
+    """Translates XGrammar's and llama.cpp's notation."""
     match: Match
+    """Matches the pattern of a schema with names."""
 
 
 class Translated(NamedTuple):
     """A grammar in the form that llguidance compiles, and the keywords of its schemas that are not imposed."""
 
     text: str
+    """The grammar."""
     notices: list[str]
+    """The keywords."""
 
 
 def translate(tag: Any, converters: Converters) -> Translated:
@@ -68,10 +69,12 @@ def translate(tag: Any, converters: Converters) -> Translated:
 
 
 class Expression(NamedTuple):
-    """Lark's text. regular: it may stand in a terminal."""
+    """A part of a grammar."""
 
     text: str
+    """Lark's text."""
     regular: bool
+    """Whether it may stand in a terminal."""
 
 
 class _Writer:

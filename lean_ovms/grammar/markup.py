@@ -17,10 +17,12 @@ _LITERALS = ("value", "begin", "end", "separator", "triggers")
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """literals: all texts of the format itself. value_ends: those of them that end a value of free text."""
+    """The texts that a structural tag has beside the free text of a model."""
 
     literals: frozenset[str]
+    """All texts of the format itself."""
     value_ends: frozenset[str]
+    """Those of them that end a value of free text."""
 
 
 def markup(tag: Any) -> Markup:

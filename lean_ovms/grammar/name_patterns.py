@@ -14,10 +14,12 @@ from .schema import Schema
 
 
 class PatternNames(NamedTuple):
-    """declared: the names of a list that a pattern matches. others: whether it matches any other name."""
+    """Which names a pattern matches."""
 
     declared: tuple[str, ...]
+    """Those of a given list that it matches."""
     others: bool
+    """Whether it matches any other name."""
 
 
 Match = Callable[[str, Sequence[str]], PatternNames]

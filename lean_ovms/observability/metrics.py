@@ -267,11 +267,14 @@ Labels = tuple[str, ...]
 
 @dataclass(slots=True)
 class Histogram:
-    """A histogram. counts: per bucket, the last one beyond all bounds. total: sum of all values."""
+    """The values of a histogram."""
 
     bounds: tuple[float, ...]
+    """The upper bounds of its buckets."""
     counts: list[int] = field(init=False)
+    """The number of values in each bucket; the last one is beyond all bounds."""
     total: float = 0.0
+    """The sum of all values."""
 
     def __post_init__(self) -> None:
         self.counts = [0] * (len(self.bounds) + 1)

@@ -19,25 +19,28 @@ from ..types.push import never
 
 @dataclass(slots=True, kw_only=True)
 class GenerationRecord:
-    """One finished generation. Not changed once it is built.
-
-    engine_id: its number in the engine's log. ttft_s: from the request to its first token, None without one.
-    seconds: from the request to its end. decode_s: from the first token to the end. finish_reasons: "stop", "length",
-    "abort" or "error", one for each choice. error: the code of the error, "" without one. cached_tokens: prompt tokens
-    found in the prefix cache, None if that is not known. queue_s: from the request to the begin of its prefill, None
-    if that is not known.
-    """
+    """One finished generation. Not changed once it is built."""
 
     engine_id: int
+    """The number in the engine's log."""
     prompt_tokens: int
+    """The tokens of the prompt."""
     completion_tokens: int
+    """The tokens of all choices."""
     ttft_s: float | None
+    """The seconds from the request to its first token; None: there was none."""
     seconds: float
+    """The seconds from the request to its end."""
     decode_s: float
+    """The seconds from the first token to the end."""
     finish_reasons: tuple[str, ...]
+    """"stop", "length", "abort" or "error" for each choice."""
     error: str = ""
+    """The code of the error; empty: there was none."""
     cached_tokens: int | None = None
+    """The prompt tokens that were found in the prefix cache; None: not known."""
     queue_s: float | None = None
+    """The seconds from the request to the beginning of its prefill; None: not known."""
 
     @property
     def phases(self) -> dict[str, float]:
@@ -51,58 +54,73 @@ class GenerationRecord:
 
 
 class Key(Protocol):
-    """The API key of a request. models: patterns of the names that it may use; (): every model. cache_scope: with
-    which keys it shares cached prompts."""
+    """The API key of a request."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the key."""
 
     @property
-    def models(self) -> tuple[str, ...]: ...
+    def models(self) -> tuple[str, ...]:
+        """Patterns of the names of models that it may use; empty: every model."""
 
     @property
-    def cache_scope(self) -> str: ...
+    def cache_scope(self) -> str:
+        """A word that keys have in common which share cached prompts."""
 
     def generation_finished(self, generation: GenerationRecord, model: str) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
 class RequestRecord:
-    """One request and its response. started: time.monotonic(). route: the path in the table of routes, "" if unknown.
-
-    model: the served model that it names. stream: the client wants a stream. error: the code of the error, in the
-    status or in a stream. bytes, chunks: of the body, as far as the transport read it. seconds: from the request to
-    its last byte. releases: called when the response is closed: each gives back what the request has taken.
-    release_body: gives back the memory of its body before that. Idempotent.
-    peer: the other end of the connection, or the client that a trusted proxy names.
-    client: the name of its client, as api.clients has it. number: among the requests of this process.
-    quiet: its access line is of level DEBUG. key: its API key, None without a valid one. sampling: of its generations.
-    traceparent, tracestate: its place in a trace (https://www.w3.org/TR/trace-context/), "" without a valid one.
-    """
+    """One request and its response."""
 
     request_id: str
+    """The id of the request, for its client and the log."""
     method: str
+    """The HTTP method."""
     path: str
+    """The path."""
     peer: str
+    """The other end of the connection, or the client that a trusted proxy names."""
     started: float
+    """When the request came, by time.monotonic()."""
     route: str = ""
+    """The path in the table of routes; empty: it has none."""
     model: str = ""
+    """The served model that it names."""
     stream: bool = False
+    """Whether the client wants a stream."""
     error: str = ""
+    """The code of the error, in the status or in a stream; empty: there was none."""
     status: int = 0
+    """The HTTP status."""
     bytes: int = 0
+    """The bytes of the body, as far as the transport read it."""
     chunks: int = 0
+    """The pieces of the body, as far as the transport read it."""
     seconds: float = 0.0
+    """The seconds from the request to its last byte."""
     generations: list[GenerationRecord] = field(default_factory=list)
+    """The finished generations."""
     releases: list[Callable[[], None]] = field(default_factory=list)
+    """Are called when the response is closed; each gives back what the request has taken."""
     release_body: Callable[[], None] = never
+    """Gives back the memory of its body before that. Idempotent."""
     client: str = ""
+    """The name of its client, as api.clients has it."""
     quiet: bool = False
+    """Whether its access line has the level DEBUG."""
     key: Key | None = None
+    """The API key; None: it has no valid one."""
     sampling: SamplingParams | None = None
+    """How its generations are sampled."""
     traceparent: str = ""
+    """The place in a trace (https://www.w3.org/TR/trace-context/); empty: it has no valid one."""
     tracestate: str = ""
+    """The tracestate of that trace."""
     number: int = field(default_factory=itertools.count(1).__next__)
+    """The number among the requests of this process."""
 
     def add(self, generation: GenerationRecord, model: str = "") -> None:
         """Adds a finished generation, whose tokens are those of the request's API key.

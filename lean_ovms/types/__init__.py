@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 
 class StoredBody(Protocol):
-    """A body in a file (util.spool). size: in bytes."""
+    """A body in a file (util.spool)."""
 
     size: int
+    """The size in bytes."""
 
     def read(self, start: int, size: int) -> bytes:
         """Returns at most `size` bytes from a place on. Raises OSError."""
@@ -38,26 +39,28 @@ class StoredBody(Protocol):
 
 @dataclass(slots=True)
 class Request:
-    """One whole HTTP request; the transport has already enforced size and time limits.
-
-    method: upper case. path: percent-decoded, without the query. query: raw, without "?".
-    headers: lower-case names; repeated fields joined with ", ". body: empty once it is parsed, to free its memory.
-    spool: has a large form instead of `body`; whoever answers the request drops it (drop_body).
-    peer: host:port of the client, for the access line. websocket: it asks for one, and the transport can open it.
-    on_behalf_of: the name of the client for which the server itself sends it; ids: what the path has for each "{id}" of
-    its route. No transport sets these.
-    """
+    """One whole HTTP request; the transport has already enforced size and time limits."""
 
     method: str
+    """The HTTP method in upper case."""
     path: str
+    """The path, percent-decoded, without the query."""
     query: str = ""
+    """The query as it was sent, without "?"."""
     headers: Mapping[str, str] = field(default_factory=dict)
+    """The headers by their names in lower case; those of repeated names are joined with ", "."""
     body: bytes = b""
+    """The body; empty once it is parsed, to free its memory."""
     peer: str = ""
+    """The client as host:port, for the access line."""
     websocket: bool = False
+    """Whether the client asks for a WebSocket, and the transport can open one."""
     spool: StoredBody | None = None
+    """A large form, in place of `body`. Whoever answers the request drops it (`drop_body`)."""
     on_behalf_of: str = ""
+    """The name of the client for which the server itself sends the request. No transport sets it."""
     ids: tuple[str, ...] = ()
+    """What the path has in the place of each "{id}" of its route. No transport sets it."""
 
     @property
     def size(self) -> int:
@@ -81,15 +84,16 @@ class ByteStream(Protocol):
 
 @dataclass(slots=True)
 class Response:
-    """Status, headers and a body: bytes (sent with Content-Length) or a ByteStream (sent chunk by chunk).
-
-    close: the transport ends the connection after this response.
-    """
+    """What a request is answered with."""
 
     status: int
+    """The HTTP status."""
     headers: list[tuple[str, str]] = field(default_factory=list)
+    """The headers."""
     body: bytes | ByteStream = b""
+    """The body: bytes, which are sent with Content-Length, or a stream, which is sent chunk by chunk."""
     close: bool = False
+    """Whether the transport ends the connection after this response."""
 
     async def aclose(self) -> None:
         """Release what the body holds; the transport calls this exactly once, whatever happened."""
@@ -108,18 +112,22 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A decoded image, or frames of a video. param: the request's field with it. digest: of `content`, if computed.
-
-    pixels: RGB, height * width * 3 bytes of each frame. times: when a video's are shown, in s; seconds: its length.
-    """
+    """A decoded image, or frames of a video."""
 
     height: int
+    """The height in pixels."""
     width: int
+    """The width in pixels."""
     pixels: bytes = field(repr=False)
+    """RGB, height * width * 3 bytes of each frame."""
     param: str = "messages"
+    """The field of the request that has it, for errors."""
     digest: str = ""
+    """What `content` returns, if it has been computed; else empty."""
     times: tuple[float, ...] = ()
+    """When each frame of a video is shown, in seconds; empty for an image."""
     seconds: float = 0.0
+    """The length of a video; 0 for an image."""
 
     def content(self) -> str:
         """Returns a digest of size, times and pixels, which takes 4 ms for a megapixel, or 0 where it is known."""
@@ -139,28 +147,37 @@ AUDIO_TAG = IMAGE_TAG_START + "audio_{}>"
 class ChatPrompt:
     """A conversation for the model's chat template; not changed once it is built.
 
-    messages, tools: OpenAI's objects, validated. template_kwargs: the client's chat_template_kwargs, without reserved
-    names. continue_final_message: the prompt ends inside the last message, which the model continues.
-    template: the client's chat template; "": the model's. images, audio: one for each of their tags in the messages.
-    frames: num_frames (-1: all) and fps of its videos, if given. num_chars: of all messages' texts, but image data.
-    other_chars: of tools, tool calls and template_kwargs, of which a template may leave out some; shared_chars: of
-    tools and template_kwargs. has_parts: some content is a list of parts. Counted in a worker thread if there are many.
+    Its texts are counted in a worker thread if there are many.
     """
 
     messages: list[Json]
+    """OpenAI's message objects, validated."""
     tools: list[Json] = field(default_factory=list)
+    """OpenAI's tool objects, validated."""
     template_kwargs: Json = field(default_factory=dict)
+    """The client's chat_template_kwargs, without names that the server sets itself."""
     add_generation_prompt: bool = True
+    """Whether the prompt ends with the beginning of an answer."""
     continue_final_message: bool = False
+    """Whether the prompt ends inside the last message, which the model continues."""
     add_special_tokens: bool = False
+    """Whether the tokenizer adds special tokens such as BOS to what the template writes."""
     template: str = ""
+    """The client's chat template; empty: the model's."""
     images: tuple[Image, ...] = ()
+    """The images, one for each tag of an image in the messages."""
     audio: tuple[bytes, ...] = ()
+    """The samples, one for each tag of audio in the messages."""
     frames: Json = field(default_factory=dict)
+    """Which frames of its videos are read, if the client says it: num_frames (-1: all) and fps."""
     num_chars: int = field(init=False)
+    """The characters of the texts of all messages, without the data of images."""
     other_chars: int = field(init=False)
+    """The characters of tools, tool calls and template_kwargs, of which a template may leave out some."""
     shared_chars: int = field(init=False, default=0)
+    """Those of tools and template_kwargs alone, which several conversations of one request share."""
     has_parts: bool = field(init=False)
+    """Whether the content of some message is a list of parts."""
     own_roles: frozenset[str] = frozenset()
     """Roles of the server's own messages, which a template need not name."""
 
@@ -220,10 +237,12 @@ def _num_chars(content: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TextPrompt:
-    """Text that the model continues. add_special_tokens: the tokenizer adds BOS and the like."""
+    """Text that the model continues."""
 
     text: str
+    """The text."""
     add_special_tokens: bool = True
+    """Whether the tokenizer adds special tokens such as BOS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +250,7 @@ class TokenPrompt:
     """Token ids that the model continues."""
 
     tokens: list[int]
+    """The ids."""
 
 
 Prompt = ChatPrompt | TextPrompt | TokenPrompt
@@ -241,100 +261,122 @@ class SamplingParams:
     """How the engine samples tokens. Complete and in range: defaults are filled in, values are validated.
 
     Not changed once it is built; frozen it would take four times as long to build.
-
-    max_tokens: None: as many as fit the context. temperature: 0 is greedy. top_k: 0 is off.
-    n: sequences returned. beams: 1 is off, else beam search of that width, with n <= beams.
-    seeds: one per sequence (len(seeds) == n), ignored by beam search and greedy decoding.
-    stop_token_ids: besides the model's own. logprobs: log probability of each generated token; top_logprobs: number of
-    likeliest tokens with it; logprob_token_ids: these tokens instead of the likeliest. prompt_logprobs: log
-    probabilities of the prompt's tokens, too; prompt_top_logprobs: likeliest tokens with those.
-    logit_bias: (id, what is added to its logit). allowed_token_ids: None allows all. bad_words: never completed.
-    early_stopping: of beam search: True, False (by an estimate) or "never" (by a bound). repetition: (shortest pattern,
-    longest pattern, times) in tokens that end the text, or None. thinking_token_budget: reasoning tokens before the end
-    of the reasoning is forced; None: no limit. thinking_tags: texts around the reasoning; thinking_open: the prompt
-    ends inside it. cache_salt: the prefix cache is shared among requests of the same salt only. id_slot:
-    llama.cpp's. report_progress: after each step, how much of the prompt is computed. speaker: the voice in which the
-    model speaks the answer, "": its own; None: it does not. num_assistant_tokens, assistant_confidence_threshold,
-    max_ngram_size: for drafts, ignored without; 0: the engine's default.
     """
 
     max_tokens: int | None = None
+    """The most tokens to generate; None: as many as fit the context."""
     min_tokens: int = 0
+    """The number of first tokens among which no token that ends the text is generated."""
     temperature: float = 1.0
+    """What logits are divided by; 0: the likeliest token is taken (greedy)."""
     top_p: float = 1.0
+    """Only the likeliest tokens with this probability together may be drawn; 1: all."""
     top_k: int = 0
+    """Only so many of the likeliest tokens may be drawn; 0: all."""
     min_p: float = 0.0
+    """Only tokens with at least this share of the probability of the likeliest one may be drawn."""
     repetition_penalty: float = 1.0
+    """The divisor of the positive logits, and factor of the negative ones, of tokens in the prompt or the answer."""
     presence_penalty: float = 0.0
+    """What is subtracted from the logit of each token that was generated already."""
     frequency_penalty: float = 0.0
+    """What is subtracted from that logit for each time that the token was generated."""
     n: int = 1
+    """The number of sequences that are returned."""
     beams: int = 1
+    """The width of a beam search, at least `n`; 1: there is none."""
     length_penalty: float = 1.0
+    """The power of the length that divides the score of a beam."""
     seeds: tuple[int, ...] = (0,)
+    """One for each of the `n` sequences; without effect in a beam search and at temperature 0."""
     stop_token_ids: tuple[int, ...] = ()
+    """Ids that end the text, besides the model's own."""
     ignore_eos: bool = False
+    """Whether the model's own ids do not end the text."""
     logprobs: bool = False
+    """Whether the log probability of each generated token is wanted."""
     top_logprobs: int = 0
+    """The number of likeliest tokens that are wanted in the place of each generated token."""
     logprob_token_ids: tuple[int, ...] = ()
+    """The tokens that are wanted instead of the likeliest."""
     prompt_logprobs: bool = False
+    """Whether the log probabilities of the prompt's tokens are wanted, too."""
     prompt_top_logprobs: int = 0
+    """The number of likeliest tokens that are wanted in the place of each of these."""
     logit_bias: tuple[tuple[int, float], ...] = ()
+    """Ids, each with what is added to its logit."""
     allowed_token_ids: tuple[int, ...] | None = None
+    """The only ids that may be generated; None: all."""
     bad_words: tuple[str, ...] = ()
+    """Texts that are never completed."""
     early_stopping: bool | str = False
+    """When a beam search ends: True, False (by an estimate) or "never" (by a bound)."""
     repetition: tuple[int, int, int] | None = None
+    """Ends a text that repeats itself: shortest pattern, longest pattern and times, in tokens; None: nothing does."""
     thinking_token_budget: int | None = None
+    """The most tokens of reasoning before its end is forced; None: no limit."""
     thinking_tags: tuple[str, str] = ("", "")
+    """The texts that begin and end the reasoning, for that budget."""
     thinking_open: bool = False
+    """Whether the prompt ends inside the reasoning."""
     cache_salt: str = ""
+    """The prefix cache is shared only among requests of the same salt."""
     id_slot: int = 0
+    """The slot that keeps the computed prompt, where the server has slots (llama.cpp's)."""
     report_progress: bool = False
+    """Whether it is reported after each step how much of the prompt is computed."""
     speaker: str | None = None
+    """The voice in which the model speaks the answer; empty: its own voice; None: it does not speak."""
     num_assistant_tokens: int = 0
+    """The number of draft tokens at a time; 0: the engine's default. Without effect where nothing drafts."""
     assistant_confidence_threshold: float = 0.0
+    """How sure a draft model must be of a token; 0: the engine's default."""
     max_ngram_size: int = 0
+    """The most tokens that are looked for in the text to draft what follows; 0: the engine's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputConstraint:
-    """Structured output: what the generated text must match. grammar.constraint makes a grammar of it.
-
-    format: an XGrammar format ({"type": "json_schema", "json_schema": {...}}, regex, sequence, ...), None: any text.
-    param: the request field that asks for it. strict: a part that cannot be enforced is an error; else it is dropped,
-    with a Warning header. tool_calls: "": tool calls are free; "schema": their arguments match the tools' schemas;
-    "required": so do they, and there is at least one. checked: a schema that is none is an error
-    also where other parts would be dropped: that of the format, and those of tools that are strict.
-    """
+    """Structured output: what the generated text must match. grammar.constraint makes a grammar of it."""
 
     format: Json | None = None
+    """An XGrammar format ({"type": "json_schema", "json_schema": {...}}, regex, sequence, ...); None: any text."""
     param: str = "response_format"
+    """The field of the request that asks for the format, for errors."""
     strict: bool = False
+    """Whether a part that cannot be enforced is an error; else it is dropped, with a Warning header."""
     tool_calls: str = ""
+    """"": tool calls are free; "schema": their arguments match the schemas of the tools; "required": so do they, and
+    there is at least one call."""
     checked: bool = False
+    """Whether a schema that is not valid is an error even where other parts would be dropped: that of the format, and
+    those of strict tools."""
 
 
 @dataclass(slots=True, kw_only=True)
 class OutputParams:
-    """How generated tokens become text and events. Not changed once it is built.
-
-    stop: stop strings, found across token borders, not searched for in the first min_tokens tokens.
-    include_stop: keep the stop string in the text. skip_special_tokens: leave special tokens out of the text.
-    parse: run the model's reasoning parser, and its tool parser if there are tools; parse_reasoning, parse_calls: not
-    if these are false, and what they would parse is text. parallel: an answer may have several calls; None: the client
-    does not say.
-    constraint: structured output, None for free text.
-    """
+    """How generated tokens become text and events. Not changed once it is built."""
 
     stop: tuple[str, ...] = ()
+    """Texts that end the answer, found across the borders of tokens."""
     include_stop: bool = False
+    """Whether the stop string stays in the text."""
     min_tokens: int = 0
+    """Stop strings are not searched for in so many tokens at the beginning."""
     skip_special_tokens: bool = True
+    """Whether special tokens are left out of the text."""
     parse: bool = False
+    """Whether the model's reasoning parser reads the text, and its tool parser if there are tools."""
     parse_reasoning: bool = True
+    """Whether, with `parse`, reasoning is parsed; else it is text."""
     parse_calls: bool = True
+    """Whether, with `parse`, tool calls are parsed; else they are text."""
     tools: tuple[Json, ...] = ()
+    """The tools that the model may call."""
     parallel: bool | None = None
+    """Whether an answer may have several calls; None: the client does not say."""
     constraint: OutputConstraint | None = None
+    """Structured output; None: free text."""
 
 
 # --- generation: from models to api --------------------------------------------------------------------------------
@@ -345,6 +387,7 @@ class Text:
     """Text of the content."""
 
     text: str
+    """The new text."""
 
 
 @dataclass(slots=True)
@@ -352,15 +395,19 @@ class Reasoning:
     """Text of the reasoning."""
 
     text: str
+    """The new text."""
 
 
 @dataclass(slots=True)
 class ToolCallStart:
-    """A tool call starts. index: of the call within its choice, from 0. id: made by the server, or the model's own."""
+    """A tool call starts."""
 
     index: int
+    """The number of the call within its choice, from 0."""
     id: str
+    """The id of the call: made by the server, or the model's own."""
     name: str
+    """The name of the function."""
 
 
 @dataclass(slots=True)
@@ -368,7 +415,9 @@ class ToolCallDelta:
     """Arguments of a tool call; all texts of one index, joined, are the JSON text of the arguments."""
 
     index: int
+    """The number of the call within its choice, from 0."""
     text: str
+    """The new text."""
 
 
 Event = Text | Reasoning | ToolCallStart | ToolCallDelta
@@ -376,52 +425,56 @@ Event = Text | Reasoning | ToolCallStart | ToolCallDelta
 
 @dataclass(slots=True)
 class TokenLogprob:
-    """One token: its id, text, bytes and log probability (natural logarithm; None: not known).
-
-    top: the likeliest tokens in its place, likeliest first, or those that the request names; empty if not known. rank:
-    1 for the likeliest; 0: not known.
-    """
+    """A token with its log probability."""
 
     id: int
+    """The id of the token."""
     token: str
+    """The text."""
     bytes: bytes
+    """The bytes, which may be a part of a character."""
     logprob: float | None
+    """The natural logarithm of its probability; None: not known."""
     top: Sequence[TokenLogprob] = ()
+    """The likeliest tokens in its place, likeliest first, or those that the request names; empty if not known."""
     rank: int = 0
+    """The rank of the token in its place, 1 for the likeliest; 0: not known."""
 
 
 @dataclass(slots=True)
 class Delta:
-    """What is new of one choice since its previous delta.
-
-    index: of the choice. tokens: generated ids (0 or more). logprobs: one per token if the request wants them. finish:
-    "stop", "length", or None while it continues. stop: the stop string or token id that ended it, if any. progress: of
-    its prompt, if the request wants it; then nothing else is set. audio: samples of its text, if it is spoken, as in
-    types.audio.
-    """
+    """What is new of one choice since its previous delta."""
 
     index: int
+    """The number of the choice."""
     events: list[Event] = field(default_factory=list)
+    """The new text, reasoning and tool calls."""
     tokens: list[int] = field(default_factory=list)
+    """The ids that were generated."""
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    """One for each of these tokens, if the request wants them."""
     finish: str | None = None
+    """"stop" or "length"; None while the choice continues."""
     stop: str | int | None = None
+    """The stop string or the id that ended the choice, if one did."""
     progress: PromptProgress | None = None
+    """How much of the prompt is computed, if the request wants that; then nothing else is set."""
     audio: bytes = b""
+    """Samples of the text, in the form of types.audio, if it is spoken."""
 
 
 @dataclass(slots=True)
 class Usage:
-    """Token counts of a request: the prompt once, the completion summed over all choices.
-
-    reasoning_tokens: part of completion_tokens. cached_tokens: part of prompt_tokens, found in the prefix cache; None
-    if that is not known.
-    """
+    """Token counts of a request: the prompt once, the completion summed over all choices."""
 
     prompt_tokens: int = 0
+    """The tokens of the prompt."""
     completion_tokens: int = 0
+    """The generated tokens."""
     reasoning_tokens: int = 0
+    """Those of the generated tokens that are reasoning."""
     cached_tokens: int | None = None
+    """Those of the prompt's tokens that were found in the prefix cache; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

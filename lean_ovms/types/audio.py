@@ -27,10 +27,13 @@ class VoiceInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeakParams:
-    """How a text is spoken. voice, language: one of VoiceInfo's, "" for the default. speed: 1 is the voice's own.
-    sample_rate: of the audio; 0: the model's own."""
+    """How a text is spoken."""
 
     voice: str = ""
+    """One of VoiceInfo's voices; empty: the default."""
     language: str = ""
+    """One of VoiceInfo's languages; empty: the default."""
     speed: float = 1.0
+    """The speed; 1 is the voice's own."""
     sample_rate: int = 0
+    """The samples of a second of the audio; 0: as many as the model makes."""

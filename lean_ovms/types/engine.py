@@ -34,19 +34,18 @@ CAPABILITIES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """Bytes of every token id, as the model's own detokenizer prints it in the middle of a text.
-
-    pieces[i]: the bytes of id i (byte-fallback ids are single bytes). special: ids hidden by skip_special_tokens.
-    strip_leading_space: the detokenizer drops one space at the very start of the text (SentencePiece).
-    clean_up: it removes spaces before punctuation (openvino_tokenizers' clean_up_tokenization_spaces).
-    exact: False when the table could not be verified against the detokenizer; then the engine decodes text.
-    """
+    """Bytes of every token id, as the model's own detokenizer prints it in the middle of a text."""
 
     pieces: list[bytes]
+    """The bytes of each id, at its place (byte-fallback ids are single bytes)."""
     special: frozenset[int] = frozenset()
+    """The ids that skip_special_tokens hides."""
     strip_leading_space: bool = False
+    """Whether the detokenizer drops one space at the very start of a text (SentencePiece)."""
     clean_up: bool = False
+    """Whether it removes spaces before punctuation (openvino_tokenizers' clean_up_tokenization_spaces)."""
     exact: bool = True
+    """Whether the table was verified against the detokenizer; if not, the engine decodes text."""
 
     @property
     def longest(self) -> int:

@@ -22,13 +22,12 @@ def never() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Sink(Generic[T]):
-    """What takes the pieces of a stream.
-
-    paused: None if it takes a piece now, else a future that is done when it may take the next one.
-    """
+    """What takes the pieces of a stream."""
 
     push: Callable[[T], object]
+    """Takes a piece."""
     paused: Paused = never
+    """Returns None if it takes a piece now, else a future that is done when it may take the next one."""
 
     async def send(self, piece: T) -> None:
         """Push a piece, and wait until the next one may be pushed. Others may wait for the same future: a task that is

@@ -227,21 +227,24 @@ def _is_small(value: Any, limit: int) -> bool:
 
 @dataclass(slots=True)
 class _Container:
-    """An array or object whose end has not been read. value: its members so far, None while it is small.
-
-    begin: where what is not in value starts. comma: behind the last complete member after that. name: of the member
-    that is being read. filled: value ends with a member that was read apart, and no comma has followed yet. started: a
-    comma has been read, so that a member must follow.
-    """
+    """An array or object whose end has not been read."""
 
     opened_at: int
+    """Where it begins in the document."""
     begin: int
+    """Where what is not in `value` starts."""
     is_object: bool
+    """Whether it is an object."""
     comma: int = -1
+    """The place behind the last complete member after `begin`; -1: there is none."""
     value: Any = None
+    """The members so far; None while it is small."""
     name: str | None = None
+    """The name of the member that is being read."""
     filled: bool = False
+    """Whether `value` ends with a member that was read apart, and no comma has followed yet."""
     started: bool = False
+    """Whether a comma has been read, so that a member must follow."""
 
 
 class _Reader:

@@ -52,27 +52,36 @@ SHARED_CACHE = (
 
 @dataclass(slots=True, kw_only=True)
 class GenerationBody:
-    """A request to generate text, but for its prompt. Not changed once it is built.
-
-    named_by_id: log probabilities name tokens by their ids. tools: those that the model may call. one_call: the
-    generation ends before a second tool call. truncate: prompt tokens kept, -1 for as many as fit, without those of
-    truncation_side. notices: what is not honoured.
-    """
+    """A request to generate text, but for its prompt. Not changed once it is built."""
 
     model: TextModel
+    """The model that generates."""
     services: Services
+    """The services of the server."""
     sampling: SamplingParams
+    """How tokens are sampled."""
     output: OutputParams
+    """How tokens become text and events."""
     logprobs: LogprobsRequest
+    """The log probabilities that the client wants."""
     stream: bool
+    """Whether the client wants a stream."""
     stream_options: dict[str, bool]
+    """The members of stream_options by their names."""
     named_by_id: bool
+    """Whether log probabilities name tokens by their ids."""
     tools: list[Json]
+    """The tools that the model may call."""
     one_call: bool
+    """Whether the generation ends before a second tool call."""
     truncate: int | None
+    """The number of prompt tokens that are kept, -1 for as many as fit; None: all."""
     truncation_side: str
+    """The end of the prompt from which tokens are left out, "left" or "right"."""
     priority: int
+    """The priority among one client's requests: the lower one starts first."""
     notices: list[str]
+    """What of the request is not honoured, as sentences."""
 
     @property
     def headers(self) -> list[tuple[str, str]]:

@@ -14,15 +14,17 @@ from ...types import Json
 
 @dataclass(frozen=True, slots=True)
 class ToolOffer:
-    """The tools that are left after tool_choice, and what is demanded. required: one must be called. parallel: several
-    may be; None: the client does not say. strict: a tool is strict, so calls keep to the schemas (OpenAI's promise)
-    also when the model decides whether it calls.
-    """
+    """The tools that are left after tool_choice, and what is demanded of calls."""
 
     tools: list[Json]
+    """The tools that the model sees."""
     required: bool = False
+    """Whether one of them must be called."""
     parallel: bool | None = None
+    """Whether several may be called; None: the client does not say."""
     strict: bool = False
+    """Whether a tool is strict, so that calls keep to the schemas also when the model decides whether it calls
+    (OpenAI's promise)."""
 
 
 NO_TOOLS = ToolOffer([])

@@ -116,14 +116,18 @@ ALL_FIELDS = GenerationFields((*RESPONSE_FIELDS, *FIELDS, *STRUCTURED, *SAMPLING
 
 @dataclass(slots=True)
 class ChatRequest:
-    """The body of a chat request. Not changed once it is built. functions: calls are in the older form. audio: how the
-    answer is spoken, if it is."""
+    """The body of a chat request. Not changed once it is built."""
 
     prompt: ChatPrompt
+    """The conversation."""
     generation: GenerationBody
+    """What is generated."""
     options: ChunkOptions
+    """What the chunks of the response have."""
     functions: bool
+    """Whether calls are told in the older form, as function_call."""
     audio: spoken.AnswerAudio | None
+    """How the answer is spoken; None: it is not."""
 
     def deltas(self, generation: Generation) -> DeltaStream:
         """The deltas of a started generation, spoken if that is asked for."""

@@ -59,19 +59,22 @@ class Envelope:
 
 @dataclass(slots=True)
 class ChoiceState:
-    """One choice of a stream: whether it has started, and its output since the last chunk.
-
-    text: what comes before and after the text in a chunk that has nothing else; None where chunks have more.
-    prompt_ids: of its prompt, for the first chunk.
-    """
+    """One choice of a stream: whether it has started, and its output since the last chunk."""
 
     started: bool = False
+    """Whether its first chunk was made."""
     text: tuple[bytes, bytes] | None = None
+    """What comes before and after the text in a chunk that has nothing else; None where chunks have more."""
     has_calls: bool = False
+    """Whether it has called a tool."""
     stop: str | int | None = None
+    """The stop string or the id that ended it, if one did."""
     prompt_ids: Sequence[int] | None = None
+    """The ids of its prompt, for the first chunk; None: they are not wanted."""
     tokens: list[int] = field(default_factory=list)
+    """The ids since the last chunk."""
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    """Their log probabilities, if these are wanted."""
 
     def add(self, delta: Delta) -> None:
         """Add the tokens of delta; the next chunk contains them."""

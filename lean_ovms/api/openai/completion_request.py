@@ -54,18 +54,22 @@ MAX_ECHOED = 8 << 20
 
 @dataclass(slots=True, kw_only=True)
 class CompletionRequest:
-    """The body of a completions request. Not changed once it is built.
-
-    echoed: bytes of the prompts in the answer, roughly. score_only: max_tokens 0 with echo.
-    """
+    """The body of a completions request. Not changed once it is built."""
 
     prompts: TokenPrompts
+    """The prompts."""
     suffix: str
+    """The text behind what is generated; empty: there is none."""
     generation: GenerationBody
+    """What is generated."""
     echo: bool
+    """Whether the answer begins with the prompt."""
     echoed: int
+    """The bytes of the prompts in the answer, roughly."""
     score_only: bool
+    """Whether nothing is generated: max_tokens is 0, and the prompt is echoed."""
     options: ChunkOptions
+    """What the chunks of the response have."""
 
 
 def max_tokens_of(request: Request) -> int:

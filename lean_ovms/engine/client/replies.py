@@ -347,7 +347,10 @@ class ReplyRouter:
             reply.fail(error())
 
     def fail_lost(self, error: Callable[[], RequestError]) -> None:
-        """Ends all but those that wait for the new engine, and of these what may have killed the old one."""
+        """Ends every stream and call that is lost with the engine, each with an error of its own.
+
+        Those that wait for the new engine go on, except for what may have killed the old one.
+        """
         for number, reply in list(self._replies.items()):
             failure = self._lasting[number].lost() if number in self._lasting else error()
             if failure is not None:

@@ -65,17 +65,16 @@ class WaitingRequests(Protocol):
 
 
 class Backend(LoadedModel, Protocol):
-    """One loaded model. Not thread-safe; it has one user.
-
-    out: records for the front end, the same list for ever. requests: by id, those that are not finished.
-    """
+    """One loaded model. Not thread-safe; it has one user."""
 
     image_placeholders: ImagePlaceholders | None
     """None: a text model."""
     image_queue: WaitingRequests | None
     """None: no request waits for images."""
     out: list[Record]
+    """The records for the front end; the list is the same for ever."""
     requests: dict[int, GenerationRequest]
+    """The requests that are not finished, by their numbers."""
 
     @property
     def waiting(self) -> FairQueue[Any]:

@@ -11,6 +11,7 @@ its client. One below its share comes before one above it, and may take a slot f
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ from typing import Generic, TypeVar
 from .sequence import ClientQueue, GenerationRequest, QueuedSequence, SequenceGroup
 
 S = TypeVar("S", bound=QueuedSequence)
+MAX_RETRY_AFTER_S = 60
+"""The largest Retry-After of a full queue, in seconds."""
 
 
 class FairQueue(Generic[S]):
@@ -163,9 +166,14 @@ class FairQueue(Generic[S]):
         client.charged += tokens
         self._mean += tokens / max(1, len(self.clients))
 
-    def seconds_per_start(self) -> float:
-        """Returns the mean time between the latest starts; the present moment counts as one."""
-        return (self.clock() - self._starts[0]) / len(self._starts) if self._starts else 0.0
+    def retry_after_s(self, queued: int) -> int:
+        """Returns the seconds after which a request that is refused for so many queued ones should come again.
+
+        That is when an eighth of them will have started: earlier it finds the queue full again, later the queue is
+        idle. The mean time between the latest starts tells; the present moment counts as one.
+        """
+        between = (self.clock() - self._starts[0]) / len(self._starts) if self._starts else 0.0
+        return max(1, min(MAX_RETRY_AFTER_S, math.ceil(between * queued / 8)))
 
     # --- the order
 

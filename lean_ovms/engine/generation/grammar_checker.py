@@ -40,18 +40,22 @@ RECEIVE_BYTES = 65536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckerSettings:
-    """Settings of the checker. width: of the logits. timeout_s: CPU time of compiling one grammar; probe_s: of trying
-    it. memory_bytes: for compiling. pieces, eos: bytes of each token, and those that end a text; for a process that
-    does not read the model.
-    """
+    """The settings of the checker, and its limits."""
 
     model_dir: str
+    """The directory of the model."""
     width: int
+    """The number of logits of a token."""
     timeout_s: float
+    """The seconds of CPU time for compiling one grammar."""
     memory_bytes: int
+    """The memory for compiling, in bytes."""
     probe_s: float = 1.0
+    """The seconds of CPU time for trying a grammar."""
     pieces: Sequence[bytes] = ()
+    """The bytes of each token, for a process that does not read the model."""
     eos: Sequence[int] = ()
+    """The ids that end a text, for such a process."""
 
 
 class ProcessGrammarChecker:

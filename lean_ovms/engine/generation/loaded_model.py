@@ -25,30 +25,31 @@ HEAD_TOKENS = 3
 
 @dataclass(frozen=True, slots=True)
 class ImagePrompt:
-    """A prompt for a model with vision: text in which <ov_genai_image_0>, ... stand for the images.
-
-    audio: the samples (types.audio) of <ov_genai_audio_0>, ...
-
-    salt: what is kept of its images is shared with prompts of the same salt.
-    """
+    """A prompt for a model with vision: text in which <ov_genai_image_0>, ... stand for the images."""
 
     text: str
+    """The text."""
     add_special_tokens: bool
+    """Whether the tokenizer adds special tokens such as BOS."""
     images: tuple[Image, ...] = ()
+    """The images, by their numbers."""
     salt: str = ""
+    """What is cached of its images is shared with prompts of the same salt only."""
     audio: tuple[bytes, ...] = ()
+    """The samples (types.audio) of <ov_genai_audio_0>, ..."""
 
 
 class Thinking(NamedTuple):
-    """A limit of reasoning: after `budget` tokens inside it, the ids of `end` are forced.
-
-    start: the ids that begin reasoning; opened: the prompt ends inside it.
-    """
+    """A limit of reasoning."""
 
     budget: int
+    """The number of tokens inside the reasoning after which its end is forced."""
     start: tuple[int, ...]
+    """The ids that begin reasoning."""
     end: tuple[int, ...]
+    """The ids that end it."""
     opened: bool
+    """Whether the prompt ends inside it."""
 
 
 class Compiler(Protocol):

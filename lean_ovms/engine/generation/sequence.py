@@ -17,23 +17,28 @@ from .loaded_model import GrammarCost, ImagePrompt, Thinking
 
 @dataclass(slots=True, eq=False)
 class ClientQueue:
-    """A client with work. charged: its tokens, from where the others were when it came.
-
-    groups: all its requests; levels: those with waiting sequences, by priority, the next one first.
-    queued, queued_tokens: requests of which no sequence has started, and their prompts. passes: starts of others since
-    its next sequence lacks KV blocks. paused: not now.
-    """
+    """A client with work."""
 
     name: str
+    """The name of the client."""
     serial: int
+    """A number that grows with each client that comes."""
     charged: float
+    """The tokens that it was charged for, counted from where the others were when it came."""
     groups: dict[int, SequenceGroup] = field(default_factory=dict)
+    """All its requests, by their numbers."""
     levels: dict[int, OrderedDict[int, SequenceGroup]] = field(default_factory=dict)
+    """Those with waiting sequences, by priority, the next one first."""
     running: int = 0
+    """The number of its running sequences."""
     queued: int = 0
+    """The number of requests of which no sequence has started."""
     queued_tokens: int = 0
+    """The tokens of the prompts of these."""
     passes: int = 0
+    """How many sequences of others have started since its next one lacks KV blocks."""
     paused: bool = False
+    """Whether none of its sequences may start now."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,10 +46,15 @@ class SequenceGroup:
     """The sequences of one HTTP request, which may be several Submits (a list of prompts)."""
 
     client: ClientQueue
+    """The client that sends it."""
     key: int
+    """The number of the HTTP request."""
     priority: int
+    """The lower one starts first."""
     waiting: deque[Any] = field(default_factory=deque)
+    """The sequences that have not started, or will start again."""
     running: int = 0
+    """The number of its running sequences."""
 
 
 @dataclass(slots=True, eq=False)
@@ -107,22 +117,26 @@ class GenerationRequest:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class QueuedSequence:
-    """One choice that is generated for a request, from the queue to its last token.
-
-    started: it has run at least once, first at started_at by the scheduler's clock. has_output: since it was last
-    started, from the step output_since on. charged: of its length, tokens that its client was charged for.
-    retries: failed steps that interrupted it. reported: prompt tokens of its last Progress.
-    """
+    """One choice that is generated for a request, from the queue to its last token."""
 
     request: GenerationRequest
+    """The request."""
     index: int
+    """The number of the choice."""
     started: bool = False
+    """Whether it has run at least once."""
     started_at: float = 0.0
+    """When it first ran, by the scheduler's clock."""
     has_output: bool = False
+    """Whether it has output since it was last started."""
     output_since: int = 0
+    """The step since which it has that output."""
     charged: int = 0
+    """The part of its length that its client was charged for, in tokens."""
     retries: int = 0
+    """The number of failed steps that interrupted it."""
     reported: int = 0
+    """The prompt tokens of its last Progress."""
 
     @property
     def length(self) -> int:

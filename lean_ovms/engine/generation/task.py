@@ -5,7 +5,6 @@ Knows no openvino: any backend.Backend will do.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
@@ -24,8 +23,6 @@ from .tokenize_queue import TokenizeQueue
 
 MAX_ENCODE_CHARACTERS = 4 << 20
 """The most characters of one Encode: tokenizing them takes half a second to three, while no request gets a token."""
-MAX_RETRY_AFTER_S = 60
-"""Largest Retry-After of a full queue."""
 TURN_CHARACTERS = 1 << 16
 """Characters to tokenize between two steps, where that can be chosen: 2 to 45 ms, depending on the tokenizer."""
 CONSTRAINT_CHARACTERS = 16
@@ -220,10 +217,7 @@ class GenerationTask(Task):
         return self._too_many(f"{said} waiting already", queued)
 
     def _too_many(self, why: str, queued: int) -> TooManyRequests:
-        # When an eighth of the queue will have started: earlier the retry finds it full again, later it is idle.
-        seconds = self.backend.waiting.seconds_per_start() * queued / 8
-        after_s = max(1, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))
-        return busy(why, after_s)
+        return busy(why, self.backend.waiting.retry_after_s(queued))
 
     def _encode(self, command: protocol.Encode) -> None:
         size = sum(map(len, command.texts))

@@ -52,10 +52,12 @@ with its stateful pipeline."""
 
 
 class Choice(NamedTuple):
-    """pipeline: LM, LM_CB, VLM, VLM_CB, OMNI or PAGED. reason: part of a sentence, for the log."""
+    """What computes a model."""
 
     pipeline: str
+    """LM, LM_CB, VLM, VLM_CB, OMNI or PAGED."""
     reason: str
+    """Why, as a part of a sentence, for the log."""
 
 
 def choose(config: EngineConfig, available: Sequence[str]) -> Choice:

@@ -70,7 +70,7 @@ class NoAdapters:
         return True
 
     def release(self, adapter: AdapterWeights | None) -> None:
-        """Does nothing."""
+        """Does nothing: without adapters none is held."""
 
     def name(self, text: str) -> str:
         """Returns the text itself."""

@@ -106,7 +106,7 @@ class Network(Protocol):
 
     @property
     def inputs(self) -> frozenset[str]:
-        """The names of the network's inputs, caches left out."""
+        """The names of the network's inputs, without those of the caches."""
 
     def allocate(self, blocks: int, states: int) -> None:
         """Makes the KV cache, and so many slots for states."""

@@ -49,15 +49,22 @@ FIELDS = FieldSet((
 
 @dataclass(frozen=True, slots=True)
 class DecisionRequest:
-    """A checked body. parts: of the input. base: what all prompts share. headers: Warning headers."""
+    """A checked body."""
 
     model: TextModel
+    """The model that decides."""
     questions: list[Question]
+    """The questions."""
     parts: list[Json]
+    """The parts of the input."""
     base: ChatPrompt
+    """What all prompts share."""
     cache_salt: str
+    """The salt of the prefix cache."""
     priority: int
+    """The lower one starts first."""
     headers: list[tuple[str, str]]
+    """The Warning headers."""
 
     def prompt(self, question: Question) -> ChatPrompt:
         """Returns the prompt of a question. Each holds a copy of the input, so it is built when its turn comes."""

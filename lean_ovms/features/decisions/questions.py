@@ -50,16 +50,18 @@ QUESTION = schemas.any_of(
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """kind: predicate, choice or score. parts: the instructions. values: what an answer names for each option.
-
-    options: what the model reads of each.
-    """
+    """A question about the input."""
 
     kind: str
+    """predicate, choice or score."""
     name: str | None
+    """The name that its answer has; None: it has none."""
     parts: list[Json]
+    """The parts of its instructions."""
     values: list[Any]
+    """What an answer names for each option."""
     options: list[str]
+    """What the model reads of each option."""
 
     def prompt(self, parts: list[Json]) -> str | list[Json]:
         """The content of a message with the input, which comes first so that all questions share it."""

@@ -128,17 +128,20 @@ VARIATIONS = FieldSet((MODEL, replace(EDITS.named("image"), help="the image to v
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageGenerationRequest:
-    """A body. images: the parameters of each image; a width of 0 means the size of the first file.
-
-    files: the image to edit, if there is one, and its mask. stream: each image is an event.
-    """
+    """The body of a request for images."""
 
     model: ImageModel
+    """The model."""
     prompt: str
+    """What they show."""
     images: list[ImageParams]
+    """The parameters of each image; a width of 0 means the size of the first file."""
     files: list[ImageRequest]
+    """The image to edit, if there is one, and its mask."""
     stream: bool
+    """Whether each image is an event."""
     headers: list[tuple[str, str]]
+    """The Warning headers."""
 
     def sized(self, sources: Sequence[Image]) -> list[ImageParams]:
         """The parameters of each image, of which none has a width of 0. Raises BadRequest."""

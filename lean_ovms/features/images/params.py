@@ -8,36 +8,42 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageInfo:
-    """What the engine knows of an image model: size and steps of an image where a request says nothing.
-
-    texts: it makes images of texts alone; edits: it edits images; masks: in the places of a mask only.
-    """
+    """What the engine knows of an image model."""
 
     width: int
+    """The width of an image where a request says nothing."""
     height: int
+    """The height of such an image."""
     steps: int
+    """The steps of such an image."""
     texts: bool = True
+    """Whether it makes images of texts alone."""
     edits: bool = False
+    """Whether it edits images."""
     masks: bool = False
+    """Whether it edits the places of a mask only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageParams:
-    """How one image is made. Complete and in range, except for what depends on the model's networks.
-
-    format: png, jpeg or webp. compression: of the last two, from 0 to 100, the quality of the image. partial_images:
-    how often the unfinished image is sent, too. more: further arguments of openvino_genai's pipelines by their names,
-    such as negative_prompt.
-    """
+    """How one image is made. Complete and in range, except for what depends on the model's networks."""
 
     width: int
+    """The width in pixels."""
     height: int
+    """The height in pixels."""
     steps: int
+    """The number of steps."""
     seed: int
+    """The seed."""
     format: str = "png"
+    """png, jpeg or webp."""
     compression: int = 100
+    """The quality of a jpeg or webp, from 0 to 100."""
     partial_images: int = 0
+    """How often the unfinished image is sent, too."""
     more: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of openvino_genai's pipelines by their names, such as negative_prompt."""
 
     def due(self, done: int, steps: int) -> int:
         """How many unfinished images are due after so many of the steps; 0 after the last."""
@@ -46,8 +52,11 @@ class ImageParams:
 
 @dataclass(frozen=True, slots=True)
 class ImageFile:
-    """An image of a request. partial: the number of an unfinished one, from 0; None: it is finished."""
+    """An image of a request."""
 
     data: bytes
+    """The bytes of the file."""
     params: ImageParams
+    """How it is made."""
     partial: int | None = None
+    """The number of an unfinished image, from 0; None: it is finished."""

@@ -92,7 +92,7 @@ def _strings(value: list[Any]) -> list[str]:
 
 
 def _like(theirs: str, name: str = "") -> Field:
-    """Returns a field of completions; it is only checked here, and read with the translated body."""
+    """Returns a field of completions under its name here. It is only checked, and read of the translated body."""
     field: Field = next(field for field in (*SAMPLING, *STRUCTURED) if field.name == theirs)
     return replace(field, name=name or theirs, read=None)
 

@@ -48,82 +48,95 @@ IMAGES_ALONE, IMAGES_IN_TEXT = "alone", "in_text"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolingInfo:
-    """What a loaded pooling model computes, and how that was decided.
-
-    kind: "embed": vectors, pooled or one per token; "score": one number for a text or a pair (rerank, cross-encoder);
-    "classify": a number per label; "token_classify": a number per label and token; "token_embed": a vector per token,
-    and a score by late interaction (ColBERT).
-    dimensions: of a vector, or the number of labels (1 for a score). window: most tokens of an input, special tokens
-    included. labels: names by index, [] if the model has none. problem_type: Hugging Face's, or "".
-    activation: of scores and classes: "sigmoid", "softmax" or "none"; "" for vectors.
-    outputs: number of the network's own outputs before a score is made of them (2: softmax or sigmoid of the second).
-    pooling: CLS, LAST, MEAN, MAX, MEAN_SQRT_LEN, WEIGHTED_MEAN, MODEL (in the network), ALL (a vector per
-    token) or "" (not pooled here).
-    pooling_source: what decided that, for people. pooling_assumed: nothing did: it is an assumption.
-    normalize: vectors are L2-normalized by default. matryoshka: requests may set any number of dimensions;
-    matryoshka_dimensions: only these, [] for any. prompts: texts by name that go before an input, of
-    sentence-transformers or task_instructions. lower_case: texts are lowered first.
-    special_single, special_pair: number of special tokens that one text or a pair gets. pair: how a pair becomes one
-    input: "tokens" (the tokenizer's template), "prompt" (a text prompt, such as Qwen3-Reranker's), or "" (not at all).
-    images: IMAGES_ALONE, IMAGES_IN_TEXT, or "": it reads text only.
-    """
+    """What a loaded pooling model computes, and how that was decided."""
 
     kind: str
+    """"embed": vectors, pooled or one per token; "score": one number for a text or a pair (rerank, cross-encoder);
+    "classify": a number per label; "token_classify": a number per label and token; "token_embed": a vector per token,
+    and a score by late interaction (ColBERT)."""
     dimensions: int
+    """The length of a vector, or the number of labels (1 for a score)."""
     window: int
+    """The most tokens of an input, special tokens included."""
     labels: list[str] = field(default_factory=list)
+    """The names of its labels, by index; [] if it has none."""
     problem_type: str = ""
+    """Hugging Face's problem_type; empty: config.json has none."""
     activation: str = ""
+    """What is applied to scores and classes: "sigmoid", "softmax" or "none"; empty for vectors."""
     outputs: int = 1
+    """The number of the network's own outputs before a score is made of them (2: softmax or sigmoid of the second)."""
     pooling: str = ""
+    """CLS, LAST, MEAN, MAX, MEAN_SQRT_LEN, WEIGHTED_MEAN, MODEL (in the network), ALL (a vector per token), or empty:
+    the model does not pool here."""
     pooling_source: str = ""
+    """What decided that, for people."""
     pooling_assumed: bool = False
+    """Whether nothing decided it, so that it is an assumption."""
     normalize: bool = False
+    """Whether vectors are L2-normalized by default."""
     matryoshka: bool = False
+    """Whether requests may set the number of dimensions."""
     matryoshka_dimensions: list[int] = field(default_factory=list)
+    """The only numbers that they may set; []: any."""
     prompts: dict[str, str] = field(default_factory=dict)
+    """Texts that go before an input, by their names, of sentence-transformers or task_instructions."""
     default_prompt_name: str = ""
+    """The name of the prompt of requests that name none; empty: they have none."""
     lower_case: bool = False
+    """Whether texts are lowered first."""
     special_single: int = 0
+    """The number of special tokens that one text gets."""
     special_pair: int = 0
+    """The number of special tokens that a pair gets."""
     pair: str = ""
+    """How a pair becomes one input: "tokens" (the tokenizer's template), "prompt" (a text prompt, such as
+    Qwen3-Reranker's), or empty: not at all."""
     images: str = ""
+    """IMAGES_ALONE, IMAGES_IN_TEXT, or empty: the model reads text only."""
 
 
 @dataclass(slots=True, kw_only=True)
 class PoolingParams:
     """How the inputs of one request are encoded. Complete and in range: defaults are filled in, values are validated.
-    Not changed once it is built; frozen it would take four times as long to build.
 
-    output: POOLED: one row per input; PER_TOKEN: one row per token, for kinds "embed", "token_classify" and
-    "token_embed" (of these two the only one). dimensions: the first of a vector, before it is normalized; None: all.
-    normalize: of vectors; None: the model's default. activation: False: logits; of scores and classes.
-    truncate: most tokens of an input, -1: the window, None: a longer input is an error. Special tokens are kept. Of a
-    pair only the document is cut. truncation_side: "right" drops the end, "left" the beginning.
-    add_special_tokens: of texts and pairs; token ids of a single input never get any. priority: lower is sooner.
-    instruction: of a pair that becomes a prompt; "": the model's own.
+    Not changed once it is built; frozen it would take four times as long to build.
     """
 
     output: str = POOLED
+    """POOLED: one row per input; PER_TOKEN: one row per token, for the kinds "embed", "token_classify" and
+    "token_embed" (of these two the only one)."""
     dimensions: int | None = None
+    """How many numbers at the beginning of a vector are taken, before it is normalized; None: all."""
     normalize: bool | None = None
+    """Whether vectors are normalized; None: the model's default."""
     activation: bool = True
+    """Whether scores and classes get their activation; if not, they are logits."""
     truncate: int | None = None
+    """The most tokens of an input, special tokens included, which are kept; -1: those of the window; None: a longer
+    input is an error. Of a pair only the document is cut."""
     truncation_side: str = "right"
+    """The end that is dropped, "left" or "right"."""
     add_special_tokens: bool = True
+    """Whether texts and pairs get special tokens; token ids of a single input never get any."""
     priority: int = 0
+    """The lower one is sooner."""
     instruction: str = ""
+    """The instruction of a pair that becomes a prompt; empty: the model's own."""
 
 
 @dataclass(slots=True)
 class PooledOutput:
-    """The result of one input. data: rows * width float32, little-endian, row by row. tokens: of the input, special
-    ones included, after truncation."""
+    """The result of one input."""
 
     data: bytes
+    """rows * width float32, little-endian, row by row."""
     rows: int
+    """The number of rows."""
     width: int
+    """The numbers of a row."""
     tokens: int
+    """The tokens of the input, special ones included, after truncation."""
 
     @property
     def values(self) -> list[float]:

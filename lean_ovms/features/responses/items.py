@@ -318,8 +318,11 @@ class _MessageBuilder:
             self.messages.append({"role": item["role"], "content": _content(item["content"])})
 
     def _turn(self, *last: str) -> Json:
-        """The assistant's message at the end; a new one if there is none, or if it has one of these members, behind
-        which nothing may come."""
+        """Returns the assistant's message at the end of the conversation.
+
+        It is a new one if the last message is of somebody else, or has one of the members `last`: nothing more may be
+        added to such a message.
+        """
         turn = self.messages[-1] if self.messages else {}
         if turn.get("role") != "assistant" or any(map(turn.get, last)):
             turn = {"role": "assistant", "content": ""}

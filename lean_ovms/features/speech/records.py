@@ -10,35 +10,40 @@ from ...engine.record import COMMAND, DataRecord, Record
 
 @dataclass(slots=True)
 class Transcribe(Record):
-    """Transcribe the audio of the Audio records with this id. Answered by SpeechText, SpeechTurn, AudioUsed and
-    WindowTranscribed records and then exactly one Transcribed, Failed or Refused.
+    """Transcribes the audio of the Audio records with this id.
 
-    params: the fields of params.TranscribeParams. client: as in Submit.
-    A request that goes on after the engine has died has a start: the samples of its audio that are transcribed, where
-    the Audio records begin; the state of the last WindowTranscribed; and care: its next window is computed ALONE,
-    or so and PLAIN, without times.
+    Answered by SpeechText, SpeechTurn, AudioUsed and WindowTranscribed records and then exactly one Transcribed, Failed
+    or Refused. A request that goes on after the engine has died has a start, a state and care.
     """
 
     role = COMMAND
     ALONE: ClassVar[int] = 1
     PLAIN: ClassVar[int] = 2
     id: int
+    """The number of the command."""
     params: dict[str, Any]
+    """The fields of params.TranscribeParams."""
     client: str = ""
+    """Who sends it; clients share the time of the engine."""
     start: int = 0
+    """The samples of its audio that are transcribed already: the Audio records begin behind them."""
     state: dict[str, Any] = field(default_factory=dict)
+    """The state of the last WindowTranscribed."""
     care: int = 0
+    """How its next window is computed: ALONE, or ALONE and PLAIN, which is without times; 0: as usual."""
 
 
 @dataclass(slots=True)
 class Audio(DataRecord):
-    """The next samples of a Transcribe; last: there are no more. data: whole samples of 16 bits, little-endian, 16 kHz;
-    sent as an attachment."""
+    """The next samples of a Transcribe."""
 
     role = COMMAND
     id: int
+    """The number of the Transcribe."""
     last: bool
+    """Whether there are no more."""
     data: bytes = field(default=b"", metadata={"attached": True})
+    """Whole samples of 16 bits, little-endian, 16 kHz; sent as an attachment."""
 
 
 @dataclass(slots=True)
@@ -46,6 +51,7 @@ class WindowStarted(Record):
     """A window of this Transcribe is being computed from now on."""
 
     id: int
+    """The number of the Transcribe."""
 
 
 @dataclass(slots=True)
@@ -53,17 +59,23 @@ class SpeechText(Record):
     """New text of the window that is being computed: the fields of params.TextDelta."""
 
     id: int
+    """The number of the Transcribe."""
     text: str
+    """The text."""
     logprobs: list[tuple[str, float]] | None = None
+    """The text and the log probability of each token; None: they are not wanted, or not known."""
 
 
 @dataclass(slots=True)
 class SpeechTurn(Record):
-    """Speech begins (started) or ends at this time, in seconds."""
+    """Speech begins or ends."""
 
     id: int
+    """The number of the Transcribe."""
     started: bool
+    """Whether it begins."""
     at: float
+    """When, in seconds."""
 
 
 @dataclass(slots=True)
@@ -71,20 +83,27 @@ class AudioUsed(Record):
     """The samples before this one are not needed again: they are transcribed, or have no speech."""
 
     id: int
+    """The number of the Transcribe."""
     samples: int
+    """The number of the sample."""
 
 
 @dataclass(slots=True)
 class WindowTranscribed(Record):
-    """A window is done. window: the fields of params.WindowDone. samples: as in AudioUsed. state: for
-    Transcribe.state; of no meaning to the front end. queued_s, computed_s: time that it waited, and that it took."""
+    """A window is done."""
 
     id: int
+    """The number of the Transcribe."""
     window: dict[str, Any]
+    """The fields of params.WindowDone."""
     samples: int
+    """The samples before this one are not needed again."""
     state: dict[str, Any]
+    """What Transcribe.state is to have; of no meaning to the front end."""
     queued_s: float = 0.0
+    """The seconds that it waited."""
     computed_s: float = 0.0
+    """The seconds that it took."""
 
 
 @dataclass(slots=True)
@@ -92,3 +111,4 @@ class Transcribed(Record):
     """All of the audio of a Transcribe is transcribed."""
 
     id: int
+    """The number of the Transcribe."""

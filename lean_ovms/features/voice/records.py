@@ -10,27 +10,30 @@ from ...engine.record import ANSWER, COMMAND, DataRecord, Record
 
 @dataclass(slots=True)
 class Speak(Record):
-    """Speak a text of a sentence or so. Answered by one Spoken, Refused or Failed.
-
-    params: the fields of types.audio.SpeakParams. begun: some of its request has been spoken, so it is not refused
-    where too many wait. client: as in Submit.
-    """
+    """Speaks a text of a sentence or so. Answered by one Spoken, Refused or Failed."""
 
     role = COMMAND
     id: int
+    """The number of the command."""
     text: str
+    """The text."""
     params: dict[str, Any]
+    """The fields of types.audio.SpeakParams."""
     begun: bool
+    """Whether some of its request has been spoken, so that it is not refused where too many wait."""
     client: str = ""
+    """Who sends it; clients share the time of the engine."""
 
 
 @dataclass(slots=True)
 class Spoken(DataRecord):
-    """The speech of a Speak. data: samples of 16 bits, little-endian, mono; sent as an attachment."""
+    """The speech of a Speak."""
 
     role = ANSWER
     id: int
+    """The number of the command."""
     data: bytes = field(default=b"", metadata={"attached": True})
+    """Samples of 16 bits, little-endian, mono; sent as an attachment."""
 
     def answer(self) -> bytes:
         return self.data

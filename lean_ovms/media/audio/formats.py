@@ -34,10 +34,12 @@ class AudioLimits:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The format of a file. offset: where the format's own bytes begin, behind ID3 tags and their padding."""
+    """The format of a file."""
 
     format: str
+    """The name of the format."""
     offset: int = 0
+    """Where the format's own bytes begin, behind ID3 tags and their padding."""
 
 
 def recognise(data: bytes | memoryview | FileSlice) -> Found | None:

@@ -112,16 +112,18 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SquareProcessor:
-    """Resizes, crops and scales images of any size to one size, as CLIPImageProcessor and SiglipImageProcessor do.
-
-    edge: of the shorter side after resizing; 0: images are resized to `square`. crop: None: nothing is cut off.
-    """
+    """Resizes, crops and scales images of any size to one size, as CLIPImageProcessor and SiglipImageProcessor do."""
 
     edge: int
+    """The length of the shorter side after resizing; 0: images are resized to `square`."""
     square: Size
+    """The size to which images are resized, if `edge` is 0."""
     crop: Size | None
+    """The size that is cut out of the middle; None: nothing is cut off."""
     resample: int
+    """Pillow's number of the filter for resizing."""
     scale: Scale
+    """How values of pixels become numbers of the network."""
 
     @classmethod
     def read(cls, fields: dict[str, Any]) -> SquareProcessor:

@@ -36,12 +36,16 @@ class InlineData:
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """A parsed URL. host: in lower case, without brackets. target: path and query."""
+    """A parsed URL."""
 
     secure: bool
+    """Whether it is https."""
     host: str
+    """The host in lower case, without brackets."""
     port: int
+    """The TCP port."""
     target: str
+    """The path and the query."""
 
     @property
     def authority(self) -> str:

@@ -28,7 +28,7 @@ _NOTE = re.compile(r'[a-z="]*')
 
 
 class DsmlCalls(XmlCalls):
-    """Calls in DSML elements. The schema decides what a value is; the note does where the schema leaves it open."""
+    """Reads calls in DSML elements. The schema decides what a value is, or else the element says it."""
 
     any_quotes = True
     noise = (END_OF_TEXT,)

@@ -21,28 +21,31 @@ _CDATA_END = Tags(["]]>"])
 
 
 class XmlCalls(Syntax):
-    """Reads calls of the form call_tag NAME after_name, (key_tag KEY after_key VALUE value_end)*, then one of `ends`.
-
-    call_tag: the begin of a call, up to its name; a call must follow each of the other tags. "": every tag is one.
-    block_end: the last tag of a block of calls, which ends a call too, and may be missing; "": there are no blocks.
-    any_quotes: names and keys may stand in either quotes, or in none.
-    keys: each key_tag with its after_key. open_ended: a value needs no end before the next parameter or the end of its
-    call, if these begin a line.
-    trim: a value loses one newline at each side. cdata: a value may be a CDATA section, and is then taken as it is.
-    python: a list or an object of Python is one even where the schema does not say what the parameter is.
-    """
+    """Reads calls of the form call_tag NAME after_name, (key_tag KEY after_key VALUE value_end)*, then one of
+    `ends`."""
 
     call_tag: ClassVar[str] = ""
+    """The beginning of a call, up to its name, which must follow each of the other tags; empty: every tag is one."""
     block_end: ClassVar[str] = ""
+    """The last tag of a block of calls, which ends a call, too, and may be missing; empty: there are no blocks."""
     any_quotes: ClassVar[bool] = False
+    """Whether names and keys may stand in either quotes, or in none."""
     keys: ClassVar[Mapping[str, str]]
+    """Each key_tag with its after_key."""
     after_name: ClassVar[str] = ">"
+    """The text behind the name."""
     value_end: ClassVar[str]
+    """The text behind a value."""
     open_ended: ClassVar[bool] = False
+    """Whether a value needs no end before the next parameter or the end of its call, if these begin a line."""
     ends: ClassVar[tuple[str, ...]]
+    """The texts that end a call."""
     trim: ClassVar[bool] = True
+    """Whether a value loses one newline at each side."""
     cdata: ClassVar[bool] = False
+    """Whether a value may be a CDATA section, which is then taken as it is."""
     python: ClassVar[bool] = False
+    """Whether a list or an object of Python is one even where the schema does not say what the parameter is."""
     _open = False
 
     def __init_subclass__(cls) -> None:

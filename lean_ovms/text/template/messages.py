@@ -28,19 +28,18 @@ _NESTED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a template can read, found by rendering probes.
-
-    parts: the roles whose content it reads as a list of parts. strings: content as a string; if not, every content
-    must be parts. null: what stands for no content beside calls: "null" (None),
-    "missing" or "empty". arguments: the arguments of earlier tool calls as an "object", as a "string" (of JSON; what
-    clients send), or "any". thinking: it reads reasoning from a field of that name.
-    """
+    """What a template can read, found by rendering probes."""
 
     parts: frozenset[str] = frozenset()
+    """The roles whose content it reads as a list of parts."""
     strings: bool = True
+    """Whether it reads content as a string; if not, every content must be parts."""
     null: str = "null"
+    """What stands for no content beside calls: "null" (None), "missing" or "empty"."""
     arguments: str = "any"
+    """What the arguments of earlier tool calls are: an "object", a "string" (of JSON; what clients send), or "any"."""
     thinking: bool = False
+    """Whether it reads reasoning from a field of that name."""
     raw_arguments: bool = True
     """Arguments that are no object are shown as they are; if not, they must be put into one."""
     short_ids: bool = False

@@ -145,17 +145,20 @@ could hold 64 GiB."""
 
 @dataclass(eq=False, repr=False)
 class ServerState:
-    """is_vital: whether a request (method, path) reports on the server, and is served beyond --max_connections.
-    check_head: raises RequestError for a request without its body, which then is not read.
+    """What the connections of one server share.
 
-    draining: every response closes its connection. active_requests: whose response is not closed; their connections
-    may have closed before. reserved_bytes: of unfinished bodies.
+    While it is `draining`, every response closes its connection. `active_requests` are those whose response is not
+    closed; their connections may have closed before. `reserved_bytes` are those of unfinished bodies.
     """
 
     config: Config
+    """The options of the server."""
     handle: Handle
+    """Answers requests."""
     is_vital: Callable[[str, str], bool] = lambda method, path: False
+    """Tells whether a request (method, path) reports on the server, and is served beyond --max_connections."""
     check_head: Callable[[Request], None] = lambda request: None
+    """Raises RequestError for a request without its body, which then is not read."""
 
     def __post_init__(self) -> None:
         self.limits = ConnectionLimits(self.config, self.is_vital)

@@ -24,11 +24,14 @@ _Draw = Callable[[Logits, Sampling, slice, Numbers], Tokens]
 
 
 class Sampled(NamedTuple):
-    """Sampled tokens. details: by place in the batch, for requests with logprobs. failed: why a place has no token."""
+    """The tokens that were sampled for a batch."""
 
     tokens: Tokens
+    """A token for each place of the batch."""
     details: dict[int, TokenLogprobs]
+    """The log probabilities that requests want, by place."""
     failed: dict[int, Exception]
+    """Why a place has no token."""
 
 
 class SamplingBatch:

@@ -46,12 +46,16 @@ class Damaged(Exception):
 
 
 class Place(NamedTuple):
-    """Where a block is in a segment. check: its checksum."""
+    """Where a block is in a segment."""
 
     segment: DiskSegment
+    """The segment."""
     offset: int
+    """The place of its first byte."""
     size: int
+    """The bytes."""
     check: int
+    """The checksum."""
 
 
 class DiskSegment:

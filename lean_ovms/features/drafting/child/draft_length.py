@@ -8,19 +8,20 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class DraftLength:
-    """Lengthens drafts that are accepted, shortens others, and pauses where single draft tokens are rejected.
-
-    length: of the next draft. growth: how much longer it gets where all tokens were accepted. first_pause,
-    longest_pause: steps between two drafts of a sequence whose draft tokens are never accepted. pause: of how many
-    steps the last one was; remaining: steps of it that are still to come.
-    """
+    """Lengthens drafts that are accepted, shortens others, and pauses where single draft tokens are rejected."""
 
     length: int
+    """The tokens of the next draft."""
     growth: int = 2
+    """How much longer it gets where all tokens were accepted."""
     first_pause: int = 1
+    """The steps without a draft after the first draft of a single token that is rejected."""
     longest_pause: int = 16
+    """The most steps between two drafts of a sequence whose draft tokens are never accepted."""
     pause: int = 0
+    """The steps of the last pause."""
     remaining: int = 0
+    """The steps of it that are still to come."""
 
     def next(self, most: int) -> int:
         """Returns how many tokens to draft in this step, at most `most`."""

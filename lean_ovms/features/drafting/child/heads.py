@@ -32,7 +32,7 @@ class HeadTap:
         self._head = head
 
     def __call__(self, core: Any, model: Any) -> None:
-        """Adds the output. Raises NotPageable."""
+        """Adds the output that the head reads to a network. Raises NotPageable where the network has none."""
         hidden = last_projection(model)[0].input_value(0)
         if self._head.name != MTP_HEAD:
             states = _layer_inputs(model, _tapped(self._head))

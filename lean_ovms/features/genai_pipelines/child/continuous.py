@@ -108,7 +108,7 @@ class ContinuousPipeline(GenAiPipeline):
             self._pipe.step()
 
     def _measure(self, settings: PipelineSettings) -> int:
-        """Returns the KV blocks of the cache, from the share of it that a known number of blocks takes."""
+        """Returns how many KV blocks the cache has, by the share of it that a known number of blocks fills."""
         self._run([[i % 32 for i in range(PROBE_TOKENS)]], 1)
         share = self._pipe.get_metrics().cache_usage / 100
         used = -(-PROBE_TOKENS // settings.block_size)

@@ -28,10 +28,12 @@ MOST = 65504.0
 
 
 class Layers(NamedTuple):
-    """groups: layers that take weights. fixed: layers that adapters may name and that take none here."""
+    """The layers of a network, for adapters."""
 
     groups: tuple[Sizes, ...]
+    """The layers that take weights."""
     fixed: frozenset[str]
+    """The layers that adapters may name and that take none here."""
 
 
 def insert(model: Any, kind: Any) -> Layers:

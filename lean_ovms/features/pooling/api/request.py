@@ -129,7 +129,16 @@ class PoolingRequest:
     async def render(
         self, outputs: Sequence[PooledOutput], work: Callable[[], Response], *, numpy: bool = True
     ) -> Response:
-        """Returns what work returns: it writes these outputs, with numpy, many of them in the offload thread."""
+        """Returns the response with these outputs; where they are many, it is written in the offload thread.
+
+        Args:
+            outputs: the outputs.
+            work: writes the response.
+            numpy: whether that needs numpy, which is imported first.
+
+        Returns:
+            What `work` returns.
+        """
         if numpy:
             await self.load_numpy()
         size = sum([len(output.data) for output in outputs])
@@ -156,16 +165,16 @@ def parse(body: Json, services: Services, *, fields: FieldSet) -> PoolingRequest
 
 @dataclass(slots=True)
 class Inputs:
-    """The inputs of a request. Not changed once it is built.
-
-    items: texts and token ids, or conversations that become texts. special: the tokenizer adds special tokens; None:
-    as it is usual. places: of the conversations' images, see content.PLACE.
-    """
+    """The inputs of a request. Not changed once it is built."""
 
     items: list[TextOrTokens]
+    """Texts and token ids."""
     prompts: list[ChatPrompt] = field(default_factory=list)
+    """Conversations that become texts."""
     special: bool | None = None
+    """Whether the tokenizer adds special tokens; None: as it is usual."""
     places: Sequence[str] = ()
+    """Where the conversations' images are, see content.PLACE."""
 
     def adds_special(self, info: PoolingInfo) -> bool:
         """Returns whether the tokenizer adds special tokens: to texts, but not to what a template has rendered."""

@@ -62,12 +62,14 @@ FIELDS = FieldSet((
 
 @dataclass(frozen=True, slots=True)
 class RerankRequest:
-    """A body. shown: the results have their documents. bare: they are the response, as with text-embeddings-inference
-    and llama.cpp."""
+    """The body of a request to rank documents."""
 
     score: ScoreRequest
+    """What is scored."""
     shown: bool
+    """Whether the results have their documents."""
     bare: bool = False
+    """Whether the results are the response, as with text-embeddings-inference and llama.cpp."""
 
 
 @RouteDoc(

@@ -30,22 +30,32 @@ NO_LIMIT = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolingFiles:
-    """pooling: modes that pooling_source sets, [] without it, several if it is ambiguous. modules: class
-    names in modules.json, None without it. max_seq_length, model_max_length: tokens, 0 if not set. projection: the
-    file of a last layer that no export has in its network."""
+    """What the files of a model directory say of pooling."""
 
     path: Path
+    """The directory."""
     config: Json = field(default_factory=dict)
+    """The members of config.json."""
     modules: list[str] | None = None
+    """The class names in modules.json; None without the file."""
     pooling: list[str] = field(default_factory=list)
+    """The modes that `pooling_source` sets: [] without that file, several if it is ambiguous."""
     pooling_source: str = "1_Pooling/config.json"
+    """The file that says how the model pools."""
     max_seq_length: int = 0
+    """The tokens of an input in sentence_bert_config.json; 0: it sets none."""
     model_max_length: int = 0
+    """The tokens of an input in tokenizer_config.json; 0: it sets none."""
     lower_case: bool = False
+    """Whether texts are lowered first."""
     prompts: dict[str, str] = field(default_factory=dict)
+    """Texts that go before an input, by their names."""
     default_prompt_name: str = ""
+    """The name of the default one; empty: there is none."""
     tokenizer_config: Json = field(default_factory=dict)
+    """The members of tokenizer_config.json."""
     projection: Path | None = None
+    """The file of a last layer that no export has in its network; None: there is none."""
 
     @property
     def normalizes(self) -> bool | None:

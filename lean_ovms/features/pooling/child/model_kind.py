@@ -67,16 +67,18 @@ positions."""
 
 
 class Shape(NamedTuple):
-    """The network: names of its inputs, name and rank of the output that is used, its last dimension (0: dynamic).
-
-    images: as in PoolingInfo.
-    """
+    """The form of a network."""
 
     inputs: frozenset[str]
+    """The names of its inputs."""
     output: str
+    """The name of the output that is used."""
     rank: int
+    """The number of dimensions of that output."""
     width: int
+    """The last dimension; 0: it is dynamic."""
     images: str = ""
+    """IMAGES_ALONE, IMAGES_IN_TEXT, or empty: it reads text only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ class PoolingNetwork:
         self.wait = self._passes.wait
 
     def _read(self) -> ov.Model:
-        """Raises StartError and RuntimeError."""
+        """Returns the network that computes texts. Raises StartError and RuntimeError."""
         if (single := engine_file.of(self._path)) is not None:
             return single.pooling_network("logits" if self._config.task == "rerank" else HIDDEN[0])
         model = self._core.read_model(self._path)

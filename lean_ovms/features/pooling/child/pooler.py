@@ -20,44 +20,47 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Special tokens around inputs, as the model's own tokenizer adds them.
-
-    single: ids before and after a text. pair: ids before the query, between query and document, and after the document;
-    None: pairs are not joined by tokens. types: token type ids of those five parts of a pair, in their order.
-    """
+    """Special tokens around inputs, as the model's own tokenizer adds them."""
 
     single: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    """The ids before and after a text."""
     pair: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
+    """The ids before the query, between query and document, and after the document; None: pairs are not joined by
+    tokens."""
     types: tuple[int, ...] = (0, 0, 0, 0, 0)
+    """The token type ids of those five parts of a pair, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt that makes one text of a pair, as Qwen3-Reranker has it.
-
-    prefix, suffix: ids around it. body: its text, with {instruction}, {query} and {document}. instruction: the default.
-    """
+    """A prompt that makes one text of a pair, as Qwen3-Reranker has it."""
 
     prefix: tuple[int, ...]
+    """The ids before it."""
     suffix: tuple[int, ...]
+    """The ids behind it."""
     body: str
+    """The text, with {instruction}, {query} and {document}."""
     instruction: str
+    """The default instruction."""
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Inputs of one forward pass, padded at the right.
-
-    ids, mask, types: int64 [B, S]. per_token: one output row per token, else one per input. images: of the only input.
-    more: other inputs of the network by their names.
-    """
+    """Inputs of one forward pass, padded at the right."""
 
     ids: Array
+    """The ids, int64 [B, S]."""
     mask: Array
+    """1 for each token, 0 for padding, int64 [B, S]."""
     types: Array
+    """The token type ids, int64 [B, S]."""
     per_token: bool
+    """Whether there is one output row per token, instead of one per input."""
     images: tuple[Image, ...] = ()
+    """The images of the only input."""
     more: dict[str, Array] = field(default_factory=dict)
+    """Other inputs of the network, by their names."""
 
 
 class PoolingVision(Protocol):

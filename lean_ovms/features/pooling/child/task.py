@@ -44,17 +44,20 @@ NOT_A_NUMBER = "The model computed a value that is not a number."
 
 @dataclass(slots=True, eq=False)
 class Arriving:
-    """A request that is being tokenized. encoded: the ids of its first texts. cost: of the others, in characters.
-
-    inputs: of a Pool.
-    """
+    """A request that is being tokenized."""
 
     command: Pool | Encode
+    """The command of the front end."""
     params: PoolingParams
+    """How its inputs are encoded."""
     texts: list[str]
+    """The texts to tokenize."""
     inputs: list[Input] = field(default_factory=list)
+    """The inputs of a Pool."""
     encoded: list[list[int]] = field(default_factory=list)
+    """The ids of its first texts."""
     cost: int = field(init=False)
+    """What tokenizing the others costs, in characters."""
 
     def __post_init__(self) -> None:
         self.cost = _cost(self.texts)

@@ -72,7 +72,7 @@ def _invalid(why: str) -> BadRequest:
 class AudioQueue:
     """Blocks of one stream of audio between the session and the engine. An async iterator for the engine.
 
-    seconds: of audio in all. ended: nobody takes blocks any more.
+    `seconds` is the length of all audio so far. Once it has `ended`, nobody takes blocks any more.
     """
 
     def __init__(self, ahead_s: float) -> None:

@@ -31,10 +31,12 @@ def logprobs(event: TextDelta) -> list[Json] | None:
 
 @dataclass(slots=True)
 class Said:
-    """The text that was sent of a transcript. window: what there was of the current window."""
+    """The text that was sent of a transcript."""
 
     text: str = ""
+    """All of it."""
     window: str = ""
+    """What there was of the current window."""
 
     def add(self, text: str, language: str) -> str:
         """Adds the text of a delta. Returns it as it follows the text before, with the space that is needed there."""

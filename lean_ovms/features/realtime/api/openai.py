@@ -24,14 +24,20 @@ EMPTY = "Error committing input audio buffer: the buffer is empty"
 
 @dataclass(slots=True)
 class _Item:
-    """One utterance. start, end: seconds of the session."""
+    """One utterance."""
 
     id: str
+    """The id of its item."""
     start: float
+    """When it begins, in seconds of the session."""
     end: float = 0.0
+    """When it ends, in seconds of the session."""
     said: Said = field(default_factory=Said)
+    """The text that was sent."""
     logprobs: list[Json] = field(default_factory=list)
+    """The log probabilities of its tokens."""
     committed: bool = False
+    """Whether the client, or voice activity, has ended it."""
     dropped: bool = False  # by input_audio_buffer.clear
 
 

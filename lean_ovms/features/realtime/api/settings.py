@@ -19,21 +19,26 @@ MAX_KEYWORDS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """turns: None: the client says where an utterance ends. logprobs: of tokens, where the model knows them.
-
-    joined: utterances are found by voice activity, and their texts make up one text between two commits.
-    idle_timeout_ms: of silence after which the client gets an empty item; 0: never.
-    """
+    """What a client has set for its session."""
 
     model: str = ""
+    """The name of the model."""
     language: str = ""
+    """The code of the language; empty: it is detected."""
     prompt: str = ""
+    """The text before the first window."""
     hotwords: str = ""
+    """The text before every window."""
     format: AudioFormat = field(default_factory=AudioFormat)
+    """The format of the audio."""
     turns: TurnDetection | None = None
+    """How utterances are found; None: the client says where one ends."""
     idle_timeout_ms: int = 0
+    """The milliseconds of silence after which the client gets an empty item; 0: never."""
     joined: bool = False
+    """Whether utterances are found by voice activity, and their texts make up one text between two commits."""
     logprobs: bool = False
+    """Whether log probabilities of tokens are wanted, where the model knows them."""
 
     def params(self, info: SpeechInfo, *, partials: bool) -> TranscribeParams:
         """Returns the parameters of a transcription for the engine. Raises BadRequest."""

@@ -24,14 +24,20 @@ WITH_SEGMENTS = ("srt", "vtt")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioRequest:
-    """values: of the form's fields. segments: they are in the answer, and not only its subtitles."""
+    """The form of a request for a transcription or a translation."""
 
     values: Values
+    """The values of the form's fields."""
     model: SpeechModel
+    """The model."""
     params: TranscribeParams
+    """How the audio is transcribed."""
     segments: bool
+    """Whether segments are in the answer, and not only its subtitles."""
     include_usage: bool
+    """Whether a stream ends with a usage."""
     headers: list[tuple[str, str]]
+    """The Warning headers."""
 
     @property
     def logprobs(self) -> bool:

@@ -16,22 +16,28 @@ Logprobs = list[tuple[str, float]]
 
 @dataclass(slots=True)
 class Transcript:
-    """text: without the space that Whisper begins with. language: of the first window with text. seeks: of each segment
-    the beginning of its window, in seconds.
-
-    seconds: of the audio; set by the owner. prompt_tokens, tokens: of the decoder. stopped: "stop" or "length".
-    """
+    """What has been transcribed of a request so far."""
 
     text: str = ""
+    """The text, without the space that Whisper begins with."""
     segments: list[Segment] = field(default_factory=list)
+    """The segments."""
     seeks: list[float] = field(default_factory=list)
+    """The beginning of the window of each segment, in seconds."""
     words: list[Word] = field(default_factory=list)
+    """The words."""
     logprobs: Logprobs = field(default_factory=list)
+    """The text and the log probability of each token."""
     language: str = ""
+    """The language of the first window with text."""
     seconds: float = 0.0
+    """The length of the audio; its owner sets it."""
     prompt_tokens: int = 0
+    """The tokens of the decoder's prompts."""
     tokens: int = 0
+    """The tokens that the decoder has generated."""
     stopped: str = "stop"
+    """"stop" or "length"."""
     _spoken: bool = False
     _window: str = ""
 

@@ -167,7 +167,7 @@ class Transcription:
     # --- results
 
     def collect(self, out: list[Record]) -> None:
-        """Send the new text of the job, and its end."""
+        """Sends the new text of the job, and its end."""
         job = self.job
         assert job is not None
         if self.partial:

@@ -18,26 +18,34 @@ TIME_STEP = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhisperFiles:
-    """Ids of special tokens; prev: of the one before a prompt, -1 if there is none.
-
-    languages: ids by code, {} of an English model. suppress: never generated; begin_suppress: not as the first token.
-    positions: of the decoder, prompt included. frames: of a window, HOP samples each. heads: (layer, head) whose
-    cross-attention follows the audio, [] if it is not known.
-    """
+    """What decoding needs of the files of a Whisper model: ids of special tokens, and sizes."""
 
     eot: int
+    """The id that ends a text."""
     sot: int
+    """The id that begins one."""
     prev: int
+    """The id before a prompt; -1: there is none."""
     no_timestamps: int
+    """The id that asks for a text without times."""
     tasks: dict[str, int]
+    """The ids of tasks, by their names."""
     languages: dict[str, int]
+    """The ids of languages, by their codes; {} of an English model."""
     suppress: list[int]
+    """The ids that are never generated."""
     begin_suppress: list[int]
+    """Those that are not the first one."""
     initial_timestamp: int
+    """How many steps of time the first timestamp may be after the beginning."""
     positions: int
+    """The most tokens of the decoder, those of the prompt included."""
     mels: int
+    """The number of mel bands."""
     frames: int
+    """The frames of a window, of HOP samples each."""
     heads: list[tuple[int, int]]
+    """The (layer, head) whose cross-attention follows the audio; []: they are not known."""
 
     @property
     def first_time(self) -> int:

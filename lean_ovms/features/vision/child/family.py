@@ -84,12 +84,16 @@ class VideoFamily(VisionFamily, Protocol):
 
 
 class Files(NamedTuple):
-    """config: config.json, without the fields of text_config at its top. processor, video: of images and of videos."""
+    """The files of a model with vision."""
 
     config: Json
+    """The members of config.json, without the fields of text_config at its top."""
     processor: Json
+    """How images are processed."""
     video: Json
+    """How videos are processed."""
     networks: VisionNetworks
+    """The networks."""
 
     @property
     def image_token(self) -> int:

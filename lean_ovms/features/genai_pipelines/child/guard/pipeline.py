@@ -20,36 +20,41 @@ Status = Literal["running", "finished", "lost"]
 
 @dataclass(slots=True, kw_only=True)
 class PipelineRequest:
-    """One request to a pipeline, complete. sampling.n, max_tokens, min_tokens, seeds and stop_token_ids are not read.
-
-    tokens: prompt ids in [0, vocab). stops: every id that ends it.
-    echo: the first output starts with the prompt's ids and log probabilities. constraint: a structural tag that the
-    generated tokens match from the first on, or "". image_prompt: what a model with vision computes instead of tokens.
-    native: the pipeline's own form of the request, which `check` may leave here for `add`.
-    """
+    """One request to a pipeline, complete."""
 
     tokens: list[int]
+    """The ids of the prompt, each below the size of the vocabulary."""
     sampling: SamplingParams
+    """How tokens are sampled. Its n, max_tokens, min_tokens, seeds and stop_token_ids are not read."""
     max_tokens: int
+    """The most tokens to generate."""
     min_tokens: int = 0
+    """The number of first tokens among which no token that ends the text is generated."""
     seed: int = 0
+    """The seed."""
     stops: frozenset[int] = frozenset()
+    """Every id that ends the text."""
     echo: bool = False
+    """Whether the first output starts with the prompt's ids and log probabilities."""
     constraint: str = ""
+    """A structural tag that the generated tokens match from the first on; empty: there is none."""
     image_prompt: ImagePrompt | None = None
+    """What a model with vision computes instead of the tokens."""
     native: object = field(default=None, init=False, compare=False, repr=False)  # not copied by replace()
 
 
 @dataclass(slots=True)
 class GuardedOutput:
-    """The result of one step for one sequence. score: the cumulative log probability (beams: by length penalty).
-
-    audio: new samples of the spoken answer: 16 bits, little-endian, mono."""
+    """The result of one step for one sequence."""
 
     generated_ids: list[int]
+    """The new ids."""
     generated_log_probs: list[float] = field(default_factory=list)
+    """Their log probabilities, if these are wanted."""
     score: float = 0.0
+    """The cumulative log probability; that of beams is divided by the length penalty."""
     audio: bytes = b""
+    """New samples of the spoken answer: 16 bits, little-endian, mono."""
 
 
 class Handle(Protocol):
