@@ -30,6 +30,7 @@ from .manifest import (
     Metric,
     ModelRow,
     ObserverRow,
+    PageRow,
     PartRow,
     Route,
     StartRow,
@@ -160,6 +161,14 @@ class Composition:
     def companions(self) -> tuple[Companion, ...]:
         """Further models that are pulled with one."""
         return tuple(row for one in self.features for row in one.companions)
+
+    @cached_property
+    def page_rows(self) -> tuple[PageRow, ...]:
+        """What the page for browsers can do by endpoints of features. Raises StartError for an action twice."""
+        found = {row.action: row for one in self.features for row in one.page}
+        if len(found) < sum(len(one.page) for one in self.features):
+            raise StartError("two features have the same action of the page")
+        return tuple(found.values())
 
     def _rows(self, of: Callable[[Feature], Iterable[R | None]]) -> tuple[R, ...]:
         """Returns what the features have in a table, each row with the package of its modules."""

@@ -150,6 +150,18 @@ class Route:
         return self.module.split(".")[2]
 
 
+@dataclass(frozen=True, slots=True)
+class PageRow:
+    """What the page for browsers can do by an endpoint of a feature, where the server has it."""
+
+    action: str
+    """The name by which the page knows it."""
+    path: str
+    """The path of the endpoint."""
+    only_with: tuple[str, ...] = ()
+    """Options all of which must be set, or the page does not offer it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphOption:
     """An option of a graph's node that has another name or form here. Most have the same."""
@@ -506,6 +518,8 @@ class Feature:
     """Further models that are pulled into the directory of the one that uses them."""
     routes: tuple[Route, ...] = ()
     """The endpoints."""
+    page: tuple[PageRow, ...] = ()
+    """What the page for browsers can do by them, beside what it does with every server."""
     tasks: tuple[TaskRow, ...] = ()
     """The tasks of models that it serves."""
     metrics: tuple[Metric, ...] = ()

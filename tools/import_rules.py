@@ -133,7 +133,7 @@ FOREIGN = {
     "opentelemetry": {"features/traces/"},
     "msgspec": {"features/kv_events/child/publisher.py"},
     "zmq": {"features/kv_events/child/publisher.py"},
-    "mcp": {"features/mcp/sessions.py"},
+    "mcp": {"features/mcp/api.py", "features/mcp/sessions.py"},
     "httpx2": {"features/mcp/sessions.py"},
     "sqlite3": {"features/responses/sqlite.py"},
 }

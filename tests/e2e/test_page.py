@@ -744,7 +744,7 @@ def test_a_tool_call_is_answered_by_hand(page: Any) -> None:
     answer_with(page, {"reasoning_content": "hm", "content": "It is 2."})
     page.get_by_role("button", name="Send the result").click()
     page.get_by_text("It is 2.").wait_for()
-    assert page.locator(".message details").count() == 1
+    assert page.locator(".message details.thought").count() == page.locator(".message details.call").count() == 1
 
 
 def test_probabilities_are_a_heat_map_with_alternatives(page: Any) -> None:

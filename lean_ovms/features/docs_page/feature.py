@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...manifest import Command, Feature, Route
+from ...manifest import Command, Feature, PageRow, Route
 
 FEATURE = Feature(
     name="docs_page",
@@ -17,4 +17,5 @@ FEATURE = Feature(
         Route("GET", "/docs/search", "guide:handle_search", auth="open"),
         Route("GET", "/docs/{id}", "guide:handle_page", auth="open"),
     ),
+    page=(PageRow("api", "/docs"), PageRow("documentation", "/docs/")),
 )

@@ -28,6 +28,7 @@ _ERRORS = {
     409: "It has finished, and cannot be cancelled, or another server has it.",
     413: "The body is larger than this server takes.",
     415: "The body is of another media type.",
+    424: "Another server that this one asks has failed.",
     426: "The path is a WebSocket, and the request does not open one.",
     429: "The queue is full: try again after Retry-After seconds.",
     500: "The engine failed, or what should be kept could not be.",

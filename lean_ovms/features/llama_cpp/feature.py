@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...manifest import Command, Feature, Route
+from ...manifest import Command, Feature, PageRow, Route
 
 FEATURE = Feature(
     name="llama_cpp",
@@ -23,5 +23,10 @@ FEATURE = Feature(
         Route("POST", "/models/load", "api.models:handle_load", changes=True),
         Route("POST", "/models/unload", "api.models:handle_unload", changes=True),
         Route("GET", "/props", "api.props:handle"),
+    ),
+    page=(
+        PageRow("load", "/models/load"),
+        PageRow("unload", "/models/unload"),
+        PageRow("defaults", "/props"),
     ),
 )

@@ -92,7 +92,7 @@ class ToolSessions:
         """Returns the tools of a server that the request allows. Raises ListingFailed, and what `_take_slot` raises."""
         await self._take_slot()
         try:
-            found = await self._ask(label, _list_tools)
+            found = await self._ask(label, list_tools)
         except ToolFailed as failed:
             text = f"Error retrieving tool list from MCP server {label!r}: {failed}"
             raise ListingFailed(text, param="tools") from None
@@ -109,9 +109,8 @@ class ToolSessions:
         except RequestError as busy:  # the model can answer without the call
             raise ToolFailed({"type": "http_error", "code": busy.status, "message": busy.message}) from None
         result = await self._ask(tool.namespace, lambda client: client.call_tool(tool.name, values))
-        text = "\n".join(map(_text, result.content)) or str(result.structured_content or "")
-        if len(text) > self._servers.max_output:
-            text = f"{text[: self._servers.max_output]}\n[{len(text) - self._servers.max_output} characters left out]"
+        text = "\n".join(map(text_of, result.content)) or str(result.structured_content or "")
+        text = shortened(text, self._servers.max_output)
         if result.is_error:
             raise ToolFailed(execution_error(text))
         return text
@@ -135,6 +134,11 @@ class ToolSessions:
             raise TooManyRequests(text, code="too_many_tool_sessions", retry_after_s=BUSY_RETRY_S)
         text = f"{most} responses use tool servers already, as many as this server allows"
         raise Unavailable(text, code="too_many_tool_sessions", retry_after_s=BUSY_RETRY_S)
+
+    async def ask(self, label: str, ask: Callable[[Client], Awaitable[T]]) -> T:
+        """Returns what a server answers. Raises ToolFailed, and what `_take_slot` raises."""
+        await self._take_slot()
+        return await self._ask(label, ask)
 
     async def _ask(self, label: str, ask: Callable[[Client], Awaitable[T]]) -> T:
         connection = self._connections.get(label)
@@ -247,7 +251,7 @@ def imported() -> tuple[Any, Any, Any]:
     return httpx2, mcp, streamable_http_client
 
 
-async def _list_tools(client: Client) -> list[Json]:
+async def list_tools(client: Client) -> list[Json]:
     found: list[Json] = []
     cursor: str | None = None
     while len(found) < MAX_TOOLS:
@@ -268,8 +272,13 @@ async def _list_tools(client: Client) -> list[Json]:
     return found[:MAX_TOOLS]
 
 
-def _text(block: Any) -> str:
-    """A block of a result as text."""
+def shortened(text: str, most: int) -> str:
+    """Returns a text, cut off after most characters."""
+    return text if len(text) <= most else f"{text[:most]}\n[{len(text) - most} characters left out]"
+
+
+def text_of(block: Any) -> str:
+    """Returns a block of a result as text."""
     if block.type == "text":
         return str(block.text)
     text = getattr(getattr(block, "resource", None), "text", None)

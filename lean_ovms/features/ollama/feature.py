@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from ...manifest import ErrorForm, Feature, Route
+from ...manifest import ErrorForm, Feature, PageRow, Route
 from .options import OllamaOptions
 
+PULLS = ("allow_runtime_pull", "model_repository_path")
+"""The options with which clients pull and delete models."""
 FEATURE = Feature(
     name="ollama",
     summary="Ollama's API, for its clients",
@@ -31,5 +33,6 @@ FEATURE = Feature(
         Route("GET", "/api/blobs/{id}", "api.pull:handle_unsupported"),
         Route("POST", "/api/blobs/{id}", "api.pull:handle_unsupported"),
     ),
+    page=(PageRow("pull", "/api/pull", PULLS), PageRow("delete", "/api/delete", PULLS)),
     error_forms=(ErrorForm(name="OllamaError", body="errors:ollama_error", schema="errors:SCHEMA", paths=("/api/",)),),
 )

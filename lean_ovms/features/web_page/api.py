@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from ...api.response import json
 from ...api.route_doc import RouteDoc
 from ...api.services import Services
 from ...errors import NotFound
@@ -57,6 +58,15 @@ class WebFile:
 @RouteDoc("A page for browsers; name and version of the server for other clients")
 async def handle_root(request: Request, services: Services) -> Response:
     return _send(request, INDEX)
+
+
+@RouteDoc("What the page can do by endpoints of features, with their paths")
+async def handle_actions(request: Request, services: Services) -> Response:
+    log_quietly()
+    config = services.config
+    rows = config.composition.page_rows
+    offered = {row.action: row.path[1:] for row in rows if all(map(config.given, row.only_with))}
+    return json(offered)
 
 
 @RouteDoc("A file of the page", errors=(404,), answer="text/plain")

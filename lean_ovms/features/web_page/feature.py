@@ -22,6 +22,7 @@ FEATURE = Feature(
             only_with="web_page",
             page=True,
         ),
+        Route("GET", "/web/actions", "api:handle_actions", auth="open", only_with="web_page"),
         Route("GET", "/web/{id}", "api:handle_file", auth="open", only_with="web_page"),
     ),
 )

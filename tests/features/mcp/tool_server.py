@@ -43,5 +43,23 @@ def leave() -> str:
     os._exit(1)
 
 
+@server.prompt()
+def explain(topic: str) -> str:
+    """Explains a topic."""
+    return f"Explain {topic} in one sentence."
+
+
+@server.resource("notes://today", mime_type="text/plain")
+def today() -> str:
+    """What is to be done today."""
+    return "Feed the cat."
+
+
+@server.resource("notes://picture", mime_type="image/png")
+def picture() -> bytes:
+    """No text."""
+    return b"\x89PNG"
+
+
 if __name__ == "__main__":
     server.run()

@@ -9,11 +9,16 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lean_ovms.api import router
+from lean_ovms.composition import compose
 from lean_ovms.features.web_page import api as page
+from lean_ovms.manifest import Feature, Route
 from tests.api.conftest import MakeApp, get, whole
 from tests.cases import few_fast
 
@@ -23,7 +28,7 @@ EXPORT = b"\nexport default temml;\n"
 """What is added to Temml's script, which is no module."""
 LANGUAGES = ["de", "es", "ja", "zh"]
 UNTRANSLATED = {"lean_ovms", "API", "top_p", "top_k", "min_p", "JSON", "JSON Schema", "Ctrl+Shift+O", "Ctrl+K"}
-UNTRANSLATED |= {"512x512"}
+UNTRANSLATED |= {"512x512", "OpenVINO/Qwen3-0.6B-int8-ov"}
 ROOT = Path(__file__).parents[3]
 
 
@@ -118,6 +123,47 @@ def test_the_page_is_small_and_whole() -> None:
     assert {f"icon-{name}" for name in re.findall(r'icon(?:Button)?\("(\w+)"', "".join(own.values()))} <= ids
     assert not re.search(r"https?://(?!www\.w3\.org)", "".join(own.values()).replace("(https?:", ""))
     assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|style=", texts["index.html"])
+
+
+def test_the_page_asks_by_itself_only_for_what_every_server_has() -> None:
+    """An endpoint of a feature that can be left out is an action of its manifest, but for the tasks of models: the page
+    shows a panel where a model of the task is served."""
+    text = "".join(path.read_text("utf-8") for path in page.FILES.glob("*.js"))
+    asked = set(re.findall(r'\b(?:get|post|postForm)\((?:\w+ \? )?"([\w/]+)"', text))
+    assert {"v1/models", "v1/chat/completions", "v1/embeddings", "server_info", "web/actions"} <= asked
+    owners = {row.path[1:]: one for one in compose().features for row in every_of(one)}
+    known = {path: owners[path] for path in asked if path in owners}
+    assert asked - known.keys() == {"server_info"}
+    others = {one.name for one in known.values() if not (one.essential or one.tasks or one.name == "web_page")}
+    assert others == set()
+
+
+def every_of(feature: Feature) -> list[Route]:
+    """The routes of a feature under each of their bases, but for variants."""
+    return [replace(row, path=base + row.path) for row in feature.routes if not row.variant for base in row.bases]
+
+
+def test_actions_of_the_page_are_endpoints_that_the_page_knows() -> None:
+    text = "".join(path.read_text("utf-8") for path in page.FILES.glob("*.js"))
+    text += (page.FILES / "index.html").read_text("utf-8")
+    paths = {row.path for row in router.every()}
+    rows = compose().page_rows
+    assert {row.path for row in rows} <= paths
+    used = set(re.findall(r'pathOf\("(\w+)"\)|data-action="(\w+)"|pathOf\(\w+ \? "(\w+)" : "(\w+)"\)', text))
+    assert {row.action for row in rows} == {name for names in used for name in names if name}
+
+
+async def test_the_page_is_told_what_the_server_has(make_app: MakeApp) -> None:
+    async def actions(**options: Any) -> dict[str, str]:
+        app, _ = await make_app(**options)
+        found: dict[str, str] = await whole(await get(app, "/web/actions"))
+        return found
+
+    assert (await actions())["load"] == "models/load"
+    without = await actions(without="llama_cpp,docs_page")
+    assert without.keys() & {"load", "unload", "defaults", "api", "documentation"} == set()
+    assert "pull" not in await actions()
+    assert (await actions(tool_server="a=http://x/"))["call_tool"] == "v1/tool_servers/call"
 
 
 def test_libraries_are_what_their_authors_published() -> None:

@@ -62,8 +62,8 @@ function cost(usage, began, first, before) {
 }
 
 export function costLine({ prompt, completion, cached, ttft, rate }) {
-  const parts = [t("{n} prompt tokens", { n: prompt }), t("{n} completion tokens", { n: completion }), t("first after {n} ms", { n: ttft.toFixed(0) })];
-  if (cached) parts.splice(1, 0, t("{n} cached", { n: cached }));
+  const parts = [t("{n} prompt tokens", { n: prompt.toLocaleString() }), t("{n} completion tokens", { n: completion.toLocaleString() }), t("first after {n} ms", { n: ttft.toFixed(0) })];
+  if (cached) parts.splice(1, 0, t("{n} cached", { n: cached.toLocaleString() }));
   if (rate && completion >= MIN_RATED) parts.push(t("{n} tokens/s", { n: rate.toFixed(1) }));
   return parts.join(" · ");
 }

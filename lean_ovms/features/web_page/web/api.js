@@ -25,10 +25,17 @@ function askForKey() {
   byId("key").focus();
 }
 
+// What went wrong by what the reader did, said as the reader is told.
+export class Problem extends Error {
+  get text() {
+    return this.message;
+  }
+}
+
 // retryAfter: seconds, 0 if the server named none.
-class ServerError extends Error {
+class ServerError extends Problem {
   constructor(status, error, retryAfter = 0) {
-    super(error.message || "status " + status);
+    super(error.message || (typeof error === "string" ? error : "status " + status));
     this.status = status;
     this.retryAfter = retryAfter;
     this.field = error.param || "";
@@ -59,32 +66,57 @@ async function send(path, options) {
 export const get = async (path) => (await send(path, { headers: headers() })).json();
 export const postForm = (path, body, signal) => send(path, { method: "POST", headers: headers(), body, signal });
 
-export const post = (path, body, signal) =>
-  send(path, { method: "POST", headers: headers({ "Content-Type": "application/json" }), body: JSON.stringify(body), signal });
+export const post = (path, body, signal, method = "POST") =>
+  send(path, { method, headers: headers({ "Content-Type": "application/json" }), body: JSON.stringify(body), signal });
 
 // What a person reads of an error of these functions.
-export const explain = (error) => (error instanceof ServerError ? error.text : t("The connection was lost."));
+export const explain = (error) => (error instanceof Problem ? error.text : t("The connection was lost."));
+
+// What this server can do by endpoints that not every server has: their paths by what they do.
+let actions = {};
+
+export async function readActions() {
+  actions = await get("web/actions").catch(() => ({}));
+}
+
+export const pathOf = (action) => actions[action];
+
+// Each line of a stream of JSON values. Throws ServerError for one that is an error.
+export async function* lines(answer) {
+  let rest = "";
+  for await (const part of texts(answer)) {
+    const found = (rest + part).split("\n");
+    rest = found.pop();
+    for (const line of found.filter(Boolean)) {
+      const value = JSON.parse(line);
+      if (value.error) throw new ServerError(500, value.error);
+      yield value;
+    }
+  }
+}
+
+async function* texts(answer) {
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  try {
+    for (let part; !(part = await reader.read()).done; ) yield part.value;
+  } finally {
+    await reader.cancel().catch(() => {});
+  }
+}
 
 // The data of each server-sent event, parsed. Throws ServerError for an event with an error.
 export async function* events(answer) {
   let rest = "";
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  try {
-    for (;;) {
-      const { value, done } = await reader.read();
-      if (done) return;
-      const lines = (rest + value).split("\n");
-      rest = lines.pop();
-      for (const line of lines) {
-        if (!line.startsWith("data:")) continue;
-        const data = line.slice(5).trim();
-        if (data === "[DONE]") return;
-        const event = JSON.parse(data);
-        if (event.error) throw new ServerError(event.error.code || 500, event.error);
-        yield event;
-      }
+  for await (const part of texts(answer)) {
+    const found = (rest + part).split("\n");
+    rest = found.pop();
+    for (const line of found) {
+      if (!line.startsWith("data:")) continue;
+      const data = line.slice(5).trim();
+      if (data === "[DONE]") return;
+      const event = JSON.parse(data);
+      if (event.error) throw new ServerError(event.error.code || 500, event.error);
+      yield event;
     }
-  } finally {
-    await reader.cancel().catch(() => {});
   }
 }

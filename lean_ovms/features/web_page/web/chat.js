@@ -10,6 +10,7 @@ import { render, renderGrowing } from "./message.js";
 import { asCurl, asPython, body } from "./request.js";
 import * as settings from "./settings.js";
 import { fresh } from "./store.js";
+import * as tools from "./tools.js";
 import * as tree from "./tree.js";
 import { welcome } from "./welcome.js";
 
@@ -28,7 +29,7 @@ export async function start(read, opened) {
   settings.start((found) => {
     current.settings = found;
     if (current.messages.length) conversations.save(current);
-  });
+  }, () => tools.drawChoices(() => settings.fill(current.settings || {})));
   byId("stop").addEventListener("click", stop);
   byId("copy-curl").addEventListener("click", () => copyRequest(asCurl));
   byId("copy-python").addEventListener("click", () => copyRequest(asPython));
@@ -77,19 +78,36 @@ const actions = {
     conversations.save(current);
     draw();
   },
-  answerCall(message, call, content) {
-    message.answered = [...(message.answered || []), call.id];
-    const result = { role: "tool", callId: call.id, content };
+  canRun: (call) => tools.canRun(current.settings || {}, call),
+  async runCall(message, call) {
+    const mine = new AbortController();
+    setRunning(mine);
+    draw();
+    showProblem("");
+    const content = await tools.run(call, mine.signal).catch(() => null); // null: stopped
+    if (running !== mine) return;
+    setRunning(null);
+    if (content === null) draw();
+    else actions.answerCall(message, call, content);
+  },
+  answerCall(message, call, content, declined = false) {
+    const result = { role: "tool", callId: call.id, content, ...(declined ? { declined } : {}) };
     tree.add(current, tree.path(current).at(-1), result);
-    if (message.calls.every((one) => message.answered.includes(one.id))) answer(result);
-    else draw();
+    const { results } = tree.callsOf(tree.path(current)).get(message);
+    if (message.calls.every((one) => results.has(one.id))) return answer(result);
+    conversations.save(current);
+    draw();
   },
 };
 
 function draw() {
   const shown = tree.path(current);
   const last = shown.at(-1);
-  const elements = shown.map((message) => render(message, tree.versions(current, message), running ? null : actions, named(), message === last));
+  const calls = tree.callsOf(shown);
+  const folded = new Set([...calls.values()].flatMap(({ results }) => [...results.values()]));
+  const elements = shown
+    .filter((message) => !folded.has(message)) // results stand in their calls
+    .map((message) => render(message, tree.versions(current, message), running ? null : actions, named(), message === last, calls.get(message)));
   byId("messages").replaceChildren(...(shown.length ? elements : [welcome(model, device, sendText, composer.pickFile)]));
   byId("hint").hidden = shown.length > 0;
   showContext(shown);
@@ -147,14 +165,7 @@ async function answer(parent, cut = null) {
   conversation.tip = conversation.messages.indexOf(cut || parent);
   for (const one of conversation.messages) delete one.failed;
   const said = tree.path(conversation);
-  let request;
-  try {
-    request = body(model.id, said, conversation.settings || {}, Boolean(cut));
-  } catch (error) {
-    draw();
-    return showProblem(error.message);
-  }
-  if (model.generates_by?.type === "PAGED") request.return_progress = true;
+  const callsLeft = rounds(said) < tools.MAX_ROUNDS;
   const loads = model.status && model.status.value !== "loaded";
   const message = cut || { role: "assistant", content: "", model: model.id };
   const mine = new AbortController();
@@ -163,9 +174,13 @@ async function answer(parent, cut = null) {
   if (cut) byId("messages").lastChild.remove();
   else tree.add(conversation, parent, message);
   delete message.finish;
+  if (!callsLeft) message.calledEnough = true;
   const growing = painter(message, loads ? t("Loading the model…") : t("Waiting for the first token…"));
   try {
     await conversations.keep(conversation);
+    const offered = await tools.offered(conversation.settings || {});
+    const request = body(model.id, said, conversation.settings || {}, { goesOn: Boolean(cut), offered, callsLeft });
+    if (model.generates_by?.type === "PAGED") request.return_progress = true;
     await stream(request, message, growing, mine.signal);
     showProblem("");
   } catch (error) {
@@ -179,6 +194,12 @@ async function answer(parent, cut = null) {
   if (conversation === current) redraw();
   await conversations.save(conversation);
   if (loads) await readModels();
+}
+
+// How many answers with calls the last question has.
+function rounds(said) {
+  const question = said.findLastIndex((message) => message.role === "user");
+  return said.slice(question + 1).filter((message) => message.calls).length;
 }
 
 // The message that got no whole answer says why, and when to try again.
@@ -223,12 +244,13 @@ function setRunning(controller) {
   byId("messages").setAttribute("aria-busy", String(Boolean(running)));
 }
 
-function copyRequest(write) {
+async function copyRequest(write) {
   const said = [...tree.path(current), composer.written()].filter(Boolean);
   try {
-    copy(write(body(model.id, said, current.settings || {}), Boolean(key())));
+    const offered = await tools.offered(current.settings || {});
+    copy(write(body(model.id, said, current.settings || {}, { offered }), Boolean(key())));
     toast(t("Copied."));
   } catch (error) {
-    showProblem(error.message);
+    showProblem(explain(error));
   }
 }

@@ -1,6 +1,6 @@
 // The page: its views, the model of each, the drawer, and what is chosen once for all.
 
-import { explain, get, startKey } from "./api.js";
+import { explain, get, pathOf, readActions, startKey } from "./api.js";
 import * as chat from "./chat.js";
 import { byId, isKey, make, showProblem } from "./dom.js";
 import { LANGUAGES, choose, language, load, t } from "./i18n.js";
@@ -85,6 +85,14 @@ function startDrawer() {
   setDrawer(!narrow.matches);
 }
 
+// To the pages that this server has.
+function showLinks() {
+  for (const link of document.querySelectorAll("nav a")) {
+    link.hidden = !pathOf(link.dataset.action);
+    if (!link.hidden) link.href = pathOf(link.dataset.action);
+  }
+}
+
 function startChoices() {
   byId("theme").value = document.documentElement.dataset.theme;
   byId("theme").addEventListener("change", () => {
@@ -111,6 +119,7 @@ function shortcuts(event) {
   }
 }
 
+const known = readActions();
 await load();
 startDrawer();
 startChoices();
@@ -130,6 +139,8 @@ await chat.start(readModels, () => {
   leaveDrawer();
   if (!narrow.matches) byId("text").focus();
 });
+await known;
+showLinks();
 await readModels();
 // On a narrow screen the focus would open a keyboard over half of the page.
 if (!narrow.matches && document.activeElement === document.body) byId(FIRST_FIELD[current])?.focus();

@@ -7,18 +7,20 @@ import { MarkdownView, markdown } from "./markdown.js";
 
 const WHO = { user: "You", assistant: "Model", tool: "Tool" };
 
-// actions: { edit(message, text), again(message), goOn(message), answerCall(message, call, text), choose(version) }; null
-// while an answer arrives. versions: the message and its alternatives. named: whether an answer says which model gave it. isLast:
+// actions: { edit(message, text), again(message), goOn(message), answerCall(message, call, text), runCall(message, call),
+// canRun(call), choose(version) }; null while an answer arrives. called: what tree.js knows of
+// its calls. versions: the message and its alternatives. named: whether an answer says which model gave it. isLast:
 // whether it is the end of the conversation.
-export function render(message, versions, actions, named, isLast) {
+export function render(message, versions, actions, named, isLast, called) {
   const box = frame(message, named);
   box.append(...attachments(message));
   if (message.reasoning) box.append(thought(message).element);
   if (message.tokens?.length) box.append(heat(message.tokens, message.content));
   else if (message.role === "assistant") box.append(markdown(message.content));
   else if (message.content) box.append(make("div", { className: "body", textContent: message.content }));
-  for (const call of message.calls || []) if (call) box.append(callBox(call, message, actions));
+  for (const call of message.calls || []) if (call) box.append(callBox(call, message, actions, called));
   if (message.finish === "length") box.append(make("p", { className: "note", textContent: t("Cut off at the limit of tokens.") }));
+  if (message.calledEnough) box.append(make("p", { className: "note", textContent: t("The limit of calls was reached.") }));
   if (message.failed) box.append(failure(message, actions));
   if (actions) box.append(foot(message, versions, actions, box, isLast));
   return box;
@@ -107,11 +109,26 @@ function heat(tokens, content) {
   return line;
 }
 
-function callBox(call, message, actions) {
-  const code = make("pre", { tabIndex: 0 }, make("code", { textContent: pretty(call.function.arguments) }));
-  const box = make("div", { className: "call" }, make("strong", {}, icon("tool"), call.function.name), code);
-  if (!actions || message.answered?.includes(call.id)) return box;
-  const text = make("textarea", { rows: 2, ariaLabel: t("Result of {name}", { name: call.function.name }) });
+// A call and its result, folded once it has one.
+function callBox(call, message, actions, called) {
+  const name = call.function.name;
+  const result = called?.results.get(call.id);
+  const waits = !result && called?.open;
+  const state = make("span", { className: "call-state", textContent: result ? (result.declined ? t("Declined") : t("Done")) : "" });
+  const code = (content) => make("pre", { tabIndex: 0 }, make("code", { textContent: pretty(content) }));
+  const box = folded("call", make("summary", {}, icon("tool"), make("strong", { textContent: name }), state), code(call.function.arguments));
+  if (result) box.append(code(result.content));
+  box.open = waits;
+  if (!actions || !waits) return box;
+  if (actions.canRun(call)) {
+    const decline = () => actions.answerCall(message, call, t("The user declined this call."), true);
+    const row = make("div", { className: "row" }, button(t("Run"), () => actions.runCall(message, call), "primary"), button(t("Decline"), decline));
+    row.setAttribute("role", "group");
+    row.ariaLabel = t("May {name} be called?", { name });
+    box.append(row);
+    return box;
+  }
+  const text = make("textarea", { rows: 2, ariaLabel: t("Result of {name}", { name }) });
   const send = () => actions.answerCall(message, call, text.value);
   onEnter(text, send);
   box.append(text, button(t("Send the result"), send));

@@ -1,12 +1,13 @@
 // A conversation and its settings as the body of a request, and that as text to copy.
 
-import { address } from "./api.js";
+import { Problem, address } from "./api.js";
 
 const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed"];
 const THINKING = { on: true, off: false };
 
-// Throws an Error that names the setting at fault. goesOn: the model continues the last message.
-export function body(model, messages, settings, goesOn = false) {
+// Throws a Problem that names the setting at fault. goesOn: the model continues the last message. offered: further tools.
+// callsLeft: whether the model may call tools again.
+export function body(model, messages, settings, { goesOn = false, offered = [], callsLeft = true } = {}) {
   const said = messages.filter((message) => message.role !== "assistant" || message.content || message.calls?.length);
   const found = { model, messages: [...system(settings), ...said.map(wire)], stream: true, stream_options: { include_usage: true } };
   if (goesOn) Object.assign(found, { continue_final_message: true, add_generation_prompt: false });
@@ -16,7 +17,9 @@ export function body(model, messages, settings, goesOn = false) {
   if (settings.format === "json_object") found.response_format = { type: "json_object" };
   if (settings.format === "json_schema")
     found.response_format = { type: "json_schema", json_schema: { name: "answer", schema: parsed(settings.schema, "JSON Schema") } };
-  if ((settings.tools || "").trim()) found.tools = parsed(settings.tools, "Tools");
+  const tools = [...((settings.tools || "").trim() ? [].concat(parsed(settings.tools, "Tools")) : []), ...offered];
+  if (tools.length) found.tools = tools;
+  if (tools.length && !callsLeft) found.tool_choice = "none";
   if (settings.logprobs) Object.assign(found, { logprobs: true, top_logprobs: 5 });
   if (settings.thinking in THINKING) found.chat_template_kwargs = { enable_thinking: THINKING[settings.thinking] };
   return found;
@@ -44,7 +47,7 @@ function parsed(text, what) {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new Error(`${what}: ${error.message}`);
+    throw new Problem(`${what}: ${error.message}`);
   }
 }
 

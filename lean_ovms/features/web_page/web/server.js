@@ -1,9 +1,10 @@
 // The server view: models, and charts of the load over the last minutes. It asks only while it is visible.
 
-import { explain, get, post } from "./api.js";
+import { explain, get, pathOf, post } from "./api.js";
 import { EVERY_MS, POINTS, chart, minutesFor } from "./charts.js";
-import { button, byId, make, showProblem } from "./dom.js";
+import { button, byId, make, showProblem, toast } from "./dom.js";
 import { t } from "./i18n.js";
+import * as pulls from "./pulls.js";
 
 const STATES = { ready: "loaded", loaded: "loaded", loading: "loading", unloaded: "unloaded", sleeping: "asleep", failed: "failed" };
 const TASKS = { text_generation: "Chat", embeddings: "Embeddings", rerank: "Rerank", speech2text: "Transcription", text2speech: "Text to speech", image_generation: "Images" };
@@ -18,12 +19,14 @@ let readModels;
 // read: lists the models again for the other views.
 export function start(read) {
   readModels = read;
+  pulls.start(() => Promise.all([readModels(), refresh()]));
   setInterval(() => visible && !document.hidden && refresh(), EVERY_MS);
 }
 
 export function setVisible(now) {
   visible = now;
   if (now) refresh();
+  pulls.show();
 }
 
 async function refresh() {
@@ -79,7 +82,7 @@ function modelRow(name, state, model, { device = "", memory }) {
     cell("Memory", memory ? `${Math.round(memory / 2 ** 20).toLocaleString()} MiB` : "", "number"),
     cell("Device", device),
     pipeline,
-    make("td", {}, ...(model.parent ? [] : [switchButton(name, state)])),
+    make("td", {}, ...(model.parent || !pathOf("load") ? [] : [switchButton(name, state)]), ...(model.parent || !pathOf("delete") ? [] : [pulls.deleteButton(name)])),
   );
 }
 
@@ -90,12 +93,12 @@ function switchButton(name, state) {
     element.disabled = true;
     element.textContent = loads ? t("Loading…") : t("Unloading…");
     try {
-      await post(`models/${loads ? "load" : "unload"}`, { model: name });
+      await post(pathOf(loads ? "load" : "unload"), { model: name });
       element.blur();
       await readModels();
     } catch (error) {
       element.blur();
-      showProblem(explain(error));
+      toast(explain(error)); // a problem would go with the next answer that is right
     }
   });
   element.ariaLabel = loads ? t("Load {name}", { name }) : t("Unload {name}", { name });

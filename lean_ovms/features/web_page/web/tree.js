@@ -8,6 +8,22 @@ export function path(conversation) {
   return found;
 }
 
+// Of each message with calls: their results, by the call's id, and whether more can come, as nothing else was said since.
+export function callsOf(shown) {
+  const found = new Map();
+  let last = null;
+  for (const message of shown) {
+    if (message.role === "tool" && last) {
+      last.results.set(message.callId, message);
+      continue;
+    }
+    if (last) last.open = false;
+    last = message.calls ? { results: new Map(), open: true } : null;
+    if (last) found.set(message, last);
+  }
+  return found;
+}
+
 // Appends a message after another one (null: as the first) and shows it.
 export function add(conversation, parent, message) {
   conversation.messages.push(Object.assign(message, { parent: conversation.messages.indexOf(parent) }));
