@@ -21,7 +21,7 @@ import numpy as np
 
 from lean_ovms.repository.model_file import parts
 from tests.makers.make_gguf import pack
-from tests.makers.zoo import COMMON, QWEN_EXPERTS
+from tests.makers.zoo import COMMON, DELTA_NET, QWEN_EXPERTS, SHARED_EXPERT
 from tests.makers.zoo_torch import TOKENS, Answer, prompts
 
 FILE = Path(__file__).parents[2] / "tests" / "data" / "zoo" / "gguf.json"
@@ -39,6 +39,12 @@ EXPERTS = (
 )
 ENCODER = {"type_vocab_size": 2, "num_key_value_heads": 4}
 LAYER_NORM = {"attention.layer_norm_epsilon": 1e-12}
+KEY_HEADS, VALUE_HEADS = 2, 4
+DELTAS = {**DELTA_NET, "linear_num_key_heads": KEY_HEADS, "linear_num_value_heads": VALUE_HEADS}
+DELTA_SIZES = {
+    "ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": KEY_HEADS, "ssm.time_step_rank": VALUE_HEADS,
+    "ssm.inner_size": 16 * VALUE_HEADS, "rope.dimension_count": 8
+}  # fmt: skip
 MIXTRAL = {"num_local_experts": 4, "num_experts_per_tok": 2}
 MIXED = {"sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
 WINDOWED = {"attention.sliding_window": WINDOW}
@@ -83,6 +89,9 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "olmo2": ("olmo2", {}, {}),
     "smollm3": ("smollm3", {"num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0]}, {}),
     "mixtral": ("llama", MIXTRAL, {}),
+    "qwen2_moe": ("qwen2moe", SHARED_EXPERT, {}),
+    "qwen3_5_text": ("qwen35", DELTAS, DELTA_SIZES),
+    "qwen3_5_moe_text": ("qwen35moe", {**DELTAS, **SHARED_EXPERT}, DELTA_SIZES),
     "lfm2": (
         "lfm2",
         {
@@ -172,6 +181,8 @@ def values(tensor: str, shape: list[int]) -> np.ndarray:
         return np.asarray(LONG["long_factor"], np.float32)
     dice = np.random.RandomState(zlib.crc32(tensor.encode()))
     data = dice.standard_normal(shape) * 0.3 + (1.0 if "norm" in tensor and tensor.endswith("weight") else 0.0)
+    if tensor.endswith("ssm_a"):
+        data = -abs(data) - 0.0625
     return np.asarray((data * 16).round() / 16, np.float32)
 
 
@@ -276,6 +287,10 @@ def from_gguf(
     if target and ".attn_qkv." in target and architecture == "nomic-bert":
         place = "qkv".index(torch_name.split(".")[-2][0])
         return tensor(target, [3 * shape[0], shape[1]])[place * shape[0] : (place + 1) * shape[0]]
+    if ".linear_attn." in torch_name:
+        return delta_net(torch_name, target, shape, tensor)
+    if architecture.startswith("qwen35") and "norm" in target:
+        return tensor(target, shape) - 1
     if target and target.endswith("shortconv.conv.weight"):
         return tensor(target, [shape[0], shape[2]])[:, None]
     if torch_name.endswith(".sinks"):
@@ -291,6 +306,33 @@ def from_gguf(
         rows = data.reshape(heads[part], -1, 2, *shape[1:])
         return rows.swapaxes(1, 2).reshape(shape)
     return data
+
+
+def delta_net(
+    torch_name: str, target: str | None, shape: list[int], tensor: Callable[[str, list[int]], np.ndarray]
+) -> np.ndarray:
+    """Returns the values of a parameter of a gated delta net, whose heads of values have another order in files."""
+    layer, part = torch_name.split(".")[2], torch_name.split(".", 4)[-1]
+    if part == "dt_bias":
+        return grouped(tensor(f"blk.{layer}.ssm_dt.bias", shape), 0, 1)
+    assert target is not None
+    if part == "A_log":
+        return np.log(-grouped(tensor(target, shape), 0, 1))
+    data = tensor(target, [shape[0], shape[-1]] if part == "conv1d.weight" else shape)
+    if part in ("in_proj_qkv.weight", "conv1d.weight"):
+        keys = shape[0] // 2  # as many rows as those of values
+        data = np.concatenate([data[:keys], grouped(data[keys:], 0, keys // VALUE_HEADS)])
+        return data[:, None] if part == "conv1d.weight" else data
+    if part == "out_proj.weight":
+        return grouped(data, 1, shape[1] // VALUE_HEADS)
+    return data if part == "norm.weight" else grouped(data, 0, shape[0] // VALUE_HEADS)
+
+
+def grouped(data: np.ndarray, axis: int, size: int) -> np.ndarray:
+    """Returns rows or columns of heads, of which those with one head of keys are side by side. size: of a head."""
+    before, behind = list(data.shape[:axis]), list(data.shape[axis + 1 :])
+    parts = data.reshape([*before, VALUE_HEADS // KEY_HEADS, KEY_HEADS, size, *behind])
+    return parts.swapaxes(axis, axis + 1).reshape(data.shape)
 
 
 def experts(

@@ -21,6 +21,9 @@ LAYERS = {
     *(f"attn_{name}.{kind}" for name in ("q", "k", "v", "qkv", "output") for kind in ("weight", "bias")),
     *("attn_norm.weight", "attn_q_norm.weight", "attn_k_norm.weight", "post_attention_norm.weight"),
     *("ffn_norm.weight", "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight", "post_ffw_norm.weight"),
+    *(f"ssm_{name}.weight" for name in ("conv1d", "norm", "out", "beta", "alpha")),
+    *("ssm_a", "ssm_dt.bias", "attn_gate.weight", "ffn_gate_inp_shexp.weight"),
+    *(f"ffn_{name}_shexp.weight" for name in ("gate", "up", "down")),
     *(f"shortconv.{name}.weight" for name in ("conv", "in_proj", "out_proj")),
     *("attn_sinks.weight", "ffn_gate_inp.weight", "ffn_gate_inp.bias"),
     *(f"ffn_{name}_exps.{kind}" for name in ("gate", "up", "down") for kind in ("weight", "bias")),
@@ -105,7 +108,10 @@ ARCHITECTURES = {
     "olmoe": Architecture(sums_to_one=False),
     "phi3": Architecture(),
     "qwen2": Architecture(),
+    "qwen2moe": Architecture(sums_to_one=False),
     "qwen3": Architecture(),
+    "qwen35": Architecture(forward_norm="post_attention_norm"),
+    "qwen35moe": Architecture(forward_norm="post_attention_norm"),
     "qwen3moe": Architecture(),
     "smollm3": Architecture(pairs=True, permuted=True, unrotated=4),
 }
@@ -114,8 +120,14 @@ ENCODERS = {"bert": False, "nomic-bert": True}
 """Those of encoders, and whether their queries and keys are turned by positions."""
 
 
-def is_known(architecture: str, name: str) -> bool:
-    """Returns whether networks of an architecture have a tensor of this name."""
-    whole, layers = (ENCODER_WHOLE, ENCODER_LAYERS) if architecture in ENCODERS else (WHOLE, LAYERS)
+def is_known(architecture: str, layers: int, name: str) -> bool:
+    """Returns whether networks of an architecture have a tensor of this name, or do without it.
+
+    Args:
+        architecture: The architecture.
+        layers: The number of layers; those behind them are not used.
+        name: The name of the tensor.
+    """
+    whole, parts = (ENCODER_WHOLE, ENCODER_LAYERS) if architecture in ENCODERS else (WHOLE, LAYERS)
     found = LAYER.fullmatch(name)
-    return name in whole if found is None else found[2] in layers
+    return name in whole if found is None else int(found[1]) >= layers or found[2] in parts

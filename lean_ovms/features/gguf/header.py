@@ -27,7 +27,6 @@ from .architectures import ARCHITECTURES, ENCODERS, SCALINGS, is_known
 REFUSED = {
     "gemma2": "the soft cap of its attention cannot be paged",
     "gemma4": "its caches cannot be paged",
-    "qwen35": "its gated delta nets cannot be paged",
 }
 """What networks lack of architectures that are not known."""
 GENAI = ("llama", "qwen2", "qwen3")
@@ -100,6 +99,11 @@ class Header:
     def scaling(self) -> str:
         """The kind of scaling of positions."""
         return str(self.metadata.get(f"{self.architecture}.rope.scaling.type", "none"))
+
+    @property
+    def layers(self) -> int:
+        """The number of layers, without those behind the last that make draft tokens."""
+        return max(self.number("block_count") - self.number("nextn_predict_layers"), 0)
 
     def numbers(self, name: str) -> list[int]:
         """Returns the numbers of the layers, or the one of all; []: missing. Those that are none are left out."""
@@ -351,7 +355,7 @@ def _check(header: Header) -> None:
         raise Unsupported(f"GGUF files of {names} are served, not of {architecture or 'nothing'}")
     if header.scaling not in SCALINGS:
         raise Unsupported(f"its positions are scaled by {header.scaling}, and not by {', '.join(SCALINGS[1:])}")
-    if unknown := next((name for name in header.tensors if not is_known(architecture, name)), ""):
+    if unknown := next((name for name in header.tensors if not is_known(architecture, header.layers, name)), ""):
         raise Unsupported(f"the tensor {unknown} is of a part that networks of {architecture} do not have here")
     if unknown := next((name for name, kind in header.kinds.items() if kind not in BLOCK_SIZES), ""):
         raise Unsupported(f"the tensor {unknown} has the type {header.kinds[unknown]}, which is not known")
@@ -386,7 +390,7 @@ def _expected(header: Header) -> Iterator[str]:
     """Yields names of tensors that a file cannot lack: each layer has those of the others."""
     yield "token_embd.weight"
     parts = {name.split(".", 2)[2] for name in header.tensors if name.startswith("blk.") and name.count(".") > 1}
-    if any(part.startswith("shortconv.") for part in parts):
+    if any(part.startswith(("shortconv.", "ssm_")) for part in parts):
         return  # its layers are of two kinds; what one lacks is named when the network is built
     for layer in range(min(header.number("block_count"), len(header.tensors) + 1)):
         for part in sorted(parts):

@@ -22,14 +22,21 @@ from tests.makers import make_gguf, zoo_gguf
 
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
 BUILT = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
-UNROTATED = {"lfm2": 2, "smollm3": 1}
+UNROTATED = {"smollm3": 1}
 """Layers without positions."""
-CONVOLUTIONS = {"lfm2": 2}
-"""Layers without attention, and without its two norms."""
-NORMS = {"gemma3_text": 6} | dict.fromkeys(("glm4", "lfm2", "olmo2", "olmoe", "qwen3", "qwen3-yarn", "qwen3_moe"), 4)
+DELTAS = {"RoPE": 2, "RMS": 8, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedGatedDeltaNet": 1}
+HYBRIDS = {
+    "lfm2": {"RoPE": 2, "RMS": 9, "PagedAttention": 1, "PagedCausalConv1D": 2},
+    "qwen3_5_moe_text": DELTAS,
+    "qwen3_5_text": DELTAS,
+}
+"""The operations of models of which not all layers have attention."""
+NORMS = {"gemma3_text": 6} | dict.fromkeys(("glm4", "olmo2", "olmoe", "qwen3", "qwen3-yarn", "qwen3_moe"), 4)
 """Norms of a layer, where these are not 2."""
-EXPERTS = {"gpt_oss": 2, "mixtral": 3, "olmoe": 3, "qwen3_moe": 3}
+EXPERTS = {"gpt_oss": 2, **dict.fromkeys(("mixtral", "olmoe", "qwen2_moe", "qwen3_5_moe_text", "qwen3_moe"), 3)}
 """Products of a layer that gather the experts of each token."""
+SHARED = ("qwen2_moe", "qwen3_5_moe_text")
+"""Models with an expert that all tokens have."""
 PROJECTIONS = {f"self_attn.{letter}_proj" for letter in "qkvo"} | {
     f"mlp.{name}_proj" for name in ("gate", "up", "down")
 }
@@ -42,12 +49,9 @@ def test_norms_and_rotations_are_one_operation_each(name, tmp_path):
     compiled = ov.Core().compile_model(network.read(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     kinds = Counter(str(op.get_rt_info()["layerType"].astype(str)) for op in compiled.get_runtime_model().get_ops())
     layers = RECORDED[name]["metadata"][f"{RECORDED[name]['architecture']}.block_count"]
-    assert kinds["RoPE"] == 2 * (layers - UNROTATED.get(name, 0))
-    convolutions = CONVOLUTIONS.get(name, 0)
-    assert kinds["RMS"] == layers * NORMS.get(name, 2) + 1 - 2 * convolutions
-    assert kinds["PagedAttention"] == layers - convolutions
-    assert kinds["PagedCausalConv1D"] == convolutions
-    assert kinds["GatherMatmul"] == layers * EXPERTS.get(name, 0)
+    wanted = {"RoPE": 2 * (layers - UNROTATED.get(name, 0)), "RMS": layers * NORMS.get(name, 2) + 1}
+    wanted |= {"PagedAttention": layers, "GatherMatmul": layers * EXPERTS.get(name, 0)} | HYBRIDS.get(name, {})
+    assert {kind: kinds[kind] for kind in wanted} == wanted
 
 
 @pytest.mark.parametrize("name", BUILT)
@@ -59,6 +63,8 @@ def test_layers_have_the_names_that_adapters_know(name, tmp_path):
         other = {layer for layer in PROJECTIONS if layer.startswith("mlp.")}
     renamed = ARCHITECTURES[RECORDED[name]["architecture"]].renamed
     wanted = {renamed.get(layer, layer) for layer in PROJECTIONS - other}
+    if name in SHARED:
+        wanted |= {layer.replace("mlp.", "mlp.shared_expert.") for layer in other}
     assert {layer.removeprefix("model.layers.1.") for layer in found if ".1." in layer} == wanted
 
 

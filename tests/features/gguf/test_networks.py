@@ -76,13 +76,14 @@ def test_a_split_file_answers_what_it_answers_whole(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_hybrid_goes_on_from_cached_states(tmp_path):
-    path = str(zoo_gguf.write(tmp_path / "x.gguf", "lfm2"))
+@pytest.mark.parametrize("name", ["lfm2", "qwen3_5_text"])
+def test_a_hybrid_goes_on_from_cached_states(name, tmp_path):
+    path = str(zoo_gguf.write(tmp_path / "x.gguf", name))
     options = {**OPTIONS, "enable_prefix_caching": True, "cache_interval_multiplier": 1}
     pipe = load(blocks=60, model_path=path, **options)
     assert pipe.info.state_bytes > 0
     for _ in range(2):
-        assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED["lfm2"]["answers"]]
+        assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED[name]["answers"]]
         assert Rig(pipeline=pipe).ask(prompts()[2], max_tokens=1).cached == 96
 
 
@@ -190,7 +191,7 @@ sys.exit(refused == 0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["glm4", "llama", "qwen3_moe"])
+@pytest.mark.parametrize("name", ["glm4", "llama", "qwen3_5_moe_text"])
 def test_hostile_headers_crash_nothing(name, tmp_path):
     """In a process of its own: what openvino does with a number that is not true could end it."""
     path = zoo_gguf.write(tmp_path / "x.gguf", name)

@@ -37,6 +37,13 @@ class Sequences(Protocol):
     def attend(self, rows: Projected) -> Any:
         """Returns the result of an attention [tokens, heads * size of a value]."""
 
+    def remember(self, rows: list[Any]) -> Any:
+        """Returns the results of gated delta nets [tokens, heads, size of a head].
+
+        Args:
+            rows: Queries, keys and values [tokens, heads, size of a head], and gates and betas [tokens, heads].
+        """
+
     def convolve(self, values: Any, weights: Floats) -> Any:
         """Returns sums of values [tokens, channels] with those of tokens before.
 

@@ -17,6 +17,8 @@ from .file_layers import FileLayers, LinearLayer
 from .positions import frequencies
 from .tensors import Matrix, Order, TensorRows, Tensors
 
+DELTA = {"in_proj_qkv": "attn_qkv", "in_proj_z": "attn_gate", "in_proj_b": "ssm_beta", "in_proj_a": "ssm_alpha"}
+"""The layers before a delta net by their names in transformers."""
 VALUES = 2
 """The place of values behind queries and keys."""
 
@@ -64,7 +66,7 @@ class FileDecoder:
         scale = math.sqrt(self._width) if self._row.scaled_embeddings else self._header.real("embedding_scale", 1.0)
         x = layers.times(x, scale)
         more = self._header.real("residual_scale", 1.0)
-        for layer in range(count := self._header.number("block_count")):
+        for layer in range(count := self._header.layers):
             result, last = self._mixed(layer, self._layers.norm(x, f"blk.{layer}.attn_norm"), positions, sequences)
             if layer == count - 1 and wanted is not None:
                 x, result = (ops.gather(each, wanted, np.array([0])) for each in (x, result))
@@ -106,6 +108,9 @@ class FileDecoder:
         if self._layers.has(f"blk.{layer}.shortconv.conv"):
             last = LinearLayer(f"blk.{layer}.shortconv.out_proj", f"model.layers.{layer}.conv.out_proj")
             return self._convolved(layer, x, sequences), last
+        if self._layers.has(f"blk.{layer}.ssm_conv1d"):
+            last = LinearLayer(f"blk.{layer}.ssm_out", self._delta_name(layer, "out_proj"))
+            return self._remembered(layer, x, sequences), last
         last = LinearLayer(f"blk.{layer}.attn_output", self._name(layer, "self_attn.o_proj"))
         return self._attention(layer, x, positions, sequences), last
 
@@ -118,6 +123,40 @@ class FileDecoder:
         found = sequences.convolve(rows, self._tensors.numbers(f"{name}.conv.weight"))
         return ops.multiply(second, ops.unsqueeze(found, np.array([1])))
 
+    def _remembered(self, layer: int, x: Any, sequences: Sequences) -> Any:
+        """Returns the gated result of delta nets [tokens, 1, heads * size of a head].
+
+        Heads of values are in the order in which those of queries and keys are repeated as a whole.
+        """
+        name, number = f"blk.{layer}", self._header.number
+        shared, heads, size = number("ssm.group_count"), number("ssm.time_step_rank"), number("ssm.state_size")
+        tensors = {
+            "in_proj_qkv": "attn_qkv",
+            "in_proj_z": "attn_gate",
+            "in_proj_b": "ssm_beta",
+            "in_proj_a": "ssm_alpha",
+        }
+        parts = [LinearLayer(f"{name}.{tensor}", self._delta_name(layer, place)) for place, tensor in tensors.items()]
+        joined, gate, beta, alpha = self._layers.products(x, parts)
+        weights = self._tensors.numbers(f"{name}.ssm_conv1d.weight")
+        rows = ops.swish(sequences.convolve(ops.squeeze(joined, np.array([1])), weights))
+        widths = np.array([shared * size, shared * size, heads * size])
+        rows = [
+            ops.reshape(part, np.array([0, -1, size]), True)
+            for part in ops.variadic_split(rows, np.int64(1), widths).outputs()
+        ]
+        rows[:2] = [ops.concat([layers.unit(part)] * (heads // shared), 1) for part in rows[:2]]
+        beta, alpha = (ops.squeeze(value, np.array([1])) for value in (beta, alpha))
+        decay = ops.softplus(ops.add(alpha, self._tensors.numbers(f"{name}.ssm_dt.bias")[None]))
+        decay = ops.multiply(decay, self._tensors.numbers(f"{name}.ssm_a")[None])
+        found = self._layers.norm(sequences.remember([*rows, decay, ops.sigmoid(beta)]), f"{name}.ssm_norm")
+        return ops.multiply(ops.reshape(found, np.array([0, 1, heads * size]), True), ops.swish(gate))
+
+    def _delta_name(self, layer: int, place: str) -> str:
+        """Returns the name that a layer of delta nets has in transformers, where its heads are in the same order."""
+        same = self._header.number("ssm.group_count") == self._header.number("ssm.time_step_rank")
+        return f"model.layers.{layer}.linear_attn.{place}" if same else ""
+
     def _name(self, layer: int, place: str) -> str:
         """Returns the name that a layer has in transformers."""
         return f"model.layers.{layer}.{self._row.renamed.get(place, place)}"
@@ -125,9 +164,16 @@ class FileDecoder:
     def _attention(self, layer: int, x: Any, positions: Any, sequences: Sequences) -> Any:
         """Returns the result of an attention [tokens, 1, heads * size], before it is projected."""
         window = self._window(layer)
+        projected, gate = self._projections(layer, x), None
+        width = self._heads[0] * self._sizes[2]
+        if self._is_gated(layer):
+            both = ops.reshape(projected[0], np.array([0, self._heads[0], 2, self._sizes[0]]), True)
+            projected[0], gate = (
+                ops.reshape(part, np.array([0, 1, width]), True) for part in ops.split(both, np.int64(2), 2).outputs()
+            )
         values = [
             ops.reshape(self._placed(value, layer, place, positions, bool(window)), np.array([0, -1]), True)
-            for place, value in enumerate(self._projections(layer, x))
+            for place, value in enumerate(projected)
         ]
         by = self._header.number("block_count") == self._row.scales_by_width
         scale = self._header.real("attention.scale", (self._width / self._heads[0] if by else self._sizes[0]) ** -0.5)
@@ -135,8 +181,14 @@ class FileDecoder:
         if (name := f"blk.{layer}.attn_sinks.weight") in self._tensors:
             sinks = ops.constant(self._tensors.numbers(name).reshape(1, -1, 1, 1))
         found = sequences.attend(Projected(values, self._heads, self._sizes, np.float32(scale), window, sinks))
-        width = self._heads[0] * self._sizes[2]
-        return ops.reshape(found, np.array([0, 1, width]), True)
+        found = ops.reshape(found, np.array([0, 1, width]), True)
+        return found if gate is None else ops.multiply(found, ops.sigmoid(gate))
+
+    def _is_gated(self, layer: int) -> bool:
+        """Returns whether the rows of a head's queries are followed by those of gates of its results."""
+        name = f"blk.{layer}.attn_q"
+        rows = self._heads[0] * self._sizes[0]
+        return self._layers.has(name) and self._tensors.rows(f"{name}.weight") == 2 * rows
 
     def _placed(self, value: Any, layer: int, place: int, positions: Any, local: bool) -> Any:
         """Returns queries, keys or values with their norm and, but for values, turned by their positions.
@@ -201,19 +253,38 @@ class FileDecoder:
         return mixed(x, scores, known, sums_to_one=self._row.sums_to_one)
 
     def _forward(self, layer: int, x: Any) -> Any:
-        """Returns the result of a feed-forward network."""
-        if self._layers.has(f"blk.{layer}.ffn_gate_inp"):
-            return self._experts(layer, x)
-        gate, up, down = (f"blk.{layer}.ffn_{name}" for name in ("gate", "up", "down"))
+        """Returns the result of a feed-forward network, or of experts with one that all tokens share."""
+        name = f"blk.{layer}.ffn"
+        if not self._layers.has(f"{name}_gate_inp"):
+            return self._dense(layer, x, "", "mlp")
+        found = self._experts(layer, x)
+        if self._layers.has(f"{name}_up_shexp"):
+            shared = self._dense(layer, x, "_shexp", "mlp.shared_expert")
+            if self._layers.has(f"{name}_gate_inp_shexp"):
+                weights = self._tensors.numbers(f"{name}_gate_inp_shexp.weight").reshape(1, -1)
+                shared = ops.multiply(shared, ops.sigmoid(ops.matmul(x, weights, False, True)))
+            found = ops.add(found, shared)
+        return found
+
+    def _dense(self, layer: int, x: Any, end: str, place: str) -> Any:
+        """Returns the result of a feed-forward network that all tokens have.
+
+        Args:
+            layer: The number of the layer.
+            x: The tokens.
+            end: The end of the names of its tensors.
+            place: Its name in transformers, in the layer.
+        """
+        gate, up, down = (f"blk.{layer}.ffn_{name}{end}" for name in ("gate", "up", "down"))
         rows, more = slice(None), slice(None)
         if not self._layers.has(gate):
             half = self._tensors.shape(f"{up}.weight")[0] // 2
             gate, rows, more = up, slice(half), slice(half, None)
         # Apart: OpenVINO applies the function of the gate before it rounds to bf16.
-        gated = self._layers.product(x, LinearLayer(gate, self._name(layer, "mlp.gate_proj"), rows))
-        shown = self._layers.product(x, LinearLayer(up, self._name(layer, "mlp.up_proj"), more))
+        gated = self._layers.product(x, LinearLayer(gate, self._name(layer, f"{place}.gate_proj"), rows))
+        shown = self._layers.product(x, LinearLayer(up, self._name(layer, f"{place}.up_proj"), more))
         x = ops.multiply(layers.ACTIVATIONS[self._row.activation](gated), shown)
-        return self._layers.product(x, LinearLayer(down, self._name(layer, "mlp.down_proj")))
+        return self._layers.product(x, LinearLayer(down, self._name(layer, f"{place}.down_proj")))
 
     def _window(self, layer: int) -> int:
         period = self._row.window_period

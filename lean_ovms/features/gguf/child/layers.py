@@ -31,6 +31,12 @@ def norm(x: Any, weight: Floats, epsilon: float) -> Any:
     return ops.multiply(weight.reshape([*one[:-1], -1]), scaled)
 
 
+def unit(x: Any) -> Any:
+    """Returns x divided by its length along the last axis."""
+    squares = ops.reduce_sum(ops.multiply(x, x), np.array([-1]), True)
+    return ops.divide(x, ops.sqrt(ops.add(squares, np.float32(1e-6))))
+
+
 def _shape(x: Any) -> Any:
     return x.get_partial_shape() if isinstance(x, Output) else x.get_output_partial_shape(0)
 

@@ -50,20 +50,31 @@ class _State:
         self._sequences = [network_input(name, [-1], np.int32) for name in SEQUENCES]
         self._longest = network_input("max_context_len", [], np.int32)
         self._caches: list[Any] = []
-        self._slots: list[Any] = []
+        self._slots = [network_input(name, [-1], np.int32) for name in paged_states.STATES]
         self._tables: list[Any] = []
+        self._delta_tables: list[Any] = []
 
     @property
     def inputs(self) -> list[Any]:
         """All of them."""
-        return [*self._sequences, self._longest, *self._caches, *self._slots, *self._tables]
+        tables = self._tables + self._delta_tables
+        return [*self._sequences, self._longest, *self._caches, *(self._slots if tables else []), *tables]
+
+    @property
+    def _begins(self) -> Any:
+        """The input that says where sequences begin among the tokens."""
+        return self._sequences[SEQUENCES.index("subsequence_begins")]
 
     def convolve(self, values: Any, weights: Floats) -> Any:
         """Implements Sequences.convolve, with a table of states for each convolution."""
-        self._slots = self._slots or [network_input(name, [-1], np.int32) for name in paged_states.STATES]
-        begins = self._sequences[SEQUENCES.index("subsequence_begins")]
-        found, table = paged_states.convolution(values, weights, begins, self._slots, len(self._tables))
+        found, table = paged_states.convolution(values, weights, self._begins, self._slots, len(self._tables))
         self._tables.append(table)
+        return found
+
+    def remember(self, rows: list[Any]) -> Any:
+        """Implements Sequences.remember, with a table of states for each layer."""
+        found, table = paged_states.delta_net(rows, self._begins, self._slots, len(self._delta_tables))
+        self._delta_tables.append(table)
         return found
 
     def attend(self, rows: Projected) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import openvino as ov
-from openvino import opset6
+from openvino import opset5, opset6
 from openvino import opset13 as ops
 from openvino._offline_transformations import paged_attention_transformation
 
@@ -19,48 +19,137 @@ from .layers import END, Floats
 
 STATES = ("la.block_indices", "la.block_indices_begins", "la.past_lens", "la.cache_interval")
 """The inputs with the slots of sequences' states."""
-VALUES, TABLE, WEIGHTS, BEGINS, SLOTS = 0, 1, 2, 4, 5
-"""The inputs of a convolution; behind SLOTS are those of STATES."""
+Found = tuple[Any, Any]
+"""A result, and the input with its table of states, which has a row for each slot."""
 
 
-def convolution(values: Any, weights: Floats, begins: Any, slots: list[Any], number: int) -> tuple[Any, Any]:
-    """Returns the sums of each token's values and those of the tokens before it, multiplied by weights, and the table.
+def convolution(values: Any, weights: Floats, begins: Any, slots: list[Any], number: int) -> Found:
+    """Returns the sums of each token's values and those of the tokens before it, multiplied by weights.
 
     Args:
         values: The values [tokens, channels].
         weights: The weights [channels, tokens], the token's own last.
         begins: The input that says where sequences begin among the tokens.
         slots: The inputs STATES.
-        number: The number of the convolution in the network, which is in the name of its table of states.
+        number: The number of the convolution in the network.
     """
-    channels, length = weights.shape
-    model = _with_convolution(channels, length)
-    [found] = [node for node in model.get_ops() if node.get_type_name() == "PagedCausalConv1D"]
-    table = found.input_value(TABLE).get_node()
-    table.set_friendly_name(f"conv_state_table.{number}")
-    table.output(0).get_tensor().set_names({f"conv_state_table.{number}"})
-    given = {VALUES: values, WEIGHTS: ops.constant(weights[:, None]), BEGINS: begins}
-    for place, value in (given | dict(enumerate(slots, SLOTS))).items():
-        found.input(place).replace_source_output(value if isinstance(value, ov.Output) else value.output(0))
-    return found.output(0), table
+    node = _taken(_with_convolution(*weights.shape), "PagedCausalConv1D")
+    table = _named(node.input_value(1).get_node(), f"conv_state_table.{number}")
+    return _connected(
+        node, {0: values, 2: ops.constant(weights[:, None]), 4: begins} | dict(enumerate(slots, 5))
+    ), table
+
+
+def delta_net(rows: list[Any], begins: Any, slots: list[Any], number: int) -> Found:
+    """Returns the results of gated delta nets [tokens, heads, size of a head].
+
+    Args:
+        rows: Queries, keys and values [tokens, heads, size of a head], and gates and betas [tokens, heads].
+        begins: The input that says where sequences begin among the tokens.
+        slots: The inputs STATES.
+        number: The number of the delta net in the network.
+    """
+    heads, size = (rows[0].get_output_partial_shape(0)[axis].get_length() for axis in (1, 2))
+    node = _taken(_with_delta_net(heads, size), "PagedGatedDeltaNet")
+    table = _named(node.input_value(3).get_node(), f"gated_delta_state_table.{number}")
+    return _connected(node, dict(zip((0, 1, 2, 4, 5), rows, strict=True)) | dict(enumerate([begins, *slots], 6))), table
+
+
+def _taken(model: Any, kind: str) -> Any:
+    """Returns the operation of a kind that the transformation makes of a network."""
+    paged_attention_transformation(model)
+    [found] = [node for node in model.get_ops() if node.get_type_name() == kind]
+    return found
+
+
+def _named(table: Any, name: str) -> Any:
+    """Returns an input with this name alone."""
+    table.set_friendly_name(name)
+    table.output(0).get_tensor().set_names({name})
+    return table
+
+
+def _connected(node: Any, values: dict[int, Any]) -> Any:
+    """Returns the result of an operation with these values as its inputs."""
+    for place, value in values.items():
+        node.input(place).replace_source_output(value if isinstance(value, ov.Output) else value.output(0))
+    return node.output(0)
+
+
+def _tokens(width: int) -> tuple[Any, Any, Any]:
+    """Returns an input of token ids, rows [texts, tokens, width] of them, and a result of an attention.
+
+    Without an attention nothing is transformed.
+    """
+    tokens = network_input("input_ids", [-1, -1], np.int64)
+    rows = ops.gather(np.zeros((1, width), np.float32), ops.convert(tokens, "i32"), np.int32(0))
+    heads = ops.unsqueeze(rows, np.int64(1))
+    return tokens, rows, ops.scaled_dot_product_attention(heads, heads, heads).output(0)
+
+
+def _state(tokens: Any, shape: list[int]) -> Any:
+    """Returns a state of this shape for each text, 0 at first."""
+    texts = ops.gather(ops.shape_of(tokens), np.array([0]), np.int64(0))
+    none = ops.broadcast(np.float32(0), ops.concat([texts, np.array(shape)], 0))
+    return opset6.read_value(none, "past", ov.Type.f32, ov.PartialShape([-1, *shape]))
 
 
 def _with_convolution(channels: int, length: int) -> Any:
-    """Returns a network with an operation of this size."""
-    tokens = network_input("input_ids", [-1, -1], np.int64)
-    rows = ops.gather(np.zeros((1, channels), np.float32), ops.convert(tokens, "i32"), np.int32(0))
-    texts = ops.gather(ops.shape_of(tokens), np.array([0]), np.int64(0))
-    none = ops.broadcast(np.float32(0), ops.concat([texts, np.array([channels, length])], 0))
-    past = opset6.read_value(none, "past", ov.Type.f32, ov.PartialShape([-1, channels, length]))
-    both = ops.concat([past, ops.transpose(rows, np.array([0, 2, 1]))], -1)
+    """Returns a network with a convolution of this size."""
+    tokens, rows, attended = _tokens(channels)
+    both = ops.concat([_state(tokens, [channels, length]), ops.transpose(rows, np.array([0, 2, 1]))], -1)
     sums = ops.group_convolution(both, np.zeros((channels, 1, 1, length), np.float32), [1], [0], [0], [1])
     newest, kept = (
         ops.slice(value, *(np.array([each]) for each in (start, END, 1, 2)))
         for value, start in ((sums, -1), (both, -length))
     )
-    heads = ops.unsqueeze(rows, np.int64(1))
-    attended = ops.scaled_dot_product_attention(heads, heads, heads)  # without one nothing is transformed
-    outputs = [newest.output(0), attended.output(0)]
-    model = ov.Model(outputs, [opset6.assign(kept, "past")], [tokens], "convolution")
-    paged_attention_transformation(model)
-    return model
+    return ov.Model([newest.output(0), attended], [opset6.assign(kept, "past")], [tokens], "convolution")
+
+
+def _with_delta_net(heads: int, size: int) -> Any:
+    """Returns a network with gated delta nets of this size, which compute one token after the other in a loop."""
+    tokens, rows, attended = _tokens(heads * size)
+    values = ops.transpose(ops.reshape(rows, np.array([0, 0, heads, size]), True), np.array([0, 2, 1, 3]))
+    past = _state(tokens, [heads, size, size])
+    body, inputs, results = _step_of_delta_net(heads, size)
+    count = ops.gather(ops.shape_of(tokens), np.int64(1), np.int64(0))
+    loop = opset5.loop(ops.convert(count, "i32"), ops.constant(np.array(True)))
+    loop.set_function(body)
+    loop.set_special_body_ports([0, 0])
+    width = ops.gather(ops.shape_of(values), np.int64(3), np.int64(0))
+    scaled = ops.divide(values, ops.power(ops.convert(width, "f32"), np.float32(0.5)))
+    flat = ops.reduce_sum(values, np.array([3]), False)
+    for part, value in zip(inputs, [scaled, values, values, flat, flat], strict=False):
+        loop.set_sliced_input(part, value.output(0), 0, 1, 1, -1, 2)
+    state, found = inputs[5:]
+    loop.set_merged_input(state, past.output(0), results[1].output(0))
+    none = ops.broadcast(np.float32(0), ops.shape_of(values))
+    loop.set_merged_input(found, none.output(0), results[2].output(0))
+    outputs = [loop.get_iter_value(result.output(0), -1) for result in results[:0:-1]]
+    shown = ops.transpose(outputs[0], np.array([0, 2, 1, 3])).output(0)
+    return ov.Model([shown, attended], [opset6.assign(past, "past")], [tokens], "delta net")
+
+
+def _step_of_delta_net(heads: int, size: int) -> tuple[Any, list[Any], list[Any]]:
+    """Returns the network that computes one token, its inputs behind the token's number, and its results.
+
+    The inputs are the query, key and value, gate and beta, the state, and all results so far, the last two of which are
+    results, too.
+    """
+    number = ops.parameter([], np.int32)
+    query, key, value = (ops.parameter(ov.PartialShape([-1, heads, 1, size]), np.float32) for _ in range(3))
+    gate, beta = (ops.parameter(ov.PartialShape([-1, heads, 1]), np.float32) for _ in range(2))
+    state = ops.parameter(ov.PartialShape([-1, heads, size, size]), np.float32)
+    found = ops.parameter(ov.PartialShape([-1, heads, -1, size]), np.float32)
+    column, last, second = np.int32(2), np.int32(-1), np.int32(-2)
+    left = ops.multiply(state, ops.unsqueeze(ops.exp(gate), last))
+    keys = ops.unsqueeze(ops.squeeze(key, column), last)
+    known = ops.reduce_sum(ops.multiply(left, keys), second, False)
+    change = ops.multiply(ops.subtract(ops.squeeze(value, column), known), beta)
+    new = ops.add(left, ops.multiply(keys, ops.unsqueeze(change, second)))
+    queries = ops.unsqueeze(ops.squeeze(query, column), last)
+    result = ops.reduce_sum(ops.multiply(new, queries), second, True)
+    written = ops.scatter_update(found, ops.unsqueeze(number, np.int32(0)), result, column)
+    inputs = [query, key, value, gate, beta, state, found]
+    outputs = [ops.result(each) for each in (ops.constant(np.array([True])), new, written)]
+    return ov.Model(outputs, [number, *inputs], "step"), inputs, outputs

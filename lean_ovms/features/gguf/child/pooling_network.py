@@ -73,6 +73,10 @@ class _Texts:
             raise StartError(f"{self._path} cannot be served: attention sinks of a pooling model are not known")
         return masked(rows, self._shape, self._seen(rows.window))
 
+    def remember(self, rows: list[Any]) -> Any:
+        """Implements Sequences.remember."""
+        raise StartError(f"{self._path} cannot be served: gated delta nets of a pooling model are not known")
+
     def convolve(self, values: Any, weights: layers.Floats) -> Any:
         """Implements Sequences.convolve."""
         raise StartError(f"{self._path} cannot be served: short convolutions of a pooling model are not known")
