@@ -119,9 +119,14 @@ class PromptReader:
             body, receive = await _read(receive)
         else:
             body = b""
-        request = IN_FLIGHT[request_id] = ProxiedRequest(headers, body)
+        request = IN_FLIGHT[request_id] = ProxiedRequest(scope["path"], headers, body)
+
+        async def sent(message: Message) -> None:
+            request.answered(message.get("body", b""))
+            await send(message)
+
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, sent)
         finally:
             if IN_FLIGHT.get(request_id) is request:  # a client may use an id twice
                 del IN_FLIGHT[request_id]

@@ -61,17 +61,22 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not i
         request = self._requests.get(pending_request.metadata.request_id)
         if session := pending_request.metadata.session_id:
             return [[replicas[one]] for one in sorted(replicas, key=lambda one: place(session, one.unique_id))]
-        loads = self._loads(replicas)
-        prompt = request.prompt() if request is not None else ()
-        if prompt and self._known is not None:
-            chosen = self._known.choose(prompt, loads)
-        else:
-            least = min(loads.values())
-            chosen = random.choice([one for one, load in loads.items() if load == least])
+        chosen = self._chosen(request, replicas)
         if request is not None:
             request.replica = chosen  # it counts from now on, for those that are routed at the same time
         others = [replica for one, replica in replicas.items() if one != chosen]
         return [[replicas[chosen]], others]
+
+    def _chosen(self, request: Any, replicas: dict[ReplicaID, Any]) -> ReplicaID:
+        """Returns the replica of a request without a session: the one that has made the response which it is about, or
+        the one for its prompt, or one of the idlest."""
+        if request is not None and (home := request.home()) in replicas:
+            return home
+        loads = self._loads(replicas)
+        if request is not None and (prompt := request.prompt()):
+            return self._known.choose(prompt, loads)
+        least = min(loads.values())
+        return random.choice([one for one, load in loads.items() if load == least])
 
     def _loads(self, replicas: dict[ReplicaID, Any]) -> dict[ReplicaID, int]:
         """Returns how many requests each replica has: what it said last, which counts other proxies too, or more where

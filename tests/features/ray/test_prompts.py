@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
 import pytest
 
 from lean_ovms.features.ray import prompts, proxy
-from lean_ovms.features.ray.prompts import IN_FLIGHT, ProxiedRequest
+from lean_ovms.features.ray.prompts import IN_FLIGHT, MADE_BY, ProxiedRequest
 from lean_ovms.ray_serve import proxy_middlewares
 from lean_ovms.util.prefix_router import BLOCK
 
@@ -17,7 +19,7 @@ LONG = "the rain in spain falls mainly on the plain " * 20
 
 
 def read(headers: dict[str, str] | None = None, **fields: Any) -> tuple[int, ...]:
-    return tuple(ProxiedRequest(headers or {}, orjson.dumps(fields)).prompt())
+    return tuple(ProxiedRequest("/v1/x", headers or {}, orjson.dumps(fields)).prompt())
 
 
 def shared(first: tuple[int, ...], second: tuple[int, ...]) -> int:
@@ -72,7 +74,50 @@ def test_a_stored_conversation_is_known_by_its_id() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"nonsense", b"[1]", b'"x"', b"{}", orjson.dumps({"messages": [user("hi")]})])
 def test_a_body_without_a_long_prompt_has_none(body: bytes) -> None:
-    assert not ProxiedRequest({}, body).prompt()
+    assert not ProxiedRequest("/v1/x", {}, body).prompt()
+
+
+@pytest.fixture
+def made() -> Iterator[OrderedDict[str, Any]]:
+    MADE_BY.clear()
+    yield MADE_BY
+    MADE_BY.clear()
+
+
+def post(path: str, **fields: Any) -> ProxiedRequest:
+    return ProxiedRequest(path, {}, orjson.dumps(fields))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'{"id":"resp_1","object":"response"}',
+        b'event: response.created\ndata: {"type":"response.created","response":{"id":"resp_1"}}\n\n',
+    ],
+)
+def test_a_response_is_gone_on_with_where_it_was_made(answer: bytes, made: OrderedDict[str, Any]) -> None:
+    first = post("/v1/responses", input="x")
+    assert first.home() is None
+    first.replica = "a"
+    for data in (b"", answer, b'{"id":"resp_2"}'):
+        first.answered(data)
+    assert made == {"resp_1": "a"}
+    assert post("/v1/responses", input="x", previous_response_id="resp_1").home() == "a"
+    assert post("/v3/responses/resp_1/cancel").home() == "a"
+    assert ProxiedRequest("/v1/responses/resp_1", {}, b"").home() == "a"
+    assert post("/v1/responses/resp_2/cancel").home() is None
+
+
+def test_of_other_answers_and_of_too_many_responses_nothing_is_remembered(
+    made: OrderedDict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post("/v1/chat/completions").answered(b'{"id":"resp_1"}')
+    post("/v1/responses").answered(b'{"error":{}}')
+    assert not made
+    monkeypatch.setattr(prompts, "MOST_RESPONSES", 2)
+    for number in range(4):
+        post("/v1/responses").answered(b'{"id":"resp_%d"}' % number)
+    assert list(made) == ["resp_2", "resp_3"]
 
 
 class Replica:
@@ -142,7 +187,7 @@ async def test_of_other_bodies_no_prompt_is_read(case: str, monkeypatch: pytest.
 
 
 async def test_two_requests_with_one_id_end_each_for_itself() -> None:
-    later = ProxiedRequest({}, b"")
+    later = ProxiedRequest("/", {}, b"")
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         IN_FLIGHT["twice"] = later

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
+from lean_ovms.api import router
 from lean_ovms.composition import compose
 from lean_ovms.features.ray import metrics
 from lean_ovms.features.ray.metrics import Reporter, publishing, samples
@@ -131,6 +132,13 @@ async def test_what_one_replica_does_for_all_is_done_once_and_says_so(fleet: Mad
     assert name == "Warning"
     assert ONE_ALONE in warning
     assert two.apps[1].asked == []
+
+
+def test_one_replica_alone_does_what_is_about_shared_files_or_about_itself() -> None:
+    changes = [route for route in router.every() if route.changes]
+    assert {route.path for route in changes if route.by_one} == {"/slots/{id}", "/api/pull", "/api/delete"}
+    everywhere = {route.path for route in changes if not route.by_one}
+    assert {"/models/load", "/v1/load_lora_adapter", "/reset_prefix_cache", "/v1/config/reload", "/sleep"} <= everywhere
 
 
 async def test_other_requests_are_those_of_one_replica(fleet: Made) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
-from lean_ovms.features.ray.prompts import IN_FLIGHT, ProxiedRequest
+from lean_ovms.features.ray.prompts import IN_FLIGHT, MADE_BY, ProxiedRequest
 
 ROUTER = "lean_ovms.features.ray.router"
 LONG = "the rain in spain falls mainly on the plain " * 20
@@ -51,6 +51,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     yield importlib.import_module(ROUTER)
     sys.modules.pop(ROUTER, None)
     IN_FLIGHT.clear()
+    MADE_BY.clear()
 
 
 @pytest.fixture
@@ -61,9 +62,9 @@ def router(module: Any) -> Any:
     return made
 
 
-def pending(request_id: str, text: str = "", session: str = "") -> Any:
+def pending(request_id: str, text: str = "", session: str = "", **fields: str) -> Any:
     """A request in a proxy, as its router gets it."""
-    IN_FLIGHT[request_id] = ProxiedRequest({}, orjson.dumps({"model": "m", "prompt": text}))
+    IN_FLIGHT[request_id] = ProxiedRequest("/v1/responses", {}, orjson.dumps({"model": "m", "input": text, **fields}))
     metadata = SimpleNamespace(request_id=request_id, session_id=session)
     return SimpleNamespace(metadata=metadata, routing_context=SimpleNamespace(should_backoff=False))
 
@@ -92,6 +93,16 @@ async def test_the_next_turn_goes_to_the_replica_that_took_the_first(router: Any
 async def test_requests_of_the_same_moment_are_spread(router: Any) -> None:
     """None of them has come to a replica yet."""
     assert {id(await chosen(router, pending(str(n), f"{n}{LONG}"))) for n in range(3)} == {id(A), id(B), id(C)}
+
+
+async def test_a_response_goes_on_where_it_was_made(router: Any) -> None:
+    first = pending("1", "short")
+    router.on_request_routed(first, B.replica_id, None)
+    IN_FLIGHT["1"].answered(b'{"id":"resp_1"}')
+    for number in range(5):
+        assert await chosen(router, pending(f"t{number}", "more", previous_response_id="resp_1")) is B
+    gone = await chosen(router, pending("2", LONG, previous_response_id="resp_1"), (A, C))
+    assert gone in (A, C), "its replica has ended"
 
 
 async def test_what_other_proxies_have_sent_counts(router: Any) -> None:
