@@ -29,6 +29,7 @@ import lean_ovms
 PACKAGE = Path(lean_ovms.__file__).parent
 TOUR = Path(__file__).parents[1] / "docs" / "tour.md"
 LISTENING = re.compile(r"http://127\.0\.0\.1:(\d+)")
+READY = "ready: demo"
 WAIT_S = 60
 MARKER_LINES = 5
 """An __init__.py of no more lines has nothing to read."""
@@ -104,7 +105,7 @@ def _chat(folder: str) -> tuple[float, float]:
         try:
             assert server.stderr is not None
             port = next(int(found[1]) for line in server.stderr if (found := LISTENING.search(line)))
-            _wait_ready(port)
+            next(line for line in server.stderr if READY in line)
             began = time.monotonic()
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
             body = {"model": "demo", "messages": [{"role": "user", "content": "Hello!"}], "stream": True}
@@ -117,18 +118,6 @@ def _chat(folder: str) -> tuple[float, float]:
             server.send_signal(signal.SIGINT)
             server.communicate(timeout=WAIT_S)
     return began, ended
-
-
-def _wait_ready(port: int) -> None:
-    """Returns once the server answers that it is ready."""
-    until = time.monotonic() + WAIT_S
-    while time.monotonic() < until:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
-        connection.request("GET", "/v2/health/ready")
-        if connection.getresponse().status == http.HTTPStatus.OK:
-            return
-        time.sleep(0.1)
-    raise TimeoutError("the server does not get ready")
 
 
 def lines(path: Path) -> int:

@@ -27,7 +27,7 @@ from ..errors import StartError
 from ..manifest import MODEL_SOURCE
 from ..server import exit_status
 from ..util import files
-from . import command_table, completion, dotted_flags, flag_readers, foreign_flags
+from . import command_table, dotted_flags, flag_readers, foreign_flags
 from .command_table import CommandParser, commands, hint
 
 PREFIX = "LEAN_OVMS_"
@@ -408,6 +408,8 @@ class _Completion(argparse.Action):
     """Print a shell's completions and exit."""
 
     def __call__(self, _: Any, __: argparse.Namespace, values: Any, flag: str | None = None) -> None:
+        from . import completion  # no other start needs it
+
         print(completion.script(values), end="")
         sys.exit(exit_status.OK)
 
