@@ -1,6 +1,5 @@
 """Shared by the tests of vision: the small model that names colours, and what it should say."""
 
-import tarfile
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -8,8 +7,8 @@ from lean_ovms.config import Config
 from lean_ovms.engine.loading import settings
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.types import SamplingParams
+from tests.archives import extract
 from tests.engine.real import EXACT
-from tests.features.images.fakes import SAFELY
 from tests.pictures import COLOURS
 
 DATA = Path(__file__).parents[1] / "data"
@@ -47,9 +46,7 @@ def see(rig, prompt, *colours, size=SIZE, tag="", **sampling):
 
 def unpacked_omni_model(folder):
     """The directory of a tiny random Qwen3-Omni, which is this folder."""
-    with tarfile.open(DATA / "omni_model.tar.xz") as packed:
-        packed.extractall(folder, **SAFELY)
-    return folder
+    return extract(DATA / "omni_model.tar.xz", folder)
 
 
 def load_stateful(**options):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import random
 import sys
-import tarfile
 import tempfile
 from dataclasses import replace
 from itertools import chain
@@ -25,6 +24,7 @@ from lean_ovms.engine.loading import settings
 from lean_ovms.engine.paged import assemble
 from lean_ovms.engine.protocol import Tokens
 from lean_ovms.types import SamplingParams
+from tests.archives import extract
 from tests.makers.zoo import COMMON, MODELS, network
 
 ZOO = Path(__file__).parents[2] / "tests" / "data" / "zoo"
@@ -45,8 +45,7 @@ def paged(name: str) -> list[Answer]:
     """The answers of the paged engine, to prompts that arrive one step after the other."""
     asked = SamplingParams(temperature=0.0, ignore_eos=True, logprobs=True)
     with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(ZOO / f"{name}.tar.xz") as archive:
-            archive.extractall(folder, filter="data")
+        extract(ZOO / f"{name}.tar.xz", Path(folder))
         for file in Config().model_dir.glob("openvino_*tokenizer.*"):  # any: only ids are used
             (Path(folder) / file.name).symlink_to(file)
         config = Config(model_path=folder, pipeline_type="PAGED", max_num_batched_tokens=64, **EXACT)

@@ -5,7 +5,6 @@ In bf16 whole numbers above 256 are not exact, so an angle that is computed of a
 
 import json
 import random
-import tarfile
 
 import numpy as np
 import openvino as ov
@@ -14,17 +13,12 @@ import pytest
 pytest.importorskip("gguf")
 
 from lean_ovms.engine.paged.model import PagedModel
-from lean_ovms.engine.paged.weights import open_weights
-from lean_ovms.features.drafting.child.heads import HeadWeights
-from lean_ovms.features.vision.child.networks import VisionNetworks
-from tests.engine.paged.test_zoo import NAMES, SAFELY, unpacked
+from tests.engine.paged.test_zoo import NAMES, unpacked
 from tests.engine.real import load
 from tests.engine.rig import Rig
-from tests.features.vision.child import models as vision
 from tests.makers import zoo_bf16, zoo_gguf
 
 BF16 = {"INFERENCE_PRECISION_HINT": "bf16"}
-HEADS = vision.ZOO / "heads"
 TORCH = json.loads(zoo_bf16.FILE.read_text())
 AS_NEAR = 1.25
 """Each rounds other sums, and of so few tokens the mean differs by a tenth."""
@@ -57,12 +51,6 @@ def told(node, key):
     return str(known[key].astype(str)) if key in known else ""
 
 
-def extracted(archive, directory):
-    with tarfile.open(archive) as packed:
-        packed.extractall(directory, **SAFELY)
-    return directory
-
-
 def compiled(weights):
     core = ov.Core()
     return core.compile_model(weights.read(core), "CPU", BF16)
@@ -87,26 +75,6 @@ def test_a_text_model_is_as_near_to_f32_as_torchs_bf16(name, tmp_path):
         assert hint == "f32" or rounded_angles(pipe._model._compiled[0][0]) == []
     wanted = np.array(known["logprobs"]) / 1000 if "logprobs" in known else found["f32"]
     assert 0 < np.abs(found["bf16"] - wanted).mean() < AS_NEAR * known["torch"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", vision.NAMES)
-def test_no_angle_of_a_model_with_vision_is_computed_in_bf16(name, tmp_path):
-    extracted(vision.ZOO / f"{name}.tar.xz", tmp_path)
-    text = tmp_path / "openvino_language_model.xml"
-    assert rounded_angles(compiled(open_weights(text))) == []
-    encoders = VisionNetworks(tmp_path, "CPU", BF16)
-    for file in set(tmp_path.glob("openvino_vision*_model.xml")):
-        assert rounded_angles(encoders.compiled(file)) == [], file.name
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(path.name.removesuffix(".tar.xz") for path in HEADS.glob("*.tar.xz")))
-def test_no_angle_of_a_head_is_computed_in_bf16(name, tmp_path):
-    extracted(vision.ZOO / f"{name}.tar.xz", tmp_path)
-    extracted(HEADS / f"{name}.tar.xz", tmp_path)
-    head, text = tmp_path / "openvino_mtp_model.xml", tmp_path / "openvino_language_model.xml"
-    assert rounded_angles(compiled(HeadWeights(head, text))) == []
 
 
 @pytest.mark.slow

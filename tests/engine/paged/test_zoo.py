@@ -6,7 +6,6 @@ Prompts are longer than a block, a chunk and the sliding windows, and are comput
 
 import json
 import random
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,11 @@ from lean_ovms.engine.paged.weights import open_weights
 from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
 from lean_ovms.features.genai_pipelines.child import factory
+from tests.archives import extract
 from tests.engine.real import EXACT, load
 from tests.engine.rig import Rig
 
 ZOO = Path(__file__).parents[2] / "data" / "zoo"
-SAFELY = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-"""Early versions of Python 3.10 and 3.11 have no filters."""
 NAMES = sorted(path.name.removesuffix(".tar.xz") for path in ZOO.glob("*.tar.xz"))
 RECORDED = json.loads((ZOO / "answers.json").read_text())
 VOCAB = 64
@@ -54,8 +52,7 @@ def answers(pipe, **options):
 
 def unpacked(name, directory):
     """The path of a model of the zoo."""
-    with tarfile.open(ZOO / f"{name}.tar.xz") as archive:
-        archive.extractall(directory, **SAFELY)
+    extract(ZOO / f"{name}.tar.xz", directory)
     for file in Config().model_dir.glob("openvino_*tokenizer.*"):  # any: only ids are used
         (directory / file.name).symlink_to(file)
     return str(directory)

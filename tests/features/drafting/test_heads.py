@@ -18,8 +18,9 @@ from lean_ovms.errors import StartError
 from lean_ovms.features.drafting.child import heads
 from lean_ovms.features.drafting.child.drafter import Drafter
 from lean_ovms.features.drafting.child.head import Head
+from tests.archives import extract
 from tests.engine.rig import Rig
-from tests.features.vision.child.models import F32, SAFELY, ZOO, load
+from tests.features.vision.child.models import F32, ZOO, load
 from tests.makers.zoo_vision_torch import PROMPTS, SIZES, pixels
 
 HEADS = ZOO / "heads"
@@ -38,8 +39,7 @@ def with_head(name, directory):
     """The path of a model, with its head."""
     archives = ("tokenizer", name) if name != "eagle3" else ("tokenizer",)
     for archive in (*(ZOO / f"{each}.tar.xz" for each in archives), HEADS / f"{name}.tar.xz"):
-        with tarfile.open(archive if archive.is_file() else EAGLE3) as packed:
-            packed.extractall(directory, **SAFELY)
+        extract(archive if archive.is_file() else EAGLE3, directory)
     return directory
 
 
@@ -199,8 +199,7 @@ def test_a_head_that_does_not_fit_is_refused(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("archive", sorted((ZOO.parent / "zoo").glob("*.tar.xz")), ids=lambda path: path.name[:-7])
 def test_what_enters_a_layer_is_found_in_all_architectures(archive, tmp_path):
-    with tarfile.open(archive) as packed:
-        packed.extractall(tmp_path, **SAFELY)
+    extract(archive, tmp_path)
     model = ov.Core().read_model(tmp_path / "openvino_model.xml")
     paged_attention_transformation(model)
     if any("_state_table." in node.get_friendly_name() for node in model.get_parameters()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,14 @@ from lean_ovms.features.images.child.task import ImageTask
 from lean_ovms.features.images.model import ImageModel
 from lean_ovms.features.images.params import ImageParams
 from lean_ovms.features.images.records import GeneratedImage, GenerateImage, PartialImage
+from tests.archives import extract
 from tests.engine_client_fakes import FakeTaskClient
 from tests.makers.make_lora import write
-
-SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 
 def unpacked_image_model(folder: Path, name: str = "stable_diffusion_tiny") -> Path:
     """The directory of a tiny random model, in this folder."""
-    with tarfile.open(Path(__file__).with_name(f"{name}.tar.xz")) as packed:
-        packed.extractall(folder, **SAFELY)
-    return folder / name
+    return extract(Path(__file__).with_name(f"{name}.tar.xz"), folder) / name
 
 
 def image_adapter(file: Path) -> Path:

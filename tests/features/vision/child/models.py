@@ -1,7 +1,6 @@
 """Shared by the tests of vision with the paged engine: tiny models of each family, and a rig that waits for images."""
 
 import json
-import tarfile
 import threading
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,12 +9,11 @@ from lean_ovms.config import Config
 from lean_ovms.engine.loading import settings
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.types import Image, SamplingParams
+from tests.archives import extract
 from tests.engine.real import EXACT
 from tests.engine.rig import Rig
 
 ZOO = Path(__file__).parents[3] / "data" / "zoo_vision"
-SAFELY = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-"""Early versions of Python 3.10 and 3.11 have no filters."""
 NAMES = sorted(path.name.removesuffix(".tar.xz") for path in ZOO.glob("*.tar.xz") if "tokenizer" not in path.name)
 F32 = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}
 
@@ -23,8 +21,7 @@ F32 = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}
 def unpacked(name, directory):
     """The path of a model of the zoo."""
     for archive in (name, "tokenizer"):
-        with tarfile.open(ZOO / f"{archive}.tar.xz") as packed:
-            packed.extractall(directory, **SAFELY)
+        extract(ZOO / f"{archive}.tar.xz", directory)
     return str(directory)
 
 
