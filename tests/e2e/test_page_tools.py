@@ -138,6 +138,51 @@ def test_a_call_that_takes_long_is_stopped(page: Any) -> None:
     assert page.locator("#send").is_enabled()
 
 
+PROMPTS = [
+    {"name": "greet", "description": "A greeting.", "arguments": []},
+    {"name": "explain", "description": None, "arguments": [{"name": "topic", "description": None, "required": True}]},
+]
+NOTES = [{"uri": "notes://today", "name": "today", "description": None, "mime_type": "text/plain"}]
+
+
+def test_prompts_and_resources_get_into_the_message(page: Any) -> None:
+    reads = {"read_prompt": "v1/tool_servers/prompt", "read_resource": "v1/tool_servers/resource"}
+    assert page.locator("#offers").is_hidden()
+    offer(page, ACTIONS | reads)
+    found = {"data": [SERVERS["data"][1], {**SERVERS["data"][0], "prompts": PROMPTS, "resources": NOTES}]}
+    page.route("**/v1/tool_servers", lambda route: route.fulfill(json=found))
+    said = {"messages": [{"role": "user", "content": "Explain cats."}]}
+    page.route("**/v1/tool_servers/prompt", lambda route: route.fulfill(json=said))
+    page.route("**/v1/tool_servers/resource", lambda route: route.fulfill(json={"text": "Feed the cat."}))
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+
+    page.locator("#offers").press("Enter")
+    page.get_by_role("button", name="explain").press("Enter")
+    assert axe.run(page).response["violations"] == []
+    page.keyboard.press("Enter")  # the topic is missing
+    page.keyboard.type("cats")
+    with page.expect_request("**/v1/tool_servers/prompt") as asked:
+        page.keyboard.press("Enter")
+    assert asked.value.post_data_json == {"server": "calc", "name": "explain", "arguments": {"topic": "cats"}}
+    page.locator("#offers-dialog").wait_for(state="hidden")
+    assert page.input_value("#text") == "Explain cats."
+    assert page.evaluate("document.activeElement.id") == "text"
+
+    page.locator("#offers").press("Enter")
+    with page.expect_request("**/v1/tool_servers/resource") as asked:
+        page.get_by_role("button", name="today").press("Enter")
+    assert asked.value.post_data_json == {"server": "calc", "uri": "notes://today"}
+    page.locator("#attached", has_text="today").wait_for()
+    page.locator("#offers").press("Enter")
+    page.get_by_role("button", name="greet").wait_for()
+    page.keyboard.press("Escape")
+    page.locator("#offers-dialog").wait_for(state="hidden")
+    say(page, {"content": "Yes."})
+    with page.expect_request("**/v1/chat/completions") as asked:
+        page.locator("#text").press("Enter")
+    assert asked.value.post_data_json["messages"][0]["content"] == "today:\n```\nFeed the cat.\n```\n\nExplain cats."
+
+
 def test_expressions_are_computed_and_not_run(page: Any) -> None:
     cases = {"1 + 2 * 3": 7, "-2 ^ 2": -4, "2 ** 3 ** 2": 512, "max(1, 2, sin(0))": 2, "7 % 4 - .5e1": -2, "(1)": 1}
     found = page.evaluate(

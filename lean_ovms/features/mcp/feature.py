@@ -24,6 +24,8 @@ FEATURE = Feature(
     page=(
         PageRow("tool_servers", "/v1/tool_servers", ONLY),
         PageRow("call_tool", "/v1/tool_servers/call", ONLY),
+        PageRow("read_prompt", "/v1/tool_servers/prompt", ONLY),
+        PageRow("read_resource", "/v1/tool_servers/resource", ONLY),
     ),
     parts=(PartRow(seam=SERVER_TOOLS, make="tools:McpTools", options=("tool_server",)),),
     start=StartRow(prepare="tools:prepare", options=("tool_server",)),

@@ -55,6 +55,18 @@ export function pickFile() {
   byId("attach").click();
 }
 
+// Puts a text behind what is written.
+export function insert(text) {
+  const field = byId("text");
+  field.value = field.value.trim() ? `${field.value}\n\n${text}` : text;
+  grow();
+}
+
+export function attachText(name, text) {
+  attached.files.push({ name, text });
+  draw();
+}
+
 function grow() {
   const text = byId("text");
   text.style.height = "auto";
@@ -79,7 +91,7 @@ async function takeText(file) {
   const text = file.size <= MAX_FILE ? await file.text() : "";
   if (file.size > MAX_FILE) return showProblem(t("{name} is larger than {n} kB.", { name: file.name, n: MAX_FILE / 1000 }));
   if (text.includes("\0") || text.includes("\ufffd")) return showProblem(t("{name} is not a text file.", { name: file.name }));
-  attached.files.push({ name: file.name, text });
+  attachText(file.name, text);
 }
 
 function asDataUrl(file) {

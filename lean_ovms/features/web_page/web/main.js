@@ -5,6 +5,7 @@ import * as chat from "./chat.js";
 import { byId, isKey, make, showProblem } from "./dom.js";
 import { LANGUAGES, choose, language, load, t } from "./i18n.js";
 import * as images from "./images.js";
+import * as offers from "./offers.js";
 import * as server from "./server.js";
 import * as settings from "./settings.js";
 import * as speech from "./speech.js";
@@ -133,6 +134,7 @@ for (const view of VIEWS) byId(`tab-${view}`).addEventListener("click", () => (s
 texts.start();
 speech.start(readModels);
 images.start();
+offers.start();
 server.start(readModels);
 await chat.start(readModels, () => {
   show("chat");
@@ -141,6 +143,7 @@ await chat.start(readModels, () => {
 });
 await known;
 showLinks();
+offers.show();
 await readModels();
 // On a narrow screen the focus would open a keyboard over half of the page.
 if (!narrow.matches && document.activeElement === document.body) byId(FIRST_FIELD[current])?.focus();
