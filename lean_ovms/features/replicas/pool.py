@@ -52,13 +52,14 @@ def make(config: Config) -> ModelEngine:
     count = config.of(ReplicaOptions).engine_replicas
     if count == 1:
         return EngineClient(config)
-    parts, own = shares(count), _of_one(config, count)
+    parts, own, properties = shares(count), _of_one(config, count), read_object("plugin_config", config.plugin_config)
     if not parts:
-        threads = {THREADS: max(1, cores() // count), **read_object("plugin_config", config.plugin_config)}
-        own = own.replace(plugin_config=orjson.dumps(threads).decode())
+        properties.setdefault(THREADS, max(1, cores() // count))
+        own = own.replace(plugin_config=orjson.dumps(properties).decode())
     commands = [[*PINNED, ",".join(map(str, part)), COMMAND[-1]] for part in parts] or [list(COMMAND)] * count
     gauges = {row.name for row in config.composition.metrics if row.kind == "gauge"}
-    return EnginePool([EngineClient(own, command) for command in commands], gauges)
+    writes = bool(config.cache_dir or properties.get("CACHE_DIR"))
+    return EnginePool([EngineClient(own, command) for command in commands], gauges, first_alone=writes)
 
 
 def _of_one(config: Config, count: int) -> Config:
@@ -73,16 +74,20 @@ def _of_one(config: Config, count: int) -> Config:
 class EnginePool:
     """An `ModelEngine` of several processes."""
 
-    def __init__(self, replicas: Sequence[EngineClient], gauges: set[str]) -> None:
+    def __init__(self, replicas: Sequence[EngineClient], gauges: set[str], *, first_alone: bool = False) -> None:
         """Starts nothing yet.
 
-        replicas: the engines, alike but for where they run. gauges: metrics of features that are no counters.
+        Args:
+            replicas: the engines, alike but for where they run.
+            gauges: metrics of features that are no counters.
+            first_alone: whether the first one is loaded before the others: it writes files that these read.
         """
         self.replicas = replicas
         """The engines, by their numbers."""
         self.latest: list[EngineStats | None] = [None] * len(replicas)
         """The counts of each that were reported last; None while it does not serve."""
         self._gauges = gauges
+        self._first_alone = first_alone
         self._before: list[EngineStats | None] = [None] * len(replicas)  # of the processes that ended
         self._lives = [0] * len(replicas)  # restarts at the time of `latest`
         self._known_lives = [0] * len(replicas)  # and at that of what the router knows
@@ -124,9 +129,12 @@ class EnginePool:
         return self.replicas[0].vocabulary
 
     async def start(self) -> ModelInfo:
-        """Starts all at once. Raises StartError if one cannot be loaded, when the others may be loading still."""
+        """Starts all. Raises StartError if one cannot be loaded, when the others may be loading still."""
         prestart.discard()  # it runs on all processors
-        await asyncio.gather(*(one.start() for one in self.replicas))
+        if self._first_alone:
+            await self.replicas[0].start()
+        others = self.replicas[1:] if self._first_alone else self.replicas
+        await asyncio.gather(*(one.start() for one in others))
         self._started = True
         return self.info
 

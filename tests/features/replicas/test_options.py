@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -11,6 +14,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine.client.engine import EngineClient, engine_of
 from lean_ovms.errors import StartError
 from lean_ovms.features.replicas.pool import EnginePool
+from tests.fakes import INFO
 
 
 @pytest.mark.parametrize("flag", ["--engine_replicas", "--data-parallel-size", "-dp"])
@@ -67,6 +71,34 @@ async def test_where_processors_cannot_be_told_apart_threads_are_shared_out(monk
     pool = engine_of(Config(engine_replicas=2, plugin_config='{"INFERENCE_NUM_THREADS": 3}'))
     assert isinstance(pool, EnginePool)
     assert pool.replicas[0]._config.plugin_config == '{"INFERENCE_NUM_THREADS":3}'
+
+
+@pytest.mark.usefixtures("two_processors")
+async def test_compiled_models_are_written_by_one_and_read_by_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases: list[tuple[dict[str, Any], list[int]]] = [
+        ({}, [0, 1]),
+        ({"cache_dir": "/c"}, [0]),
+        ({"plugin_config": '{"CACHE_DIR": "/c"}'}, [0]),
+    ]
+    for options, first in cases:
+        pool = engine_of(Config(engine_replicas=2, **options))
+        assert isinstance(pool, EnginePool)
+        started, loaded = [], asyncio.Event()
+
+        async def start(number: int, started: list[int] = started, loaded: asyncio.Event = loaded) -> None:
+            started.append(number)
+            await loaded.wait()
+
+        for number, replica in enumerate(pool.replicas):
+            monkeypatch.setattr(replica, "start", partial(start, number))
+            monkeypatch.setattr(replica, "info", INFO, raising=False)
+        starting = asyncio.create_task(pool.start())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert started == first
+        loaded.set()
+        await starting
+        assert started == [0, 1]
 
 
 @pytest.mark.usefixtures("two_processors")
