@@ -45,13 +45,18 @@ class Reporter:
     def __init__(self, app: App) -> None:
         self._app = app
         self._gauges: dict[str, Any] = {}
+        self._series: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
 
     async def report(self) -> None:
-        """Sets them once."""
+        """Sets them once; those of series that are gone, as of a model that was unloaded, to 0, or they would stay."""
         response = await metrics.handle(Request("GET", "/metrics"), self._app.services)
         assert isinstance(response.body, bytes)
+        gone, self._series = self._series, set()
         for name, labels, value in samples(response.body.decode()):
             self._gauge(name, tuple(labels)).set(value, tags=labels)
+            self._series.add((name, tuple(labels.items())))
+        for name, pairs in gone - self._series:
+            self._gauges[name].set(0.0, tags=dict(pairs))
 
     def _gauge(self, name: str, labels: tuple[str, ...]) -> Any:
         from ray.serve.metrics import Gauge

@@ -178,12 +178,16 @@ async def test_ray_gets_the_metrics_under_names_that_it_takes(fleet: Made, monke
     made.Gauge = Gauge  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ray.serve.metrics", made)
 
+    text = b'vllm:x_bucket{le="1",model_name="m"} 3\nvllm:x_bucket{le="2",model_name="m"} 4\n'
+
     async def exposed(request: Request, services: Any) -> Response:
-        return Response(200, [], b'vllm:x_bucket{le="1",model_name="m"} 3\nvllm:x_bucket{le="2",model_name="m"} 4\n')
+        return Response(200, [], text)
 
     monkeypatch.setattr(metrics.metrics, "handle", exposed)
     reporter = Reporter(SimpleNamespace(services=None))  # type: ignore[arg-type]
     await reporter.report()
     assert set_to == {"vllm_x_bucket": ((3.0, "1", "m"), (4.0, "2", "m"))}
+    text = b'vllm:x_bucket{le="1",model_name="m"} 5\n'
     await reporter.report()
-    assert len(set_to["vllm_x_bucket"]) == 4
+    await reporter.report()
+    assert set_to["vllm_x_bucket"][2:] == ((5.0, "1", "m"), (0.0, "2", "m"), (5.0, "1", "m"))
