@@ -334,11 +334,17 @@ def error_response(error: RequestError, headers: Iterable[tuple[str, str]] = ())
 class StartError(Exception):
     """The server, or one of its models, cannot start: a wrong option, a missing file, a model that does not load.
 
-    The text is for the operator. reason: for clients, one sentence without paths. temporary: the same start may succeed
-    later (a port in use, the network, a busy hub, a full disk).
+    Its text is for the operator.
     """
 
     def __init__(self, message: str, *, reason: str = "The server's log says why.", temporary: bool = False) -> None:
+        """Makes the error.
+
+        Args:
+            message: what is wrong.
+            reason: the same for clients, in one sentence without paths.
+            temporary: whether the same start may succeed later (a port in use, the network, a busy hub, a full disk).
+        """
         super().__init__(message)
         self.reason = reason
         self.temporary = temporary

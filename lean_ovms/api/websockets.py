@@ -55,12 +55,10 @@ async def read_event(message: WebSocketMessage, services: Services, read: Callab
 
 
 class OpenWebSockets(Generic[S]):
-    """The open WebSockets of an endpoint, each with its session: their number is limited, and at shutdown each ends.
-
-    most: of all clients; one client gets three quarters. refusal: the message beyond that.
-    """
+    """The open WebSockets of an endpoint, each with its session: their number is limited, and at shutdown each ends."""
 
     def __init__(self, most: int, refusal: str) -> None:
+        """Begins without any. most: of all clients; one gets three quarters of it. refusal: the message beyond that."""
         self._most, self._refusal = most, refusal
         self._clients: Counter[str] = Counter()
         self.stopping = asyncio.Event()

@@ -355,14 +355,14 @@ class Counted(Record):
 
 @dataclass(slots=True)
 class Prefilled(Record):
-    """The prompt is computed, ms after that began; before the first Tokens.
-
-    cached: its tokens that were found in the prefix cache, None where this is not known.
-    """
+    """The prompt is computed; before the first Tokens."""
 
     id: int
+    """The number of the request."""
     cached: int | None
+    """The prompt tokens that were found in the prefix cache; None: not known."""
     ms: float
+    """The milliseconds since the prompt was begun."""
 
 
 @dataclass(slots=True)
@@ -416,11 +416,13 @@ class Failed(Record):
 
 @dataclass(slots=True)
 class Pong(Record):
-    """stats: the fields of types.engine.EngineStats."""
+    """The answer to a Ping."""
 
     role = ANSWER
     id: int
+    """The number of the command."""
     stats: dict[str, Any]
+    """The fields of types.engine.EngineStats."""
 
     def answer(self) -> dict[str, Any]:
         return self.stats

@@ -39,10 +39,12 @@ class Close:
 
 
 class WebSocketMessage(NamedTuple):
-    """A whole message of a client. data: of a text, its UTF-8, which is valid."""
+    """A whole message of a client."""
 
     data: bytes
+    """The bytes; those of a text are UTF-8, which is valid."""
     is_text: bool = True
+    """Whether it is a text."""
 
 
 class WebSocket(Protocol):
@@ -60,21 +62,27 @@ Serve = Callable[[WebSocket], Awaitable[Close]]
 
 
 class Upgrade(Response):
-    """The response that opens a WebSocket; serve is called once it is open.
+    """The response that opens a WebSocket.
 
-    subprotocol: one of those that the client offered, "" for none. max_message_bytes: larger messages close the
-    connection with TOO_BIG. on_close: called when the transport closes the response. status: 101, or that of the error
-    which a transport sends instead because it cannot open WebSockets.
+    Its status is 101, or that of the error which a transport sends instead because it cannot open WebSockets.
     """
 
     __slots__ = ("max_message_bytes", "on_close", "serve", "subprotocol")
 
     def __init__(self, serve: Serve, *, subprotocol: str = "", max_message_bytes: int = 1 << 20) -> None:
+        """Makes the response.
+
+        Args:
+            serve: is called once the WebSocket is open.
+            subprotocol: one of those that the client offered; empty: none.
+            max_message_bytes: larger messages close the connection with TOO_BIG.
+        """
         super().__init__(101)
         self.serve = serve
         self.subprotocol = subprotocol
         self.max_message_bytes = max_message_bytes
         self.on_close: list[Callable[[], None]] = []
+        """Are called when the transport closes the response."""
 
     async def aclose(self) -> None:
         while self.on_close:

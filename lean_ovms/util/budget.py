@@ -13,15 +13,20 @@ MAX_WAIT_S = 30.0
 
 
 class Budget:
-    """At most `most` is lent at once; `used` says how much. More than that is lent only when nothing else is.
-
-    most_waiting: the sum of the amounts that may wait; beyond it the answer is a 503 at once. refusal: its message.
-    on_idle: called when everything is given back.
-    """
+    """An amount that is lent, and given back; `used` says how much of it is lent now."""
 
     def __init__(
         self, most: int, most_waiting: int, refusal: str, code: str, on_idle: Callable[[], None] | None = None
     ) -> None:
+        """Lends nothing yet.
+
+        Args:
+            most: the most that is lent at once. More than that is lent only when nothing else is.
+            most_waiting: the sum of the amounts that may wait; beyond it the answer is a 503 at once.
+            refusal: the message of that 503.
+            code: its code.
+            on_idle: is called when everything is given back.
+        """
         self.used = 0
         self.waiting = 0
         self._most = most

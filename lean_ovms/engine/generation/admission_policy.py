@@ -24,21 +24,23 @@ MAX_PASSED = 64
 
 
 class Runner(Protocol[S]):
-    """What the policy needs of a scheduler. steps: since the start. total_blocks: of the KV cache."""
+    """What the policy needs of a scheduler."""
 
     @property
     def running(self) -> Seq[S]:
-        """Oldest first."""
+        """The running sequences, the oldest first."""
 
     @property
     def full(self) -> bool:
-        """Every slot is taken."""
+        """Whether every slot is taken."""
 
     @property
-    def steps(self) -> int: ...
+    def steps(self) -> int:
+        """The number of steps since the start."""
 
     @property
-    def total_blocks(self) -> int: ...
+    def total_blocks(self) -> int:
+        """The number of blocks of the KV cache."""
 
     def blocks_of(self, client: ClientQueue) -> int:
         """Returns the KV blocks of its running sequences."""

@@ -19,18 +19,28 @@ from .storage import Storage, failure
 class Results:
     """The outcomes of a batch, in a file of answers and one of errors. Each is on the disk before it counts.
 
-    What the files have already counts; a last line that was not written to its end is cut off. done: the custom_id of
-    each outcome. counts: answers and errors. unsent: errors of lines that were not sent. in_thread: runs a function in
-    the thread of `storage`.
+    What the files have already counts; a last line that was not written to its end is cut off.
     """
 
     def __init__(
         self, storage: Storage, paths: Sequence[Path], in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
     ) -> None:
-        """Raises OSError."""
+        """Reads what the files have.
+
+        Args:
+            storage: keeps the files.
+            paths: those of the answers and of the errors.
+            in_thread: runs a function in the thread of `storage`.
+
+        Raises:
+            OSError: they cannot be read.
+        """
         self.done: set[str] = set()
+        """The custom_id of each outcome."""
         self.counts = [0, 0]
+        """The numbers of answers and of errors."""
         self.unsent = 0
+        """The number of errors of lines that were not sent."""
         self._storage, self._paths, self._in_thread = storage, paths, in_thread
         self._pending: tuple[list[bytes], list[bytes]] = ([], [])
         self._turn = asyncio.Lock()

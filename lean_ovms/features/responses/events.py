@@ -71,11 +71,7 @@ class _Choice:
 
 
 class Events:
-    """The stream of one response, as frames. Call start, deltas…, finalize, end. `output` is valid at any time.
-
-    cut_off: the limit of tokens has ended it. calls: those of MCP tools that have no result yet. audio: makes pieces of
-    the samples of a spoken answer.
-    """
+    """The stream of one response, as frames. Call start, deltas…, finalize, end. `output` is valid at any time."""
 
     def __init__(
         self,
@@ -86,6 +82,15 @@ class Events:
         silent: bool = False,
         audio: AudioPieces | None = None,
     ) -> None:
+        """Begins a response.
+
+        Args:
+            body: makes the response object.
+            queued: whether it waits before it starts.
+            obfuscate: whether deltas get a text that hides their lengths.
+            silent: whether frames are counted, but not kept.
+            audio: makes pieces of the samples of a spoken answer; None: it is not spoken.
+        """
         self.body = body
         self._audio = audio
         self.status = "queued" if queued else "in_progress"
@@ -94,7 +99,9 @@ class Events:
         self._choices: dict[int, _Choice] = {}
         self._output: list[Json | None] = []
         self.cut_off = False
+        """Whether the limit of tokens has ended it."""
         self.calls: list[McpCall] = []
+        """The calls of MCP tools that have no result yet."""
         self._final: Json | None = None
 
     @property

@@ -30,14 +30,12 @@ _ALPHABET = string.ascii_letters + string.digits
 
 
 class Parser:
-    """Reads one choice's text; each choice owns one. However the text is cut, the events add up to the same answer.
-
-    keep_special_tokens: the text must contain the special tokens named in `tags`.
-    tags: all markup that it reads; other special tokens may stay hidden.
-    """
+    """Reads one choice's text; each choice owns one. However the text is cut, the events add up to the same answer."""
 
     keep_special_tokens: bool = False
+    """Whether the text must contain the special tokens named in `tags`."""
     tags: tuple[str, ...] = ()
+    """All markup that it reads; other special tokens may stay hidden."""
 
     def feed(self, text: str) -> list[Event]:
         """Returns the events of more text; only what may still become a tag is held back."""
@@ -65,25 +63,31 @@ _S = TypeVar("_S", bound="Syntax")
 
 
 class Syntax:
-    """How one family writes calls or reasoning.
-
-    tags: markup to look for; `read` is called after each. noise: markup without a meaning, removed from content.
-    at_start: `start` is tried where an answer may begin.
-    start_tag: for reasoning, what a prompt ends with that leaves reasoning open. answer_header: what the family writes
-    before the content of an answer. tools, thinking: which parts an instance plays (a format whose two parts cannot be
-    told apart is one class under both names).
-    """
+    """How one family writes calls or reasoning."""
 
     tags: tuple[str, ...] = ()
+    """The markup to look for; `read` is called after each."""
     noise: tuple[str, ...] = ()
+    """Markup without a meaning, which is removed from content."""
     keep_special_tokens: ClassVar[bool] = False
+    """Whether the text must contain the special tokens among its markup."""
     at_start: ClassVar[bool] = False
+    """Whether `start` is tried where an answer may begin."""
     start_tag: ClassVar[str] = ""
+    """For reasoning, what a prompt ends with that leaves reasoning open."""
     answer_header: ClassVar[str] = ""
+    """What the family writes before the content of an answer."""
     between_tags: ClassVar[bool] = False
     """Whether its reasoning stands between tags that no answer shows."""
 
     def __init__(self, out: CombinedParser, *, tools: bool = False, thinking: bool = False) -> None:
+        """Makes an instance for one choice. A format whose two parts cannot be told apart plays both.
+
+        Args:
+            out: takes what is read.
+            tools: whether it is to read calls.
+            thinking: whether it is to read reasoning.
+        """
         self.out = out
         self.scanner = out.scanner
         self.tools = tools
@@ -150,10 +154,11 @@ class CombinedParser(Parser):
     """Runs a tool syntax and a reasoning syntax, each optional, over one stream.
 
     Blanks where an answer begins, and around calls, are kept back until something follows: before a call they are
-    layout and vanish, before text they belong to it. prompt_tail: the end of the prompt, with its markup.
+    layout and vanish, before text they belong to it.
     """
 
     def __init__(self, tools: Sequence[Json] = (), prompt_tail: str = "") -> None:
+        """Begins a choice. tools: those that it may call. prompt_tail: the end of the prompt, with its markup."""
         self.scanner = Scanner()
         self.schemas = schemas_of(tools)
         self.prompt_tail = prompt_tail

@@ -18,20 +18,21 @@ _IGNORED_KEYS = frozenset(("id", "type", "index", "tool_call_id"))
 
 
 class JsonCalls(Syntax):
-    """Reads call objects after a tag that has no end tag.
-
-    name_keys, argument_keys: the keys of the function's name and of its arguments. list_only: a tag without a list
-    after it is text. one_call: one object follows a tag. start_bracket: how an answer that has no tag begins, where
-    at_start: "[" for a list of calls, "{" for calls alone. offered_only: a call that has no tag is of a tool that the
-    client offers; an answer in JSON with other names is text.
-    """
+    """Reads call objects after a tag that has no end tag."""
 
     name_keys: ClassVar[tuple[str, ...]] = ("name", "function")
+    """The keys of the function's name."""
     argument_keys: ClassVar[tuple[str, ...]] = ("arguments", "parameters")
+    """The keys of its arguments."""
     list_only: ClassVar[bool] = False
+    """Whether a tag without a list after it is text."""
     one_call: ClassVar[bool] = False
+    """Whether one object follows a tag."""
     start_bracket: ClassVar[str] = "["
+    """How an answer that has no tag begins, where at_start: "[" for a list of calls, "{" for calls alone."""
     offered_only: ClassVar[bool] = False
+    """Whether a call that has no tag must be of a tool that the client offers; an answer in JSON with other names is
+    text."""
 
     def read(self, tag: str) -> Steps[bool]:
         if (yield from self.scanner.space()) != "[" and self.list_only:

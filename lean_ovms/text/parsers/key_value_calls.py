@@ -13,14 +13,15 @@ _NAME = re.compile(r"[\w.\-]*")
 
 
 class KeyValueCalls(XmlCalls):
-    """NAME, then (<arg_key>KEY</arg_key><arg_value>value</arg_value>)*, with blanks between any two of them.
+    """Reads NAME, then (<arg_key>KEY</arg_key><arg_value>value</arg_value>)*, with blanks between any two of them.
 
-    keys: the family's spelling of <arg_key>; that of <arg_value> has the other word there. It may be missing.
-    separator: a tag that may follow the name.
+    The keys of `keys` are the family's spelling of <arg_key>; that of <arg_value> has the other word there, and may be
+    missing.
     """
 
     trim = False
     separator = ""
+    """A tag that may follow the name; empty: there is none."""
 
     def name(self, after: str) -> Steps[str]:
         if after != self.after_name:
@@ -44,9 +45,10 @@ class KeyValueCalls(XmlCalls):
 
 
 class KeyValueOrJson(EnclosedJson):
-    """Calls of either kind between the same tags. elements: how those that are no JSON are read."""
+    """Reads calls of either kind between the same tags."""
 
     elements: ClassVar[type[KeyValueCalls]]
+    """What reads those that are no JSON."""
 
     def prepare(self) -> None:
         self._elements = self.elements(self.out)

@@ -29,9 +29,16 @@ _HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
 
 
 class Literals:
-    """Reads literals from a scanner and passes their JSON text to sink. decode: a string's raw inside to its text."""
+    """Reads literals from a scanner and passes on their JSON text."""
 
     def __init__(self, scanner: Scanner, sink: Sink, decode: Callable[[str], str]) -> None:
+        """Begins where the scanner is.
+
+        Args:
+            scanner: has the text.
+            sink: takes the JSON text.
+            decode: returns the text of a string literal, for what stands between its quotes.
+        """
         self.scanner = scanner
         self.sink = sink
         self.decode = decode

@@ -22,13 +22,14 @@ _AFTER = Tags(["[TOOL_CALLS]", "</s>"])
 
 
 class MistralCalls(JsonCalls):
-    """Calls after [TOOL_CALLS]. args_needed: a name counts only with [ARGS] after it."""
+    """Reads calls after [TOOL_CALLS]."""
 
     tags = ("[TOOL_CALLS]",)
     noise = ("</s>",)
     keep_special_tokens = True
     at_start = True
     args_needed = False
+    """Whether a name counts only with [ARGS] after it."""
 
     def read(self, tag: str) -> Steps[bool]:
         mark = yield from self.scanner.space()

@@ -16,10 +16,12 @@ _LITERAL_STARTS = "'\"[({+-.0123456789"
 
 
 class PythonCalls(Syntax):
-    """Reads calls. decode: a string literal's raw inside to its text. bare_words: a word alone is an argument too."""
+    """Reads calls in the notation of Python."""
 
     decode: Callable[[str], str] = staticmethod(python_text)
+    """Returns the text of a string literal, for what stands between its quotes."""
     bare_words = False
+    """Whether a word alone is an argument, too."""
 
     def calls(self, end: str = "]") -> Steps[bool]:
         """Reads calls with commas or blanks between them, up to `end`. False if there was none."""

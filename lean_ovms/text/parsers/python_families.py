@@ -14,9 +14,10 @@ from .think_tags import ThinkTags
 
 
 class PythonList(Enclosed, PythonCalls):
-    """Calls in a list between tags. bracket_needed: without the list's bracket it is text."""
+    """Reads calls in a list between tags."""
 
     bracket_needed: ClassVar[bool] = True
+    """Whether it is text without the list's bracket."""
 
     def enclosed(self, tag: str) -> Steps[bool]:
         yield from self.scanner.space()

@@ -69,10 +69,7 @@ class Tags:
 
 
 class Scanner:
-    """The text that has arrived and has not been read: text[pos:].
-
-    ended: no more will arrive. last: the token at its end that ended it; "" for none.
-    """
+    """The text that has arrived and has not been read: text[pos:]."""
 
     __slots__ = ("_kept", "_mark", "ended", "last", "pos", "text")
 
@@ -80,7 +77,9 @@ class Scanner:
         self.text = ""
         self.pos = 0
         self.ended = False
+        """Whether no more will arrive."""
         self.last = ""
+        """The token at the end of the text that ended it; empty: none did."""
         self._kept: list[str] | None = None
         self._mark = 0
 

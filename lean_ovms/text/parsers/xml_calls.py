@@ -125,10 +125,7 @@ _S = TypeVar("_S", bound=Syntax)
 
 
 class Parameters(Generic[_S]):
-    """The parameters of one call while they are read. names: of those so far.
-
-    strays: text between them, which is content and emitted after the call.
-    """
+    """The parameters of one call while they are read."""
 
     def __init__(self, syntax: _S, schemas: Mapping[str, Any]) -> None:
         self.syntax = syntax
@@ -136,7 +133,9 @@ class Parameters(Generic[_S]):
         self.out = syntax.out
         self.schemas = schemas
         self.names: set[str] = set()
+        """The names of those so far."""
         self.strays: list[str] = []
+        """The texts between them, which are content and come after the call."""
 
     def begin(self, key: str) -> None:
         """Emits the name of the next parameter."""

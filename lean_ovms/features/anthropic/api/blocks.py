@@ -18,16 +18,18 @@ TEXT, THINKING, TOOL_USE = "text", "thinking", "tool_use"
 
 
 class Blocks:
-    """Feed it deltas, then `close`; a subclass takes the steps. omit_thinking: the text of the reasoning is left out.
-
-    index: of the last block that has begun. has_calls: there was a tool call. finish, stop: of the answer, as in Delta.
-    """
+    """Makes blocks of deltas; a subclass takes the steps. Feed it all deltas, then `close` it."""
 
     def __init__(self, *, omit_thinking: bool = False) -> None:
+        """Begins an answer. omit_thinking: whether the text of the reasoning is left out."""
         self.index = -1
+        """The number of the last block that has begun."""
         self.has_calls = False
+        """Whether there was a tool call."""
         self.finish = "stop"
+        """How the answer ends, as Delta.finish has it."""
         self.stop: str | int | None = None
+        """The stop string or the id that ended it, if one did."""
         self._omit_thinking = omit_thinking
         self._open = ""
         self._signed = hashlib.sha256()

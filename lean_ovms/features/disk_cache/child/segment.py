@@ -59,15 +59,17 @@ class Place(NamedTuple):
 
 
 class DiskSegment:
-    """One data file with its index. path: of both, without suffix. keys: of its blocks, as far as the index was read;
-    bytes: of these blocks.
-    """
+    """One data file with its index."""
 
     def __init__(self, path: Path, fingerprint: bytes) -> None:
+        """Reads nothing yet. path: that of both files, without suffix. fingerprint: what the blocks are valid for."""
         self.path = path
         self.keys: list[bytes] = []
+        """The keys of its blocks, as far as the index was read."""
         self.bytes = 0
-        self.whole = True  # False: the index has a wrong record, behind which nothing is read
+        """The size of these blocks."""
+        self.whole = True
+        """Whether no record of the index was wrong; nothing is read behind one that is."""
         self._fingerprint = fingerprint
         self._read = 0  # bytes of the index
         self._data: int | None = None

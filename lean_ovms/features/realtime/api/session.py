@@ -74,10 +74,7 @@ class Dialect(Protocol):
 
 
 class TranscriptionSession:
-    """settings: for the next stream. current: the stream that takes audio, if there is one. model_name: from the URL.
-
-    dialect_of: the dialect that the client speaks, if an event shows it; None: that of the URL.
-    """
+    """One client's WebSocket: its settings, and the streams of audio that are transcribed one after the other."""
 
     def __init__(
         self,
@@ -87,11 +84,22 @@ class TranscriptionSession:
         model_name: str,
         dialect_of: Callable[[Json], type[Dialect] | None] | None = None,
     ) -> None:
+        """Begins a session.
+
+        Args:
+            services: the services of the server.
+            socket: the WebSocket.
+            dialect: the dialect that the URL shows.
+            model_name: the model's name in the URL.
+            dialect_of: returns the dialect that an event shows; None: that of the URL is spoken.
+        """
         self.id = new_id("sess")
         self.services = services
         self.model_name = model_name
         self.settings = Settings(model=model_name)
+        """The settings of the next stream."""
         self.current: Stream | None = None
+        """The stream that takes audio; None: there is none."""
         self._dialect_of = dialect_of
         self._stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.dialect = dialect(self)

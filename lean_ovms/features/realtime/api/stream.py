@@ -12,14 +12,20 @@ from .settings import Settings
 
 
 class Stream:
-    """committed: the client has asked for the text; until then it is computed, and not sent. item_id: in the API.
-
-    offset_s: of its beginning, from the session's. task: its transcription, once it has begun.
-    """
+    """A stream of audio that is transcribed as one request."""
 
     def __init__(
         self, settings: Settings, model: SpeechModel, params: TranscribeParams, offset_s: float, ahead_s: float
     ) -> None:
+        """Begins without audio.
+
+        Args:
+            settings: what the client has set.
+            model: transcribes it.
+            params: how it is transcribed.
+            offset_s: the seconds from the beginning of the session to that of the stream.
+            ahead_s: the seconds of audio that may wait for the engine.
+        """
         self.settings = settings
         self.model = model
         self.params = params
@@ -28,7 +34,9 @@ class Stream:
         self.audio = AudioQueue(ahead_s)
         self.reader = AudioReader(settings.format)
         self.committed = asyncio.Event()
+        """Set once the client has asked for the text; until then it is computed, and not sent."""
         self.task: asyncio.Task[None] | None = None
+        """The transcription, once it has begun."""
         self.closed = self.cancelled = False
 
     def close(self) -> None:
