@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from lean_ovms.cli.arguments import parse
-from lean_ovms.config import Config
+from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.engine.client.engine import EngineClient, engine_of
 from lean_ovms.errors import StartError
 from lean_ovms.features.replicas.pool import EnginePool
+from lean_ovms.models.text_model import TextModel
 from tests.fakes import INFO
 
 
@@ -99,6 +100,12 @@ async def test_compiled_models_are_written_by_one_and_read_by_the_others(monkeyp
         loaded.set()
         await starting
         assert started == [0, 1]
+
+
+@pytest.mark.usefixtures("two_processors")
+async def test_a_model_takes_the_memory_of_all_its_replicas() -> None:
+    one, two = (TextModel(Config(model_path=str(DEMO_MODEL), engine_replicas=count)) for count in (0, 2))
+    assert two.memory_bytes == 2 * one.memory_bytes > 0
 
 
 @pytest.mark.usefixtures("two_processors")
