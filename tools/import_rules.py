@@ -135,6 +135,7 @@ FOREIGN = {
     "zmq": {"features/kv_events/child/publisher.py"},
     "mcp": {"features/mcp/api.py", "features/mcp/sessions.py"},
     "httpx2": {"features/mcp/sessions.py"},
+    "pypdf": {"features/pdf/reader_process.py"},
     "sqlite3": {"features/responses/sqlite.py"},
 }
 """Who may import what is not ours."""

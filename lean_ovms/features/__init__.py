@@ -38,6 +38,7 @@ NAMES: tuple[str, ...] = (
     "traces",
     "web_page",
     "docs_page",
+    "pdf",
     "launch",
     "drafting",
     "lora",

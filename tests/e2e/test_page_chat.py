@@ -72,6 +72,24 @@ def test_the_model_continues_what_it_said(page: Any) -> None:
     assert len(after) > len(before)
 
 
+def test_a_pdf_file_is_attached_as_text(page: Any) -> None:
+    answer_with(page, {"content": "I see."})
+    page.route("**/v1/pdf/text", lambda route: route.fulfill(json={"text": "Hello", "pages": 1}))
+    pdf = {"name": "a.pdf", "mimeType": "application/pdf", "buffer": b"%PDF-1.4 \0"}
+    with page.expect_request("**/v1/pdf/text") as read:
+        page.set_input_files("#file-input", pdf)
+    assert b'name="file"; filename="a.pdf"' in read.value.post_data_buffer
+    page.locator("#attached", has_text="a.pdf").wait_for()
+    with page.expect_request("**/v1/chat/completions") as asked:
+        ask(page, "What is this?")
+    assert asked.value.post_data_json["messages"][0]["content"] == "a.pdf:\n```\nHello\n```\n\nWhat is this?"
+    page.unroute("**/v1/pdf/text")
+    failed = {"error": {"message": "the PDF file needs a password"}}
+    page.route("**/v1/pdf/text", lambda route: route.fulfill(status=400, json=failed))
+    page.set_input_files("#file-input", pdf)
+    page.locator("#problem", has_text="the PDF file needs a password").wait_for()
+
+
 def titles(page: Any) -> list[str]:
     found: list[str] = page.locator("#conversations .title").all_inner_texts()
     return found

@@ -1,7 +1,7 @@
 // Where a message is written: it grows with its text, and takes images, text files and speech.
 
-import { explain } from "./api.js";
-import { byId, icon, iconButton, make, onEnter, showProblem } from "./dom.js";
+import { explain, pathOf, postForm } from "./api.js";
+import { byId, icon, iconButton, make, onEnter, showProblem, toast } from "./dom.js";
 import { hasMicrophone, record, transcribe } from "./hearing.js";
 import { t } from "./i18n.js";
 
@@ -30,7 +30,7 @@ export function start(send) {
 export function setInputs(vision, hears) {
   [sees, ears] = [vision, hears];
   byId("dictate").hidden = !ears || !hasMicrophone();
-  const kinds = [sees ? "image/*" : "", ears ? "audio/*" : "", "text/*,.md,.py,.js,.ts,.json,.csv,.yaml,.yml,.toml,.log,.sh,.c,.cpp,.h,.rs,.go,.java,.sql,.xml,.html,.css"];
+  const kinds = [pathOf("read_pdf") ? "application/pdf" : "", sees ? "image/*" : "", ears ? "audio/*" : "", "text/*,.md,.py,.js,.ts,.json,.csv,.yaml,.yml,.toml,.log,.sh,.c,.cpp,.h,.rs,.go,.java,.sql,.xml,.html,.css"];
   byId("file-input").accept = kinds.filter(Boolean).join(",");
   if (!sees) attached.images = [];
   draw();
@@ -77,6 +77,7 @@ async function take(files) {
   for (const file of files) {
     if (file.type.startsWith("audio/") && ears) await hear(file, file.name);
     else if (file.type.startsWith("image/")) await takeImage(file);
+    else if (isPdf(file) && pathOf("read_pdf")) await takePdf(file);
     else await takeText(file);
   }
   draw();
@@ -85,6 +86,24 @@ async function take(files) {
 async function takeImage(file) {
   if (!sees) return showProblem(t("The model does not read images."));
   attached.images.push(await asDataUrl(file));
+}
+
+const isPdf = ({ name, type }) => type === "application/pdf" || name.toLowerCase().endsWith(".pdf");
+
+// The server reads its text.
+async function takePdf(file) {
+  const form = new FormData();
+  form.append("file", file, file.name);
+  byId("attach").disabled = true;
+  toast(t("Reading {name}…", { name: file.name }));
+  try {
+    const { text } = await (await postForm(pathOf("read_pdf"), form)).json();
+    attachText(file.name, text);
+    toast("");
+  } catch (error) {
+    showProblem(explain(error));
+  }
+  byId("attach").disabled = false;
 }
 
 async function takeText(file) {

@@ -89,12 +89,12 @@ export function showProblem(text) {
 
 let hiding;
 
-// A note that goes by itself. undo: what its button does, if it has one.
+// A note that goes by itself; "": none any more. undo: what its button does, if it has one.
 export function toast(text, undo) {
   const box = byId("toast");
   clearTimeout(hiding);
   const hide = () => box.replaceChildren();
-  box.replaceChildren(make("span", { textContent: text }));
+  box.replaceChildren(...(text ? [make("span", { textContent: text })] : []));
   if (undo) box.append(button(t("Undo"), () => (hide(), undo())));
   hiding = setTimeout(hide, UNDO_MS);
 }

@@ -1,0 +1,32 @@
+"""POST …/pdf/text: the text of a PDF file, read in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from ...api.fields import Field, FieldSet, read, require
+from ...api.forms import body_of, read_file, read_form
+from ...api.response import json
+from ...api.route_doc import RouteDoc
+from ...api.services import INLINE_BYTES, Services
+from ...errors import RequestError, install_command
+from ...types import Request, Response
+from .reader import PdfReaders
+
+FIELDS = FieldSet((
+    Field("file", "any", "the file", required=True, read=read_file, schema={"type": "string", "format": "binary"}),
+))  # fmt: skip
+
+
+@RouteDoc("The text of a PDF file", body=FIELDS, form=True, errors=(413, 501))
+async def handle(request: Request, services: Services) -> Response:
+    if importlib.util.find_spec("pypdf") is None:
+        text = f"PDF files need pypdf, which is not installed on this server: {install_command('pdf')}"
+        raise RequestError(text, status=501, code="not_supported")
+    form = await services.offload.run(
+        request.size, lambda: body_of(FIELDS, read_form(request)), inline_below=INLINE_BYTES
+    )
+    data = require(FIELDS, read(FIELDS, form))["file"].data
+    found = await services.get(PdfReaders).read(data)
+    request.drop_body()
+    return json(found)

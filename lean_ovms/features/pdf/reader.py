@@ -1,0 +1,100 @@
+"""Processes that read PDF files: a file is foreign bytes, and reading one may take long or never end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Sequence
+
+from ...config import Config
+from ...errors import BadRequest, RequestError, Unavailable
+from ...media.file_slice import FileSlice
+from ...media.helper import Helper, IdleHelpers
+from ...types import Json
+
+log = logging.getLogger("lean_ovms.media")
+
+COMMAND = (sys.executable, "-m", "lean_ovms.features.pdf.reader_process")
+TIMEOUT_S = 60.0
+"""Seconds that reading a file may take."""
+START_S = 30.0
+"""Added to the time for a process's first file, for importing the library on a busy machine."""
+IDLE_S = 120.0
+"""Seconds after which idle processes end."""
+AT_ONCE = 2
+"""Files that are read at once; others wait."""
+PIECE = 1 << 18
+"""Bytes of a file that are handed over at once."""
+MAX_ANSWER = 1 << 24
+"""Bytes of a process's answer, which is a line: four times what `reader_process.MAX_TEXT` can take."""
+
+
+class PdfReaders:
+    """The processes of a server; close it at the end."""
+
+    def __init__(self, config: Config, command: Sequence[str] = COMMAND, timeout_s: float = TIMEOUT_S) -> None:
+        """Starts no process yet.
+
+        Args:
+            config: The options, of which it needs none.
+            command: What starts a process.
+            timeout_s: The seconds that reading a file may take.
+        """
+        self._command = command
+        self._timeout_s = timeout_s
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self.idle = IdleHelpers[_Reader](IDLE_S, AT_ONCE)
+
+    async def read(self, data: memoryview | FileSlice) -> Json:
+        """Returns the text of a file, and the number of its pages. Raises RequestError."""
+        async with self._slots:
+            process = self.idle.acquire() or _Reader(self._command)
+            try:
+                return await process.read(data, self._timeout_s)
+            finally:
+                self.idle.release(process)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Does nothing: files are read for requests, which the server waits for."""
+
+    async def close(self) -> None:
+        """Ends the idle processes. Idempotent."""
+        self.idle.stop()
+
+
+class _Reader(Helper):
+    """One process."""
+
+    async def read(self, data: memoryview | FileSlice, timeout_s: float) -> Json:
+        """Returns what the process finds. Raises RequestError."""
+        self.reusable = False
+        allowed_s = timeout_s if self.pid else timeout_s + START_S
+        try:
+            answer = await asyncio.wait_for(self._exchange(data, timeout_s), allowed_s)
+        except asyncio.TimeoutError:
+            raise BadRequest(f"reading the PDF file takes longer than {timeout_s:g} s", param="file") from None
+        except (OSError, EOFError) as error:
+            raise self._exit_error(error) from None
+        self.reusable = True
+        if "error" in answer:
+            raise BadRequest(str(answer["error"]), param="file")
+        return answer
+
+    async def _exchange(self, data: memoryview | FileSlice, timeout_s: float) -> Json:
+        pieces = (data[at : at + PIECE] for at in range(0, len(data), PIECE))
+        await self.send({"bytes": len(data), "seconds": timeout_s}, pieces)
+        reader, _ = await self.streams()
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        if size > MAX_ANSWER:
+            raise OSError("the answer has a wrong size")
+        found: Json = json.loads(await reader.readexactly(size))
+        return found
+
+    def _exit_error(self, error: Exception) -> RequestError:
+        if not self.pid:
+            log.error("the reader of PDF files does not start: %s", error)
+            return Unavailable("PDF files cannot be read at the moment.", code="reader_unavailable")
+        log.warning("the reader of PDF files ended with status %s on a file", self.exit_status)
+        return BadRequest("Invalid PDF file: reading it takes too much memory or time", param="file")

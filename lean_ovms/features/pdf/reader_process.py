@@ -1,0 +1,65 @@
+"""python -m lean_ovms.features.pdf.reader_process <fd>: reads PDF files where a crash or a hang does no harm.
+
+As lean_ovms/media/images/decoder_process.py: limits of memory and time, none of the server's secrets. A job on the
+socket pair is a JSON line {"bytes", "seconds"} and that number of bytes; the answer is its length in 4 bytes, and a
+JSON object {"text", "pages"} or {"error": text}.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+from ...media import helper_process
+from ...media.helper_process import JobChannel
+
+SPARE_BYTES = 512 << 20
+"""Address space for the library and what it makes of a file's objects."""
+MAX_TEXT = 1 << 20
+"""The most characters of text: more than the contexts of models have."""
+
+
+def handle(job: dict[str, Any], stream: JobChannel) -> None:
+    """Reads one job and writes its answer."""
+    data: bytes = stream.read(job["bytes"])
+    helper_process.set_limits(8 * len(data) + SPARE_BYTES, job["seconds"] + 1)
+    try:
+        answer = read(data)
+    except MemoryError:
+        answer = {"error": "reading the PDF file takes too much memory"}
+    text = json.dumps(answer).encode()
+    stream.write(len(text).to_bytes(4, "big") + text)
+    stream.flush()
+
+
+def read(data: bytes) -> dict[str, Any]:
+    """Returns the text of a file, pages separated by an empty line, and how many they are; or what is wrong."""
+    import pypdf
+    from pypdf.errors import PyPdfError
+
+    try:
+        reader = pypdf.PdfReader(io.BytesIO(data))
+        if reader.is_encrypted and not reader.decrypt(""):
+            return {"error": "the PDF file needs a password"}
+        parts: list[str] = []
+        length = 0
+        for page in reader.pages:
+            parts.append(page.extract_text().strip())
+            length += len(parts[-1]) + 2
+            if length > MAX_TEXT:
+                return {"error": f"the PDF file has more than {MAX_TEXT} characters"}
+    except MemoryError:
+        raise
+    except PyPdfError as error:
+        return {"error": f"Invalid PDF file: {error}"}
+    except Exception as error:  # the library raises others for broken files, too
+        return {"error": f"Invalid PDF file: {type(error).__name__}"}
+    text = "\n\n".join(filter(None, parts))
+    if not text:
+        return {"error": "the PDF file has no text: its pages are images"}
+    return {"text": text, "pages": len(parts)}
+
+
+if __name__ == "__main__":
+    helper_process.run("lean_ovms.features.pdf.reader_process", handle)

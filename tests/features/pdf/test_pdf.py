@@ -1,0 +1,112 @@
+"""The text of PDF files."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pypdf
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.errors import BadRequest
+from lean_ovms.features.pdf import reader_process
+from lean_ovms.features.pdf.reader import PdfReaders
+from lean_ovms.types import Request
+from tests.api.conftest import MakeApp, whole
+
+pytestmark = pytest.mark.slow
+
+
+def pdf(*pages: str) -> bytes:
+    """Returns a file with a line on each page."""
+    objects = ["<< /Type /Catalog /Pages 2 0 R >>", "", "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
+    kids = []
+    for text in pages:
+        stream = f"BT /F1 12 Tf 72 700 Td ({text}) Tj ET" if text else ""
+        kids.append(len(objects) + 1)
+        resources = "/Resources << /Font << /F1 3 0 R >> >>"
+        objects.append(f"<< /Type /Page /Parent 2 0 R {resources} /Contents {len(objects) + 2} 0 R >>")
+        objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
+    objects[1] = f"<< /Type /Pages /Kids [{' '.join(f'{n} 0 R' for n in kids)}] /Count {len(kids)} >>"
+    out = io.BytesIO(b"%PDF-1.4\n")
+    out.seek(0, io.SEEK_END)
+    places = []
+    for number, text in enumerate(objects, 1):
+        places.append(out.tell())
+        out.write(f"{number} 0 obj\n{text}\nendobj\n".encode())
+    start = out.tell()
+    rows = "".join(f"{place:010} 00000 n \n" for place in places)
+    out.write(f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{rows}".encode())
+    out.write(f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{start}\n%%EOF\n".encode())
+    return out.getvalue()
+
+
+def locked(data: bytes, password: str) -> bytes:
+    writer, out = pypdf.PdfWriter(io.BytesIO(data)), io.BytesIO()
+    writer.encrypt(password, algorithm="RC4-128")
+    writer.write(out)
+    return out.getvalue()
+
+
+def test_the_text_of_all_pages_is_read() -> None:
+    assert reader_process.read(pdf("Hello there.", "", "Bye.")) == {"text": "Hello there.\n\nBye.", "pages": 3}
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"hello", "Invalid PDF file: "),
+        (pdf("x")[:60], "Invalid PDF file: "),
+        (b"", "Invalid PDF file: "),
+        (pdf("", ""), "the PDF file has no text: its pages are images"),
+        (locked(pdf("x"), "secret"), "the PDF file needs a password"),
+    ],
+    ids=["no PDF", "cut", "empty", "images", "locked"],
+)
+def test_what_cannot_be_read_is_said(data: bytes, error: str) -> None:
+    assert str(reader_process.read(data)["error"]).startswith(error)
+
+
+def test_no_text_is_endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_process, "MAX_TEXT", 20)
+    found = reader_process.read(pdf("Hello there.", "Hello again."))
+    assert found == {"error": "the PDF file has more than 20 characters"}
+
+
+def form(data: bytes) -> Request:
+    body = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.pdf"\r\n\r\n' + data + b"\r\n--x--\r\n"
+    return Request("POST", "/v1/pdf/text", "", {"content-type": "multipart/form-data; boundary=x"}, body)
+
+
+async def test_the_endpoint_reads_a_file_in_a_process(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    assert await whole(await app.handle(form(pdf("Hello.")))) == {"text": "Hello.", "pages": 1}
+    [pid] = app.services.states[PdfReaders].idle.pids
+    wrong = await app.handle(form(b"x"))
+    assert (wrong.status, (await whole(wrong))["error"]["param"]) == (400, "file")
+    assert app.services.states[PdfReaders].idle.pids == [pid]
+
+
+async def test_the_endpoint_names_the_package_that_it_lacks(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, _ = await make_app()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    answer = await app.handle(form(b"x"))
+    assert answer.status == 501
+    assert "PDF files need pypdf" in (await whole(answer))["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        ("import sys; sys.exit(3)", "too much memory or time"),
+        ("import time; time.sleep(600)", "takes longer than 0.01 s"),
+    ],
+)
+async def test_a_process_that_ends_or_hangs_is_a_400(program: str, error: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lean_ovms.features.pdf.reader.START_S", 0.0 if "sleep" in program else 300.0)
+    readers = PdfReaders(Config(fake_engine=True), [sys.executable, "-c", program], 0.01)
+    with pytest.raises(BadRequest, match=error):
+        await readers.read(memoryview(b"x"))
+    assert readers.idle.pids == []
+    await readers.close()
