@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
+from lean_ovms.engine.scripted.script import Script
 from lean_ovms.features.replicas.pool import EnginePool
 from lean_ovms.types import Request, Response
 from tests.e2e.conftest import EXACT, LocalServer, local_server, until
@@ -65,6 +66,26 @@ async def test_limits_hold_for_the_model_and_not_for_each_replica() -> None:
         assert json.loads((await ask(local, "/load", method="GET")).body) == {"server_load": 6}
         for answer in answers:
             await answer.aclose()
+
+
+async def test_conversations_find_their_earlier_turns_without_any_header() -> None:
+    async def conversation(letter: str) -> None:
+        messages, before = [{"role": "system", "content": letter * 200}], 0
+        for turn in range(6):
+            messages.append({"role": "user", "content": f"{turn}" * 100})
+            body = {"model": "demo", "messages": messages, "max_tokens": 8, "temperature": 0}
+            found = json.loads((await ask(local, "/v1/chat/completions", body)).body)
+            usage = found["usage"]
+            assert usage["prompt_tokens_details"]["cached_tokens"] > before - 2 * Script().block_size
+            before = usage["prompt_tokens"]
+            messages.append(found["choices"][0]["message"])
+
+    options: dict[str, Any] = {"model_name": "demo", "plugin_config": SLOW}
+    async with local_server(fake_engine=True, engine_replicas=2, **options) as local:
+        await asyncio.gather(*map(conversation, "abcdefgh"))
+        await local.model.stats()
+        steps = [stats.steps for stats in engine_of(local).latest if stats is not None]
+        assert min(steps) > max(steps) / 4
 
 
 async def test_a_killed_replica_fails_its_streams_honestly_and_others_go_on() -> None:
