@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from lean_ovms.api.app import App
 from lean_ovms.api.fields import Field
 from lean_ovms.api.generation.sampling import SAMPLING
-from lean_ovms.api.openai import chat_request, completion_request
 from lean_ovms.config import Config
+from lean_ovms.features.chat import request as chat_request
+from lean_ovms.features.completions import request as completion_request
 from lean_ovms.features.vllm_extras.api import tokenize
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request

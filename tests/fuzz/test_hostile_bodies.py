@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_ovms.api.app import App
-from lean_ovms.api.openai import chat_request, completion_request
 from lean_ovms.config import Config
 from lean_ovms.features.anthropic.fields import ALL_FIELDS as ANTHROPIC
+from lean_ovms.features.chat import request as chat_request
+from lean_ovms.features.completions import request as completion_request
 from lean_ovms.features.responses.api import conversations
 from lean_ovms.features.responses.fields import ALL_FIELDS as RESPONSES
 from lean_ovms.features.vllm_extras.api import tokenize

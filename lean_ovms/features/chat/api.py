@@ -14,7 +14,14 @@ import orjson
 
 from ...api import sse
 from ...api.generation.sampling import generated_size, response_size
-from ...api.openai.chat_request import (
+from ...api.openai.chunks import ChoiceState, Chunks
+from ...api.response import json, prompt_logprobs, warning_headers, written
+from ...api.route_doc import RouteDoc
+from ...api.services import Services
+from ...models.collect import CompletedChoice, collect
+from ...models.generation import Generation
+from ...types import Delta, Event, Json, Reasoning, Request, Response, Text, ToolCallStart, Usage
+from .request import (
     ALL_FIELDS,
     ChatRequest,
     chat_logprobs,
@@ -23,13 +30,6 @@ from ...api.openai.chat_request import (
     finish_reason,
     parse_chat,
 )
-from ...api.openai.chunks import ChoiceState, Chunks
-from ...api.response import json, prompt_logprobs, warning_headers, written
-from ...api.route_doc import RouteDoc
-from ...api.services import Services
-from ...models.collect import CompletedChoice, collect
-from ...models.generation import Generation
-from ...types import Delta, Event, Json, Reasoning, Request, Response, Text, ToolCallStart, Usage
 
 
 @RouteDoc("The next message of a conversation", body=ALL_FIELDS, stream=True)

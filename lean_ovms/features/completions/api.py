@@ -15,13 +15,13 @@ import orjson
 from ...api import sse
 from ...api.generation.sampling import generated_size, response_size
 from ...api.openai.chunks import ChoiceState, ChunkOptions, Chunks, Envelope
-from ...api.openai.completion_request import ALL_FIELDS, CompletionRequest, max_tokens_of, parse_completion, start
 from ...api.response import prompt_logprobs, warning_headers, written
 from ...api.route_doc import RouteDoc
 from ...api.services import Services
 from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation, GenerationGroup, joined
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
+from .request import ALL_FIELDS, CompletionRequest, max_tokens_of, parse_completion, start
 
 
 @RouteDoc("Continue a text", body=ALL_FIELDS, stream=True)

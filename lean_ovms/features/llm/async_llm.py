@@ -20,9 +20,6 @@ from typing import Any, TypeVar
 from ...api.fields import UINT32_MAX, FieldSet
 from ...api.generation.request import GenerationBody
 from ...api.generation.sampling import SAMPLING, Defaults, build_sampling
-from ...api.openai import completion_request
-from ...api.openai.chat_request import ALL_FIELDS as CHAT_FIELDS
-from ...api.openai.chat_request import parse_chat
 from ...api.response import model_name
 from ...api.services import Services
 from ...cli.keywords import of_keywords
@@ -32,6 +29,9 @@ from ...models.generation import DeltaStream, Generation
 from ...models.text_model import TextModel
 from ...server.opened import opened
 from ...types import Json
+from ..chat.request import ALL_FIELDS as CHAT_FIELDS
+from ..chat.request import parse_chat
+from ..completions import request as completion_request
 from .options import in_python, python_options, with_lora
 from .outputs import (
     AudioTranscript,

@@ -7,5 +7,6 @@ from ...manifest import Feature
 FEATURE = Feature(
     name="llm",
     summary="offers vLLM's classes LLM and AsyncLLM to Python programs",
+    needs=("chat", "completions"),
     packages=("tqdm",),
 )

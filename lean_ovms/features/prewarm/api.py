@@ -17,7 +17,6 @@ from ...api.fields import FieldSet, read
 from ...api.generation.common_fields import MESSAGES
 from ...api.generation.content import refuse_media
 from ...api.generation.request import GenerationBody
-from ...api.openai import chat_request, completion_request
 from ...api.route_doc import RouteDoc
 from ...api.services import Services
 from ...config import Config
@@ -28,6 +27,8 @@ from ...models.registry import ModelRegistry
 from ...models.text_model import TextModel
 from ...observability.records import current_record, scoped_salt
 from ...types import Json, Prompt, Request, Response, SamplingParams, Usage
+from ..chat import request as chat_request
+from ..completions import request as completion_request
 from . import file
 from .options import PrewarmOptions
 

@@ -9,6 +9,7 @@ FEATURE = Feature(
     name="prewarm",
     summary="computes prompts before a model is ready, so that requests which begin alike find them cached",
     title="Prompts computed ahead",
+    needs=("chat", "completions"),
     options=PrewarmOptions,
     routes=(Route("POST", "/prewarm", "api:handle", changes=True),),
     model=ModelRow(install="api:preparation", options=("prewarm",)),

@@ -9,6 +9,7 @@ FEATURE = Feature(
     summary="vLLM's endpoints for tokens, token ids, conversations in batches, generative scores, load and sleep",
     title="vLLM: token ids, batches of conversations, load and sleep",
     reference="https://docs.vllm.ai/en/stable/serving/online_serving/",
+    needs=("chat", "completions"),
     flags="flags.txt",
     routes=(
         Route("POST", "/chat/completions/batch", "api.chat_batch:handle", BASES),

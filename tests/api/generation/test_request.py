@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.api.openai.chat_request import parse_chat
-from lean_ovms.api.openai.completion_request import parse_completion
 from lean_ovms.features.anthropic.api.request import parse_message
+from lean_ovms.features.chat.request import parse_chat
 from lean_ovms.features.cohere.api import chat as cohere
+from lean_ovms.features.completions.request import parse_completion
 from lean_ovms.features.llama_cpp.api import completion as llama_cpp
 from lean_ovms.features.responses.request import parse_response
 from tests.api.conftest import MakeApp, post, whole

@@ -9,7 +9,8 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.api.generation import unsupported
 from lean_ovms.api.generation.unsupported import ACCEPTED, HARMLESS, UNSUPPORTED
-from lean_ovms.api.openai import chat_request, completion_request
+from lean_ovms.features.chat import request as chat_request
+from lean_ovms.features.completions import request as completion_request
 from lean_ovms.features.responses import fields as responses
 from lean_ovms.text.template import chat_template
 from lean_ovms.types import Response

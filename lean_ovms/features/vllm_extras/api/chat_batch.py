@@ -13,7 +13,6 @@ from ....api.fields import FieldSet
 from ....api.generation.messages import read_messages
 from ....api.generation.request import check_sequences
 from ....api.generation.sampling import generated_size, response_size
-from ....api.openai.chat_request import ALL_FIELDS, ChatRequest, choice, envelope, parse_chat
 from ....api.response import ID_BYTES, prompt_logprobs, warning_headers, written
 from ....api.route_doc import RouteDoc
 from ....api.schemas import MESSAGES, array
@@ -22,6 +21,7 @@ from ....errors import BadRequest
 from ....models.collect import CompletedChoice, collect
 from ....models.generation import Generation, GenerationGroup
 from ....types import ChatPrompt, Json, Request, Response
+from ...chat.request import ALL_FIELDS, ChatRequest, choice, envelope, parse_chat
 
 _OTHERWISE: dict[str, Json] = {
     "messages": {"help": "conversations, each as in chat/completions", "schema": array(MESSAGES, 1)},

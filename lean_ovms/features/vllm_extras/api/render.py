@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from ....api.generation.content import refuse_media
 from ....api.generation.request import GenerationBody
-from ....api.openai import chat_request, completion_request
 from ....api.response import ID_BYTES, warning_headers, written
 from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....errors import BadRequest
 from ....types import Json, OutputConstraint, Prompt, Request, Response
+from ...chat import request as chat_request
+from ...completions import request as completion_request
 
 NO_IMAGES = "images have no token ids; chat/completions/input_tokens counts their tokens"
 NO_CALLS = "sampling_params do not constrain tool calls"

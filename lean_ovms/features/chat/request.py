@@ -8,14 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...composition import Composition
-from ...errors import BadRequest
-from ...models.collect import CompletedChoice
-from ...models.generation import DeltaStream, Generation
-from ...types import ChatPrompt, Json, TokenLogprob
-from ..fields import Field, Values
-from ..generation import spoken
-from ..generation.common_fields import (
+from ...api.fields import Field, Values
+from ...api.generation import spoken
+from ...api.generation.common_fields import (
     ADD_GENERATION_PROMPT,
     CHAT_TEMPLATE,
     CONTINUE_FINAL_MESSAGE,
@@ -30,16 +25,21 @@ from ..generation.common_fields import (
     TOP_LOGPROBS,
     token_limit,
 )
-from ..generation.llama_cpp_fields import PARSING, SAMPLING_NAMES, parsing, sampling_names
-from ..generation.messages import chat_prompt, read_messages
-from ..generation.request import BodyReader, GenerationBody
-from ..generation.sampling import SAMPLING, GenerationFields, LogprobsRequest
-from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
-from ..generation.tools import ToolOffer, read_offer
-from ..response import logprob_entry
-from ..schemas import FUNCTION, any_of, array, object_of
-from ..services import Services
-from .chunks import ChunkOptions, Envelope
+from ...api.generation.llama_cpp_fields import PARSING, SAMPLING_NAMES, parsing, sampling_names
+from ...api.generation.messages import chat_prompt, read_messages
+from ...api.generation.request import BodyReader, GenerationBody
+from ...api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest
+from ...api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
+from ...api.generation.tools import ToolOffer, read_offer
+from ...api.openai.chunks import ChunkOptions, Envelope
+from ...api.response import logprob_entry
+from ...api.schemas import FUNCTION, any_of, array, object_of
+from ...api.services import Services
+from ...composition import Composition
+from ...errors import BadRequest
+from ...models.collect import CompletedChoice
+from ...models.generation import DeltaStream, Generation
+from ...types import ChatPrompt, Json, TokenLogprob
 
 MAX_TOKENS = token_limit("max_completion_tokens", "OpenAI's newer name of max_tokens; has precedence over it")
 

@@ -11,24 +11,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...api.fields import Field, Values
+from ...api.generation.common_fields import NUM_LOGPROBS, PROMPT_LOGPROBS, RESPONSE_FIELDS
+from ...api.generation.fim import filled_in
+from ...api.generation.llama_cpp_fields import SAMPLING_NAMES, sampling_names
+from ...api.generation.request import BodyReader, GenerationBody, check_sequences
+from ...api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest
+from ...api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
+from ...api.generation.token_fields import token_ids
+from ...api.openai.chunks import ChunkOptions
+from ...api.response import ID_BYTES
+from ...api.router import follows_ovms
+from ...api.schemas import PROMPT
+from ...api.services import Services
 from ...config import Config
 from ...errors import BadRequest
 from ...models.generation import Generation
 from ...types import Json, OutputParams, Request, TextPrompt, TokenPrompt
 from ...util.plurals import counted
-from ..fields import Field, Values
-from ..generation.common_fields import NUM_LOGPROBS, PROMPT_LOGPROBS, RESPONSE_FIELDS
-from ..generation.fim import filled_in
-from ..generation.llama_cpp_fields import SAMPLING_NAMES, sampling_names
-from ..generation.request import BodyReader, GenerationBody, check_sequences
-from ..generation.sampling import SAMPLING, GenerationFields, LogprobsRequest
-from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
-from ..generation.token_fields import token_ids
-from ..response import ID_BYTES
-from ..router import follows_ovms
-from ..schemas import PROMPT
-from ..services import Services
-from .chunks import ChunkOptions
 
 NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
 DEFAULT_MAX_TOKENS = 16
