@@ -29,6 +29,7 @@ CHANGES = {
     *(base + "/prefix_cache/" + action for base in EVERYWHERE for action in ("save", "restore", "reset")),
     *(base + path for base in ("/v1", "/v3", "/v3/v1") for path in ("/config/reload",)),
     *(base + path for base in ("/v1", "/v3", "/v3/v1") for path in ("/load_lora_adapter", "/unload_lora_adapter")),
+    *(base + "/tool_servers/" + what for base in ("/v1", "/v3", "/v3/v1") for what in ("call", "prompt", "resource")),
 }
 OWN_DATA = ("/responses", "/conversations", "/files", "/messages/batches")
 """Below these paths a client reaches only what it knows the random id of."""
