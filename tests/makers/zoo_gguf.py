@@ -21,7 +21,7 @@ import numpy as np
 
 from lean_ovms.repository.model_file import parts
 from tests.makers.make_gguf import pack
-from tests.makers.zoo import COMMON, DELTA_NET, QWEN_EXPERTS, SHARED_EXPERT
+from tests.makers.zoo import COMMON, DELTA_NET, MAMBA, QWEN_EXPERTS, SHARED_EXPERT
 from tests.makers.zoo_torch import TOKENS, Answer, prompts
 
 FILE = Path(__file__).parents[2] / "tests" / "data" / "zoo" / "gguf.json"
@@ -39,6 +39,10 @@ EXPERTS = (
 )
 ENCODER = {"type_vocab_size": 2, "num_key_value_heads": 4}
 LAYER_NORM = {"attention.layer_norm_epsilon": 1e-12}
+MAMBA_SIZES = {
+    "ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 1, "ssm.time_step_rank": 8, "ssm.inner_size": 128,
+    "attention.head_count_kv": [0, 2], "rope.scaling.finetuned": False
+}  # fmt: skip
 KEY_HEADS, VALUE_HEADS = 2, 4
 DELTAS = {**DELTA_NET, "linear_num_key_heads": KEY_HEADS, "linear_num_value_heads": VALUE_HEADS}
 DELTA_SIZES = {
@@ -89,6 +93,8 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "olmo2": ("olmo2", {}, {}),
     "smollm3": ("smollm3", {"num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0]}, {}),
     "mixtral": ("llama", MIXTRAL, {}),
+    "granitemoe": ("granitemoe", {**MIXTRAL, **GRANITE}, GRANITE_SCALES),
+    "granitemoehybrid": ("granitehybrid", {**MAMBA, **MIXTRAL, **GRANITE}, {**GRANITE_SCALES, **MAMBA_SIZES}),
     "qwen2_moe": ("qwen2moe", SHARED_EXPERT, {}),
     "qwen3_5_text": ("qwen35", DELTAS, DELTA_SIZES),
     "qwen3_5_moe_text": ("qwen35moe", {**DELTAS, **SHARED_EXPERT}, DELTA_SIZES),
@@ -136,7 +142,7 @@ PROJECTIONS = {
 """Layers by their names in torch, and in files."""
 DENSE = {"gemma3_text-embedding": {"dense_2.weight": [96, 64], "dense_3.weight": [64, 96]}}
 """Projections behind the hidden states, which are no parameters in torch: rows and columns."""
-PERMUTED = ("granite", "llama", "mistral3", "smollm3")
+PERMUTED = ("granite", "granitehybrid", "granitemoe", "llama", "mistral3", "smollm3")
 """Architectures whose rows of queries and keys are in another order than transformers': a pair side by side."""
 RENAMED = {
     **{f"post_attention_layernorm.{kind}": f"attn_output_norm.{kind}" for kind in ("weight", "bias")},
@@ -287,6 +293,13 @@ def from_gguf(
     if target and ".attn_qkv." in target and architecture == "nomic-bert":
         place = "qkv".index(torch_name.split(".")[-2][0])
         return tensor(target, [3 * shape[0], shape[1]])[place * shape[0] : (place + 1) * shape[0]]
+    if torch_name.endswith("input_linear.weight"):
+        end, axis = ("shexp", 0) if "shared" in torch_name else ("exps", 1)
+        half = [size // 2 if place == axis else size for place, size in enumerate(shape)]
+        names = [f"blk.{torch_name.split('.')[2]}.ffn_{part}_{end}.weight" for part in ("gate", "up")]
+        return np.concatenate([tensor(name, half) for name in names], axis)
+    if ".mamba." in torch_name:
+        return mamba(torch_name, target, shape, tensor)
     if ".linear_attn." in torch_name:
         return delta_net(torch_name, target, shape, tensor)
     if architecture.startswith("qwen35") and "norm" in target:
@@ -326,6 +339,22 @@ def delta_net(
     if part == "out_proj.weight":
         return grouped(data, 1, shape[1] // VALUE_HEADS)
     return data if part == "norm.weight" else grouped(data, 0, shape[0] // VALUE_HEADS)
+
+
+def mamba(
+    torch_name: str, target: str | None, shape: list[int], tensor: Callable[[str, list[int]], np.ndarray]
+) -> np.ndarray:
+    """Returns the values of a parameter of selective state spaces."""
+    layer, part = torch_name.split(".")[2], torch_name.split(".", 4)[-1]
+    if part == "dt_bias":
+        return tensor(f"blk.{layer}.ssm_dt.bias", shape)
+    assert target is not None
+    if part in ("A_log", "D"):
+        data = tensor(target, [*shape, 1])[:, 0]
+        return np.log(-data) if part == "A_log" else data
+    if part == "conv1d.weight":
+        return tensor(target, [shape[0], shape[-1]])[:, None]
+    return tensor(target, [1, *shape])[0] if part == "norm.weight" else tensor(target, shape)
 
 
 def grouped(data: np.ndarray, axis: int, size: int) -> np.ndarray:

@@ -21,8 +21,8 @@ LAYERS = {
     *(f"attn_{name}.{kind}" for name in ("q", "k", "v", "qkv", "output") for kind in ("weight", "bias")),
     *("attn_norm.weight", "attn_q_norm.weight", "attn_k_norm.weight", "post_attention_norm.weight"),
     *("ffn_norm.weight", "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight", "post_ffw_norm.weight"),
-    *(f"ssm_{name}.weight" for name in ("conv1d", "norm", "out", "beta", "alpha")),
-    *("ssm_a", "ssm_dt.bias", "attn_gate.weight", "ffn_gate_inp_shexp.weight"),
+    *(f"ssm_{name}.weight" for name in ("in", "conv1d", "norm", "out", "beta", "alpha")),
+    *("ssm_a", "ssm_d", "ssm_dt.bias", "ssm_conv1d.bias", "attn_gate.weight", "ffn_gate_inp_shexp.weight"),
     *(f"ffn_{name}_shexp.weight" for name in ("gate", "up", "down")),
     *(f"shortconv.{name}.weight" for name in ("conv", "in_proj", "out_proj")),
     *("attn_sinks.weight", "ffn_gate_inp.weight", "ffn_gate_inp.bias"),
@@ -64,6 +64,8 @@ class Architecture:
     """The base of the rotations in layers with a sliding window, which are not scaled; 0: that of all layers."""
     unrotated: int = 0
     """Every so many layers one has no positions; 0: all have them."""
+    switched: bool = False
+    """Whether no layer has positions where the file says that these were not trained."""
     scales_by_width: int = 0
     """The number of layers with which attention is scaled by the width of the model for each head; 0: never."""
     causal: bool = True
@@ -73,7 +75,8 @@ class Architecture:
     last_norm: str = "output_norm"
     """The name of the norm behind the last layer."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """What the layers are called in transformers that have other names there than most models', by these."""
+    """What the layers are called in transformers that have other names there than most models', by these; empty: they
+    are parts of others there."""
     sums_to_one: bool = True
     """Whether the weights of the experts that a token has sum to 1; else they are shares among all experts."""
     clamped: bool = False
@@ -93,6 +96,13 @@ ARCHITECTURES = {
     "glm4": Architecture(pairs=True),
     "gpt-oss": Architecture(window_period=2, forward_norm="post_attention_norm", clamped=True, whole_ramp=False),
     "granite": Architecture(pairs=True, permuted=True),
+    "granitehybrid": Architecture(
+        pairs=True,
+        permuted=True,
+        switched=True,
+        renamed={f"mlp.{part}{name}_proj": "" for part in ("", "shared_expert.") for name in ("gate", "up", "down")},
+    ),
+    "granitemoe": Architecture(pairs=True, permuted=True),
     "lfm2": Architecture(
         last_norm="token_embd_norm",
         renamed={

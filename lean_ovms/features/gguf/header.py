@@ -26,7 +26,7 @@ from .architectures import ARCHITECTURES, ENCODERS, SCALINGS, is_known
 
 REFUSED = {
     "gemma2": "the soft cap of its attention cannot be paged",
-    "gemma4": "its caches cannot be paged",
+    "gemma4": "embeddings of tokens for each layer, and caches that layers share, are not built",
 }
 """What networks lack of architectures that are not known."""
 GENAI = ("llama", "qwen2", "qwen3")

@@ -26,6 +26,7 @@ UNROTATED = {"smollm3": 1}
 """Layers without positions."""
 DELTAS = {"RoPE": 2, "RMS": 8, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedGatedDeltaNet": 1}
 HYBRIDS = {
+    "granitemoehybrid": {"RoPE": 0, "RMS": 6, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedSelectiveSSM": 1},
     "lfm2": {"RoPE": 2, "RMS": 9, "PagedAttention": 1, "PagedCausalConv1D": 2},
     "qwen3_5_moe_text": DELTAS,
     "qwen3_5_text": DELTAS,
@@ -33,7 +34,8 @@ HYBRIDS = {
 """The operations of models of which not all layers have attention."""
 NORMS = {"gemma3_text": 6} | dict.fromkeys(("glm4", "olmo2", "olmoe", "qwen3", "qwen3-yarn", "qwen3_moe"), 4)
 """Norms of a layer, where these are not 2."""
-EXPERTS = {"gpt_oss": 2, **dict.fromkeys(("mixtral", "olmoe", "qwen2_moe", "qwen3_5_moe_text", "qwen3_moe"), 3)}
+THREE = ("granitemoe", "granitemoehybrid", "mixtral", "olmoe", "qwen2_moe", "qwen3_5_moe_text", "qwen3_moe")
+EXPERTS = {"gpt_oss": 2, **dict.fromkeys(THREE, 3)}
 """Products of a layer that gather the experts of each token."""
 SHARED = ("qwen2_moe", "qwen3_5_moe_text")
 """Models with an expert that all tokens have."""
@@ -80,7 +82,7 @@ def test_rows_of_queries_and_keys_are_in_the_order_of_transformers(name, tmp_pat
             continue
         values = zoo_gguf.values(f"blk.1.attn_{letter}.weight", stored)
         if known["architecture"] in zoo_gguf.PERMUTED:
-            count = known["metadata"][f"{known['architecture']}.attention.{heads}"]
+            count = np.max(known["metadata"][f"{known['architecture']}.attention.{heads}"])
             values = values.reshape(count, -1, 2, stored[1]).swapaxes(1, 2).reshape(stored)
         node = products[f"__module.model.layers.1.self_attn.{letter}_proj/aten::linear/MatMul"]
         assert (node.input_value(1).get_node().data == values).all()
@@ -150,7 +152,11 @@ def test_experts_of_every_type_are_what_they_stand_for(kind, tmp_path):
     ("changes", "tensor", "said"),
     [
         ({"llama.rope.scaling.type": "su"}, "", "positions are scaled by su, and not by linear, longrope, yarn"),
-        ({}, "blk.1.ssm_in.weight", "tensor blk.1.ssm_in.weight is of a part that networks of llama do not have here"),
+        (
+            {},
+            "blk.1.ffn_gate_up_exps.weight",
+            "tensor blk.1.ffn_gate_up_exps.weight is of a part that networks of llama do not have here",
+        ),
     ],
 )
 def test_a_part_that_is_not_known_is_named(changes, tensor, said, tmp_path):

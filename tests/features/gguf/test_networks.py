@@ -47,6 +47,8 @@ OPTIONS = {
     "max_num_batched_tokens": 64,
     "plugin_config": json.dumps({**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}),
 }
+OTHER_HEADS = {"granitemoehybrid", "lfm2", "olmo2", "olmoe", "phi3", "phi3-long"}
+"""Hybrids have a number for each layer; olmo2 and olmoe normalize all heads together; phi3 has one matrix for all."""
 GENERATING = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
 FLOATS = {"INFERENCE_PRECISION_HINT": "f32"}
 pytestmark = pytest.mark.model
@@ -76,7 +78,7 @@ def test_a_split_file_answers_what_it_answers_whole(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lfm2", "qwen3_5_text"])
+@pytest.mark.parametrize("name", ["granitemoehybrid", "lfm2", "qwen3_5_text"])
 def test_a_hybrid_goes_on_from_cached_states(name, tmp_path):
     path = str(zoo_gguf.write(tmp_path / "x.gguf", name))
     options = {**OPTIONS, "enable_prefix_caching": True, "cache_interval_multiplier": 1}
@@ -213,11 +215,8 @@ def one_head(path, name, times):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", sorted({*RECORDED} - {*zoo_gguf.EMBEDDING, "lfm2", "olmo2", "olmoe", "phi3", "phi3-long"})
-)
+@pytest.mark.parametrize("name", sorted({*GENERATING} - OTHER_HEADS))
 def test_one_head_of_keys_is_as_two_that_are_alike(name, tmp_path):
-    """lfm2 has a number for each layer; olmo2 and olmoe normalize all heads together; phi3 has one matrix for all."""
     single, double = (
         answers(load(blocks=60, model_path=str(one_head(tmp_path / f"{times}.gguf", name, times)), **OPTIONS))
         for times in (1, 2)

@@ -44,12 +44,21 @@ class Sequences(Protocol):
             rows: Queries, keys and values [tokens, heads, size of a head], and gates and betas [tokens, heads].
         """
 
-    def convolve(self, values: Any, weights: Floats) -> Any:
+    def scan(self, rows: list[Any]) -> Any:
+        """Returns the results of selective state spaces [tokens, heads, size of a head].
+
+        Args:
+            rows: Decays [heads], steps [tokens, heads], inputs of the state [tokens, groups, size of the state],
+                values [tokens, heads, size of a head], and outputs of the state, as its inputs.
+        """
+
+    def convolve(self, values: Any, weights: Floats, bias: Floats | None = None) -> Any:
         """Returns sums of values [tokens, channels] with those of tokens before.
 
         Args:
             values: The values.
             weights: What they are multiplied by [channels, tokens], the token's own last.
+            bias: What is added [channels]; None: nothing is.
         """
 
 

@@ -50,6 +50,7 @@ class FileDecoder:
         self._embeddings = tensors.matrix(TensorRows("token_embd.weight"))
         self._turned: dict[bool, layers.Cosine] = {}
         self._temperature: Any = None
+        self._trained = f"{header.architecture}.rope.scaling.finetuned"
 
     def hidden(self, tokens: Any, positions: Any, sequences: Sequences, wanted: Any = None) -> Any:
         """Returns the hidden states [tokens, 1, width] before the last projection.
@@ -110,7 +111,8 @@ class FileDecoder:
             return self._convolved(layer, x, sequences), last
         if self._layers.has(f"blk.{layer}.ssm_conv1d"):
             last = LinearLayer(f"blk.{layer}.ssm_out", self._delta_name(layer, "out_proj"))
-            return self._remembered(layer, x, sequences), last
+            mixed = self._scanned if self._layers.has(f"blk.{layer}.ssm_in") else self._remembered
+            return mixed(layer, x, sequences), last
         last = LinearLayer(f"blk.{layer}.attn_output", self._name(layer, "self_attn.o_proj"))
         return self._attention(layer, x, positions, sequences), last
 
@@ -152,14 +154,37 @@ class FileDecoder:
         found = self._layers.norm(sequences.remember([*rows, decay, ops.sigmoid(beta)]), f"{name}.ssm_norm")
         return ops.multiply(ops.reshape(found, np.array([0, 1, heads * size]), True), ops.swish(gate))
 
+    def _scanned(self, layer: int, x: Any, sequences: Sequences) -> Any:
+        """Returns the gated result of state spaces [tokens, 1, heads * size of a head]. Raises ValueError."""
+        name, number, numbers = f"blk.{layer}", self._header.number, self._tensors.numbers
+        inner, heads, groups = number("ssm.inner_size"), number("ssm.time_step_rank"), number("ssm.group_count")
+        if groups != 1:
+            raise ValueError(f"its state spaces have {groups} groups of heads, and not one")
+        shared = groups * number("ssm.state_size")
+        joined = ops.squeeze(self._layers.product(x, LinearLayer(f"{name}.ssm_in", "")), np.array([1]))
+        widths = np.array([inner, inner + 2 * shared, heads])
+        gate, mixed, step = ops.variadic_split(joined, np.int64(1), widths).outputs()
+        weights, bias = (numbers(f"{name}.ssm_conv1d.{kind}") for kind in ("weight", "bias"))
+        mixed = ops.swish(sequences.convolve(mixed, weights, bias))
+        values, *both = ops.variadic_split(mixed, np.int64(1), np.array([inner, shared, shared])).outputs()
+        values = ops.reshape(values, np.array([0, heads, inner // heads]), True)
+        given, taken = (ops.reshape(part, np.array([0, groups, shared // groups]), True) for part in both)
+        step = ops.softplus(ops.add(step, numbers(f"{name}.ssm_dt.bias")[None]))
+        decays = ops.constant(numbers(f"{name}.ssm_a").reshape(-1))
+        found = sequences.scan([decays, step, given, values, taken])
+        found = ops.add(found, ops.multiply(values, numbers(f"{name}.ssm_d").reshape(1, -1, 1)))
+        found = ops.multiply(ops.reshape(found, np.array([0, inner]), True), ops.swish(gate))
+        return ops.unsqueeze(self._layers.norm(found, f"{name}.ssm_norm"), np.array([1]))
+
     def _delta_name(self, layer: int, place: str) -> str:
         """Returns the name that a layer of delta nets has in transformers, where its heads are in the same order."""
         same = self._header.number("ssm.group_count") == self._header.number("ssm.time_step_rank")
         return f"model.layers.{layer}.linear_attn.{place}" if same else ""
 
     def _name(self, layer: int, place: str) -> str:
-        """Returns the name that a layer has in transformers."""
-        return f"model.layers.{layer}.{self._row.renamed.get(place, place)}"
+        """Returns the name that a layer has in transformers; "" if it has none."""
+        name = self._row.renamed.get(place, place)
+        return name and f"model.layers.{layer}.{name}"
 
     def _attention(self, layer: int, x: Any, positions: Any, sequences: Sequences) -> Any:
         """Returns the result of an attention [tokens, 1, heads * size], before it is projected."""
@@ -208,6 +233,8 @@ class FileDecoder:
         value = ops.reshape(value, np.array([0, heads, 1, size]), True)
         value = self._layers.norm(value, name) if for_each else value
         if self._row.unrotated and (layer + 1) % self._row.unrotated == 0:
+            return value
+        if self._row.switched and self._header.metadata.get(self._trained) is False:
             return value
         found = layers.rotate(value, self._angles(positions, local), size, self._rotated)
         growth = self._header.real("attention.temperature_scale", 0.0)

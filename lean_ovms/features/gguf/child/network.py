@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,29 +54,36 @@ class _State:
         self._caches: list[Any] = []
         self._slots = [network_input(name, [-1], np.int32) for name in paged_states.STATES]
         self._tables: list[Any] = []
-        self._delta_tables: list[Any] = []
+        self._made = Counter[Any]()
 
     @property
     def inputs(self) -> list[Any]:
         """All of them."""
-        tables = self._tables + self._delta_tables
-        return [*self._sequences, self._longest, *self._caches, *(self._slots if tables else []), *tables]
+        states = [*self._slots, *self._tables] if self._tables else []
+        return [*self._sequences, self._longest, *self._caches, *states]
 
     @property
     def _begins(self) -> Any:
         """The input that says where sequences begin among the tokens."""
         return self._sequences[SEQUENCES.index("subsequence_begins")]
 
-    def convolve(self, values: Any, weights: Floats) -> Any:
-        """Implements Sequences.convolve, with a table of states for each convolution."""
-        found, table = paged_states.convolution(values, weights, self._begins, self._slots, len(self._tables))
-        self._tables.append(table)
-        return found
+    def convolve(self, values: Any, weights: Floats, bias: Floats | None = None) -> Any:
+        """Implements Sequences.convolve."""
+        return self._with_table(paged_states.convolution, values, weights, bias)
 
     def remember(self, rows: list[Any]) -> Any:
-        """Implements Sequences.remember, with a table of states for each layer."""
-        found, table = paged_states.delta_net(rows, self._begins, self._slots, len(self._delta_tables))
-        self._delta_tables.append(table)
+        """Implements Sequences.remember."""
+        return self._with_table(paged_states.delta_net, rows)
+
+    def scan(self, rows: list[Any]) -> Any:
+        """Implements Sequences.scan."""
+        return self._with_table(paged_states.state_space, rows)
+
+    def _with_table(self, make: Callable[..., paged_states.Found], *values: Any) -> Any:
+        """Returns the result of an operation with a table of states of its own. make: makes it of these values."""
+        found, table = make(*values, self._begins, self._slots, self._made[make])
+        self._made[make] += 1
+        self._tables.append(table)
         return found
 
     def attend(self, rows: Projected) -> Any:

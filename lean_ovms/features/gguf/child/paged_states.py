@@ -23,21 +23,39 @@ Found = tuple[Any, Any]
 """A result, and the input with its table of states, which has a row for each slot."""
 
 
-def convolution(values: Any, weights: Floats, begins: Any, slots: list[Any], number: int) -> Found:
+def convolution(values: Any, weights: Floats, bias: Floats | None, begins: Any, slots: list[Any], number: int) -> Found:
     """Returns the sums of each token's values and those of the tokens before it, multiplied by weights.
 
     Args:
         values: The values [tokens, channels].
         weights: The weights [channels, tokens], the token's own last.
+        bias: What is added [channels]; None: nothing is.
         begins: The input that says where sequences begin among the tokens.
         slots: The inputs STATES.
         number: The number of the convolution in the network.
     """
     node = _taken(_with_convolution(*weights.shape), "PagedCausalConv1D")
     table = _named(node.input_value(1).get_node(), f"conv_state_table.{number}")
-    return _connected(
-        node, {0: values, 2: ops.constant(weights[:, None]), 4: begins} | dict(enumerate(slots, 5))
-    ), table
+    given = {0: values, 2: ops.constant(weights[:, None]), 4: begins} | dict(enumerate(slots, 5))
+    return _connected(node, given if bias is None else given | {3: ops.constant(bias)}), table
+
+
+def state_space(rows: list[Any], begins: Any, slots: list[Any], number: int) -> Found:
+    """Returns the results of selective state spaces [tokens, heads, size of a head].
+
+    Args:
+        rows: Decays [heads], steps [tokens, heads], inputs of the state [tokens, groups, size of the state], values
+            [tokens, heads, size of a head], and outputs of the state, as its inputs.
+        begins: The input that says where sequences begin among the tokens.
+        slots: The inputs STATES.
+        number: The number of the layer among those with state spaces.
+    """
+    (groups, state), (heads, size) = (
+        [rows[place].get_output_partial_shape(0)[axis].get_length() for axis in (1, 2)] for place in (2, 3)
+    )
+    node = _taken(_with_state_space(heads, size, groups, state), "PagedSelectiveSSM")
+    table = _named(node.input_value(5).get_node(), f"selective_ssm_state_table.{number}")
+    return _connected(node, dict(enumerate(rows)) | dict(enumerate([begins, *slots], 6))), table
 
 
 def delta_net(rows: list[Any], begins: Any, slots: list[Any], number: int) -> Found:
@@ -112,21 +130,12 @@ def _with_delta_net(heads: int, size: int) -> Any:
     values = ops.transpose(ops.reshape(rows, np.array([0, 0, heads, size]), True), np.array([0, 2, 1, 3]))
     past = _state(tokens, [heads, size, size])
     body, inputs, results = _step_of_delta_net(heads, size)
-    count = ops.gather(ops.shape_of(tokens), np.int64(1), np.int64(0))
-    loop = opset5.loop(ops.convert(count, "i32"), ops.constant(np.array(True)))
-    loop.set_function(body)
-    loop.set_special_body_ports([0, 0])
     width = ops.gather(ops.shape_of(values), np.int64(3), np.int64(0))
     scaled = ops.divide(values, ops.power(ops.convert(width, "f32"), np.float32(0.5)))
     flat = ops.reduce_sum(values, np.array([3]), False)
-    for part, value in zip(inputs, [scaled, values, values, flat, flat], strict=False):
-        loop.set_sliced_input(part, value.output(0), 0, 1, 1, -1, 2)
-    state, found = inputs[5:]
-    loop.set_merged_input(state, past.output(0), results[1].output(0))
     none = ops.broadcast(np.float32(0), ops.shape_of(values))
-    loop.set_merged_input(found, none.output(0), results[2].output(0))
-    outputs = [loop.get_iter_value(result.output(0), -1) for result in results[:0:-1]]
-    shown = ops.transpose(outputs[0], np.array([0, 2, 1, 3])).output(0)
+    found = _looped(tokens, body, inputs, results, [scaled, values, values, flat, flat, past, none], 2)
+    shown = ops.transpose(found, np.array([0, 2, 1, 3])).output(0)
     return ov.Model([shown, attended], [opset6.assign(past, "past")], [tokens], "delta net")
 
 
@@ -153,3 +162,90 @@ def _step_of_delta_net(heads: int, size: int) -> tuple[Any, list[Any], list[Any]
     inputs = [query, key, value, gate, beta, state, found]
     outputs = [ops.result(each) for each in (ops.constant(np.array([True])), new, written)]
     return ov.Model(outputs, [number, *inputs], "step"), inputs, outputs
+
+
+def _with_state_space(heads: int, size: int, groups: int, state: int) -> Any:
+    """Returns a network with state spaces of this size, which compute one token after the other in a loop.
+
+    Args:
+        heads: The number of heads.
+        size: The size of a head.
+        groups: The groups of heads that share inputs and outputs of the state.
+        state: The numbers of the state for each element of a head.
+    """
+    widths = [heads, groups * state, groups * state, heads * size]
+    tokens, rows, attended = _tokens(sum(widths))
+    order = network_input("beam_idx", [-1], np.int32)
+    past = ops.gather(_state(tokens, [heads, size, state]), order, np.int64(0))
+    step, *shared, values = ops.variadic_split(rows, np.int64(-1), np.array(widths)).outputs()
+    step, values = ops.softplus(step), ops.reshape(values, np.array([0, 0, heads, size]), True)
+    given, taken = (_for_heads(part, heads, groups, state) for part in shared)
+    last, second = np.int32(-1), np.int32(-2)
+    left = ops.reshape(ops.exp(ops.multiply(np.zeros(heads, np.float32), step)), np.array([0, 0, 0, 1, 1]), True)
+    weighted = ops.unsqueeze(ops.multiply(ops.unsqueeze(step, last), given), second)
+    added = ops.multiply(weighted, ops.unsqueeze(values, last))
+    shapes = [[-1, 1, heads, 1, 1], [-1, 1, heads, size, state], [-1, 1, heads, 1, state]]
+    body, inputs, results = _step_of_state_space(shapes, [-1, heads, size, state], [-1, -1, heads, size])
+    none = ops.broadcast(np.float32(0), ops.shape_of(values))
+    found = _looped(tokens, body, inputs, results, [left, added, ops.unsqueeze(taken, second), past, none], 1)
+    shown = ops.reshape(found, np.array([0, 0, heads * size]), True).output(0)
+    return ov.Model([shown, attended], [opset6.assign(past, "past")], [tokens, order], "state space")
+
+
+def _for_heads(shared: Any, heads: int, groups: int, state: int) -> Any:
+    """Returns inputs or outputs of the state [texts, tokens, heads, state], which the heads of a group share.
+
+    Args:
+        shared: They themselves [texts, tokens, groups * state].
+        heads: The number of heads.
+        groups: The number of groups.
+        state: The numbers of the state for each element of a head.
+    """
+    each = ops.unsqueeze(ops.reshape(shared, np.array([0, 0, groups, state]), True), np.int32(3))
+    repeated = ops.tile(each, np.array([1, 1, 1, heads // groups, 1]))
+    return ops.reshape(repeated, np.array([0, 0, heads, state]), True)
+
+
+def _step_of_state_space(
+    shapes: list[list[int]], past: list[int], all_found: list[int]
+) -> tuple[Any, list[Any], list[Any]]:
+    """Returns the network that computes one token, its inputs behind the token's number, and its results.
+
+    Args:
+        shapes: The shapes of what is left of the state, what is added to it, and what is taken of it.
+        past: The shape of the state.
+        all_found: The shape of all results.
+    """
+    number = ops.parameter([], np.int32)
+    inputs = [ops.parameter(ov.PartialShape(shape), np.float32) for shape in (*shapes, past, all_found)]
+    one = np.int32(1)
+    left, added, taken = (ops.squeeze(each, one) for each in inputs[:3])
+    new = ops.add(ops.multiply(inputs[3], left), added)
+    result = ops.unsqueeze(ops.reduce_sum(ops.multiply(new, taken), np.int32(-1), False), one)
+    written = ops.scatter_update(inputs[4], ops.unsqueeze(number, np.int32(0)), result, one)
+    outputs = [ops.result(each) for each in (ops.constant(np.array([True])), new, written)]
+    return ov.Model(outputs, [number, *inputs], "step"), inputs, outputs
+
+
+def _looped(tokens: Any, body: Any, inputs: list[Any], results: list[Any], values: list[Any], axis: int) -> Any:
+    """Returns the results of a loop over the tokens of texts.
+
+    Args:
+        tokens: The input of token ids.
+        body: The network that computes one token.
+        inputs: Its inputs behind the token's number, of which the last two are the state and all results so far.
+        results: Its results: whether the loop goes on, and these two.
+        values: What the inputs are at first, and what they have of each token.
+        axis: The axis of tokens in these.
+    """
+    count = ops.gather(ops.shape_of(tokens), np.int64(1), np.int64(0))
+    loop = opset5.loop(ops.convert(count, "i32"), ops.constant(np.array(True)))
+    loop.set_function(body)
+    loop.set_special_body_ports([0, 0])
+    *each, past, none = (value.output(0) for value in values)
+    for part, value in zip(inputs, each, strict=False):
+        loop.set_sliced_input(part, value, 0, 1, 1, -1, axis)
+    for part, value, result in zip(inputs[-2:], (past, none), results[1:], strict=True):
+        loop.set_merged_input(part, value, result.output(0))
+    found, _ = (loop.get_iter_value(result.output(0), -1) for result in results[:0:-1])
+    return found

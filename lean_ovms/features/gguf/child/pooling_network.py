@@ -17,6 +17,7 @@ from openvino import opset13 as ops
 from ....engine.loading.network_inputs import network_input
 from ....errors import StartError
 from ..architectures import ARCHITECTURES, ENCODERS
+from ..header import EXPORT
 from ..model_file import header_of
 from . import layers
 from .attention import Projected, masked
@@ -70,16 +71,24 @@ class _Texts:
     def attend(self, rows: Projected) -> Any:
         """Implements Sequences.attend."""
         if rows.sinks is not None:
-            raise StartError(f"{self._path} cannot be served: attention sinks of a pooling model are not known")
+            raise self._refusal("attention sinks")
         return masked(rows, self._shape, self._seen(rows.window))
+
+    def convolve(self, values: Any, weights: layers.Floats, bias: layers.Floats | None = None) -> Any:
+        """Implements Sequences.convolve."""
+        raise self._refusal("short convolutions")
 
     def remember(self, rows: list[Any]) -> Any:
         """Implements Sequences.remember."""
-        raise StartError(f"{self._path} cannot be served: gated delta nets of a pooling model are not known")
+        raise self._refusal("gated delta nets")
 
-    def convolve(self, values: Any, weights: layers.Floats) -> Any:
-        """Implements Sequences.convolve."""
-        raise StartError(f"{self._path} cannot be served: short convolutions of a pooling model are not known")
+    def scan(self, rows: list[Any]) -> Any:
+        """Implements Sequences.scan."""
+        raise self._refusal("selective state spaces")
+
+    def _refusal(self, what: str) -> StartError:
+        """Returns the error for a model with a part that batches of texts do not have here."""
+        return StartError(f"{self._path} cannot be served: {what} of a pooling model are not known; {EXPORT}")
 
 
 def _by_text(rows: Any, shape: Any) -> Any:
