@@ -1067,6 +1067,17 @@ def test_every_operation_is_described(tab: Any, listener: Process, end: str) -> 
     tab.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
     tab.wait_for_function("[...document.querySelectorAll('details')].every((one) => one.querySelector('button'))")
     assert document["servers"] == [{"url": "/llm"}]
+    assert "`" not in tab.inner_text("#about")
+    with tab.expect_response("**/docs/") as guide:
+        tab.get_by_role("link", name="Documentation", exact=True).press("Enter")
+    assert guide.value.status == 200
+    tab.get_by_role("link", name="How do I …").press("Enter")
+    tab.get_by_role("heading", name="How do I …").wait_for()
+    write(tab.get_by_label("Search the documentation"), "limit memory")
+    tab.keyboard.press("Enter")
+    tab.get_by_role("link", name="When something is wrong: No memory").press("Enter")
+    tab.get_by_role("heading", name="No memory").wait_for()
+    assert tab.url == f"{listener.url}{end}/troubleshooting#no-memory"
 
 
 def test_a_request_is_sent_from_the_description(tab: Any, server: Process) -> None:

@@ -109,6 +109,7 @@ def test_what_is_imported_again_makes_no_doubles(page: Any, tmp_path: Path) -> N
         return found
 
     def take(name: str, note: str) -> None:
+        page.evaluate("document.querySelector('#toast').replaceChildren()")  # the note of the import before
         page.set_input_files("#import-file", tmp_path / name)
         page.locator("#toast", has_text=note).wait_for()
 

@@ -133,8 +133,10 @@ def test_a_call_that_takes_long_is_stopped(page: Any) -> None:
     ask(page, "x")
     page.get_by_role("button", name="Run").press("Enter")
     page.locator("#stop:enabled").wait_for()
+    assert page.inner_text(".call-state") == "Working…"
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Run").wait_for()
+    assert page.inner_text(".call-state") == ""
     assert page.locator("#send").is_enabled()
 
 

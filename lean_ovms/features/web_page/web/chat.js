@@ -82,9 +82,11 @@ const actions = {
   async runCall(message, call) {
     const mine = new AbortController();
     setRunning(mine);
+    message.runs = call.id;
     draw();
     showProblem("");
     const content = await tools.run(call, mine.signal).catch(() => null); // null: stopped
+    delete message.runs;
     if (running !== mine) return;
     setRunning(null);
     if (content === null) draw();

@@ -114,7 +114,7 @@ function callBox(call, message, actions, called) {
   const name = call.function.name;
   const result = called?.results.get(call.id);
   const waits = !result && called?.open;
-  const state = make("span", { className: "call-state", textContent: result ? (result.declined ? t("Declined") : t("Done")) : "" });
+  const state = make("span", { className: "call-state", textContent: result ? (result.declined ? t("Declined") : t("Done")) : message.runs === call.id ? t("Working…") : "" });
   const code = (content) => make("pre", { tabIndex: 0 }, make("code", { textContent: pretty(content) }));
   const box = folded("call", make("summary", {}, icon("tool"), make("strong", { textContent: name }), state), code(call.function.arguments));
   if (result) box.append(code(result.content));

@@ -37,9 +37,9 @@ export const isOn = (settings, server) => Boolean(settings[OF_SERVER + server.na
 // Shows what there is as checkboxes of the settings. refill: sets the fields again.
 export async function drawChoices(refill) {
   const found = await toolServers().catch(() => []);
-  const choice = (name, label, title) => make("label", { className: "check", title }, make("input", { type: "checkbox", name }), make("span", { textContent: label }));
+  const choice = (name, label, title, disabled = false) => make("label", { className: "check", title }, make("input", { type: "checkbox", name, disabled }), make("span", { textContent: label }));
   const own = choice(OWN, t("Tools of this page"), Object.keys(MINE).join(", "));
-  const rows = found.map((server) => choice(OF_SERVER + server.name, server.error ? `${server.name}: ${server.error}` : server.name, server.tools.map(({ name }) => name).join(", ")));
+  const rows = found.map((server) => choice(OF_SERVER + server.name, server.error ? `${server.name}: ${server.error}` : server.name, server.tools.map(({ name }) => name).join(", "), Boolean(server.error)));
   byId("tool-choices").replaceChildren(own, ...rows);
   refill();
 }
