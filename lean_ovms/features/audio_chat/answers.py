@@ -24,8 +24,8 @@ from ...api.services import Services
 from ...errors import BadRequest
 from ...media.audio.encoder import SAMPLE_BYTES, open_encoder
 from ...media.options import SpokenTextOptions
+from ...models.audio import Speaker
 from ...models.generation import DeltaStream, WrappedStream
-from ...models.speaker import Speaker
 from ...types import Delta, Json, Text
 from ...types.audio import SpeakParams
 from ...types.push import Sink

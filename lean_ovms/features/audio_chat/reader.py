@@ -22,7 +22,7 @@ from ...util.concurrency import INLINE_CHARACTERS
 from .options import AudioChatOptions
 
 if TYPE_CHECKING:
-    from ...models.transcriber import Transcriber
+    from ...models.audio import Transcriber
 
 TOKENS_PER_S = 12.5
 """Tokens of a second of audio for a model that hears: Qwen3-Omni's."""
@@ -141,7 +141,7 @@ async def _transcriber(model: TextModel, services: Services) -> Transcriber:
     if not model.config.of(AudioChatOptions).audio_input_model:
         raise BadRequest(NO_AUDIO, code="not_supported")
 
-    from ...models.transcriber import Transcriber
+    from ...models.audio import Transcriber
 
     return await services.when_known(lambda: services.helper("audio_input_model", model, Transcriber))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ...api.openai.ids import item_id
+from ...api.openai.stored_objects import item_id
 from ...api.services import Services
 from ...errors import BadRequest
 from ...models.generation import DeltaStream, total_usage

@@ -28,7 +28,7 @@ from ...api.generation.common_fields import (
 )
 from ...api.generation.sampling import SAMPLING, GenerationFields
 from ...api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
-from ...api.openai.metadata import METADATA
+from ...api.openai.stored_objects import METADATA
 from ...api.response import MAX_REQUEST_ID
 from ...api.schemas import some_of
 from ...errors import BadRequest

@@ -13,7 +13,7 @@ from itertools import groupby
 import orjson
 
 from ...api.fields import parsed_object
-from ...api.openai.ids import item_id
+from ...api.openai.stored_objects import item_id
 from ...api.response import logprob_entry
 from ...api.sse import event_pieces, padding
 from ...types import Json, TokenLogprob

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 
-from ...api.openai.ids import item_id
+from ...api.openai.stored_objects import item_id
 from ...api.response import now, timings
 from ...errors import BadRequest, RequestError, TooManyRequests
 from ...types import Delta, Json, Timings, Usage

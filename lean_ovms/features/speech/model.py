@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from functools import partial
 
+from ...models.audio import Transcriber
 from ...models.model import UsageRecorder, too_slow
-from ...models.transcriber import Transcriber
 from ...observability.records import current_client
 from ...types import Json
 from .feature import AUDIO_SECONDS, QUEUE_SECONDS, REAL_TIME_FACTOR, SKIPPED_SECONDS, WINDOW_SECONDS

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from functools import partial
 
 from ...errors import BadRequest
+from ...models.audio import Speaker
 from ...models.model import UsageRecorder, too_slow
-from ...models.speaker import Speaker
 from ...observability.records import current_client
 from ...types import Json
 from ...types.audio import SpeakParams

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from ....api.fields import Field, FieldSet, read, require
 from ....api.forms import read_query
-from ....api.openai.ids import item_id
-from ....api.openai.metadata import METADATA
-from ....api.openai.pages import PAGE, page_response
+from ....api.openai.stored_objects import METADATA, PAGE, item_id, page_response
 from ....api.response import json
 from ....api.route_doc import RouteDoc
 from ....api.services import Services

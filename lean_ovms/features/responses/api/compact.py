@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ....api import schemas
 from ....api.fields import FieldSet
-from ....api.openai.ids import item_id
+from ....api.openai.stored_objects import item_id
 from ....api.response import json, now, warning_headers
 from ....api.route_doc import RouteDoc
 from ....api.services import Services

@@ -9,9 +9,7 @@ from dataclasses import replace
 
 from ....api.fields import Field, FieldSet, Values, read
 from ....api.forms import read_query
-from ....api.openai.ids import item_id
-from ....api.openai.metadata import METADATA
-from ....api.openai.pages import PAGE, page_response
+from ....api.openai.stored_objects import METADATA, PAGE, item_id, page_response
 from ....api.response import json, json_bytes, now
 from ....api.route_doc import RouteDoc
 from ....api.services import Services

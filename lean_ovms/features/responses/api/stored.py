@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ....api.fields import Field, FieldSet
 from ....api.forms import read_query
-from ....api.openai.pages import PAGE, page_response
+from ....api.openai.stored_objects import PAGE, page_response
 from ....api.response import any_size, json
 from ....api.route_doc import RouteDoc
 from ....api.services import Services

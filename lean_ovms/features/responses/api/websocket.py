@@ -19,7 +19,7 @@ import orjson
 
 from ....api.fields import Field, FieldSet, read
 from ....api.keys import keys_in_subprotocols
-from ....api.openai.ids import item_id
+from ....api.openai.stored_objects import item_id
 from ....api.response import whole_body
 from ....api.route_doc import RouteDoc
 from ....api.services import Services

@@ -1,8 +1,8 @@
-"""What other parts of a server ask of a model that speaks texts, whichever feature serves it."""
+"""What other parts of a server ask of models that speak or transcribe, whichever feature serves them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from ..types.audio import SpeakParams, VoiceInfo
 from .model import Model
@@ -33,4 +33,18 @@ class Speaker(Model):
         Raises:
             RequestError: while it is read.
         """
+        raise NotImplementedError
+
+
+class Transcriber(Model):
+    """A model that writes down what is said."""
+
+    task = "speech to text"
+    endpoints = ("/v1/audio/transcriptions", "/v1/audio/translations")
+    routed_as = "speech"
+    wrong_task_status = 404
+    input_modalities = ("audio",)
+
+    async def transcript(self, audio: AsyncIterator[bytes]) -> str:
+        """Returns the text of audio: mono, signed 16 bit, little-endian. Closes the audio. Raises RequestError."""
         raise NotImplementedError

@@ -1,0 +1,87 @@
+"""Objects that a server keeps for its clients (https://platform.openai.com/docs/api-reference).
+
+They have ids, which are known to those who were told them, `metadata`, and lists, which are sent a page at a time.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+
+import orjson
+
+from ...errors import BadRequest
+from ...types import Json, Response
+from ..fields import Field, FieldSet
+from ..response import json_in_pieces
+
+_MADE_HERE = re.compile(r"[a-z]+_[0-9a-f]{48}")
+
+
+def item_id(prefix: str) -> str:
+    """Returns a new id that begins with the prefix and has 192 random bits."""
+    return f"{prefix}_{secrets.token_hex(24)}"
+
+
+def is_made_here(given: str) -> bool:
+    """Returns whether item_id may have made this id. Only clients that were told such an id know it."""
+    return _MADE_HERE.fullmatch(given) is not None
+
+
+# --- metadata: the field with which clients name what they store
+
+MAX_METADATA, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
+
+
+def _metadata(value: Json) -> Json:
+    if len(value) > MAX_METADATA:
+        raise BadRequest(f"metadata must have no more than {MAX_METADATA} entries", param="metadata")
+    for key, text in value.items():
+        if len(key) > MAX_METADATA_KEY:
+            raise BadRequest(f"a metadata key must have no more than {MAX_METADATA_KEY} characters", param="metadata")
+        if not isinstance(text, str) or len(text) > MAX_METADATA_VALUE:
+            raise BadRequest(
+                f"a metadata value must be a string of no more than {MAX_METADATA_VALUE} characters", param="metadata"
+            )
+    return value
+
+
+METADATA = Field("metadata", "object", "up to 16 strings by name; kept, and returned as they came", read=_metadata,
+    schema={"maxProperties": MAX_METADATA, "propertyNames": {"maxLength": MAX_METADATA_KEY},
+        "additionalProperties": {"type": "string", "maxLength": MAX_METADATA_VALUE}})  # fmt: skip
+
+
+# --- pages: `after`, `limit`, `order`. Items are sent as they are stored: a page may have hundreds of megabytes, and
+# reading or writing its JSON, or joining its bytes, would block the event loop.
+
+Page = tuple[list[tuple[str, bytes]], bool]
+"""Items, each with its id and its JSON, and whether there are more."""
+
+
+def page_fields(default: int, most: int) -> tuple[Field, ...]:
+    """The fields of a query that names a page. default, most: the number of its items."""
+    return (
+        Field("after", "string", "the id of an item: go on behind it"),
+        Field("limit", "uint", "most items of a page", low=1, high=most, default=default,
+            outside=f"limit must be from 1 to {most}"),
+        Field("order", "string", "newest first, or oldest", default="desc", choices=("asc", "desc"),
+            outside="order must be one of asc, desc"),
+    )  # fmt: skip
+
+
+PAGE = FieldSet(page_fields(20, 100))
+
+
+def page_response(items: Sequence[tuple[str, bytes]], has_more: bool) -> Response:
+    """A list of items, each with its id and its JSON."""
+    ends = {
+        "first_id": items[0][0] if items else None,
+        "last_id": items[-1][0] if items else None,
+        "has_more": has_more,
+    }
+    pieces = [b'{"object":"list","data":[']
+    for number, (_, body) in enumerate(items):
+        pieces += [b",", body] if number else [body]
+    pieces.append(b"]," + orjson.dumps(ends)[1:])
+    return json_in_pieces(pieces)
