@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import contextlib
+import inspect
+import io
+import json
 import os
 import subprocess
 import sys
@@ -116,3 +122,23 @@ def test_the_examples_print_what_their_page_shows() -> None:
     for name in ("offline_batch.py", "async_stream.py"):
         printed = "\n".join(run(name))
         assert f"```text\n{printed}\n```" in page
+
+
+async def printed(cells: list[str]) -> list[str]:
+    """What each cell prints. They run one after the other in one event loop, as a notebook's do."""
+    names: dict[str, Any] = {}
+    texts = []
+    for cell in cells:
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            done = eval(compile(cell, "a cell", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+            if inspect.iscoroutine(done):
+                await done
+        texts.append(out.getvalue())
+    return texts
+
+
+def test_the_notebook_prints_what_it_shows() -> None:
+    notebook = json.loads((Path(__file__).parents[2] / "docs/examples/offline.ipynb").read_text("utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    shown = ["".join(text for output in cell["outputs"] for text in output["text"]) for cell in cells]
+    assert asyncio.run(printed(["".join(cell["source"]) for cell in cells])) == shown
