@@ -145,8 +145,9 @@ def _operation(
 
 
 def _operation_id(route: Route, path: str) -> str:
-    """Paths without a base are those of several servers, which have some in common."""
-    words = re.findall(r"\w+", path.removeprefix(BASES[0] + "/"))
+    """Paths without a base are those of several servers, which have some in common. That with a slash at its end has a
+    word more."""
+    words = re.findall(r"\w+|(?<=\w/)$", path.removeprefix(BASES[0] + "/"))
     return "_".join([route.method.lower(), *([route.api] if BASES[0] not in route.bases else []), *words])
 
 
