@@ -188,7 +188,7 @@ def _model_of(text: str, command: str, without: str) -> dict[str, str]:
         raise StartError(f"there is no file {text}")
     if flag_readers.HUB_MODEL.fullmatch(text):
         return flag_readers.hub_model(text)
-    near = hint(text, known, "a hub's model has the form organisation/name")
+    near = hint(text, known, "a hub's model has the form organisation/name, such as OpenVINO/Qwen3-0.6B-int8-ov")
     raise StartError(f"there is no directory or file {text} ({near})")
 
 

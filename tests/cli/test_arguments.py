@@ -86,7 +86,10 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["--log_level", "LOUD"], "--log_level must be one of"),
         (["--ssl_certfile", "x"], "--ssl_certfile and --ssl_keyfile go together"),
         (["--ssl-ca-certs", "x"], "--ssl_ca_certs needs --ssl_certfile and --ssl_keyfile"),
-        (["stray"], "there is no directory or file stray (a hub's model has the form organisation/name)"),
+        (
+            ["stray"],
+            "there is no directory or file stray (a hub's model has the form organisation/name, such as OpenVINO/Qwen3",
+        ),
         (["sreve", "a/b"], "there is no command sreve (did you mean serve?)"),
         (["lst"], "there is no command lst (did you mean list?)"),
         (["serve", "a/b", "c/d"], "unrecognized arguments: c/d"),
