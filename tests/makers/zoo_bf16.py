@@ -1,9 +1,12 @@
-"""Records how far transformers in torch is from f32 in bf16, for the tiny text models: tests/data/zoo/bf16.json.
+"""Records how far transformers in torch is from f32 in bf16, for the tiny models that write text, those with vision
+among them: tests/data/zoo/bf16.json.
 
 Of each model: the log probabilities of the last tokens of a text that is longer than 1,000 tokens, in f32 and in
 thousandths, and by how much those in bf16 differ from them on average. The weights in torch are made again as
-tests/makers/zoo.py and zoo_gguf.py made those of the files. Those of gpt_oss and qwen3_next are others, as
-optimum-intel exports no biases of the first's experts, and transformers has changed: they have the difference alone.
+tests/makers/zoo.py, zoo_gguf.py and zoo_vision.py made those of the files. Those of OTHERS are not the files', as
+optimum-intel exports no biases of gpt_oss's experts, and transformers has changed: they have the difference alone,
+which is that of all tokens.
+transformers 5.5.4, which has made the rest, does not know gemma4_unified.
 
 python -m tests.makers.zoo_bf16 [NAME...]   (needs torch and transformers, and the package gguf)
 """
@@ -16,45 +19,67 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.makers import zoo, zoo_gguf
+from tests.makers import zoo, zoo_gguf, zoo_vision
 
 FILE = Path(__file__).parents[1] / "data" / "zoo" / "bf16.json"
 LENGTH, LAST = 1200, 150
-OTHERS = {"gpt_oss", "qwen3_next"}
+GGUF, VISION = ".gguf", "vision/"
+"""What the names of such models end in, or begin with."""
+OTHERS = {"gpt_oss", "qwen3_next", *(f"{VISION}{name}" for name in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl"))}
 """Models whose files have other weights than torch has now."""
-NAMES = [*zoo.MODELS, *(f"{name}.gguf" for name in zoo_gguf.MODELS if name not in zoo_gguf.EMBEDDING)]
+NAMES = [
+    *zoo.MODELS,
+    *(f"{name}{GGUF}" for name in zoo_gguf.MODELS if name not in zoo_gguf.EMBEDDING),
+    *(f"{VISION}{name}" for name in zoo_vision.MODELS if name != "gemma4_unified"),
+]
 
 
-def text() -> list[int]:
-    """Returns the tokens of the text."""
+def text(name: str) -> list[int]:
+    """Returns the tokens of the text for a model; none of them stands for an image."""
     dice = random.Random(5)
-    return [dice.randrange(3, int(str(zoo.COMMON["vocab_size"]))) for _ in range(LENGTH)]
+    return [dice.randrange(30, 250) if name.startswith(VISION) else dice.randrange(3, 64) for _ in range(LENGTH)]
 
 
-def logprobs(model: Any) -> Any:
+def compared(name: str) -> int:
+    """Returns how many of the last tokens of the text are compared."""
+    return LENGTH - 1 if name in OTHERS else LAST
+
+
+def logprobs(name: str, model: Any) -> Any:
     """Returns the log probabilities of the last tokens of the text, as a tensor."""
     import torch
 
-    ids = torch.tensor([text()])
+    ids = torch.tensor([text(name)])
+    last = compared(name)
+    marks = {"gemma3": "token_type_ids", "gemma4": "mm_token_type_ids"}.get(model.config.model_type)
     with torch.no_grad():
-        lines = model(ids, use_cache=False).logits[0, -LAST - 1 : -1].double().log_softmax(-1)
-    return lines.gather(1, ids[0, -LAST:, None])[:, 0]
+        more = {marks: torch.zeros_like(ids)} if marks else {}
+        lines = model(input_ids=ids, use_cache=False, **more).logits[0, -last - 1 : -1].double().log_softmax(-1)
+    return lines.gather(1, ids[0, -last:, None])[:, 0]
+
+
+def network(name: str) -> Any:
+    """Returns a model in torch."""
+    if name.endswith(GGUF):
+        return zoo_gguf.network(name.removesuffix(GGUF))[0]
+    of_vision = name.startswith(VISION)
+    model = zoo_vision.network(name.removeprefix(VISION)) if of_vision else zoo.network(name)
+    for buffer, values in model.named_buffers():
+        if buffer.endswith("inv_freq"):  # the files have them, as all constants, in 16 bits
+            values.copy_(values.half())
+    return model
 
 
 def record(name: str) -> dict[str, Any]:
     """Returns the entry of a model."""
-    model = zoo_gguf.network(name[:-5])[0] if name.endswith(".gguf") else zoo.network(name)
-    if not name.endswith(".gguf"):
-        for buffer, values in model.named_buffers():
-            if buffer.endswith("inv_freq"):  # the files have them, as all constants, in 16 bits
-                values.copy_(values.half())
-    wanted, kept = logprobs(model), {name: values.clone() for name, values in model.named_buffers()}
+    model = network(name)
+    wanted, kept = logprobs(name, model), {name: values.clone() for name, values in model.named_buffers()}
     model = model.bfloat16()
     for buffer, values in kept.items():
         if buffer.endswith("inv_freq"):  # from_pretrained(dtype=bfloat16) leaves them in f32
             place, _, last = buffer.rpartition(".")
             setattr(model.get_submodule(place), last, values)
-    entry = {"torch": round(float((logprobs(model) - wanted).abs().mean()), 4)}
+    entry = {"torch": round(float((logprobs(name, model) - wanted).abs().mean()), 4)}
     return entry if name in OTHERS else {**entry, "logprobs": [round(1000 * float(value)) for value in wanted]}
 
 

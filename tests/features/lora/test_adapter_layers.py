@@ -13,6 +13,15 @@ from lean_ovms.features.lora.child.adapters import down_name, up_name
 WIDTH, HEIGHTS, TOKENS, RANKS = 6, {"q": 4, "k": 3}, 5, 2
 EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
 
+needs_bf16 = pytest.mark.skipif(
+    "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"), reason="this CPU has no bf16"
+)
+
+
+def rounded(values):
+    """Returns values that bf16 has."""
+    return (rounded_to_bf16(values).astype(np.uint32) << 16).view(np.float32)
+
 
 def network(dice, shape):
     x = ops.parameter([-1, *shape, WIDTH], np.float32, "x")
@@ -67,6 +76,32 @@ def test_a_product_that_overflows_reaches_no_token_of_another_adapter(precision)
     for place, matrix in enumerate(weights.values()):
         wanted = 8 * matrix.sum(axis=1) + 8 * WIDTH
         assert request.get_output_tensor(place).data == pytest.approx(np.tile(wanted, (TOKENS, 1)), rel=2.0**-5)
+
+
+@pytest.mark.slow
+@needs_bf16
+def test_an_adapter_is_as_near_to_f32_in_bf16_as_in_torch():
+    """torch rounds each product and the scaled one; weights and x are rounded already."""
+    width, height, ranks, tokens = 512, 256, 16, 64
+    dice = np.random.default_rng(2)
+    x, weights, down, up = (
+        rounded(dice.normal(size=size).astype(np.float32))
+        for size in ((tokens, width), (height, width), (ranks, width), (height, ranks))
+    )
+    node = ops.matmul(given := ops.parameter([-1, width], np.float32, "x"), ops.constant(weights), False, True)
+    node.set_friendly_name("__module.layers.0.q/aten::linear/MatMul")
+    model = ov.Model([ops.result(node)], [given])
+    insert(model, ov.Type.f32)
+    request = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "bf16"}).create_infer_request()
+    choice = np.full((tokens, ranks), 0.5, np.float32)
+    for name, value in {down_name("layers.0.q"): down, up_name("layers.0.q"): up, CHOICE: choice}.items():
+        request.set_tensor(name, ov.Tensor(value))
+    request.set_input_tensor(0, ov.Tensor(x))
+    request.infer()
+    exact = x @ weights.T + (x @ down.T / 2) @ up.T
+    torchs = rounded(rounded(x @ weights.T) + rounded(rounded(rounded(x @ down.T) / 2) @ up.T))
+    error, allowed = (np.abs(found - exact).mean() for found in (request.get_output_tensor(0).data, torchs))
+    assert 0 < error < 1.05 * allowed
 
 
 def test_weights_are_inputs_of_the_type_that_is_asked_for():

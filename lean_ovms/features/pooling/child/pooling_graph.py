@@ -78,13 +78,14 @@ def pooled(model: ov.Model, output: ov.Output, mode: str) -> ov.Output:
     if mode == "LAST":
         return _last(hidden, mask).output(0)
     axis = ops.constant(np.array([1], np.int64))
-    weights = ops.unsqueeze(ops.convert(mask, "f32"), ops.constant(np.int64(2)))
+    places = mask
+    if mode == "WEIGHTED_MEAN":  # in whole numbers: where a matrix follows, a network in bf16 counts to 256 only
+        places = ops.multiply(mask, ops.cum_sum(mask, ops.constant(np.int64(1)))).output(0)
+    weights = ops.unsqueeze(ops.convert(places, "f32"), ops.constant(np.int64(2)))
     if mode == "MAX":
         lowest = ops.constant(np.float32(-3e38))
         shown = ops.select(ops.greater(weights, ops.constant(np.float32(0))), hidden, lowest)
         return ops.reduce_max(shown, axis).output(0)
-    if mode == "WEIGHTED_MEAN":
-        weights = ops.multiply(weights, ops.cum_sum(weights, ops.constant(np.int64(1))))
     total = ops.reduce_sum(ops.multiply(hidden, weights), axis)
     count = ops.reduce_sum(weights, axis)
     if mode == "MEAN_SQRT_LEN":

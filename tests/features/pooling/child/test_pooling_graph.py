@@ -1,0 +1,33 @@
+"""What is added to a network to pool its hidden states, computed in bf16: of long texts, before a matrix."""
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as ops
+
+from lean_ovms.features.pooling.child import pooling_graph
+
+WIDTH, LENGTHS = 64, (1500, 1100)
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.skipif(
+    "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"), reason="this CPU has no bf16"
+)
+@pytest.mark.parametrize("mode", ["CLS", "LAST", "MAX", "MEAN", "MEAN_SQRT_LEN", "WEIGHTED_MEAN"])
+def test_vectors_of_long_texts_in_bf16_are_those_in_f32(mode):
+    dice = np.random.default_rng(0)
+    inside, behind = (dice.normal(size=(WIDTH, WIDTH)).astype(np.float32) / 8 for _ in range(2))
+    x, mask = ops.parameter([-1, -1, WIDTH], np.float32), ops.parameter([-1, -1], np.int64)
+    mask.output(0).get_tensor().set_names({"attention_mask"})
+    model = ov.Model([ops.result(ops.matmul(x, inside, False, True))], [x, mask])
+    pooled = pooling_graph.pooled(model, model.outputs[0], mode)
+    pooling_graph.only(model, pooling_graph.projected(pooled, behind))
+    states = (dice.normal(size=(len(LENGTHS), max(LENGTHS), WIDTH)) + 0.3).astype(np.float32)
+    shown = (np.arange(max(LENGTHS)) < np.array(LENGTHS)[:, None]).astype(np.int64)
+    exact, found = (
+        ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": hint})([states, shown])[0].copy()
+        for hint in ("f32", "bf16")
+    )
+    assert 0 < np.abs(found - exact).mean() < np.abs(exact).mean() / 100
