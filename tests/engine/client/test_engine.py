@@ -227,7 +227,7 @@ def test_a_child_that_is_killed_while_it_loads_is_replaced(number, tmp_path, cap
         await engine.stop()
 
     with caplog.at_level(logging.CRITICAL):
-        run_fast(main)
+        run_fast(main, speed=10.0)  # its own end is seen within 200 ms; else it would be killed here
 
 
 async def dies_at_once(engine):
