@@ -52,6 +52,7 @@ async def test_few_wait_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> Non
     await turns()
     with pytest.raises(Unavailable, match="too many") as refused:
         await budget.acquire(1)
+    assert not waiting.done(), "it was refused at once"
     assert refused.value.code == "full"
     assert refused.value.headers() == [("Retry-After", "2")]
     with pytest.raises(Unavailable):

@@ -46,6 +46,14 @@ async def test_a_call_is_streamed_as_function_call(make_app: MakeApp) -> None:
     assert not any("tool_calls" in choice["delta"] for choice in choices)
 
 
+async def test_the_answer_ends_with_its_first_call(make_app: MakeApp) -> None:
+    script = [[(0, piece, None)] for piece in (CALL, CALL, "never", " seen")]
+    app, engine = await make_app(script, tool_parser="hermes3", chat_template=TEMPLATE)
+    [choice] = (await whole(await post(app, PATH, ask(functions=[F, G]))))["choices"]
+    assert choice["message"]["function_call"]["name"] == "f"
+    assert len(engine.cancelled) == 1
+
+
 async def test_an_answer_without_a_call_is_as_ever(make_app: MakeApp) -> None:
     app, _ = await make_app(say("Hello"), tool_parser="hermes3")
     [choice] = (await whole(await post(app, PATH, ask(functions=[F], function_call="auto"))))["choices"]
