@@ -39,6 +39,7 @@ EXPERTS = (
 )
 ENCODER = {"type_vocab_size": 2, "num_key_value_heads": 4}
 LAYER_NORM = {"attention.layer_norm_epsilon": 1e-12}
+APART = {"expert_gating_func": 2, "leading_dense_block_count": 1}
 MAMBA_SIZES = {
     "ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 1, "ssm.time_step_rank": 8, "ssm.inner_size": 128,
     "attention.head_count_kv": [0, 2], "rope.scaling.finetuned": False
@@ -93,6 +94,30 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "olmo2": ("olmo2", {}, {}),
     "smollm3": ("smollm3", {"num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0]}, {}),
     "mixtral": ("llama", MIXTRAL, {}),
+    "glm4_moe": (
+        "glm4moe",
+        {
+            "head_dim": 32,
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "first_k_dense_replace": 1,
+            "n_shared_experts": 1,
+            "use_qk_norm": True,
+            "routed_scaling_factor": 1.5,
+        },
+        {**APART, "expert_count": 4, "expert_weights_scale": 1.5, "rope.dimension_count": 16},
+    ),
+    "lfm2_moe": (
+        "lfm2moe",
+        {
+            "num_dense_layers": 1,
+            "num_hidden_layers": 3,
+            "layer_types": ["conv", "full_attention", "conv"],
+            **QWEN_EXPERTS,
+        },
+        {**APART, "shortconv.l_cache": 3, "attention.head_count_kv": [0, 2, 0]},
+    ),
     "granitemoe": ("granitemoe", {**MIXTRAL, **GRANITE}, GRANITE_SCALES),
     "granitemoehybrid": ("granitehybrid", {**MAMBA, **MIXTRAL, **GRANITE}, {**GRANITE_SCALES, **MAMBA_SIZES}),
     "qwen2_moe": ("qwen2moe", SHARED_EXPERT, {}),
@@ -150,6 +175,8 @@ RENAMED = {
     **{f"self_attn.{letter}_proj.weight": "attn_qkv.weight" for letter in "qkv"},
 }
 """The tensors of NomicBERT by the ends of the names that they have in torch, which gguf does not know."""
+CORRECTIONS = ("e_score_correction_bias", "expert_bias")
+"""The ends of the names of what is added to the weights of experts where they are chosen."""
 CHARACTERS = [chr(code) for code in range(ord("!"), ord("!") + COMMON["vocab_size"] - 3)]  # type: ignore[operator]
 WORDS = {
     "tokenizer.ggml.model": "gpt2",
@@ -213,7 +240,8 @@ def network(name: str) -> tuple[Any, dict[str, list[int]]]:
     number = next(number for number, text in gguf.MODEL_ARCH_NAMES.items() if text == architecture)
     names = gguf.get_tensor_name_map(number, config.num_hidden_layers)
     with torch.no_grad():
-        for torch_name, weights in model.named_parameters():
+        biases = [(each, values) for each, values in model.named_buffers() if each.endswith(CORRECTIONS)]
+        for torch_name, weights in [*model.named_parameters(), *biases]:
             if torch_name.startswith("pooler."):
                 continue
             target = names.get_name(torch_name, try_suffixes=(".weight", ".bias"))
@@ -293,6 +321,8 @@ def from_gguf(
     if target and ".attn_qkv." in target and architecture == "nomic-bert":
         place = "qkv".index(torch_name.split(".")[-2][0])
         return tensor(target, [3 * shape[0], shape[1]])[place * shape[0] : (place + 1) * shape[0]]
+    if torch_name.endswith(CORRECTIONS):
+        return tensor(f"blk.{torch_name.split('.')[2]}.exp_probs_b.bias", shape)
     if torch_name.endswith("input_linear.weight"):
         end, axis = ("shexp", 0) if "shared" in torch_name else ("exps", 1)
         half = [size // 2 if place == axis else size for place, size in enumerate(shape)]

@@ -25,7 +25,7 @@ LAYERS = {
     *("ssm_a", "ssm_d", "ssm_dt.bias", "ssm_conv1d.bias", "attn_gate.weight", "ffn_gate_inp_shexp.weight"),
     *(f"ffn_{name}_shexp.weight" for name in ("gate", "up", "down")),
     *(f"shortconv.{name}.weight" for name in ("conv", "in_proj", "out_proj")),
-    *("attn_sinks.weight", "ffn_gate_inp.weight", "ffn_gate_inp.bias"),
+    *("attn_sinks.weight", "exp_probs_b.bias", "ffn_gate_inp.weight", "ffn_gate_inp.bias"),
     *(f"ffn_{name}_exps.{kind}" for name in ("gate", "up", "down") for kind in ("weight", "bias")),
 }
 """The names of the tensors of a decoder's layer."""
@@ -85,6 +85,17 @@ class Architecture:
     """Whether the frequencies between which YaRN scales less and less are the next whole ones."""
 
 
+PARTS = ("gate", "up", "down")
+"""The layers of a feed-forward network."""
+LFM2 = Architecture(
+    last_norm="token_embd_norm",
+    renamed={
+        "self_attn.o_proj": "self_attn.out_proj",
+        "mlp.gate_proj": "feed_forward.w1",
+        "mlp.up_proj": "feed_forward.w3",
+        "mlp.down_proj": "feed_forward.w2",
+    },
+)
 ARCHITECTURES = {
     "gemma": Architecture(activation="gelu", scaled_embeddings=True),
     "gemma-embedding": Architecture(
@@ -94,24 +105,21 @@ ARCHITECTURES = {
         activation="gelu", scaled_embeddings=True, window_period=6, local_base=10000.0, scales_by_width=62
     ),
     "glm4": Architecture(pairs=True),
+    "glm4moe": Architecture(
+        forward_norm="post_attention_norm",
+        renamed={f"mlp.shared_expert.{part}_proj": f"mlp.shared_experts.{part}_proj" for part in PARTS},
+    ),
     "gpt-oss": Architecture(window_period=2, forward_norm="post_attention_norm", clamped=True, whole_ramp=False),
     "granite": Architecture(pairs=True, permuted=True),
     "granitehybrid": Architecture(
         pairs=True,
         permuted=True,
         switched=True,
-        renamed={f"mlp.{part}{name}_proj": "" for part in ("", "shared_expert.") for name in ("gate", "up", "down")},
+        renamed={f"mlp.{place}{part}_proj": "" for place in ("", "shared_expert.") for part in PARTS},
     ),
     "granitemoe": Architecture(pairs=True, permuted=True),
-    "lfm2": Architecture(
-        last_norm="token_embd_norm",
-        renamed={
-            "self_attn.o_proj": "self_attn.out_proj",
-            "mlp.gate_proj": "feed_forward.w1",
-            "mlp.up_proj": "feed_forward.w3",
-            "mlp.down_proj": "feed_forward.w2",
-        },
-    ),
+    "lfm2": LFM2,
+    "lfm2moe": LFM2,
     "llama": Architecture(pairs=True, permuted=True),
     "mistral3": Architecture(pairs=True, permuted=True),
     "olmo2": Architecture(),

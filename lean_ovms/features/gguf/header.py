@@ -390,7 +390,7 @@ def _expected(header: Header) -> Iterator[str]:
     """Yields names of tensors that a file cannot lack: each layer has those of the others."""
     yield "token_embd.weight"
     parts = {name.split(".", 2)[2] for name in header.tensors if name.startswith("blk.") and name.count(".") > 1}
-    if any(part.startswith(("shortconv.", "ssm_")) for part in parts):
+    if header.number("leading_dense_block_count") or any(part.startswith(("shortconv.", "ssm_")) for part in parts):
         return  # its layers are of two kinds; what one lacks is named when the network is built
     for layer in range(min(header.number("block_count"), len(header.tensors) + 1)):
         for part in sorted(parts):

@@ -26,19 +26,22 @@ UNROTATED = {"smollm3": 1}
 """Layers without positions."""
 DELTAS = {"RoPE": 2, "RMS": 8, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedGatedDeltaNet": 1}
 HYBRIDS = {
+    "glm4_moe": {"GatherMatmul": 3},
+    "lfm2_moe": {"RoPE": 2, "RMS": 9, "PagedAttention": 1, "PagedCausalConv1D": 2, "GatherMatmul": 6},
     "granitemoehybrid": {"RoPE": 0, "RMS": 6, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedSelectiveSSM": 1},
     "lfm2": {"RoPE": 2, "RMS": 9, "PagedAttention": 1, "PagedCausalConv1D": 2},
     "qwen3_5_moe_text": DELTAS,
     "qwen3_5_text": DELTAS,
 }
-"""The operations of models of which not all layers have attention."""
-NORMS = {"gemma3_text": 6} | dict.fromkeys(("glm4", "olmo2", "olmoe", "qwen3", "qwen3-yarn", "qwen3_moe"), 4)
+"""The operations of models of which not all layers have attention, or experts."""
+FOUR = ("glm4", "glm4_moe", "olmo2", "olmoe", "qwen3", "qwen3-yarn", "qwen3_moe")
+NORMS = {"gemma3_text": 6, **dict.fromkeys(FOUR, 4)}
 """Norms of a layer, where these are not 2."""
-THREE = ("granitemoe", "granitemoehybrid", "mixtral", "olmoe", "qwen2_moe", "qwen3_5_moe_text", "qwen3_moe")
+SHARED = ("qwen2_moe", "qwen3_5_moe_text", "glm4_moe")
+"""Models with an expert that all tokens have."""
+THREE = ("glm4_moe", "granitemoe", "granitemoehybrid", "lfm2_moe", "mixtral", "olmoe", *SHARED[:2], "qwen3_moe")
 EXPERTS = {"gpt_oss": 2, **dict.fromkeys(THREE, 3)}
 """Products of a layer that gather the experts of each token."""
-SHARED = ("qwen2_moe", "qwen3_5_moe_text")
-"""Models with an expert that all tokens have."""
 PROJECTIONS = {f"self_attn.{letter}_proj" for letter in "qkvo"} | {
     f"mlp.{name}_proj" for name in ("gate", "up", "down")
 }
@@ -66,7 +69,8 @@ def test_layers_have_the_names_that_adapters_know(name, tmp_path):
     renamed = ARCHITECTURES[RECORDED[name]["architecture"]].renamed
     wanted = {renamed.get(layer, layer) for layer in PROJECTIONS - other}
     if name in SHARED:
-        wanted |= {layer.replace("mlp.", "mlp.shared_expert.") for layer in other}
+        shared = {layer.replace("mlp.", "mlp.shared_expert.") for layer in other}
+        wanted |= {renamed.get(layer, layer) for layer in shared}
     assert {layer.removeprefix("model.layers.1.") for layer in found if ".1." in layer} == wanted
 
 

@@ -12,13 +12,15 @@ from ..architectures import ARCHITECTURES
 from ..header import Header
 from . import layers
 from .attention import Projected, Sequences
-from .experts import Experts, mixed
+from .experts import Experts, chosen, chosen_apart, mixed
 from .file_layers import FileLayers, LinearLayer
 from .positions import frequencies
 from .tensors import Matrix, Order, TensorRows, Tensors
 
 DELTA = {"in_proj_qkv": "attn_qkv", "in_proj_z": "attn_gate", "in_proj_b": "ssm_beta", "in_proj_a": "ssm_alpha"}
 """The layers before a delta net by their names in transformers."""
+SIGMOID = 2
+"""The number of the function with which experts have weights of their own."""
 VALUES = 2
 """The place of values behind queries and keys."""
 
@@ -274,10 +276,20 @@ class FileDecoder:
                 *(self._tensors.numbers(f"{each}.bias") for each in (gate, up, down)),
             )
             biases = np.stack([first, second], 2).reshape(count, -1), third
-            known = Experts(count, used, last, gate=joined, biases=biases)
+            known = Experts(count, last, gate=joined, biases=biases)
         else:
-            known = Experts(count, used, last, *(self._tensors.experts(each) for each in reversed(weights)))
-        return mixed(x, scores, known, sums_to_one=self._row.sums_to_one)
+            known = Experts(count, last, *(self._tensors.experts(each) for each in reversed(weights)))
+        if self._header.number("expert_gating_func") != SIGMOID:
+            return mixed(x, chosen(scores, used, sums_to_one=self._row.sums_to_one), known)
+        bias = f"blk.{layer}.exp_probs_b.bias"
+        found = chosen_apart(
+            scores,
+            used,
+            bias=self._tensors.numbers(bias) if bias in self._tensors else None,
+            sums_to_one=self._header.metadata.get(f"{self._header.architecture}.expert_weights_norm") is not False,
+            factor=self._header.real("expert_weights_scale", 1.0),
+        )
+        return mixed(x, found, known)
 
     def _forward(self, layer: int, x: Any) -> Any:
         """Returns the result of a feed-forward network, or of experts with one that all tokens share."""

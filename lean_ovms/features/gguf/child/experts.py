@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from openvino import opset13 as ops
 
-from .layers import END, Floats
+from .layers import END, Floats, times
 
 SLOPE, LIMIT = 1.702, 7.0
 """What the gate of gpt-oss is multiplied by within its function, and what it is clamped to."""
@@ -24,8 +24,6 @@ class Experts:
 
     count: int
     """How many there are."""
-    used: int
-    """How many of them a token has."""
     down: Any
     """The matrix of the last product."""
     up: Any = None
@@ -36,19 +34,52 @@ class Experts:
     """The biases [experts, rows] of the joined matrix and of the last one; None: there are none."""
 
 
-def mixed(x: Any, scores: Any, experts: Experts, *, sums_to_one: bool) -> Any:
+Chosen = tuple[Any, Any]
+"""The experts of each token and their weights [tokens, experts of a token]."""
+
+
+def chosen(scores: Any, used: int, *, sums_to_one: bool) -> Chosen:
+    """Returns the experts with the highest scores.
+
+    Args:
+        scores: The scores of the experts [tokens, experts].
+        used: How many a token has.
+        sums_to_one: Whether the weights of those that a token has sum to 1; else they are shares among all.
+    """
+    shares = scores if sums_to_one else ops.softmax(scores, -1)
+    best = ops.topk(shares, np.int64(used), -1, "max", "value")
+    return best.output(1), ops.softmax(best.output(0), -1) if sums_to_one else best.output(0)
+
+
+def chosen_apart(scores: Any, used: int, *, bias: Floats | None, sums_to_one: bool, factor: float) -> Chosen:
+    """Returns experts each of which has a weight of its own between 0 and 1.
+
+    Args:
+        scores: The scores of the experts [tokens, experts].
+        used: How many a token has.
+        bias: What is added to their weights where they are chosen; None: nothing is.
+        sums_to_one: Whether weights are divided by their sum.
+        factor: What they are multiplied by at the end.
+    """
+    each = ops.sigmoid(scores)
+    ranked = each if bias is None else ops.add(each, bias[None])
+    ids = ops.topk(ranked, np.int64(used), -1, "max", "value").output(1)
+    weights = ops.gather_elements(each, ids, 1)
+    if sums_to_one:
+        weights = ops.divide(weights, ops.add(ops.reduce_sum(weights, np.array([1]), True), np.float32(1e-6)))
+    return ids, times(weights, factor)
+
+
+def mixed(x: Any, own: Chosen, experts: Experts) -> Any:
     """Returns the results of each token's experts, weighted and summed.
 
     Args:
         x: The tokens [tokens, 1, width].
-        scores: The scores of the experts [tokens, experts].
-        experts: The experts.
-        sums_to_one: Whether the weights of those that a token has sum to 1; else they are shares among all.
+        own: The experts that each token has.
+        experts: All experts.
     """
     width = x.get_output_partial_shape(0)[-1].get_length()
-    shares = scores if sums_to_one else ops.softmax(scores, -1)
-    best = ops.topk(shares, np.int64(experts.used), -1, "max", "value")
-    weights = ops.softmax(best.output(0), -1) if sums_to_one else best.output(0)
+    ids, weights = own
     rows = ops.reshape(x, np.array([-1, width]), False)
     repeated = ops.tile(rows, np.array([experts.count, 1]))
     repeated = ops.reshape(repeated, np.array([experts.count, -1, width]), False)
@@ -56,7 +87,7 @@ def mixed(x: Any, scores: Any, experts: Experts, *, sums_to_one: bool) -> Any:
     found = ops.reshape(found, np.array([experts.count, -1, 1, width]), False)
     tokens = ops.gather(ops.shape_of(rows), np.array([0]), np.int64(0))
     none = ops.broadcast(ops.constant(np.float32(0)), ops.concat([tokens, np.array([experts.count])], 0))
-    each = ops.scatter_elements_update(none, best.output(1), weights, np.int64(1))
+    each = ops.scatter_elements_update(none, ids, weights, np.int64(1))
     each = ops.reshape(ops.transpose(each, np.array([1, 0])), np.array([experts.count, -1, 1]), False)
     return ops.reduce_sum(ops.multiply(found, ops.unsqueeze(each, np.int64(3))), np.array([0]), False)
 
