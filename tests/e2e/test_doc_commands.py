@@ -67,6 +67,7 @@ NOT_RUN = {
     ("README.md", VISION): "needs a vision model and a picture; tests/e2e/test_vision.py runs it",
     ("features/named_keys", "python -c"): "makes an API key; tests/features/named_keys/test_keys.py runs it",
     ("features/launch", "lean_ovms launch"): "needs the agent; tests/features/launch starts another program",
+    ("features/pdf", "curl"): "needs a PDF file; tests/features/pdf/test_pdf.py sends one",
     ("agents.md", "cline"): "needs the agents; tests/api/agents replays their requests",
     ("agents.md", "ANTHROPIC_API_BASE"): "needs the agent; tests/api/agents replays its requests",
     ("features/asgi", "LEAN_OVMS_MODEL_PATH"): "another server's command; tests/e2e/test_embedding_examples.py runs it",
