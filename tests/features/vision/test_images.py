@@ -230,12 +230,13 @@ async def test_responses_take_images_as_text_and_as_object(vision_app: tuple[App
     content = [
         {"type": "input_text", "text": "look"},
         {"type": "input_image", "image_url": RED},
-        {"type": "input_image", "image_url": {"url": BLUE}, "detail": "low"},
+        {"type": "input_image", "image_url": {"url": data_url("blue", (1100, 800))}, "detail": "low"},
     ]
     response = await post(app, "/v1/responses", {"model": "m", "input": [{"role": "user", "content": content}]})
     assert response.status == 200
     assert engine.submitted[0][0] == "user:look\n<ov_genai_image_0>\n<ov_genai_image_1>;"
     assert [i.pixels[0] > 200 for i in engine.images[0]] == [True, False]
+    assert [(i.width, i.height) for i in engine.images[0]] == [(60, 40), (512, 372)]
 
 
 async def test_a_response_that_follows_sees_the_images_before_it(vision_app: tuple[App, FakeEngine]) -> None:
