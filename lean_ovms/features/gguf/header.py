@@ -156,7 +156,17 @@ class Header:
             "hidden_size": self.number("embedding_length"),
             "head_dim": self.number("attention.key_length"),
             "pad_token_id": self.number_at("tokenizer.ggml.padding_token_id"),
+            "layer_types": self._layer_types(),
         }
+
+    def _layer_types(self) -> list[str] | None:
+        """Returns the kind of each layer of a hybrid, as transformers calls it; None: all have attention."""
+        layers = range(min(self.layers, len(self.tensors)))
+        found = ["linear_attention" if self._keeps_state(layer) else "full_attention" for layer in layers]
+        return found if "linear_attention" in found else None
+
+    def _keeps_state(self, layer: int) -> bool:
+        return any(f"blk.{layer}.{name}.weight" in self.tensors for name in ("shortconv.conv", "ssm_conv1d"))
 
 
 def read(path: Path) -> Header:

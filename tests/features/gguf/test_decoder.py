@@ -74,7 +74,7 @@ def test_layers_have_the_names_that_adapters_know(name, tmp_path):
     assert {layer.removeprefix("model.layers.1.") for layer in found if ".1." in layer} == wanted
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT if name != "glm4"])
+@pytest.mark.parametrize("name", ["gemma3_text", "granite", "llama", "ministral3", "qwen3_5_text", "smollm3"])
 def test_rows_of_queries_and_keys_are_in_the_order_of_transformers(name, tmp_path):
     """In which an adapter changes them."""
     known = RECORDED[name]
@@ -86,7 +86,7 @@ def test_rows_of_queries_and_keys_are_in_the_order_of_transformers(name, tmp_pat
             continue
         values = zoo_gguf.values(f"blk.1.attn_{letter}.weight", stored)
         if known["architecture"] in zoo_gguf.PERMUTED:
-            count = np.max(known["metadata"][f"{known['architecture']}.attention.{heads}"])
+            count = known["metadata"][f"{known['architecture']}.attention.{heads}"]
             values = values.reshape(count, -1, 2, stored[1]).swapaxes(1, 2).reshape(stored)
         node = products[f"__module.model.layers.1.self_attn.{letter}_proj/aten::linear/MatMul"]
         assert (node.input_value(1).get_node().data == values).all()

@@ -82,6 +82,9 @@ def test_a_hybrid_goes_on_from_cached_states(name, tmp_path):
     options = {**OPTIONS, "enable_prefix_caching": True, "cache_interval_multiplier": 1}
     pipe = load(blocks=60, model_path=path, **options)
     assert pipe.info.state_bytes > 0
+    known = header.read(tmp_path / "x.gguf").config()
+    assert known["layer_types"].count("full_attention") == 1
+    assert len(known["layer_types"]) == known["num_hidden_layers"]
     for _ in range(2):
         assert [ids for ids, _ in answers(pipe)] == [ids for ids, _ in RECORDED[name]["answers"]]
         assert Rig(pipeline=pipe).ask(prompts()[2], max_tokens=1).cached == 96
