@@ -42,7 +42,7 @@ class ServerOptions(Options):
 
     # --- repository
     source_model: str = _repository(
-        "", "model to serve by its name, organisation/name; a hub's is pulled if it is missing"
+        "", "model to serve by its name, organisation/name; a missing one is pulled from the hub"
     )
     model_repository_path: str = _repository(
         "",

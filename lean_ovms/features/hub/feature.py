@@ -11,7 +11,7 @@ FEATURE = Feature(
     packages=("huggingface_hub",),
     options=HubOptions,
     flags="flags.txt",
-    commands=(Command("pull", "ORG/NAME", "download a model of a hub", "source:run_pull", option="pull"),),
+    commands=(Command("pull", "ORG/NAME", "download a model from Hugging Face", "source:run_pull", option="pull"),),
     parts=(
         PartRow(
             seam=MODEL_SOURCE,
