@@ -11,7 +11,7 @@ from ...repository import model_file
 from ...repository.model_file import FileDefaults, FilePooling
 from ...types import Json
 from . import header
-from .architectures import ENCODERS
+from .architectures import ARCHITECTURES, ENCODERS
 from .header import Header
 
 TEXT, EMBEDDINGS, RERANK = "text_generation", "embeddings", "rerank"
@@ -46,13 +46,15 @@ class GgufFile:
         return self.header.config()
 
     def task(self) -> str:
-        """Implements ModelFile.task. The architecture does not tell: embedding models have those of others."""
+        """Implements ModelFile.task. The architecture does not tell it all: embedding models may have those of others."""
         try:
             known = header.beginning(self._path)
         except (OSError, ValueError, header.Malformed):
             return ""  # loading it says what is wrong
         architecture = known.get("general.architecture")
-        pooling = known.get(f"{architecture}.pooling_type") or (MEAN if architecture in ENCODERS else 0)
+        row = ARCHITECTURES.get(str(architecture))
+        usual = MEAN if architecture in ENCODERS or (row is not None and not row.causal) else 0
+        pooling = known.get(f"{architecture}.pooling_type") or usual
         return {0: TEXT, RERANKS: RERANK}.get(pooling, EMBEDDINGS)
 
     def defaults(self) -> FileDefaults:

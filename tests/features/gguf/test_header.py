@@ -207,6 +207,13 @@ def test_the_task_follows_from_the_pooling(tmp_path, kind, name):
     assert task.detect(path) == ""
 
 
+@pytest.mark.parametrize("architecture", ["bert", "gemma-embedding"])
+def test_some_architectures_are_of_embedding_models(tmp_path, architecture):
+    path = tmp_path / "x.gguf"
+    path.write_bytes(file({"general.architecture": (8, text(architecture))}))
+    assert task.detect(path) == "embeddings"
+
+
 def test_a_header_is_read_once_while_a_model_is_loaded(tmp_path):
     path = tmp_path / "x.gguf"
     path.write_bytes(file())
