@@ -24,8 +24,8 @@ from .client import READY, CommandFailed, ServerClient, is_url
 from .commands import fetched, set_up_log, with_repository
 
 NOTES = f"""MODEL is a directory, {compose().a_model_file}demo, or the name of a hub's model, which is pulled if it is
-missing; without MODEL, it is demo. An option such as -hf may name it instead. PROMPT, or text at stdin, is answered once. All
-other options are the server's, such as --cache_size or --temp."""
+missing; without MODEL, it is demo. An option such as -hf may name it instead. PROMPT, or text at stdin, is answered
+once. All other options are the server's, such as --cache_size or --temp."""
 POLL_S, STOP_S = 0.05, 10.0
 CLEAR_LINE = "\r\x1b[K"
 
