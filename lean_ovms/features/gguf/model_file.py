@@ -46,7 +46,7 @@ class GgufFile:
         return self.header.config()
 
     def task(self) -> str:
-        """Implements ModelFile.task. The architecture does not tell it all: embedding models may have those of others."""
+        """Implements ModelFile.task. The architecture may not tell: embedding models have those of others, too."""
         try:
             known = header.beginning(self._path)
         except (OSError, ValueError, header.Malformed):
