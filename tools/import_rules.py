@@ -67,6 +67,7 @@ FOREIGN = {
     "openvino": {
         "features/genai_pipelines/child/",
         "engine/loading/",
+        "engine/paged/delta_chunks.py",
         "engine/paged/ir_weights.py",
         "engine/paged/model.py",
         "features/gguf/child/",

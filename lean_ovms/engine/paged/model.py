@@ -20,7 +20,16 @@ from openvino import opset13 as ops
 from ..loading.in_thread import in_thread
 from ..loading.weights import rounded_to_bf16
 from .adapters import AdapterInputs
-from .network import IMAGE_DEEPER, IMAGE_ROWS, STATES, NotPageable, Part, WeightsSource
+from .delta_chunks import compute_in_chunks
+from .network import (
+    IMAGE_DEEPER,
+    IMAGE_ROWS,
+    NEW_STATES,
+    STATES,
+    NotPageable,
+    Part,
+    WeightsSource,
+)
 
 CACHES = ("key_cache.", "value_cache.")
 
@@ -67,12 +76,15 @@ class PagedModel:
         core = ov.Core()
         compile_network = partial(core.compile_model, device_name=device, config=properties)
         networks: list[tuple[Any, Kinds]] = []  # what is for fewer kinds of steps is behind
+        precision = partial(_precision, core, device, properties)
         if adapters is not None:
             model = source.read(core)
-            adapters.insert(model, _precision(core, device, properties))
+            compute_in_chunks(model, precision)
+            adapters.insert(model, precision())
             networks.append((model, ALL))
         if keep_base_model or adapters is None:
             model = source.read(core)
+            compute_in_chunks(model, precision)
             networks.append((model, ALL[:2] if adapters is not None else ALL))
             if separate_prefill_model:
                 networks.append((model.clone(), ALL[1:2]))
@@ -100,6 +112,7 @@ class PagedModel:
         self._state_rows: list[NDArray[np.uint8]] = []
         self._running: Any = None
         self.adapting = False
+        self.new_states: list[int] = []
 
     @cached_property
     def _requests(self) -> list[tuple[Any, frozenset[str], Kinds]]:
@@ -181,6 +194,7 @@ class PagedModel:
         """Does `start` and `wait` in this thread and openvino's: one thread less wants a core. Releases the GIL."""
         self._running = self._networks[self.adapting, prompts]
         self._running.infer(share_outputs=True)
+        self._write_states()
         return self._logits()
 
     def start(self, prompts: bool) -> None:
@@ -194,12 +208,28 @@ class PagedModel:
         They are the plugin's memory: valid, and writable, until the next start.
         """
         self._running.wait()
+        self._write_states()
         return self._logits()
 
     @property
     def hidden(self) -> NDArray[np.float32]:
         data: NDArray[np.float32] = self._running.get_output_tensor(1).data
         return data.reshape(-1, data.shape[-1])
+
+    def _write_states(self) -> None:
+        """Copies the states that the network computed by chunks into their slots."""
+        if not self.new_states:
+            return
+        for name, rows in zip(self._state_names, self._state_rows, strict=True):
+            if (port := self._new_states.get(name)) is not None:
+                states = self._running.get_output_tensor(port).data
+                rows[self.new_states] = states.reshape(len(states), -1).view(np.uint8)
+
+    @cached_property
+    def _new_states(self) -> dict[str, int]:
+        """The outputs with new states, by the names of their tables."""
+        names = [_name(port) for port in self._compiled[0][0].outputs]
+        return {name.replace(NEW_STATES, STATES): place for place, name in enumerate(names) if NEW_STATES in name}
 
     def _logits(self) -> NDArray[np.float32]:
         logits: NDArray[np.float32] = self._running.get_output_tensor(0).data.reshape(-1, self.vocab_size)

@@ -21,6 +21,15 @@ from .adapters import AdapterProvider
 from .block_manager import BlockTables
 from .network import (
     ADAPTER_CHOICE,
+    CHUNK,
+    DELTA_BEGINS,
+    DELTA_LENGTHS,
+    DELTA_OTHERS,
+    DELTA_PLACES,
+    DELTA_SLOTS,
+    DELTA_STARTS,
+    DELTA_TOKENS,
+    DELTA_WRITES,
     HIDDEN_INPUT,
     IMAGE_DEEPER,
     IMAGE_PLACES,
@@ -208,6 +217,8 @@ class ModelInputs:
             self._write_images()
         if "la.block_indices" in self._names:
             self._describe_states(rows, chunks)
+        if DELTA_TOKENS in self._names:
+            self._divide_prompts(decoding, chunks, begins)
 
     def _choose(self, adapters: AdapterProvider, rows: NDArray[np.int64], chunks: list[Chunk], tokens: int) -> None:
         """Writes which token has which adapter."""
@@ -240,6 +251,41 @@ class ModelInputs:
         every[decoding:batch] = [chunk.every for chunk in chunks]
         slots = [self._tables.states[rows].reshape(-1), *(np.array(chunk.states, np.int32) for chunk in chunks)]
         self._fill("la.block_indices", np.concatenate(slots))
+
+    def _divide_prompts(self, decoding: int, chunks: list[Chunk], begins: Ints) -> None:
+        """Writes how the delta rule computes the parts of prompts at the end of a step (delta_chunks).
+
+        Args:
+            decoding: The number of decoding sequences.
+            chunks: The parts of other sequences.
+            begins: Where the tokens of each sequence begin.
+        """
+        others = len(chunks)
+        while others and chunks[others - 1].every > 1:  # not draft tokens, behind each of which a state is written
+            others -= 1
+        prompts, at = chunks[others:], int(begins[decoding + others])
+        starts, pieces, writes, new_states = list[int](), list[tuple[int, int]](), list[int](), list[int]()
+        self._fill(DELTA_OTHERS, self._count[:at])
+        self._fill(DELTA_BEGINS, np.minimum(begins[: decoding + len(chunks) + 1], at))
+        for number, chunk in enumerate(prompts):
+            first, ends = len(pieces), [at + end - chunk.start for end in chunk.ends]
+            for end in ends:
+                pieces += [(place, min(place + CHUNK, end)) for place in range(at, end, CHUNK)]
+                writes += [*[0] * (len(pieces) - len(writes) - 1), 1]
+                at = end
+            starts += [number, *[-1] * (len(pieces) - first - 1)]
+            new_states += chunk.states[1:]
+        tokens = np.zeros((len(pieces), CHUNK), np.int32)
+        for row, (place, end) in zip(tokens, pieces, strict=True):
+            row[: end - place] = self._count[place:end]
+        lengths = np.array([end - place for place, end in pieces], np.int32)
+        self._fill(DELTA_TOKENS, tokens.reshape(-1))
+        self._fill(DELTA_LENGTHS, lengths)
+        self._fill(DELTA_STARTS, np.array(starts, np.int32))
+        self._fill(DELTA_SLOTS, np.array([chunk.states[0] for chunk in prompts], np.int32))
+        self._fill(DELTA_PLACES, np.flatnonzero(self._count[:CHUNK] < lengths[:, None]))
+        self._fill(DELTA_WRITES, np.array(writes, np.int32))
+        self._network.new_states = new_states
 
     def _write_trees(self, decoding: int, chunks: list[Chunk], padding: int) -> None:
         """Writes which tokens those of a sequence see that has alternatives; others see all that are before them."""

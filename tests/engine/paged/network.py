@@ -10,7 +10,20 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from lean_ovms.engine.paged.network import HIDDEN_INPUT, LOGITS_INPUT, TREE_MASK
+from lean_ovms.engine.paged.network import (
+    CHUNK,
+    DELTA_BEGINS,
+    DELTA_LENGTHS,
+    DELTA_OTHERS,
+    DELTA_PLACES,
+    DELTA_SLOTS,
+    DELTA_STARTS,
+    DELTA_TOKENS,
+    DELTA_WRITES,
+    HIDDEN_INPUT,
+    LOGITS_INPUT,
+    TREE_MASK,
+)
 
 VOCAB = 64
 NAMES = (
@@ -181,7 +194,12 @@ class HybridNetwork(FakeNetwork):
     """It keeps states in slots: the text so far, from which each step goes on. A token twice in it is not forgiven."""
 
     hybrid = True
-    inputs = FakeNetwork.inputs | {"la.block_indices", "la.block_indices_begins", "la.past_lens", "la.cache_interval"}
+    inputs = (
+        FakeNetwork.inputs
+        | {"la.block_indices", "la.block_indices_begins", "la.past_lens", "la.cache_interval"}
+        | {DELTA_TOKENS, DELTA_LENGTHS, DELTA_STARTS, DELTA_SLOTS, DELTA_PLACES, DELTA_WRITES}
+        | {DELTA_OTHERS, DELTA_BEGINS}
+    )
 
     def allocate(self, blocks, states):
         super().allocate(blocks, states)
@@ -206,6 +224,7 @@ class HybridNetwork(FakeNetwork):
         super().start(prompts)
         tables, blocks = self._input("block_indices"), self._input("block_indices_begins")
         states = [list(self.states[slot]) for slot in read]
+        ends = [[] for _ in read]
         for i, state in enumerate(states):
             assert len(state) == past[i]
             new, left = ids[begins[i] : begins[i + 1]].tolist(), writes[i]
@@ -213,9 +232,28 @@ class HybridNetwork(FakeNetwork):
                 state.append(token)
                 if place == len(new) or (counted[i] + place) % intervals[i] == 0:
                     self.states[left[0]], left = list(state), left[1:]
+                    ends[i].append(begins[i] + place)
             assert not left
             cached = self.cache[tables[blocks[i] : blocks[i + 1]]].reshape(-1)
             assert state == cached[: len(state)].tolist()
+        self._check_chunks(begins.tolist(), read, writes, ends)
+
+    def _check_chunks(self, begins, read, writes, ends):
+        """The last sequences are divided into chunks, whose ends are where a state is written."""
+        rows, lengths = self._input(DELTA_TOKENS).reshape(-1, CHUNK), self._input(DELTA_LENGTHS).tolist()
+        starts, wanted = (self._input(name).tolist() for name in (DELTA_STARTS, DELTA_WRITES))
+        first = len(read) - len(self._input(DELTA_SLOTS))
+        assert self._input(DELTA_SLOTS).tolist() == read[first:]
+        assert self.new_states == list(itertools.chain(*writes[first:]))
+        assert self._input(DELTA_OTHERS).tolist() == list(range(begins[first]))
+        assert self._input(DELTA_BEGINS).tolist() == [min(begin, begins[first]) for begin in begins]
+        tokens = [row[:length].tolist() for row, length in zip(rows, lengths, strict=True)]
+        assert list(itertools.chain(*tokens)) == list(range(begins[first], begins[-1]))
+        assert [row[0] for row, start in zip(tokens, starts, strict=True) if start >= 0] == begins[first:-1]
+        assert [start for start in starts if start >= 0] == list(range(len(read) - first))
+        found = [row[-1] + 1 for row, write in zip(tokens, wanted, strict=True) if write]
+        assert found == list(itertools.chain(*ends[first:]))
+        assert rows.reshape(-1)[self._input(DELTA_PLACES)].tolist() == list(range(begins[first], begins[-1]))
 
     def state_buffers(self, slot):
         return [self.states.rows[slot].view(np.uint8)]
