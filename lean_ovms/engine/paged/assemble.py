@@ -73,6 +73,7 @@ def load(
             adapters=inputs,
             keep_base_model=network_bytes(file) < TWO_COPIES_MAX_BYTES,
             separate_prefill_model=small,
+            prompts_by_chunks=not config.batch_invariant,
             while_compiling=lambda: found.append(load_tokenizer()),
         )
         [tokenizer] = found

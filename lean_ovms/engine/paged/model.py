@@ -50,6 +50,7 @@ class PagedModel:
         adapters: AdapterInputs | None = None,
         keep_base_model: bool = True,
         separate_prefill_model: bool = False,
+        prompts_by_chunks: bool = True,
         while_compiling: Callable[[], None] = lambda: None,
     ) -> None:
         """Compiles a network.
@@ -67,6 +68,7 @@ class PagedModel:
             adapters: Adds the inputs of adapters; None: it takes none.
             keep_base_model: Whether steps in which no row has an adapter have a compiled network without them.
             separate_prefill_model: Whether such steps with prompts have one of their own, too.
+            prompts_by_chunks: Whether linear attention may round by how prompts are divided, to be fast (delta_chunks).
             while_compiling: Is called meanwhile.
 
         Raises:
@@ -79,12 +81,14 @@ class PagedModel:
         precision = partial(_precision, core, device, properties)
         if adapters is not None:
             model = source.read(core)
-            compute_in_chunks(model, precision)
+            if prompts_by_chunks:
+                compute_in_chunks(model, precision)
             adapters.insert(model, precision())
             networks.append((model, ALL))
         if keep_base_model or adapters is None:
             model = source.read(core)
-            compute_in_chunks(model, precision)
+            if prompts_by_chunks:
+                compute_in_chunks(model, precision)
             networks.append((model, ALL[:2] if adapters is not None else ALL))
             if separate_prefill_model:
                 networks.append((model.clone(), ALL[1:2]))
