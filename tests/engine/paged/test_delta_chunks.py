@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.paged import model
-from lean_ovms.engine.paged.delta_chunks import compute_in_chunks
+from lean_ovms.engine.paged.delta_chunks import _part, compute_in_chunks
+from lean_ovms.engine.paged.network import CHUNK
 from tests.engine.paged.test_zoo import VOCAB, unpacked
 from tests.engine.real import EXACT, load
 from tests.engine.rig import Rig
@@ -16,13 +17,14 @@ pytestmark = [pytest.mark.model, pytest.mark.slow]
 TOKENS = 250
 
 
-def log_probabilities(path, step_tokens, edit=compute_in_chunks, others=0):
+def log_probabilities(path, step_tokens, edit=compute_in_chunks, others=0, hint="f32"):
     """Those of a prompt of TOKENS tokens, computed in parts of so many tokens, beside other sequences."""
-    config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}
+    config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": hint}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model, "compute_in_chunks", edit)
         options = {"max_num_batched_tokens": step_tokens, "plugin_config": json.dumps(config), "blocks": 60}
-        pipe = load(pipeline_type="PAGED", model_path=path, enable_prefix_caching=False, **options)
+        options |= {"enable_prefix_caching": False, "kv_cache_precision": hint}
+        pipe = load(pipeline_type="PAGED", model_path=path, **options)
     dice, rig = random.Random(3), Rig(pipeline=pipe)
     prompt = [dice.randrange(3, VOCAB) for _ in range(TOKENS)]
     for length in range(1, others + 1):
@@ -44,3 +46,35 @@ def test_prompts_in_parts_of_any_size_have_the_same_log_probabilities(name, size
     for size in sizes:
         assert log_probabilities(path, size) == pytest.approx(wanted, abs=5e-3), size
     assert log_probabilities(path, 256, others=3) == pytest.approx(wanted, abs=5e-3)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.01, 3.0])
+def test_a_chunk_of_keys_that_are_alike_loses_no_digits(decay):
+    """Against the rule itself in float64, token by token: the powers of the chunk's matrix reach 10^18."""
+    import openvino as ov
+
+    draw = np.random.default_rng(5)
+    size, lines = 4, np.tile(draw.normal(size=4) / 2, (CHUNK, 1))
+    keys, queries = lines / np.linalg.norm(lines, axis=1, keepdims=True), draw.normal(size=(CHUNK, size))
+    values, state = draw.normal(size=(CHUNK, size)), draw.normal(size=(size, size))
+    given = [queries[None, :, None], keys[None, :, None], values[None, :, None]]
+    given += [np.full((1, CHUNK, 1), -decay), np.ones((1, CHUNK, 1))]
+    numbers = [np.array([number], np.int32) for number in (CHUNK, 0, 1)]
+    states = [state[None, None], np.zeros((1, 1, size, size)), np.zeros((0, 1, size, size))]
+    floats = [np.ascontiguousarray(array, np.float32) for array in (*given, *states)]
+    part = ov.Core().compile_model(_part(1, 1, size, size, None, None), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    _, outputs, after, kept = part([*floats[:5], *numbers, *floats[5:]]).values()
+    for at in range(CHUNK):
+        state = state * np.exp(-decay)
+        state = state + np.outer(values[at] - state @ keys[at], keys[at])
+        assert outputs[0, at, 0] == pytest.approx(state @ queries[at] / size**0.5, abs=1e-5)
+    assert after[0, 0] == pytest.approx(state, abs=1e-5)
+    assert kept == pytest.approx(after)
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_text", "qwen3_next"])
+def test_in_bf16_chunks_are_as_near_to_f32_as_tokens(name, tmp_path):
+    path = unpacked(name, tmp_path)
+    exact = log_probabilities(path, 256, edit=by_tokens)
+    by_token, by_chunk = (log_probabilities(path, 256, edit, hint="bf16") for edit in (by_tokens, compute_in_chunks))
+    assert np.abs(by_chunk - exact).mean() < 1.1 * np.abs(by_token - exact).mean()
