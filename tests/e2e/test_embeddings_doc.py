@@ -51,9 +51,9 @@ def test_the_readmes_second_curl_is_an_embedding(server: Process) -> None:
     (chat, _), (path, body) = islice(curls(readme), 2)
     assert (chat, path) == ("/v1/chat/completions", "/v1/embeddings")
     [item] = ask(server, path, body)["data"]
-    shown = re.search(r'"embedding":\[([^\]…]*)…', readme)
+    shown = re.search(r'"embedding": \[([^\]…]*)…', readme)
     assert shown
-    first = [float(number) for number in shown[1].split(",") if number]
+    first = [float(number) for number in shown[1].split(",") if number.strip()]
     assert item["embedding"][: len(first)] == pytest.approx(first, abs=2e-3)
 
 

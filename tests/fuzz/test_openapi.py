@@ -50,7 +50,7 @@ RULES = re.compile(
     r"|must be divisible by|prompt is empty"
     r"|response_format|input is (empty|not valid)"
     r"| with id .* not found|is not stored|model (field is missing|is required)"
-    r"|^Invalid PDF file"
+    r"|^Invalid PDF file|^modalities (array )?must "
     r"|^Invalid or unsupported audio file|^file is |^Unsupported language: |^to_language should be en"  # forms
     r"|^Missing required field|^Image parsing failed"
     r"|\" does not support (tools|thinking|insert)|^images need a prompt|^raw mode does not support"  # Ollama's

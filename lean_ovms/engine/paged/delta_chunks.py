@@ -275,8 +275,9 @@ def _part(key_heads: int, heads: int, key_size: int, size: int, query_eps: float
 def _inverse(lower: Any) -> Any:
     """Returns (I - A)^-1 of matrices A [CHUNK, CHUNK] with numbers below the diagonal alone.
 
-    It is known for blocks of one on the diagonal, and of two blocks beside each other, D and E, and the one below, B, it
-    is D^-1, E^-1 and E^-1 B D^-1. As a sum of powers of A it would be lost among numbers of 10^18 where keys are alike.
+    It is known for blocks of one on the diagonal. From two neighbours on it, D and E, and the block B of A beside them
+    follows the inverse of both together: its parts are D^-1, E^-1 and E^-1 B D^-1. As a sum of powers of A it would be
+    lost among numbers of 10^18 where keys are alike.
     """
     at = np.arange(CHUNK)
     inverse = _float32(np.eye(CHUNK))
