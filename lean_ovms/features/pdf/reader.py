@@ -13,6 +13,7 @@ from ...errors import BadRequest, RequestError, Unavailable
 from ...media.file_slice import FileSlice
 from ...media.helper import Helper, IdleHelpers
 from ...types import Json
+from ...util.budget import Budget
 
 log = logging.getLogger("lean_ovms.media")
 
@@ -25,6 +26,8 @@ IDLE_S = 120.0
 """Seconds after which idle processes end."""
 AT_ONCE = 2
 """Files that are read at once; others wait."""
+WAITING_FILES = 256
+"""Requests that may wait for a process; the next one is a 503."""
 PIECE = 1 << 18
 """Bytes of a file that are handed over at once."""
 MAX_ANSWER = 1 << 24
@@ -44,17 +47,18 @@ class PdfReaders:
         """
         self._command = command
         self._timeout_s = timeout_s
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots = Budget(AT_ONCE, WAITING_FILES, "too many PDF files at once", "too_many_pdf_files")
         self.idle = IdleHelpers[_Reader](IDLE_S, AT_ONCE)
 
     async def read(self, data: memoryview | FileSlice) -> Json:
         """Returns the text of a file, and the number of its pages. Raises RequestError."""
-        async with self._slots:
-            process = self.idle.acquire() or _Reader(self._command)
-            try:
-                return await process.read(data, self._timeout_s)
-            finally:
-                self.idle.release(process)
+        lease = await self._slots.acquire(1)
+        process = self.idle.acquire() or _Reader(self._command)
+        try:
+            return await process.read(data, self._timeout_s)
+        finally:
+            self.idle.release(process)
+            lease.release()
 
     async def drain(self, timeout_s: float) -> None:
         """Does nothing: files are read for requests, which the server waits for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import sys
 
@@ -9,7 +10,7 @@ import pypdf
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.errors import BadRequest
+from lean_ovms.errors import BadRequest, Unavailable
 from lean_ovms.features.pdf import reader_process
 from lean_ovms.features.pdf.reader import PdfReaders
 from lean_ovms.types import Request
@@ -109,4 +110,20 @@ async def test_a_process_that_ends_or_hangs_is_a_400(program: str, error: str, m
     with pytest.raises(BadRequest, match=error):
         await readers.read(memoryview(b"x"))
     assert readers.idle.pids == []
+    await readers.close()
+
+
+async def test_more_files_than_may_wait_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lean_ovms.features.pdf.reader.WAITING_FILES", 1)
+    readers = PdfReaders(Config(fake_engine=True), [sys.executable, "-c", "import time; time.sleep(600)"])
+    held = [asyncio.create_task(readers.read(memoryview(b"x"))) for _ in range(3)]
+    await asyncio.sleep(0)  # two are read, and one waits
+    with pytest.raises(Unavailable, match="too many PDF files at once"):
+        await readers.read(memoryview(b"x"))
+    for task in held:
+        task.cancel()
+    assert all(isinstance(end, asyncio.CancelledError) for end in await asyncio.gather(*held, return_exceptions=True))
+    assert (readers._slots.used, readers._slots.waiting) == (0, 0)
     await readers.close()
