@@ -21,6 +21,9 @@ MAX_BLOCKS = 2048
 """Blocks of one prompt that are looked at (131,072 characters): making their hashes takes half a millisecond."""
 KNOWN_BLOCKS = 32768
 """Blocks that are remembered of each replica, two million characters: they take 5 MB."""
+MOST_AHEAD = 4
+"""Requests by which the replica that knows a prompt may be ahead of the one with the fewest: to wait behind so many
+costs less than to compute a conversation anew, and more of them would leave others idle."""
 LEAST_SHARE = 0.25
 """A replica that knows a smaller share of a prompt than this is chosen as if it knew nothing: what all prompts of an
 application begin with must not bring all of them to one replica."""

@@ -48,7 +48,8 @@ class Reporter:
         self._series: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
 
     async def report(self) -> None:
-        """Sets them once; those of series that are gone, as of a model that was unloaded, to 0, or they would stay."""
+        """Sets the gauges once. Those of series that are gone, as of a model that was unloaded, become 0, or they would
+        stay."""
         response = await metrics.handle(Request("GET", "/metrics"), self._app.services)
         assert isinstance(response.body, bytes)
         gone, self._series = self._series, set()
@@ -66,7 +67,7 @@ class Reporter:
         return found
 
     async def run(self) -> None:
-        """Sets them again and again."""
+        """Sets the gauges every PERIOD_S seconds, until it is cancelled."""
         while True:
             try:
                 await self.report()

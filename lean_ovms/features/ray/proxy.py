@@ -66,7 +66,10 @@ class _ProxyResponse:
         self._text = b""
 
     async def send(self, message: Message) -> None:
-        """Sends what a replica answers as it is. A text that refuses is Ray's: a replica refuses with JSON."""
+        """Passes on a message of the response, or collects it if it is part of an error of Ray's.
+
+        Ray's errors are texts, those of replicas JSON.
+        """
         if message["type"] == "http.response.start" and not self.started:
             head = request_headers(message["headers"])
             if message["status"] >= 400 and head.get("content-type", "").startswith("text/plain"):

@@ -20,9 +20,6 @@ from ray.serve.request_router import RequestRouter
 if TYPE_CHECKING:
     from ray.serve.request_router import PendingRequest, ReplicaID, RunningReplica
 
-MOST_AHEAD = 4
-"""Requests by which the replica that knows a prompt may be ahead of the idlest one."""
-
 
 class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not installed where types are checked
     """Chooses replicas by prefixes and load, those of requests with a session header by the session."""
@@ -35,19 +32,20 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not i
     _requests: dict[str, Any]
     _known: Any
 
-    def initialize_state(self, most_ahead: float = MOST_AHEAD) -> None:
+    def initialize_state(self, most_ahead: float | None = None) -> None:
         """Called by Ray with the `request_router_kwargs` of a deployment.
 
-        most_ahead: Requests by which the replica that knows a prompt may be ahead of the idlest one.
+        most_ahead: Requests by which the replica that knows a prompt may be ahead of the idlest one; None: as
+            many as for the replicas of one server.
         """
         try:
-            from ...util.prefix_router import PrefixRouter
+            from ...util.prefix_router import MOST_AHEAD, PrefixRouter
             from .prompts import IN_FLIGHT
         except ImportError:
             logging.getLogger("ray.serve").warning("lean_ovms is not installed here: requests are spread by load alone")
             self._requests, self._known = {}, None
         else:
-            self._requests, self._known = IN_FLIGHT, PrefixRouter(most_ahead)
+            self._requests, self._known = IN_FLIGHT, PrefixRouter(MOST_AHEAD if most_ahead is None else most_ahead)
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None

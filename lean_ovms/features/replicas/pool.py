@@ -26,7 +26,7 @@ from ...engine.client.replies import Close, L, OnPartial, R, Send
 from ...errors import TooManyRequests, Unavailable
 from ...types import Image, SamplingParams
 from ...types.engine import EngineStats, ModelInfo, Vocabulary
-from ...util.prefix_router import PrefixRouter, prefixes
+from ...util.prefix_router import MOST_AHEAD, PrefixRouter, prefixes
 from ...util.resources import cores
 from .options import ReplicaOptions
 from .processors import shares
@@ -34,9 +34,6 @@ from .totals import ended, total
 
 log = logging.getLogger("lean_ovms.engine")
 
-MOST_AHEAD = 4
-"""Requests by which the replica that knows a prompt may be ahead of the one with the fewest: to wait behind so many
-costs less than to compute a conversation anew, and more of them would leave others idle."""
 _only: ContextVar[int | None] = ContextVar("replica", default=None)
 """The number of the replica that gets what a task asks; None: any."""
 STATES = ("ready", "restarting", "loading", "failed", "stopped")
