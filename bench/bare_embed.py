@@ -16,7 +16,7 @@ from bench.processes import answering
 from lean_ovms.config import Config
 from lean_ovms.features.pooling.child.model import OpenVinoPooler
 from lean_ovms.features.pooling.child.queue import QueuedPooling, QueuedText, TextQueue, padded
-from lean_ovms.features.pooling.options import PoolingOptions
+from lean_ovms.features.pooling.feature import PoolingOptions
 from lean_ovms.features.pooling.types import PoolingParams
 
 

@@ -31,8 +31,7 @@ from lean_ovms.engine.loading import settings
 from lean_ovms.engine.paged import assemble
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.features.disk_cache.child.tier import DiskTier
-from lean_ovms.features.disk_cache.feature import METRIC
-from lean_ovms.features.disk_cache.options import DiskCacheOptions
+from lean_ovms.features.disk_cache.feature import METRIC, DiskCacheOptions
 from lean_ovms.types import SamplingParams
 
 BLOCK = 32

@@ -21,7 +21,7 @@ from lean_ovms.api import router
 from lean_ovms.cli.arguments import parse
 from lean_ovms.cli.keywords import of_keywords
 from lean_ovms.config import Config
-from lean_ovms.features.disk_cache.options import DiskCacheOptions
+from lean_ovms.features.disk_cache.feature import DiskCacheOptions
 from lean_ovms.features.kv_events.child.publisher import read_config
 from lean_ovms.features.ray.deployment import LeanOvms
 from lean_ovms.observability.families import FAMILIES

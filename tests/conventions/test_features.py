@@ -125,7 +125,7 @@ def test_a_server_can_do_without_it(one: Feature) -> None:
     options = [row.name for row in fields(one.options)] if one.options is not None else []
     command = [sys.executable, "-c", PROGRAM, one.name, " ".join(paths_of(one.name)), " ".join(options)]
     printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT.parent).stdout
-    assert set(printed.split()) <= {f"{one.package}.feature", f"{one.package}.options"}
+    assert set(printed.split()) <= {f"{one.package}.feature"}
 
 
 UNUSED = """
@@ -143,7 +143,7 @@ def test_what_is_not_used_is_not_loaded() -> None:
     printed = subprocess.run(
         [sys.executable, "-c", UNUSED], check=True, capture_output=True, text=True, cwd=ROOT.parent
     )
-    light = {f"{one.package}{part}" for one in OPTIONAL for part in ("", ".feature", ".options")}
+    light = {f"{one.package}{part}" for one in OPTIONAL for part in ("", ".feature")}
     essential = tuple(one.package for one in manifests() if one.essential)
     assert {name for name in printed.stdout.split() if not name.startswith(essential)} <= light
 

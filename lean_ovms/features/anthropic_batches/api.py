@@ -20,8 +20,8 @@ from ...types import Json, Request, Response
 from ...util import chunked_json
 from ..anthropic.api.pages import PAGE, page, written_time
 from ..anthropic.errors import anthropic_error
+from ..batches.feature import BatchOptions
 from ..batches.lines import check
-from ..batches.options import BatchOptions
 from ..batches.service import KINDS, BatchService, batch_body, file_body, owner
 from ..batches.storage import FILE, PIECE, RETENTION_S, Entry, FileStream
 

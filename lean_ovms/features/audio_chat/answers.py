@@ -29,7 +29,7 @@ from ...models.generation import DeltaStream, WrappedStream
 from ...types import Delta, Json, Text
 from ...types.audio import SpeakParams
 from ...types.push import Sink
-from .options import AudioChatOptions
+from .feature import AudioChatOptions
 
 STREAMED = "pcm16"
 """The format of streams; media.audio.encoder's pcm."""

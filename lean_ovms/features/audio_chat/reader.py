@@ -19,7 +19,7 @@ from ...models.text_model import TextModel
 from ...types import AUDIO_TAG, ChatPrompt, Json
 from ...util.base64_text import decode_base64
 from ...util.concurrency import INLINE_CHARACTERS
-from .options import AudioChatOptions
+from .feature import AudioChatOptions
 
 if TYPE_CHECKING:
     from ...models.audio import Transcriber

@@ -22,8 +22,8 @@ from ...errors import BadRequest, RequestError, StartError, StoreFailure, Unavai
 from ...observability.records import current_client
 from ...types import Handle, Json
 from ...util.client_slots import ClientSlots
+from .feature import BatchOptions
 from .lines import Busy, Line, attempt, check, read_line, row
-from .options import BatchOptions
 from .results import Results
 from .storage import FILE, UNFINISHED, Entry, Storage
 

@@ -28,7 +28,7 @@ from ...types import Json
 from ...types.push import Sink
 from ...util import atomic_file
 from ...util.files import open_regular, read_bytes
-from .options import BatchOptions
+from .feature import BatchOptions
 
 logger = logging.getLogger("lean_ovms.batches")
 

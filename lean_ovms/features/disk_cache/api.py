@@ -16,7 +16,7 @@ from ...errors import NotSupported, StoreFailure
 from ...models.text_model import TextModel
 from ...types import Request, Response
 from ...util.plurals import counted
-from .options import DiskCacheOptions
+from .feature import DiskCacheOptions
 from .records import BlocksOnDisk, DiskCacheAction
 
 QUERY = FieldSet((

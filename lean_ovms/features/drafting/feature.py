@@ -2,19 +2,84 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from functools import partial
+from typing import Any
 
+from ...config.options import MODEL, Options, option
+from ...errors import StartError
 from ...manifest import (
     DRAFT_PLAN,
     DRAFT_SETTINGS,
     GENERATION_METRICS,
+    MODEL_SOURCE,
     TEXT_PROPOSER,
     Companion,
     Feature,
     Metric,
     PartRow,
 )
-from .options import DraftOptions
+
+_engine = partial(option, group="engine")
+_repository = partial(option, group="repository")
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class DraftOptions(Options):
+    """What drafts tokens, and with how much memory."""
+
+    in_engine = True
+
+    draft_model_path: str = _engine("", "directory of a draft model for speculative decoding", path=MODEL)
+    draft_device: str = _engine("", "device of the draft model; empty: that of the model")
+    draft_cache_size: int = _engine(0, "size of the draft model's KV cache in GB; 0: chosen by the engine", low=0)
+    draft_max_num_batched_tokens: int = _engine(
+        0, "most tokens that the draft model computes in one step; 0: as many as the model", low=0
+    )
+    draft_max_num_seqs: int = _engine(
+        0, "most sequences of the draft model that run at once; 0: as many as of the model", low=0, high=4096
+    )
+    draft_eagle3_mode: bool = _engine(
+        False, "the draft model is an EAGLE-3 head of the model; PAGED knows it by its config.json, too"
+    )
+    mtp: str = _engine(
+        "auto",
+        "PAGED drafts tokens with the head for multi-token prediction in the model's directory; auto: if there is "
+        "one, and neither a draft model nor prompt lookup",
+        choices=("auto", "true", "false"),
+    )
+    prompt_lookup: bool = _engine(
+        False, "speculative decoding without a draft model: what follows the same tokens in the prompt is proposed"
+    )
+    ngram_speculation: bool = _engine(
+        True,
+        "PAGED proposes tokens that followed the same ones in the prompt or the answer, for networks that gain by it",
+    )
+    draft_source_model: str = _repository(
+        "",
+        "draft model of a hub for speculative decoding, as organisation/name; it is pulled into the model's directory",
+    )
+    per_request_spec_decode_metrics: str = option(
+        "",
+        "send what became of draft tokens with every response of chat and completions that has one choice, as "
+        "metrics.speculative_decoding; detailed: of each draft",
+        group="behaviour",
+        choices=("", "none", "summary", "detailed"),
+    )
+
+    def check(self, config: Any) -> None:
+        """Checks that one thing at most drafts tokens, and that no option is without effect. Raises StartError."""
+        draft = self.draft_model_path or self.draft_source_model
+        if self.draft_model_path and self.draft_source_model:
+            raise StartError("--draft_model_path and --draft_source_model exclude each other")
+        if self.draft_source_model and MODEL_SOURCE not in config.composition.parts:
+            raise StartError("--draft_source_model: this server pulls no models, name one with --draft_model_path")
+        if draft and self.prompt_lookup:
+            raise StartError("a draft model and --prompt_lookup exclude each other")
+        for row in fields(self):
+            if not draft and row.name.startswith("draft_") and getattr(self, row.name) != row.default:
+                raise StartError(f"--{row.name} needs --draft_model_path")
+
 
 METRICS = "vllm:spec_decode_num_"
 """How the names of the metrics begin."""

@@ -11,8 +11,7 @@ from ...models.model import Model
 from ...observability.metrics import Sample
 from ...types import Json, Timings
 from ...types.engine import EngineStats
-from .feature import METRICS
-from .options import DraftOptions
+from .feature import METRICS, DraftOptions
 
 
 def samples(services: Services, served: Iterable[tuple[Model, EngineStats | None]]) -> Iterator[Sample]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...config import EngineConfig
 from ...engine.loading.drafts import Drafts
-from .options import DraftOptions
+from .feature import DraftOptions
 
 
 def settings(config: EngineConfig) -> Drafts:

@@ -2,8 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+
+from ...config.options import Options, option
 from ...manifest import BackendRow, Feature
-from .options import GenAiOptions
+
+_engine = partial(option, group="engine")
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class GenAiOptions(Options):
+    """What is left out of the KV cache, and of attention."""
+
+    in_engine = True
+
+    cache_eviction_config: str = _engine(
+        "",
+        "JSON object with settings of KV cache eviction (lean_ovms/features/genai_pipelines/README.md); empty: off",
+        json_object=True,
+    )
+    sparse_attention_config: str = _engine(
+        "",
+        "JSON object with settings of sparse attention (lean_ovms/features/genai_pipelines/README.md); empty: off",
+        json_object=True,
+    )
+
 
 FEATURE = Feature(
     name="genai_pipelines",

@@ -2,8 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+
+from ...config.options import Options, option
 from ...manifest import MODEL_SOURCE, RUNTIME_PULLS, Command, Feature, PartRow
-from .options import HubOptions
+
+_repository = partial(option, group="repository")
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class HubOptions(Options):
+    """What is pulled, how it is converted, and whether clients may pull."""
+
+    pull: bool = _repository(False, "command: pull source_model and exit")
+    overwrite_models: bool = _repository(False, "pull a model again even if it is there")
+    weight_format: str = _repository(
+        "", "weight format of a model that optimum-cli converts, such as int4; empty: int8"
+    )
+    extra_quantization_params: str = _repository("", "further arguments of optimum-cli")
+    vocoder: str = _repository(
+        "",
+        "vocoder of a SpeechT5 that optimum-cli converts, such as microsoft/speecht5_hifigan",
+        tasks=("text2speech",),
+    )
+    allow_runtime_pull: bool = _repository(
+        False,
+        "let clients pull models of the hub into model_repository_path, and delete them there (/api/pull, /api/delete)",
+    )
+
 
 FEATURE = Feature(
     name="hub",

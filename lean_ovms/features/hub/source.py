@@ -16,7 +16,7 @@ from ...repository import model_dir
 from ...repository.graph_schema import FILE as GRAPH_FILE
 from . import pull as pulls
 from .client import open_hub
-from .options import HubOptions
+from .feature import HubOptions
 
 CONVERSION = ("weight_format", "extra_quantization_params")
 """Options of a conversion."""

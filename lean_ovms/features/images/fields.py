@@ -18,8 +18,8 @@ from ...media.images.loader import ImageRequest
 from ...observability.logging import safe
 from ...observability.records import current_record
 from ...types import Image, Json
+from .feature import ImageOptions, image_size
 from .model import ImageModel
-from .options import ImageOptions, image_size
 from .params import ImageParams
 
 MOST_CHARACTERS = 32_000

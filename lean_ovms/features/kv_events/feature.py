@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from ...config.options import Options, option
 from ...manifest import EngineRow, Feature
-from .options import KvEventOptions
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class KvEventOptions(Options):
+    """How the events are published."""
+
+    in_engine = True
+
+    kv_events_config: str = option(
+        "",
+        "JSON object with vLLM's settings of KV cache events over ZeroMQ "
+        "(lean_ovms/features/kv_events/README.md), for one model with PAGED; empty: off",
+        group="engine",
+        json_object=True,
+    )
+
 
 FEATURE = Feature(
     name="kv_events",

@@ -17,8 +17,8 @@ from ...errors import BadRequest, ModelNotFound, NotFound, StartError
 from ...models.model import Model
 from ...observability.logging import safe
 from ...types import Json, Request, Response
+from .feature import LoraOptions
 from .modules import wrong_name, wrong_path
-from .options import LoraOptions
 
 NOT_ALLOWED = "Adapters cannot be loaded by clients; start with --allow_runtime_lora"
 BOTH = "Both 'lora_name' and 'lora_path' must be provided."

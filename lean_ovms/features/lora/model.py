@@ -13,7 +13,7 @@ from ...errors import StartError
 from ...models.lifecycle import ModelLifecycle
 from ...models.model_cache import ModelCache
 from . import files, modules
-from .options import LoraOptions
+from .feature import LoraOptions
 
 
 class LoraSet:

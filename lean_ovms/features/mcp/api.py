@@ -21,7 +21,7 @@ from ...errors import BadRequest, NotFound
 from ...types import Json, Request, Response
 from ..responses.mcp_forms import error_text
 from ..responses.tool_origin import ToolOrigin
-from .options import McpOptions
+from .feature import McpOptions
 from .request import McpTool
 from .servers import ToolServer, tool_servers
 from .sessions import ListingFailed, ToolFailed, ToolServers, ToolSessions, list_tools, shortened, text_of

@@ -20,7 +20,7 @@ from ..responses.mcp_items import McpCall
 from ..responses.request import ResponsesRequest
 from ..responses.store import Context
 from ..responses.tool_origin import function_name
-from .options import McpOptions
+from .feature import McpOptions
 from .request import OF_CLIENT, McpTool, Offered, after_first, approved, execution_error
 from .sessions import ToolFailed, ToolServers, ToolSessions
 

@@ -23,7 +23,7 @@ from ...util.client_slots import ClientSlots, share
 from ...util.concurrency import InFlight
 from ..responses.mcp_forms import error_text
 from ..responses.tool_origin import ToolOrigin
-from .options import McpOptions
+from .feature import McpOptions
 from .request import McpTool, execution_error
 
 if TYPE_CHECKING:

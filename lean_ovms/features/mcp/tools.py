@@ -10,8 +10,8 @@ from ...errors import WrongOptions, install_command
 from ...types import Json
 from ..responses.request import ResponsesRequest
 from ..responses.store import Context
+from .feature import McpOptions
 from .loop import ToolLoop, offer_tools, sessions_of
-from .options import McpOptions
 from .request import McpTool, read_mcp_tool
 from .servers import tool_servers
 from .sessions import imported

@@ -18,7 +18,7 @@ from ...config import Config
 from ...errors import WrongOptions
 from ...observability.logging import safe
 from ...util.files import open_regular
-from .options import KeyOptions
+from .feature import KeyOptions
 
 ADMIN, INFERENCE = "admin", "inference"
 """Roles of an API key."""

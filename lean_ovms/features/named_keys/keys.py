@@ -19,8 +19,8 @@ from ...observability.records import GenerationRecord, RequestRecord, permits
 from ...types import Request
 from ...util.files import file_stat
 from ...util.plurals import counted
+from .feature import KeyOptions
 from .file import ADMIN, INFERENCE, KeySpec, KeyTable, read_keys
-from .options import KeyOptions
 from .usage import KeyUsages
 
 logger = logging.getLogger("lean_ovms.keys")

@@ -16,7 +16,7 @@ from ...observability.logging import safe
 from ...types import ChatPrompt, Json
 from ...types.engine import ModelInfo, Vocabulary
 from ...util import files
-from .options import PoolingOptions
+from .feature import PoolingOptions
 from .reply import PoolReply
 from .types import (
     CLASSIFY,

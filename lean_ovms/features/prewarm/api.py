@@ -30,7 +30,7 @@ from ...types import Json, Prompt, Request, Response, SamplingParams, Usage
 from ..chat import request as chat_request
 from ..completions import request as completion_request
 from . import file
-from .options import PrewarmOptions
+from .feature import PrewarmOptions
 
 log = logging.getLogger("lean_ovms.models")
 

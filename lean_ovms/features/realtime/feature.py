@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+
+from ...config.options import Options, option
 from ...config.server import WebSocketOptions
 from ...manifest import BASES, Feature, Metric, Route
-from .options import RealtimeOptions
+
+_realtime = partial(option, group="realtime")
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class RealtimeOptions(Options):
+    """What bounds the sessions of /realtime, and what they are sent."""
+
+    max_realtime_message_bytes: int = _realtime(
+        1 << 20, "most bytes of one WebSocket message; more: the connection is closed with code 1009", low=1 << 12
+    )
+    max_realtime_sessions: int = _realtime(16, "most open sessions of /realtime; more: 429", low=1)
+    realtime_ahead_s: float = _realtime(
+        30.0, "seconds of audio that are received ahead of the engine; the rest is read when it has caught up", low=1
+    )
+    realtime_idle_timeout_s: float = _realtime(60.0, "close a session after this many seconds without a message", low=1)
+    realtime_partials: bool = _realtime(
+        True, "send the part of an utterance's text that will not change before the utterance ends"
+    )
+
 
 SESSIONS = "lean_ovms_realtime_sessions"
 """The gauge of open sessions."""

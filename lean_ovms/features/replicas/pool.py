@@ -28,7 +28,7 @@ from ...types import Image, SamplingParams
 from ...types.engine import EngineStats, ModelInfo, Vocabulary
 from ...util.prefix_router import MOST_AHEAD, PrefixRouter, prefixes
 from ...util.resources import cores
-from .options import ReplicaOptions
+from .feature import ReplicaOptions
 from .processors import shares
 from .totals import ended, total
 

@@ -18,7 +18,7 @@ from ...models.generation import DeltaStream
 from ...types import ByteStream, Json
 from .background import BackgroundResponse, frames_from
 from .events import Events
-from .options import ResponseOptions
+from .feature import ResponseOptions
 from .output_items import pieces_of
 from .sealing import Sealer
 from .store import Context, Store

@@ -25,8 +25,8 @@ from ...types import Json
 from . import postgres, tables
 from .connection import Connection
 from .database import Database
+from .feature import ResponseOptions
 from .items import REFERENCE, is_usable
-from .options import ResponseOptions
 from .postgres import Postgres
 from .sqlite import Sqlite, set_aside_if_damaged
 from .tables import CONVERSATION, OUTPUT, RESPONSE

@@ -19,7 +19,7 @@ from ...api.services import Services
 from ...errors import BadRequest, NotSupported, Unavailable
 from ...models.text_model import TextModel
 from ...types import Request, Response
-from .options import SlotOptions
+from .feature import SlotOptions
 from .records import SlotAction, SlotDone
 
 TIMEOUT_S = 10.0

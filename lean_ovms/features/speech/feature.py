@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...config.options import Options, option
 from ...manifest import BASES, EVERYWHERE, SECONDS_BUCKETS, Feature, GraphRow, Metric, Route, TaskRow
 from ...media.options import AudioFileOptions
-from .options import TASK, SpeechOptions
+
+TASK = "speech2text"
+"""The task of models that transcribe and translate speech, by OVMS's name."""
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class SpeechOptions(Options):
+    """How a speech model is loaded."""
+
+    in_engine = True
+    enable_word_timestamps: bool = option(
+        False,
+        "prepare a speech model for word timestamps when it is loaded, instead of at the first request that asks for "
+        "them",
+        group="model",
+        tasks=(TASK,),
+    )
+
 
 if TYPE_CHECKING:
     from ...model_files import ModelFiles

@@ -16,7 +16,7 @@ from ..pooling.api.encoding import FLOATS, bare_list
 from ..pooling.api.inputs import read_inputs
 from ..pooling.api.request import Inputs, PoolingRequest, dimensions, items_of, parse
 from ..pooling.api.tei_fields import TRUNCATION, truncation
-from ..pooling.options import PoolingOptions
+from ..pooling.feature import PoolingOptions
 from ..pooling.types import EMBED
 
 FIELDS = FieldSet((

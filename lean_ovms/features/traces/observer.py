@@ -24,7 +24,7 @@ from ...config import Config
 from ...errors import StartError
 from ...observability.logging import is_set_up
 from ...observability.records import RequestRecord
-from .options import TraceOptions
+from .feature import TraceOptions
 
 logger = logging.getLogger("lean_ovms.traces")
 

@@ -29,8 +29,8 @@ from ...observability.records import current_record
 from ...types import Json, Request, Response
 from ...types.audio import SAMPLE_BYTES, SpeakParams, VoiceInfo
 from ...types.push import Sink
+from .feature import VoiceOptions
 from .model import VoiceModel
-from .options import VoiceOptions
 
 TOKENS_PER_S = 100
 """What a second of audio counts in usage, as for transcriptions."""

@@ -6,7 +6,7 @@ import pytest
 
 from lean_ovms.cli.arguments import parse
 from lean_ovms.errors import StartError
-from lean_ovms.features.mcp.options import McpOptions
+from lean_ovms.features.mcp.feature import McpOptions
 from lean_ovms.features.mcp.servers import ToolServer, tool_servers
 
 

@@ -26,7 +26,7 @@ from ...pooling import fields as shared
 from ...pooling.api.encoding import Encoding
 from ...pooling.api.inputs import check_count, content_text
 from ...pooling.api.request import Inputs, PoolingRequest, dimensions, items_of, parse
-from ...pooling.options import PoolingOptions
+from ...pooling.feature import PoolingOptions
 from ...pooling.schemas import TEXT_OF_PAIR
 from ...pooling.types import EMBED, PooledOutput, PoolingInfo, PoolingParams, TextWithImages
 

@@ -10,7 +10,7 @@ from ....engine.paged.hooks import Parts
 from ....engine.paged.network import ADAPTER_CHOICE
 from ....errors import StartError
 from ....repository import model_file
-from ..options import DiskCacheOptions
+from ..feature import DiskCacheOptions
 from .block_store import BlockStore
 from .fingerprint import fingerprint
 from .tier import DiskTier

@@ -16,8 +16,7 @@ from ....engine.paged.sequence import NO_STATE, Sequence
 from ....engine.paged.state_checkpoints import StateCache
 from ....engine.protocol import ResetPrefixCache
 from ....engine.record import Record
-from ..feature import METRIC
-from ..options import CLOSE_S
+from ..feature import CLOSE_S, METRIC
 from ..records import DiskCacheAction
 from .block_store import BlockStore
 from .keys import BlockKeys, block_key, state_key

@@ -15,7 +15,7 @@ from ....engine.errors import last_line
 from ....engine.loading.settings import PipelineSettings
 from ....errors import StartError
 from ....types import Json
-from ..options import GenAiOptions
+from ..feature import GenAiOptions
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ....engine.paged.hooks import Parts
 from ....errors import StartError, install_command
-from ..options import KvEventOptions
+from ..feature import KvEventOptions
 from .events import KvEvents
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ...pooling import fields as shared
 from ...pooling.api.encoding import FLOATS, bare_list
 from ...pooling.api.long_inputs import encode_in_pieces
 from ...pooling.api.request import PoolingRequest, parse
-from ...pooling.options import PoolingOptions
+from ...pooling.feature import PoolingOptions
 from ...pooling.types import EMBED
 
 NORMS = {-1: False, 2: True}

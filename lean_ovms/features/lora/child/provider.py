@@ -8,7 +8,7 @@ from typing import Any
 from ....config import EngineConfig
 from ....engine.paged.network import Network, NotPageable
 from ....errors import EngineFailure, StartError
-from ..options import LoraOptions
+from ..feature import LoraOptions
 from . import adapter_layers, reading
 from .adapters import Adapter, AdapterTable, fits
 

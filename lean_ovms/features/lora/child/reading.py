@@ -13,7 +13,7 @@ from ....engine.loading.weights import Floats, floats
 from ....errors import StartError
 from ....repository import safetensors
 from .. import files, modules
-from ..options import LoraOptions
+from ..feature import LoraOptions
 
 
 def genai_adapters(config: EngineConfig) -> Any:

@@ -24,8 +24,8 @@ from ...pooling.api.encoding import FLOATS
 from ...pooling.api.inputs import check_count
 from ...pooling.api.long_inputs import encode_in_pieces
 from ...pooling.api.request import PoolingRequest, dimensions, parse
+from ...pooling.feature import PoolingOptions
 from ...pooling.model import PoolingModel
-from ...pooling.options import PoolingOptions
 from ...pooling.types import EMBED, PooledOutput
 from . import names
 from .answer import nanoseconds

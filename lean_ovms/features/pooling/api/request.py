@@ -23,8 +23,8 @@ from ....composition import Composition
 from ....errors import BadRequest
 from ....types import ChatPrompt, Json, Response
 from .. import fields as shared
+from ..feature import PoolingOptions
 from ..model import PoolingModel
-from ..options import PoolingOptions
 from ..types import (
     IMAGES_ALONE,
     VECTORS,

@@ -15,7 +15,7 @@ from ....api.schemas import all_of, any_of, array
 from ....api.services import Services
 from ....errors import BadRequest
 from ....types import Json, Request, Response
-from ..options import PoolingOptions
+from ..feature import PoolingOptions
 from ..schemas import TEXT_OF_PAIR
 from .encoding import ENTRY_BYTES, shortest, usage
 from .pair_fields import PAIR_FIELDS, limits, side

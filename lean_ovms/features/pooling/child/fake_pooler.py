@@ -15,7 +15,7 @@ import numpy as np
 from ....config import EngineConfig
 from ....engine.generation import fake_tokenizer as tokenizer
 from ....types.engine import ModelInfo
-from ..options import PoolingOptions
+from ..feature import PoolingOptions
 from ..types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
 from .pooler import Array, Batch, PoolingVision, Prompt, Template
 

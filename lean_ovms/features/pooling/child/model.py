@@ -22,7 +22,7 @@ from ....manifest import IMAGES_IN_TEXTS
 from ....media.images.pixels import SquareProcessor
 from ....repository import model_config, model_file, safetensors
 from ....types.engine import ModelInfo
-from ..options import PoolingOptions
+from ..feature import PoolingOptions
 from ..types import EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
 from . import files as pooling_files
 from .files import PoolingFiles

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 from ....config import EngineConfig
 from ....errors import StartError
 from ....types import Json
-from ..options import PoolingOptions
+from ..feature import PoolingOptions
 from ..types import CLASSIFY, EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, PoolingInfo
 from .files import PoolingFiles
 

@@ -20,8 +20,7 @@ from ....engine.protocol import Cancel, Decode, Decoded, Encode, Encoded, Record
 from ....engine.task import Task, busy
 from ....errors import BadRequest, EngineFailure, RequestError
 from ....util.plurals import requests_waiting
-from ..feature import PADDED_TOKENS, TOKENS
-from ..options import PoolingOptions
+from ..feature import PADDED_TOKENS, TOKENS, PoolingOptions
 from ..records import Pool, Pooled
 from ..types import CLASSIFY, ONLY_PER_TOKEN, SCORE, VECTORS, PoolingInfo, PoolingParams, TextWithImages
 from .inputs import Input, InputBuilder, check_ids, with_images

@@ -17,8 +17,7 @@ from ....errors import NotFound
 from ....types import Json, Request, Response
 from ....types.websocket import PROTOCOLS_HEADER, Close, WebSocket
 from ...speech.model import SpeechModel
-from ..feature import SESSIONS
-from ..options import RealtimeOptions
+from ..feature import SESSIONS, RealtimeOptions
 from .openai import OpenAi
 from .session import Dialect, TranscriptionSession
 from .vllm import Vllm

@@ -26,7 +26,7 @@ from ....types import Json
 from ....types.websocket import GOING_AWAY, Close, WebSocket, WebSocketMessage
 from ...speech.model import SpeechModel
 from ...speech.params import SpeechEvent
-from ..options import RealtimeOptions
+from ..feature import RealtimeOptions
 from .dialect import EVENTS
 from .openai_session import rendered
 from .settings import Settings

@@ -39,8 +39,8 @@ from ....types.websocket import (
 )
 from ....util import chunked_json
 from ....util.concurrency import INLINE_CHARACTERS
+from ..feature import ResponseOptions
 from ..items import is_usable, read_input, without_logprobs
-from ..options import ResponseOptions
 from ..response import counts
 
 PATH = BASES[0] + "/responses"

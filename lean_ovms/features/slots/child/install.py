@@ -10,7 +10,7 @@ from ....engine.paged.hooks import Parts, StepHook
 from ....engine.paged.sequence import Sequence
 from ....engine.record import Record
 from ...disk_cache.child.install import fingerprint_of, limit_bytes
-from ..options import SlotOptions
+from ..feature import SlotOptions
 from ..records import SlotAction, SlotDone
 from .files import SlotFiles
 

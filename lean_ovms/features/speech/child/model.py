@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....engine.loading import quiet_imports  # noqa: F401 - first, for its effect
-from ..options import SpeechOptions
+from ..feature import SpeechOptions
 
 # isort: split
 from ....config import EngineConfig

@@ -8,7 +8,7 @@ from ....config import EngineConfig
 from ....engine.loading.settings import PipelineSettings
 from ....engine.paged.network import NotPageable
 from ....engine.paged.tokenizer import ModelTokenizer
-from ..options import VisionOptions
+from ..feature import VisionOptions
 from . import families
 from .networks import VisionNetworks
 from .vision import Vision

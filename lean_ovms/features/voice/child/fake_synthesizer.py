@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ....config import EngineConfig
 from ....types.audio import SpeakParams, VoiceInfo
 from ....types.engine import ModelInfo
-from ..options import VoiceOptions
+from ..feature import VoiceOptions
 
 RATE = 16_000
 CHARACTER_S = 0.01

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import Any
 
 from ....engine.loading import devices
-from ..options import VoiceOptions
+from ..feature import VoiceOptions
 
 # isort: split
 import numpy as np

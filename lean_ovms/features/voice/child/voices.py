@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ....config import EngineConfig
 from ....errors import StartError
 from ....util.files import read_bytes
-from ..options import VoiceOptions
+from ..feature import VoiceOptions
 
 Voice = NDArray[np.float32]
 FOLDER = "voices"

@@ -14,8 +14,7 @@ from lean_ovms.features.pooling.child import task as task_module
 from lean_ovms.features.pooling.child.fake_pooler import FakePooler, _info
 from lean_ovms.features.pooling.child.network import PaddedLength
 from lean_ovms.features.pooling.child.vision import ImagesAlone
-from lean_ovms.features.pooling.feature import PADDED_TOKENS, TOKENS
-from lean_ovms.features.pooling.options import PoolingOptions
+from lean_ovms.features.pooling.feature import PADDED_TOKENS, TOKENS, PoolingOptions
 from lean_ovms.features.pooling.records import Pool, Pooled
 from lean_ovms.features.pooling.types import PER_TOKEN, PoolingParams, TextWithImages
 from lean_ovms.media.images.pixels import SquareProcessor
