@@ -12,7 +12,6 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import features
-from .error_forms import ErrorForms
 from .errors import StartError
 from .manifest import (
     SEAMS,
@@ -41,6 +40,7 @@ from .manifest import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from .error_forms import ErrorForms
     from .model_files import ModelFiles
 
 R = TypeVar(
@@ -308,6 +308,8 @@ class Composition:
     @cached_property
     def error_forms(self) -> ErrorForms:
         """The forms of errors of the features."""
+        from .error_forms import ErrorForms  # an engine process has no responses
+
         return ErrorForms(self._rows(lambda one: one.error_forms))
 
     @cached_property

@@ -23,7 +23,7 @@ from ..types import Request, Response
 from ..util.budget import Budget
 from ..util.concurrency import InlineTime, Offload, inline_time
 from ..util.memory import Trimmer
-from . import orca_report, router
+from . import router
 from .keys import ApiKey, kind_of
 from .middleware import Clients, Cors, OriginPolicy, RequestRecords, release_all
 from .router import Table, load
@@ -31,6 +31,8 @@ from .services import BODY_FACTOR, LARGE_BODY, Services
 
 logger = logging.getLogger("lean_ovms.api")
 
+LOAD_REPORT = "endpoint-load-metrics-format"
+"""The header of requests whose response should have a report of the engine's load."""
 MAX_WAITING_BODIES = 4
 """Memory for complete bodies that wait to be worked on, in bodies of the largest size."""
 
@@ -156,7 +158,9 @@ class App:
             route = self._admit(request, record, key)
             response = await (await load(route))(request, self.services)
             record.quiet = record.quiet or (route.vital and response.status < 400)  # it is asked for all the time
-            if form := request.headers.get(orca_report.HEADER, ""):
+            if form := request.headers.get(LOAD_REPORT, ""):
+                from . import orca_report
+
                 await orca_report.add(response, form, self.registry.names.get(record.model))
             return response
         except Exception as failure:

@@ -16,7 +16,6 @@ from ..models.model import Model
 from ..types import Response
 from ..types.engine import EngineStats
 
-HEADER = "endpoint-load-metrics-format"
 NAME = "endpoint-load-metrics"
 TIMEOUT_S = 0.2
 """The engine answers between two steps; a response does not wait longer, and then has no report."""

@@ -27,7 +27,7 @@ from ..errors import StartError
 from ..manifest import MODEL_SOURCE
 from ..server import exit_status
 from ..util import files
-from . import command_table, dotted_flags, flag_readers, foreign_flags
+from . import command_table, foreign_flags
 from .command_table import CommandParser, commands, hint
 
 PREFIX = "LEAN_OVMS_"
@@ -186,6 +186,8 @@ def _model_of(text: str, command: str, without: str) -> dict[str, str]:
         raise StartError(f"{text} is a command, and a command comes first: lean_ovms {text} --help")
     if not by_name and compose().format_of(PurePath(text.lower())) is not None:
         raise StartError(f"there is no file {text}")
+    from . import flag_readers  # most models are directories
+
     if flag_readers.HUB_MODEL.fullmatch(text):
         return flag_readers.hub_model(text)
     near = hint(text, known, "a hub's model has the form organisation/name, such as OpenVINO/Qwen3-0.6B-int8-ov")
@@ -451,7 +453,7 @@ def _normalized(argv: Sequence[str], without: str = "") -> list[str]:
     switches = {f"--{row.name}" for row in shown(without) if isinstance(row.default, bool)}
     known = foreign_flags.known(without)
     ignored = {foreign_flags.flag(name) for name in known.ignored.keys() - known.with_paths}
-    for argument in map(underscored, dotted_flags.joined(argv)):
+    for argument in map(underscored, foreign_flags.joined_members(argv)):
         if ("/" in argument or argument in words_of(without)) and not argument.startswith("-") and found:
             if found[-1] in switches:
                 found[-1] += "=true"

@@ -22,8 +22,7 @@ from ..engine.client import prestart
 from ..errors import StartError, WrongOptions
 from ..manifest import MODEL_SOURCE, named
 from ..observability import logging as log
-from ..repository import config_file, model_dir, model_file
-from ..repository.graph_schema import FILE as GRAPH_FILE
+from ..repository import model_dir, model_file
 from ..server import checks, exit_status
 from ..util import resources
 from ..util.files import read_text
@@ -239,19 +238,18 @@ def write_graph(config: Config, directory: Path, companions: Mapping[str, str], 
         StartError: It cannot be written.
     """
     from ..repository import graph_writer
-    from ..repository.task import detect
     from ..util import atomic_file
 
     file = config.model_file
-    found = config.task or detect(directory / file, config.composition)
+    found = config.task or model_dir.detect_task(directory / file, config.composition)
     config = config.replace(task="" if found == TEXT_GENERATION.name else found)
     if graph_writer.graph_of(config) is None:
-        logger.info("%s gets no %s: OVMS has no graph for the task %s", directory, GRAPH_FILE, config.task)
+        logger.info("%s gets no %s: OVMS has no graph for the task %s", directory, model_dir.GRAPH, config.task)
         return served(config, {"model_path": str(directory), "model_name": name})
     there = {row.graph: path for row in config.composition.companions if (path := config.value(row.path))}
     paths = {**companions, **{field: str(Path(path).absolute()) for field, path in there.items()}}
     text = graph_writer.text(config, f"./{file}", paths, __version__)
-    path = directory / GRAPH_FILE
+    path = directory / model_dir.GRAPH
     try:
         if path.exists() and read_text(path) != text:
             shutil.copyfile(path, path.with_suffix(".pbtxt.bak"))
@@ -293,7 +291,7 @@ def _configure(config: Config) -> None:
     else:
         model_dir.check(path, config.task)
     write_graph(config, path, {}, "")
-    print(f"Graph: {GRAPH_FILE} created in: {path}")
+    print(f"Graph: {model_dir.GRAPH} created in: {path}")
 
 
 def _add(config: Config) -> None:
@@ -334,6 +332,8 @@ COMMANDS: dict[str, Callable[[Config], None]] = {
 
 def _config_file(config: Config) -> Path | None:
     """Returns the file to edit: that of the command, of --config_path, or of the repository."""
+    from ..repository import config_file
+
     given = config.add_to_config or config.remove_from_config
     named = config.config_path if given.lower() in ("true", "1") else given
     if not named:

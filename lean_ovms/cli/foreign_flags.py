@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,10 @@ from ..manifest import named
 OVMS = "OVMS"
 PROGRAMS = ("vllm", "ovms", "ollama", "llama-server")
 """Programs whose command lines may be pasted behind ours, with their names."""
+_DOTTED = re.compile(r"(--?[a-zA-Z][\w-]*)((?:\.[\w-]+)+)(\+?)(?:=(.*))?", re.DOTALL)
+"""Matches vLLM's flags for one member of a JSON value: `--flag.member`, `--flag.a.b=value`, `--flag.list+`.
+https://docs.vllm.ai/en/stable/cli/serve.html#json-cli-arguments
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,3 +216,41 @@ def merge(option: str, first: Any, second: str) -> str:
         except (ValueError, TypeError):
             return str(first)  # the option's own check reports what is wrong with it
     return second or str(first or "")
+
+
+def joined_members(argv: Iterable[str]) -> list[str]:
+    """Returns the arguments; all members of one flag are one JSON object behind the others. Raises StartError."""
+    found: list[str] = []
+    objects: dict[str, dict[str, Any]] = {}
+    arguments = iter(argv)
+    for argument in arguments:
+        dotted = _DOTTED.fullmatch(argument)
+        if not dotted:
+            found.append(argument)
+            continue
+        flag, path, plus, text = dotted.groups()
+        if text is None and (text := next(arguments, None)) is None:
+            raise StartError(f"{argument} needs a value")
+        name = flag[:2] + flag[2:].replace("-", "_")
+        _set(objects.setdefault(name, {}), path[1:].split("."), text.split(",") if plus else _value(text), argument)
+    for name, members in objects.items():
+        found += [name, json.dumps(members)]
+    return found
+
+
+def _value(text: str) -> Any:
+    """Returns the value of a JSON text, or else the text itself."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _set(members: dict[str, Any], path: list[str], value: Any, argument: str) -> None:
+    *outer, last = path
+    for name in outer:
+        members = members.setdefault(name, {})
+        if not isinstance(members, dict):
+            raise StartError(f"{argument}: {name} has a value already, so it cannot have members")
+    before = members.get(last)
+    members[last] = before + value if isinstance(before, list) and isinstance(value, list) else value

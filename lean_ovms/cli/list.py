@@ -10,7 +10,7 @@ from typing import Any
 
 from ..composition import compose
 from ..errors import StartError
-from ..repository import task, weights
+from ..repository import model_dir, weights
 from ..repository.listing import servable
 from ..server import exit_status
 from ..util.sizes import human_size
@@ -46,7 +46,13 @@ def _facts(repository: Path, name: str) -> dict[str, Any]:
     changed = time.strftime("%Y-%m-%d", time.localtime(path.stat().st_mtime))
     forms = (row.name for row in compose().formats if any(path.rglob(f"*{row.suffix}")))
     precision = weights.precision(path) or next(forms, "")
-    return {"name": name, "size": size(path), "weights": precision, "task": task.detect(path), "changed": changed}
+    return {
+        "name": name,
+        "size": size(path),
+        "weights": precision,
+        "task": model_dir.detect_task(path),
+        "changed": changed,
+    }
 
 
 def size(path: Path) -> int:

@@ -11,7 +11,7 @@ from ..composition import TEXT_GENERATION, compose
 from ..config import Config
 from ..errors import StartError
 from ..models.chat_format import parser_names
-from ..repository import model_config, model_dir, model_file, task, weights
+from ..repository import model_config, model_dir, model_file, weights
 from ..repository.model_dir import ModelDir
 from ..server import exit_status
 from ..text.template.chat_template import ChatTemplate
@@ -56,7 +56,7 @@ def facts(config: Config) -> Rows:
         override=config.override_generation_config,
         task=config.task,
     )
-    kind = config.task or task.detect(path) or TEXT_GENERATION.name
+    kind = config.task or model_dir.detect_task(path) or TEXT_GENERATION.name
     described = model_config.read(path)
     rows: Rows = [("model", str(path)), ("task", kind), ("architecture", _architecture(described))]
     problem = "" if path.is_file() else weights.short_file(path, needed_only=True)

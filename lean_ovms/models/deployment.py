@@ -18,12 +18,10 @@ from ..composition import TEXT_GENERATION
 from ..config import Config
 from ..errors import StartError, Unavailable, WrongOptions
 from ..manifest import RUNTIME_PULLS
-from ..repository import listing
 from ..util.files import FileStat, file_stat
 from ..util.resources import free_memory_bytes
 from .desired import DesiredState, ModelSpec, desired_state
-from .factory import make as make_model
-from .model import Model
+from .model import Model, make_model
 from .model_cache import RETRY_S, ModelCache
 from .registry import ModelRegistry
 
@@ -125,7 +123,9 @@ class DeploymentManager:
                 raise failure
             log.error("%s cannot be served: %s", model.name, failure)
         if waiting := [model.name for spec, model in models if spec.on_demand and model.on_demand]:
-            log.info("loaded by their first requests: %s", listing.abbreviate(waiting))
+            from ..repository.listing import abbreviate
+
+            log.info("loaded by their first requests: %s", abbreviate(waiting))
 
     async def reload(self) -> bool:
         """Reads the configuration again and serves it. Returns whether anything changed. One call at a time.

@@ -18,7 +18,7 @@ from ..config import PER_MODEL, Config, listed
 from ..errors import StartError, WrongOptions
 from ..manifest import DemoModel
 from ..observability.logging import safe
-from ..repository import config_file, graph, listing, task
+from ..repository import model_dir
 from ..repository.model_dir import single_files
 from ..util.files import FileStat, file_stat
 from ..util.plurals import counted
@@ -118,6 +118,8 @@ def _loaded_as(spec: ModelSpec, on_demand: bool) -> ModelSpec:
 
 def _with_file(spec: ModelSpec) -> ModelSpec:
     """Returns the model by its file where that is all that its folder has, with a problem if there are several."""
+    from ..repository import listing
+
     config = spec.config
     files = single_files(config.model_dir) if config.model_path and not config.fake_engine else []
     if not files:
@@ -135,7 +137,7 @@ def _with_task(spec: ModelSpec) -> ModelSpec:
     config = spec.config
     if config.task or config.fake_engine or not config.model_path:
         return spec
-    found = task.detect(config.model_dir, config.composition)
+    found = model_dir.detect_task(config.model_dir, config.composition)
     return spec if found in ("", TEXT_GENERATION.name) else replace(spec, config=config.replace(task=found))
 
 
@@ -161,7 +163,7 @@ def _desired_state(config: Config) -> DesiredState:
         others = (ModelSpec(config=_demo(config, row), on_demand=True) for row in config.composition.demos)
         return DesiredState(models=(ModelSpec(config=config), *others), required=True)
     base = Path(config.model_path)
-    files = {path: file_stat(path) for path in (base, base / graph.FILE)}
+    files = {path: file_stat(path) for path in (base, base / model_dir.GRAPH)}
     return DesiredState(models=(_from_model_path(config, base),), files=files, required=True)
 
 
@@ -178,6 +180,8 @@ def _demo(config: Config, row: DemoModel) -> Config:
 def server_config(config: Config) -> Config:
     """Returns the server's options: of those that point to models only the one that applies, and those that a config
     file sets for the whole server. Raises StartError."""
+    from ..repository import config_file
+
     check_task(config)
     config = _model_source(config)
     if not config.config_path:
@@ -215,6 +219,8 @@ def _model_source(config: Config) -> Config:
 
 def _in_repository(config: Config) -> Config:
     """Returns the named model, or else the repository's config.json, or else all its models. Raises WrongOptions."""
+    from ..repository import config_file, listing
+
     repository, source = Path(config.model_repository_path), config.source_model
     if source and not config.model_repository_path:
         raise WrongOptions("--source_model needs --model_repository_path")
@@ -238,7 +244,9 @@ def _refuse_of_one_model(config: Config, otherwise: str) -> None:
 def _from_model_path(config: Config, base: Path) -> ModelSpec:
     """Returns the model of the command line: its options before those of its graph, which --task disables as in
     OVMS."""
-    path = base / graph.FILE
+    from ..repository import graph
+
+    path = base / model_dir.GRAPH
     if config.task or not os.path.isfile(path):
         return ModelSpec(config=config)
     given = config.of_model() | {"model_name": config.served_name}
@@ -252,6 +260,8 @@ def _from_model_path(config: Config, base: Path) -> ModelSpec:
 
 def _from_repository(config: Config) -> DesiredState:
     """Returns every model of the repository, each as --model_name would serve it."""
+    from ..repository import listing
+
     repository = Path(config.model_repository_path)
     files: dict[Path, FileStat] = {}
 
@@ -266,7 +276,7 @@ def _from_repository(config: Config) -> DesiredState:
     models = []
     for name in names:
         base = repository / name
-        files |= {place: file_stat(place) for place in (base, base / graph.FILE)}
+        files |= {place: file_stat(place) for place in (base, base / model_dir.GRAPH)}
         try:
             one = _from_model_path(
                 config.replace(model_repository_path="", model_path=str(base), model_name=name), base
@@ -278,6 +288,8 @@ def _from_repository(config: Config) -> DesiredState:
 
 
 def _from_file(config: Config) -> DesiredState:
+    from ..repository import config_file
+
     path = config_file.location(config.config_path)
     files = {path: file_stat(path)}
     models = []
@@ -292,6 +304,8 @@ def _from_file(config: Config) -> DesiredState:
 
 
 def _stamp(path: Path) -> str:
+    from ..repository import graph
+
     try:
         return _digest(graph.text_of(path))
     except StartError:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from ..config import Config
 from ..errors import BadRequest, ModelNotFound, RequestError, RequestTimeout, Unavailable
+from ..manifest import named
 from ..observability.logging import safe
 from ..observability.records import GenerationRecord, current_record
 from ..repository import model_config, weights
@@ -258,3 +260,12 @@ class Model(ModelLifecycle):
                 status=max(kind.wrong_task_status, self.wrong_task_status),
             )
         return self
+
+
+def make_model(config: Config) -> Model:
+    """Returns a model of these options, not loaded. Raises StartError."""
+    if config.model_path:
+        config.composition.require_format(config.model_dir)
+    row = config.composition.task(config.task)
+    model: Model = named(row.package, row.model)(config)
+    return model

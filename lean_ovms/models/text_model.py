@@ -26,7 +26,6 @@ from ..repository import model_config, model_dir, model_file, weights
 from ..types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams, TokenPrompt, Usage
 from ..types.engine import ModelInfo
 from ..util import files
-from .collect import collect
 from .generation import Generation
 from .token_model import TokenModel
 
@@ -293,6 +292,8 @@ class TextModel(TokenModel):
 
         Raises RequestError.
         """
+        from .collect import collect
+
         generation = await self.start(
             prompt, sampling, OutputParams(), truncate=truncate, truncation_side=truncation_side, loading=True
         )

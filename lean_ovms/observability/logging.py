@@ -14,11 +14,13 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from .records import RequestRecord
+if TYPE_CHECKING:
+    from .records import RequestRecord
+
 
 TRACE = 5
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"

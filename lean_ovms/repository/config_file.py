@@ -20,6 +20,7 @@ from ..config.options import from_json
 from ..errors import StartError
 from ..util import files
 from . import graph
+from .model_dir import GRAPH
 
 log = logging.getLogger("lean_ovms.models")
 
@@ -144,7 +145,7 @@ def _entry(path: Path, where: str, item: dict[str, Any]) -> ConfigEntry:
         where=where,
         name=name,
         base=directory,
-        graph=directory / (file or graph.FILE),
+        graph=directory / (file or GRAPH),
         wants_graph=bool(file),
         options=_options(path, where, item),
     )

@@ -14,9 +14,7 @@ from typing import Any
 from ..config import Config, listed
 from ..errors import StartError
 from ..util.files import read_bytes
-from .graph_schema import FILE, INVALID, schema_of
-
-__all__ = ["FILE", "applied", "text_of"]
+from .graph_schema import INVALID, schema_of
 
 log = logging.getLogger("lean_ovms.models")
 

@@ -18,8 +18,6 @@ from ..manifest import GraphOption
 
 T = TypeVar("T")
 
-FILE = "graph.pbtxt"
-"""The name of graphs."""
 PACKAGE = "mediapipe"
 """The package of their messages."""
 INVALID = "Its graph is not valid."

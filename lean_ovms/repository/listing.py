@@ -10,8 +10,7 @@ from pathlib import Path, PurePath
 from ..composition import Composition
 from ..errors import StartError, WrongOptions
 from ..observability.logging import safe
-from .graph import FILE as GRAPH
-from .model_dir import networks
+from .model_dir import GRAPH, networks
 
 log = logging.getLogger("lean_ovms.models")
 

@@ -15,14 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..composition import compose
+from ..composition import Composition, compose
 from ..config.options import read_object
 from ..errors import StartError
 from ..manifest import TaskRow
+from ..model_files import ModelFiles
 from ..util.files import NOT_REGULAR, exists, read_text
 from . import model_file
-from . import task as model_task
 
+GRAPH = "graph.pbtxt"
+"""The name of OVMS's graph in a model's directory."""
 LANGUAGE_MODEL = "openvino_language_model.xml"
 TEXT_EMBEDDINGS = "openvino_text_embeddings_model.xml"
 """The files of a model with vision: its language model, which takes embeddings, and what makes these of token ids."""
@@ -167,6 +169,17 @@ def check(path: Path, task: str = "") -> None:
         raise StartError(f"{path} cannot be read: {error.strerror}", reason=UNREADABLE) from None
 
 
+def detect_task(path: Path, composition: Composition | None = None) -> str:
+    """Returns the name of the task of a model directory or file; "" if its files do not show it.
+
+    composition: the features whose tasks are known; None: all.
+    """
+    if (file := model_file.of(path)) is not None:
+        return file.task()
+    files = ModelFiles.of(path)
+    return next((row.name for row in (composition or compose()).tasks if row.recognizes(files)), "")
+
+
 def _check(path: Path, task: str) -> None:
     if not exists(path):
         kinds = f"a model's directory, {compose().a_model_file}or the name of a hub's model, ORGANISATION/NAME"
@@ -177,7 +190,7 @@ def _check(path: Path, task: str) -> None:
     if not path.is_dir():
         others = " or ".join(f"a {row.suffix} file" for row in compose().formats)
         raise StartError(f"{path} is not a model directory" + f" (nor {others})" * bool(others), reason=MISSING)
-    found = task or model_task.detect(path)
+    found = task or detect_task(path)
     _require_regular_files(path)
     if missing := missing_in(path, found):
         message = f"{path} is not a complete OpenVINO model: {', '.join(missing)} missing; {_describe(path)}"
@@ -189,7 +202,7 @@ def missing_in(path: Path, task: str = "") -> list[str]:
     names = {entry.name for entry in path.iterdir() if entry.is_file()}
     # A folder that may not be read, such as a volume's lost+found, has nothing of the model: glob passes over it.
     names |= {f"{file.parent.name}/{file.name}" for file in path.glob("*/*")}
-    return missing_files(names, task or model_task.detect(path))
+    return missing_files(names, task or detect_task(path))
 
 
 def is_checkpoint(path: Path) -> bool:

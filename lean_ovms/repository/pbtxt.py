@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
@@ -17,8 +17,7 @@ from google.protobuf.message import Message
 
 from ..composition import TEXT_GENERATION, Composition, compose
 from ..errors import StartError
-from ..manifest import TaskRow
-from . import task
+from ..manifest import GraphRow, TaskRow
 from .graph_schema import INVALID, PACKAGE, GraphSchema, fields_of, schema_of
 
 assert TEXT_GENERATION.graph is not None
@@ -45,7 +44,7 @@ def node_options(text: str, composition: Composition | None = None) -> tuple[Tas
     schema = _Messages(schema_of(composition))
     graph = schema.parse(text, "CalculatorGraphConfig", tolerant=True)
     calculators = [node.calculator for node in graph.node]
-    found = task.of_calculators(calculators, composition.tasks)
+    found = of_calculators(calculators, composition.tasks)
     if found is None:
         named = ", ".join(name for name in calculators if name) or "none"
         text = f"it has no LLM node (calculator {LLM.calculators[0]}); its calculators: {named}"
@@ -173,3 +172,9 @@ def _add(message: descriptor_pb2.DescriptorProto, number: int, field: str, enums
         added.type, added.type_name = Kind.TYPE_ENUM, f".{PACKAGE}.In{kind}.{kind}"
     else:
         added.type, added.type_name = Kind.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
+
+
+def of_calculators(names: Iterable[str], tasks: Iterable[TaskRow]) -> tuple[TaskRow, GraphRow, str] | None:
+    """Returns the task of a graph with these calculators, how graphs have it, and the calculator that shows it."""
+    rows = [(task, task.graph) for task in tasks if task.graph is not None]
+    return next(((task, graph, name) for name in names for task, graph in rows if name in graph.calculators), None)

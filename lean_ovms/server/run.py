@@ -25,8 +25,7 @@ from ..errors import StartError, WrongOptions
 from ..manifest import API_KEYS, named
 from ..models.deployment import DeploymentManager
 from ..models.desired import server_config
-from ..models.factory import make as make_model
-from ..models.model import Model
+from ..models.model import Model, make_model
 from ..observability import logging as log
 from ..transports.http11.server import Server
 from ..util import memory, resources

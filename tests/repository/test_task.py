@@ -12,7 +12,8 @@ from lean_ovms.composition import compose
 from lean_ovms.errors import StartError
 from lean_ovms.features.images.feature import FILES as IMAGE_FILES
 from lean_ovms.repository import graph_schema, model_dir
-from lean_ovms.repository.task import detect, of_calculators
+from lean_ovms.repository.model_dir import detect_task
+from lean_ovms.repository.pbtxt import of_calculators
 
 BY_ARCHITECTURE = {
     "WhisperForConditionalGeneration": "speech2text",
@@ -46,7 +47,7 @@ def directory(path: Path, **files: Any) -> Path:
 
 @pytest.mark.parametrize(("name", "task"), BY_ARCHITECTURE.items())
 def test_the_architecture_decides_the_task(tmp_path: Path, name: str, task: str) -> None:
-    assert detect(directory(tmp_path, config={"architectures": [name]})) == task
+    assert detect_task(directory(tmp_path, config={"architectures": [name]})) == task
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_the_architecture_decides_the_task(tmp_path: Path, name: str, task: str)
     ],
 )
 def test_other_files_tell_it_too(tmp_path: Path, files: dict[str, Any], task: str) -> None:
-    assert detect(directory(tmp_path, **files)) == task
+    assert detect_task(directory(tmp_path, **files)) == task
 
 
 @pytest.mark.parametrize(
@@ -99,11 +100,13 @@ def test_labels_tell_classifiers_from_rerankers(
     directory(tmp_path, config={"architectures": ["BertForSequenceClassification"], **config})
     if modules:
         directory(tmp_path, modules=modules)
-    assert detect(tmp_path) == task
+    assert detect_task(tmp_path) == task
 
 
 def test_a_token_classifier_is_a_task_of_its_own(tmp_path: Path) -> None:
-    assert detect(directory(tmp_path, config={"architectures": ["BertForTokenClassification"]})) == "token_classify"
+    assert (
+        detect_task(directory(tmp_path, config={"architectures": ["BertForTokenClassification"]})) == "token_classify"
+    )
 
 
 def test_a_renamed_decoder_is_for_embeddings_if_its_network_takes_no_beams(tmp_path: Path) -> None:
@@ -114,7 +117,7 @@ def test_a_renamed_decoder_is_for_embeddings_if_its_network_takes_no_beams(tmp_p
         ("", "text_generation"),
     ]:
         (tmp_path / "openvino_model.xml").write_text(layers)
-        assert detect(tmp_path) == task
+        assert detect_task(tmp_path) == task
 
 
 def test_an_ambiguous_architecture_is_decided_by_the_directorys_own_name(tmp_path: Path) -> None:
@@ -123,12 +126,12 @@ def test_an_ambiguous_architecture_is_decided_by_the_directorys_own_name(tmp_pat
         ("Qwen3-Reranker-0.6B", "rerank"),
         ("Qwen3-0.6B", "text_generation"),
     ]:
-        assert detect(directory(tmp_path / name, config={"architectures": ["Qwen3ForCausalLM"]})) == task
+        assert detect_task(directory(tmp_path / name, config={"architectures": ["Qwen3ForCausalLM"]})) == task
 
 
 def test_a_broken_config_decides_nothing(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{")
-    assert detect(tmp_path) == ""
+    assert detect_task(tmp_path) == ""
 
 
 def test_an_image_model_is_known_by_its_folders(tmp_path: Path) -> None:

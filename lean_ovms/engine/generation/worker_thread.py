@@ -1,10 +1,11 @@
-"""A thread that works during the steps of the loop, item by item; the clients take turns."""
+"""Threads of the engine process: for many items during the steps of the loop, and for one piece of work."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
@@ -97,3 +98,14 @@ class WorkerThread(Generic[T, R]):
                 result = EngineFailure(self._failure.format(last_line(error)))
             self._done.put((item, result))
             self._wake()
+
+
+def in_thread(name: str, work: Callable[[], T]) -> Future[T]:
+    """Runs one piece of work, such as compiling a network, in a thread of its own that ends with it.
+
+    Returns what it returns or raises, later. name: of the thread.
+    """
+    pool = ThreadPoolExecutor(1, name)
+    future = pool.submit(work)
+    pool.shutdown(wait=False)
+    return future

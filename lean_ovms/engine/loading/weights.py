@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-from ...repository.safetensors import TensorInfo
+if TYPE_CHECKING:
+    from ...repository.safetensors import TensorInfo
 
 Floats = NDArray[np.float32]
 _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}

@@ -26,11 +26,11 @@ from .adapters import AdapterInputs, AdapterProvider, NoAdapters
 from .engine import divide, slots_for
 from .grammar import libraries
 from .hooks import Parts
+from .ir_weights import open_weights
 from .model import PagedModel
 from .parts import CAPABILITIES, TILE, DraftPlan, EngineSizes, InputEmbeddings, NoDrafts, no_grammar
 from .pipeline import Drafting, PagedPipeline, PipelineParts
 from .tokenizer import ModelTokenizer, new_loader
-from .weights import open_weights
 
 log = logging.getLogger(__name__)
 

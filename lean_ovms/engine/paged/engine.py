@@ -23,7 +23,6 @@ from .network import Network
 from .params import Params
 from .parts import MAX_ROWS, EngineParts, EngineSizes
 from .prefix_cache import PrefixCache
-from .sampling.beam_search import BeamSearch
 from .scheduler import STEP_S, ChunkSizes, Scheduler
 from .sequence import Sequence
 from .speculation import Speculation
@@ -134,6 +133,8 @@ class Engine:
                 repetition=sampling.repetition if params.beams == 1 else None,
             )
             if params.beams > 1:
+                from .sampling.beam_search import BeamSearch  # few requests ask for it
+
                 sequence.search = BeamSearch(sequence)
             request.sequences.append(sequence)
         for hook in self.hooks:

@@ -11,6 +11,7 @@ from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from openvino._offline_transformations import paged_attention_transformation
 
 from ..errors import last_line
 from ..loading.network_inputs import find_input, network_input
-from .network import EMBEDDINGS_INPUT, LOGITS_INPUT, Miscounting, NetworkEdit, NotPageable
+from . import engine_file
+from .network import EMBEDDINGS_INPUT, LOGITS_INPUT, Miscounting, NetworkEdit, NotPageable, WeightsSource
 
 ATTENTION = "PagedAttentionExtension"
 SLIDING_WINDOW, ALIBI_SLOPES = 10, 11
@@ -29,7 +31,7 @@ SLIDING_WINDOW, ALIBI_SLOPES = 10, 11
 
 
 class IrWeights:
-    """A network.WeightsSource: the network of a file in OpenVINO's form."""
+    """A WeightsSource: the network of a file in OpenVINO's form."""
 
     def __init__(self, file: Path, edits: Sequence[NetworkEdit] = (), *, trees: bool = False) -> None:
         """Keeps what the network is made of.
@@ -240,3 +242,34 @@ def gather(model: Any, hidden: Any, readers: list[Any], axis: int) -> Any:
     model.add_parameters([wanted])
     model.validate_nodes_and_infer_types()
     return gathered
+
+
+def open_weights(
+    file: Path, edits: Sequence[NetworkEdit] = (), *, trees: bool = False, adapted: bool = False
+) -> WeightsSource:
+    """Returns the source of a network; the file is read later.
+
+    Args:
+        file: The network's .xml, or the model's file.
+        edits: What changes the network, in this order, before its logits are limited to wanted tokens.
+        trees: Whether it gets the input TREE_MASK, where its attention allows that.
+        adapted: Whether it gets inputs of adapters.
+
+    Raises:
+        NotPageable: Networks of this kind of file cannot be changed so.
+    """
+    if (single := engine_file.of(file)) is not None:
+        return single.weights(edits, trees=trees, adapted=adapted)
+    return IrWeights(file, [embedding_edit(file.parent), *edits], trees=trees)
+
+
+def embedding_edit(folder: Path) -> NetworkEdit:
+    """Returns what puts a folder's networks of embeddings before a language model that has none itself."""
+    return partial(_connect, folder)
+
+
+def _connect(folder: Path, core: Any, model: Any) -> None:
+    if takes_embeddings(model):
+        from . import input_embeddings  # text models do without
+
+        input_embeddings.connect(model, core, folder)

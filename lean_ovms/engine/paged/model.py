@@ -17,10 +17,9 @@ import openvino as ov
 from numpy.typing import NDArray
 from openvino import opset13 as ops
 
-from ..loading.in_thread import in_thread
+from ..generation.worker_thread import in_thread
 from ..loading.weights import rounded_to_bf16
 from .adapters import AdapterInputs
-from .delta_chunks import compute_in_chunks
 from .network import (
     IMAGE_DEEPER,
     IMAGE_ROWS,
@@ -82,13 +81,13 @@ class PagedModel:
         if adapters is not None:
             model = source.read(core)
             if prompts_by_chunks:
-                compute_in_chunks(model, precision)
+                _compute_in_chunks(model, precision)
             adapters.insert(model, precision())
             networks.append((model, ALL))
         if keep_base_model or adapters is None:
             model = source.read(core)
             if prompts_by_chunks:
-                compute_in_chunks(model, precision)
+                _compute_in_chunks(model, precision)
             networks.append((model, ALL[:2] if adapters is not None else ALL))
             if separate_prefill_model:
                 networks.append((model.clone(), ALL[1:2]))
@@ -265,6 +264,14 @@ def _precision(core: Any, device: str, properties: dict[str, Any]) -> Any:
 def _rows(tensors: list[Any]) -> list[NDArray[np.uint8]]:
     """Returns the bytes of tensors, each [blocks or slots, bytes]. Of u4, two in a byte, openvino has no shape."""
     return [tensor.data.reshape(tensor.shape[0], -1).view(np.uint8) for tensor in tensors if tensor.shape[0]]
+
+
+def _compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
+    """Adds the computation of prompts by chunks to a network with states."""
+    if any(STATES in _name(port) for port in model.inputs):
+        from .delta_chunks import compute_in_chunks  # most networks have attention only
+
+        compute_in_chunks(model, precision)
 
 
 def _name(port: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +30,14 @@ from .hooks import StepHook
 from .model_inputs import Chunk, ModelInputs
 from .network import Network
 from .sampling import logprobs, reductions
-from .sampling.beam_search import BeamSearch, Continuation, Hypothesis
 from .sampling.logits_processors import NoToken
 from .sampling.logprobs import Logits, TokenLogprobs
 from .sampling.sampler import Sampled, SamplingBatch, sample
 from .scheduler import Scheduler, Step
 from .sequence import JUMP_FORWARD_SCORE, Sequence, forked
+
+if TYPE_CHECKING:
+    from .sampling.beam_search import BeamSearch, Continuation, Hypothesis
 
 log = logging.getLogger(__name__)
 
@@ -452,8 +455,7 @@ class StepRunner:
 
     def _search(self, beams: list[Sequence], logits: Logits) -> None:
         """Processes the logits of one step of a beam search."""
-        search, request = beams[0].search, beams[0].request
-        assert isinstance(search, BeamSearch)
+        search, request = cast("BeamSearch", beams[0].search), beams[0].request
         if any(beam.row < 0 for beam in beams) or not self._scheduler.make_room(beams[0], search.width):
             return
         try:

@@ -13,7 +13,7 @@ from ...config import Config
 from ...engine.client import prestart
 from ...models.desired import check_task
 from ...repository import model_dir
-from ...repository.graph_schema import FILE as GRAPH_FILE
+from ...repository.model_dir import GRAPH
 from . import pull as pulls
 from .client import open_hub
 from .feature import HubOptions
@@ -87,7 +87,7 @@ def run_pull(config: Config) -> None:
         print(f"{name} is in {found.model_path}; lean_ovms run {name} starts a chat with it")
         return
     print(f"Model: {name} downloaded to: {found.model_path}")
-    print(f"Graph: {GRAPH_FILE} created in: {found.model_path}")
+    print(f"Graph: {GRAPH} created in: {found.model_path}")
 
 
 def _arguments(options: HubOptions) -> str:

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 from ...grammar.call_syntax import OutputForm
 from ...types import Json
-from .base import CombinedParser, Parser, PlainText, Syntax
-from .family import Detection, ModelFamily
+from .base import CombinedParser, Detection, ModelFamily, Parser, PlainText, Syntax
 
 __all__ = [
     "GENERIC",

@@ -7,7 +7,7 @@ import json
 from ...grammar import formats
 from ...grammar.call_syntax import CallForm, Tool
 from ...types import Json
-from .family import ModelFamily
+from .base import ModelFamily
 from .json_calls import EnclosedJson, decoded, json_arguments
 from .scanner import Steps
 from .think_tags import ThinkTags

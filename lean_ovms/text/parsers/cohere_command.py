@@ -15,7 +15,7 @@ import re
 from ...grammar import formats
 from ...grammar.call_syntax import INDEX, CallForm, Tool
 from ...types import Json
-from .family import ModelFamily
+from .base import ModelFamily
 from .json_calls import EnclosedJson
 from .scanner import Steps, Tags
 from .think_tags import ThinkTags

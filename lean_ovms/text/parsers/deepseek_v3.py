@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 
 from ...grammar.call_syntax import CallForm, arguments_after
-from .base import Enclosed
-from .family import ModelFamily
+from .base import Enclosed, ModelFamily
 from .json_calls import json_arguments
 from .scanner import Steps
 

@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from ...grammar.call_syntax import CallForm, xml_call
-from .family import ModelFamily
+from .base import ModelFamily
 from .scanner import Steps
 from .think_tags import ThinkTags
 from .values import STRING

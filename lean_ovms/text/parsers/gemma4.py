@@ -15,8 +15,7 @@ import re
 from typing import ClassVar
 
 from ...grammar.call_syntax import CallForm, arguments_after
-from .base import Enclosed
-from .family import ModelFamily
+from .base import Enclosed, ModelFamily
 from .literals import number_or_word
 from .scanner import Steps, Tags
 from .think_tags import ThinkTags

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ...grammar import formats
 from ...grammar.call_syntax import CallForm, in_json
-from .family import ModelFamily
+from .base import ModelFamily
 from .json_calls import EnclosedJson
 from .scanner import Steps
 

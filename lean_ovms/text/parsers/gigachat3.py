@@ -8,7 +8,7 @@ GigaChat 3.1 writes <|function_call|> in place of all that stands before the obj
 from __future__ import annotations
 
 from ...grammar.call_syntax import CallForm, in_json
-from .family import ModelFamily
+from .base import ModelFamily
 from .json_calls import JsonCalls
 from .scanner import Steps
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 import re
 
 from ...grammar.call_syntax import CallForm, ReasoningForm, arguments_after
-from .base import Syntax
-from .family import ModelFamily
+from .base import ModelFamily, Syntax
 from .scanner import Sink, Steps, Tags
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"

@@ -7,7 +7,7 @@ tools has the model begin an answer without calls with the word "assistant" in C
 from __future__ import annotations
 
 from ...grammar.call_syntax import CallForm, in_json
-from .family import ModelFamily
+from .base import ModelFamily
 from .json_calls import EnclosedJson
 from .scanner import Steps
 from .think_tags import ThinkThenAnswer

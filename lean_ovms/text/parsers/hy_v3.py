@@ -20,8 +20,7 @@ from functools import cache
 from types import MappingProxyType
 
 from ...grammar.call_syntax import CallForm, OutputForm, xml_call
-from .base import Syntax
-from .family import ModelFamily
+from .base import ModelFamily, Syntax
 from .key_value_calls import KeyValueCalls
 from .scanner import Steps
 from .think_tags import SpelledThinkTags

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...grammar.call_syntax import CallForm, OutputForm, xml_call
-from .family import ModelFamily
+from .base import ModelFamily
 from .key_value_calls import KeyValueCalls, KeyValueOrJson
 from .scanner import Steps
 from .think_tags import SpelledThinkTags

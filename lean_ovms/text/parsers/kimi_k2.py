@@ -15,8 +15,7 @@ from ...grammar.call_syntax import (
     function_name,
 )
 from ...types import Json
-from .base import Enclosed
-from .family import ModelFamily
+from .base import Enclosed, ModelFamily
 from .json_calls import json_arguments
 from .scanner import Steps
 from .think_tags import ThinkTags

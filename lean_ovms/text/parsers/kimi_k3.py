@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...grammar.call_syntax import CallForm, OutputForm, xml_call
-from .family import ModelFamily
+from .base import ModelFamily
 from .scanner import Steps, Tags
 from .think_tags import ThinkTags
 from .values import STRING

@@ -13,9 +13,8 @@ from __future__ import annotations
 import re
 
 from ...grammar.call_syntax import CallForm, xml_call
-from .base import Syntax
+from .base import ModelFamily, Syntax
 from .elements import Element, to_json
-from .family import ModelFamily
 from .scanner import Sink, Steps, Tags, ignore
 from .think_tags import ThinkTags
 from .values import STRING, kinds_of, quoted

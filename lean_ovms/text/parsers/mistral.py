@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from ...grammar.call_syntax import CallForm, arguments_after, in_json
-from .family import ModelFamily
+from .base import ModelFamily
 from .json_calls import JsonCalls, json_arguments
 from .scanner import Steps, Tags
 from .think_tags import ThinkTags

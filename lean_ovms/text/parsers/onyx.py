@@ -12,7 +12,7 @@ import re
 from typing import ClassVar
 
 from ...grammar.call_syntax import CallForm, ReasoningForm, xml_call
-from .family import ModelFamily
+from .base import ModelFamily
 from .scanner import Steps, Tags
 from .xml_calls import XmlCalls
 

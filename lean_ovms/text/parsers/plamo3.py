@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 
 from ...grammar.call_syntax import CallForm, arguments_after
-from .base import Syntax
-from .family import ModelFamily
+from .base import ModelFamily, Syntax
 from .json_calls import json_arguments
 from .scanner import Steps
 from .think_tags import ThinkTags

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ...grammar.call_syntax import CallForm, python_call
-from .base import Enclosed
-from .family import ModelFamily
+from .base import Enclosed, ModelFamily
 from .literals import lenient_text
 from .python_calls import PythonCalls
 from .scanner import Steps

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ...grammar.call_syntax import ReasoningForm
-from .base import Syntax
-from .family import ModelFamily
+from .base import ModelFamily, Syntax
 from .scanner import Steps, Tags
 
 _NAME = re.compile(r"[\w.\-]*")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...grammar.call_syntax import CallForm, in_json
-from .family import ModelFamily
+from .base import ModelFamily
 from .json_calls import JsonCalls
 from .scanner import Steps
 

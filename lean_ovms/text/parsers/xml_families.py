@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ...grammar.call_syntax import CallForm, xml_call
-from .family import ModelFamily
+from .base import ModelFamily
 from .json_calls import JsonCalls
 from .key_value_calls import KeyValueCalls
 from .scanner import Steps

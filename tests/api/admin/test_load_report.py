@@ -8,6 +8,7 @@ import json
 import pytest
 
 from lean_ovms.api import orca_report
+from lean_ovms.api.app import LOAD_REPORT
 from lean_ovms.errors import EngineFailure
 from lean_ovms.types.engine import EngineStats
 from tests.api.conftest import MakeApp, post, whole
@@ -28,7 +29,7 @@ async def reports(
         return BUSY
 
     monkeypatch.setattr(engine, "stats", stats)
-    response = await post(app, path, {**HELLO, **changed}, **{orca_report.HEADER: form})
+    response = await post(app, path, {**HELLO, **changed}, **{LOAD_REPORT: form})
     await response.aclose()
     return [value for name, value in response.headers if name == orca_report.NAME]
 
@@ -65,6 +66,6 @@ async def test_an_engine_that_does_not_report_holds_no_response_up(
         raise EngineFailure("gone")
 
     monkeypatch.setattr(engine, "stats", stats)
-    response = await post(app, CHAT, HELLO, **{orca_report.HEADER: "TEXT"})
+    response = await post(app, CHAT, HELLO, **{LOAD_REPORT: "TEXT"})
     assert orca_report.NAME not in dict(response.headers)
     assert (await whole(response))["object"] == "chat.completion"

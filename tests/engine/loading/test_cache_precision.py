@@ -14,8 +14,8 @@ from lean_ovms.engine.loading.settings import (
     VALUES,
     cache_properties,
 )
+from lean_ovms.engine.paged.ir_weights import open_weights
 from lean_ovms.engine.paged.model import PagedModel
-from lean_ovms.engine.paged.weights import open_weights
 from lean_ovms.errors import StartError
 
 LLAMA = Path(__file__).parents[2] / "data" / "llama_sp"

@@ -12,9 +12,9 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.loading import settings
 from lean_ovms.engine.paged import assemble
+from lean_ovms.engine.paged.ir_weights import open_weights
 from lean_ovms.engine.paged.model import PagedModel
 from lean_ovms.engine.paged.network import NotPageable
-from lean_ovms.engine.paged.weights import open_weights
 from lean_ovms.errors import StartError
 from lean_ovms.features.genai_pipelines.child.continuous import ContinuousPipeline
 from lean_ovms.features.genai_pipelines.child.grammar_compiler import stand_in

@@ -13,9 +13,9 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.loading.pipeline_choice import PROVEN
 from lean_ovms.engine.paged import ir_weights
+from lean_ovms.engine.paged.ir_weights import open_weights
 from lean_ovms.engine.paged.model import PagedModel
 from lean_ovms.engine.paged.network import TREE_MASK, Miscounting, NotPageable
-from lean_ovms.engine.paged.weights import open_weights
 from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
 from lean_ovms.features.genai_pipelines.child import factory

@@ -17,8 +17,7 @@ from lean_ovms.features.pooling.model import PoolingModel
 from lean_ovms.features.pooling.records import Pooled
 from lean_ovms.features.pooling.reply import PoolReply, pool_record
 from lean_ovms.features.pooling.types import CLASSIFY, EMBED, PooledOutput, PoolingParams
-from lean_ovms.models.factory import make
-from lean_ovms.models.model import Model
+from lean_ovms.models.model import Model, make_model
 from lean_ovms.models.registry import ModelRegistry
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.observability.metrics import Metrics
@@ -32,7 +31,7 @@ PARAMS = PoolingParams()
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def model() -> AsyncIterator[PoolingModel]:
-    made = make(Config(fake_engine=True, task="embeddings", model_name="e"))
+    made = make_model(Config(fake_engine=True, task="embeddings", model_name="e"))
     assert isinstance(made, PoolingModel)
     await made.load()
     yield made
@@ -213,7 +212,7 @@ async def test_a_query_that_all_pairs_share_is_sent_once() -> None:
 async def test_demo_embed_is_known_before_its_engine_runs() -> None:
     from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
 
-    model = make(Config(model_path=str(DEMO_EMBED), model_name="demo-embed", task="embeddings"))
+    model = make_model(Config(model_path=str(DEMO_EMBED), model_name="demo-embed", task="embeddings"))
     assert isinstance(model, PoolingModel)
     await model.open()
     assert (model.on_demand, model.engine.pid, model.pooling.dimensions) == (True, None, 64)

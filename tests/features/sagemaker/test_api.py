@@ -10,7 +10,7 @@ from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest
 from lean_ovms.features.sagemaker.api import endpoint
-from lean_ovms.models.factory import make
+from lean_ovms.models.model import make_model
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, MakePooling, events, get, post, whole
 from tests.fakes import say
@@ -96,13 +96,13 @@ async def test_vectors_of_texts_are_embeddings_where_the_server_lacks_coheres_ap
     ],
 )
 async def test_models_that_make_images_or_speak(task: str, body: dict[str, Any], path: str) -> None:
-    app = App(Config(fake_engine=True), [make(Config(fake_engine=True, model_name="e", task=task))])
+    app = App(Config(fake_engine=True), [make_model(Config(fake_engine=True, model_name="e", task=task))])
     assert endpoint(body, app.services) == path
     await app.close()
 
 
 async def test_a_model_that_transcribes_takes_a_form_only() -> None:
-    app = App(Config(fake_engine=True), [make(Config(fake_engine=True, model_name="e", task="speech2text"))])
+    app = App(Config(fake_engine=True), [make_model(Config(fake_engine=True, model_name="e", task="speech2text"))])
     with pytest.raises(BadRequest, match="no JSON object here"):
         endpoint({"input": "hello"}, app.services)
     await app.close()

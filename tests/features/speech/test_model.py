@@ -28,7 +28,7 @@ from lean_ovms.features.speech.params import (
     WindowDone,
 )
 from lean_ovms.features.speech.reply import AHEAD_BYTES, BLOCK_BYTES, MAX_RESTARTS, SpeechReply
-from lean_ovms.models.factory import make
+from lean_ovms.models.model import make_model
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.observability.metrics import Metrics
 from lean_ovms.observability.records import RequestRecord, current_record
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def model() -> AsyncIterator[SpeechModel]:
-    made = make(Config(fake_engine=True, task="speech2text", model_name="w"))
+    made = make_model(Config(fake_engine=True, task="speech2text", model_name="w"))
     assert isinstance(made, SpeechModel)
     await made.load()
     yield made

@@ -11,7 +11,7 @@ import pytest_asyncio
 from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest, EngineFailure, ModelNotFound, RequestTimeout, TooManyRequests, Unavailable
 from lean_ovms.features.voice.model import VoiceModel
-from lean_ovms.models.factory import make
+from lean_ovms.models.model import make_model
 from lean_ovms.models.registry import ModelRegistry
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.observability.metrics import Metrics
@@ -133,7 +133,7 @@ async def test_another_task_is_a_404_that_says_what_the_model_is_for() -> None:
     model, _ = await fake_voice()
     registry = ModelRegistry(Metrics(), Offload(1))
     registry.install(model)
-    registry.install(make(Config(fake_engine=True, model_name="chat")))
+    registry.install(make_model(Config(fake_engine=True, model_name="chat")))
     assert registry.default_of(VoiceModel) == "v"
     for name, kind in (("v", TextModel), ("chat", VoiceModel)):
         with pytest.raises(BadRequest) as caught:
@@ -146,7 +146,7 @@ async def test_another_task_is_a_404_that_says_what_the_model_is_for() -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def in_child() -> AsyncIterator[VoiceModel]:
-    made = make(Config(fake_engine=True, task="text2speech", model_name="v"))
+    made = make_model(Config(fake_engine=True, task="text2speech", model_name="v"))
     assert isinstance(made, VoiceModel)
     await made.load()
     yield made

@@ -11,7 +11,7 @@ import pytest
 
 from lean_ovms.text import parsers
 from lean_ovms.text.parsers import detect, detections, index, load, make, names
-from lean_ovms.text.parsers.family import ModelFamily
+from lean_ovms.text.parsers.base import ModelFamily
 from lean_ovms.text.parsers.json_calls import JsonCalls
 from lean_ovms.text.parsers.literals import literal_to_json, python_text
 from lean_ovms.text.parsers.values import kinds_of, typed

@@ -14,9 +14,8 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from ....engine.paged.ir_weights import ELEMENTWISE, gather, last_projection, paged, takes_embeddings
+from ....engine.paged.ir_weights import ELEMENTWISE, embedding_edit, gather, last_projection, paged, takes_embeddings
 from ....engine.paged.network import HIDDEN_INPUT, STATES, NotPageable
-from ....engine.paged.weights import embedding_edit
 from ....repository import model_config
 from ....repository.model_dir import MTP_HEAD, TEXT_EMBEDDINGS
 

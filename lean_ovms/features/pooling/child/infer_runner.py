@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....engine.errors import last_line
-from ....engine.loading.in_thread import in_thread
+from ....engine.generation.worker_thread import in_thread
 from .pooler import Array, Batch
 
 log = logging.getLogger(__name__)

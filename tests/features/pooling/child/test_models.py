@@ -25,7 +25,7 @@ from lean_ovms.features.pooling.child import network
 from lean_ovms.features.pooling.child.model import OpenVinoPooler
 from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
 from lean_ovms.features.pooling.types import PER_TOKEN, PoolingInfo, TextWithImages
-from lean_ovms.repository.task import detect
+from lean_ovms.repository.model_dir import detect_task
 from lean_ovms.types import IMAGE_TAG, Image
 from lean_ovms.util.resources import allowed_cores
 from tests.features.pooling.child.rig import Rig
@@ -54,7 +54,9 @@ def load(folder: Path) -> Load:
     def load(name: str, **options: Any) -> tuple[Rig, PoolingInfo, dict[str, Any]]:
         key = (name, *options.items())
         if key not in loaded:
-            config = Config(model_path=str(folder / name), task=detect(folder / name), plugin_config=EXACT, **options)
+            config = Config(
+                model_path=str(folder / name), task=detect_task(folder / name), plugin_config=EXACT, **options
+            )
             pooler = OpenVinoPooler(config)
             expected = json.loads((folder / name / "expected.json").read_text())
             loaded[key] = pooler, pooler.pooling, expected
@@ -85,7 +87,7 @@ KINDS = {
 @pytest.mark.parametrize("name", KINDS)
 def test_a_model_is_recognized_and_computes_what_torch_does(load: Load, folder: Path, name: str) -> None:
     task, kind, pooling, activation = KINDS[name]
-    assert detect(folder / name) == task
+    assert detect_task(folder / name) == task
     rig, info, expected = load(name)
     assert (info.kind, info.pooling, info.activation) == (kind, pooling, activation)
     logits = {"normalize": False} if kind == "embed" else {"activation": False}
@@ -98,7 +100,7 @@ def test_a_model_is_recognized_and_computes_what_torch_does(load: Load, folder: 
 
 @pytest.mark.parametrize("name", ["clip", "siglip"])
 def test_texts_and_images_have_vectors_in_one_space(load: Load, folder: Path, name: str) -> None:
-    assert detect(folder / name) == "embeddings"
+    assert detect_task(folder / name) == "embeddings"
     rig, info, expected = load(name)
     assert (info.kind, info.pooling, info.normalize, info.images, info.window) == ("embed", "MODEL", True, "alone", 30)
     images = [
