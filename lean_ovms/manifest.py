@@ -251,6 +251,9 @@ class EngineRow:
     """The module with the records that the feature adds to the pipe; empty: it adds none."""
     close_s: float = 0.0
     """How many seconds it may take when the engine is stopped, besides what an engine needs."""
+    of_process: str = ""
+    """A function as "module:function" of the options of a model and the number of one of its several processes, which
+    returns the options that this process has instead, by their names; empty: it has those of the model."""
     package: str = ""
     """The package of these modules; the composition sets it."""
 

@@ -96,7 +96,8 @@ class FakeEngine(FakeEngineClient):
             case DiskCacheAction() as command:
                 return BlocksOnDisk(1, 3 if command.action == "save" else 9, 1000, self.failed_blocks)
             case SlotAction() as command:
-                self.slot_actions.append((command.action, command.slot, command.file))
+                if command.action != "look":
+                    self.slot_actions.append((command.action, command.slot, command.file))
                 return SlotDone(1, 64, 0 if command.action == "erase" else 1000, 1.5)
             case command:
                 raise AssertionError(command)

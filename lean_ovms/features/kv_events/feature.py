@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import Any
 
-from ...config.options import Options, option
+from ...config.options import Options, option, read_object
 from ...manifest import EngineRow, Feature
 
 
@@ -23,11 +25,17 @@ class KvEventOptions(Options):
     )
 
 
+def of_process(config: Any, number: int) -> dict[str, str]:
+    """Returns the option of one of several processes: its number is vLLM's rank. Raises StartError."""
+    settings = read_object("kv_events_config", config.of(KvEventOptions).kv_events_config)
+    return {"kv_events_config": json.dumps({**settings, "data_parallel_rank": number})}
+
+
 FEATURE = Feature(
     name="kv_events",
     summary="publishes what enters and leaves the prefix cache, as vLLM does, for routers that send prompts to it",
     extra="kv-events",
     packages=("zmq", "msgspec"),
     options=KvEventOptions,
-    engine=EngineRow(install="child.install:install", options=("kv_events_config",)),
+    engine=EngineRow(install="child.install:install", options=("kv_events_config",), of_process="feature:of_process"),
 )

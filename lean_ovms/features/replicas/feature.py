@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ...config.options import Options, option
-from ...errors import StartError
 from ...manifest import ENGINE, Feature, Metric, PartRow
-
-ALONE = {
-    "slot_save_path": "a slot is what one engine has cached",
-    "kv_events_config": "the events are those of one engine",
-}
-"""Options that do not go together with several replicas, and why."""
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -28,13 +20,6 @@ class ReplicaOptions(Options):
         low=0,
         high=64,
     )
-
-    def check(self, config: Any) -> None:
-        """Refuses what only one engine can do. Raises StartError."""
-        if self.engine_replicas > 1:
-            for name, why in ALONE.items():
-                if config.given(name):
-                    raise StartError(f"--engine_replicas and --{name} do not go together: {why}")
 
 
 METRIC = "lean_ovms_replica_"

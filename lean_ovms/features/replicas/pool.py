@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -24,6 +24,7 @@ from ...engine.client.engine import EngineClient, ModelEngine, ReplyStream
 from ...engine.client.prestart import COMMAND
 from ...engine.client.replies import Close, L, OnPartial, R, Send
 from ...errors import TooManyRequests, Unavailable
+from ...manifest import named
 from ...types import Image, SamplingParams
 from ...types.engine import EngineStats, ModelInfo, Vocabulary
 from ...util.prefix_router import MOST_AHEAD, PrefixRouter, prefixes
@@ -34,6 +35,7 @@ from .totals import ended, total
 
 log = logging.getLogger("lean_ovms.engine")
 
+T = TypeVar("T")
 _only: ContextVar[int | None] = ContextVar("replica", default=None)
 """The number of the replica that gets what a task asks; None: any."""
 STATES = ("ready", "restarting", "loading", "failed", "stopped")
@@ -56,16 +58,32 @@ def make(config: Config) -> ModelEngine:
     commands = [[*PINNED, ",".join(map(str, part)), COMMAND[-1]] for part in parts] or [list(COMMAND)] * count
     gauges = {row.name for row in config.composition.metrics if row.kind == "gauge"}
     writes = bool(config.cache_dir or properties.get("CACHE_DIR"))
-    return EnginePool([EngineClient(own, command) for command in commands], gauges, first_alone=writes)
+    replicas = [EngineClient(_numbered(own, number), command) for number, command in enumerate(commands)]
+    return EnginePool(replicas, gauges, first_alone=writes)
+
+
+def _numbered(config: Config, number: int) -> Config:
+    """Returns the options of a replica, with those that features change by its number. Raises StartError."""
+    changes: dict[str, Any] = {}
+    for row in config.engine_rows:
+        if row.of_process:
+            changes |= named(row.package, row.of_process)(config, number)
+    return config.replace(**changes) if changes else config
 
 
 def _of_one(config: Config, count: int) -> Config:
     """Returns the options of each of so many replicas: what limits the model is shared among them."""
     return config.replace(
+        max_num_seqs=-(-config.max_num_seqs // count),
         cache_memory_percent=max(1, config.cache_memory_percent // count),
         max_queued_requests=-(-config.max_queued_requests // count),
         max_queued_requests_per_client=-(-config.max_queued_requests_per_client // count),
+        max_queued_tokens_per_client=-(-config.max_queued_tokens_per_client // count),
     )
+
+
+def _idlest(loads: Mapping[int, float]) -> int:
+    return min(loads, key=loads.__getitem__)
 
 
 class EnginePool:
@@ -152,19 +170,15 @@ class EnginePool:
     ) -> ReplyStream:
         """Implements ModelEngine.submit. One whose queue is full passes the request on; the last one refuses it."""
         seen = prefixes((adapter, sampling.cache_salt, images[0].digest if images else ""), prompt)
-        refused: dict[int, TooManyRequests] = {}
-        while True:
-            loads = {number: load for number, load in self._loads().items() if number not in refused}
-            if not loads:
-                raise next(reversed(refused.values()))
+
+        def choose(loads: Mapping[int, float]) -> int:
             chosen = self._router.choose(seen, loads)
             self._router.record(seen, chosen)  # now: others that begin alike may come before it is accepted
-            try:
-                return await self.replicas[chosen].submit(
-                    prompt, sampling=sampling, images=images, adapter=adapter, **others
-                )
-            except TooManyRequests as error:
-                refused[chosen] = error
+            return chosen
+
+        return await self._passed_on(
+            choose, lambda one: one.submit(prompt, sampling=sampling, images=images, adapter=adapter, **others)
+        )
 
     def open(self, make: Callable[[int, Send, Close], R]) -> R:
         """Implements ModelEngine.open, in the replica with the fewest requests."""
@@ -183,8 +197,9 @@ class EnginePool:
         return await self._idlest().decode(tokens, skip_special_tokens)
 
     async def call(self, make: Callable[[int], protocol.Record], on_partial: OnPartial = None) -> Any:
-        """Implements ModelEngine.call, in the replica with the fewest requests."""
-        return await self._idlest().call(make, on_partial)
+        """Implements ModelEngine.call, in the replica with the fewest requests. One whose queue is full passes it on;
+        the last one refuses it."""
+        return await self._passed_on(_idlest, lambda one: one.call(make, on_partial))
 
     async def call_each(self, make: Callable[[int], protocol.Record]) -> list[Any]:
         """Implements ModelEngine.call_each. What restarts begins with nothing, and need not be asked."""
@@ -222,8 +237,34 @@ class EnginePool:
         return loads
 
     def _idlest(self) -> EngineClient:
-        loads = self._loads()
-        return self.replicas[min(loads, key=loads.__getitem__)]
+        return self.replicas[_idlest(self._loads())]
+
+    async def _passed_on(
+        self, choose: Callable[[Mapping[int, float]], int], ask: Callable[[EngineClient], Awaitable[T]]
+    ) -> T:
+        """Asks one replica after the other until one does not refuse for its limits.
+
+        Args:
+            choose: Returns the number of the next one, from the loads of those that have not refused.
+            ask: Asks one.
+
+        Returns:
+            What the replica has answered.
+
+        Raises:
+            TooManyRequests: Each has refused; it is the error of the last one.
+            RequestError: One has refused for another reason, or none is ready.
+        """
+        refused: dict[int, TooManyRequests] = {}
+        while True:
+            loads = {number: load for number, load in self._loads().items() if number not in refused}
+            if not loads:
+                raise next(reversed(refused.values()))
+            chosen = choose(loads)
+            try:
+                return await ask(self.replicas[chosen])
+            except TooManyRequests as error:
+                refused[chosen] = error
 
     # --- counts
 

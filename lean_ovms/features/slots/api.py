@@ -8,6 +8,8 @@ is saved of a slot is the text that named it last as id_slot, and slot 0 is that
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from dataclasses import replace
 
 from ...api.fields import Field, FieldSet, read
 from ...api.forms import read_query
@@ -16,6 +18,7 @@ from ...api.generation.sampling import MAX_SLOT
 from ...api.response import json
 from ...api.route_doc import RouteDoc
 from ...api.services import Services
+from ...engine.client.interface import ModelEngine
 from ...errors import BadRequest, NotSupported, Unavailable
 from ...models.text_model import TextModel
 from ...types import Request, Response
@@ -41,7 +44,7 @@ async def handle(request: Request, services: Services) -> Response:
         stats = await asyncio.wait_for(model.stats(), TIMEOUT_S)
     except asyncio.TimeoutError:
         raise Unavailable("the engine does not answer: it is in a long step") from None
-    slots = model.config.max_num_seqs * model.engine.processes
+    slots = model.config.max_num_seqs
     if stats.running >= slots and given["fail_on_no_slot"]:
         raise Unavailable("no slot available", code="no_slot")
     same = {"n_ctx": model.info.context_length, "speculative": bool(model.info.speculative)}
@@ -69,12 +72,38 @@ async def handle_action(request: Request, services: Services) -> Response:
         raise BadRequest("Invalid action: it is save, restore or erase", param="action")
     file = "" if action == "erase" else _checked(values["filename"])
     with await model.hold() as model:
-        done: SlotDone = await model.engine.call(lambda number: SlotAction(number, action, slot, file))
+        done = await _done(model, action, slot, file)
     if action == "erase":
         return json({"id_slot": slot, "n_erased": done.tokens})
     tokens, size = ("n_saved", "n_written") if action == "save" else ("n_restored", "n_read")
     counts = {tokens: done.tokens, size: done.bytes, "timings": {f"{action}_ms": round(done.ms, 3)}}
     return json({"id_slot": slot, "filename": file, **counts})
+
+
+async def _done(model: TextModel, action: str, slot: int, file: str) -> SlotDone:
+    """Returns what an action has done in the model's processes. Raises RequestError.
+
+    What is restored or erased is so in each. What is saved is the text that used the slot last in any.
+    """
+    engine = model.engine
+    if action == "save":
+        process = await _last_user(engine, slot)
+        with engine.only(process):
+            saved: SlotDone = await engine.call(lambda number: SlotAction(number, action, slot, file, process))
+            return saved
+    done: list[SlotDone] = await engine.call_each(lambda number: SlotAction(number, action, slot, file))
+    tokens = max(one.tokens for one in done) if action == "restore" else sum(one.tokens for one in done)
+    return replace(done[0], tokens=tokens, ms=sum(one.ms for one in done))
+
+
+async def _last_user(engine: ModelEngine, slot: int) -> int:
+    """Returns the number of the process in which a text has used a slot last. Raises Unavailable."""
+    used_s: dict[int, float] = {}
+    for process in range(engine.processes):
+        with suppress(Unavailable), engine.only(process):  # what restarts has nothing
+            found: SlotDone = await engine.call(lambda number: SlotAction(number, "look", slot, ""))
+            used_s[process] = found.used_s
+    return max(used_s, key=used_s.__getitem__, default=0)
 
 
 def _checked(name: str | None) -> str:

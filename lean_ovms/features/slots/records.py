@@ -17,15 +17,17 @@ class SlotAction(Record):
 
     id: int
     action: str
-    """"save", "restore" or "erase"."""
+    """"save", "restore" or "erase"; or "look", which does nothing."""
     slot: int
     file: str
     """The name of the file in the directory of slots; empty for "erase"."""
+    process: int = 0
+    """The number of the engine's process that is asked: several may write the same file at the same time."""
 
 
 @dataclass(slots=True)
 class SlotDone(Record):
-    """Says that a slot was saved, restored or erased."""
+    """Says that a slot was saved, restored, erased or looked at."""
 
     role = ANSWER
     id: int
@@ -35,3 +37,5 @@ class SlotDone(Record):
     """Bytes of the file; 0 for "erase"."""
     ms: float
     """Milliseconds that it took."""
+    used_s: float = 0.0
+    """When a text has used the slot last, in seconds of the machine's monotonic clock; 0: none has."""

@@ -22,6 +22,7 @@ from lean_ovms.features.kv_events.child.publisher import (
     REPLAY_TIMEOUT_S,
     REPLAYS,
     KvEventPublisher,
+    KvEventsConfig,
     Replays,
     read_config,
 )
@@ -77,8 +78,8 @@ class Router:
         self.texts = {}
         self.events = []
 
-    def publish(self, batch):
-        self.take(msgspec.msgpack.encode(batch))
+    def publish(self, at, events):
+        self.take(msgspec.msgpack.encode([at, events, 0]))
 
     def close(self):
         pass
@@ -273,7 +274,7 @@ def subscriber(context, tmp_path, publisher):
     events.subscribe("kv")
     events.connect(f"ipc://{tmp_path}/events")
     while not events.poll(10):
-        publisher.publish([1.0, [], 0])
+        publisher.publish(1.0, [])
     return events
 
 
@@ -370,7 +371,7 @@ def test_replays_take_no_more_memory_than_few_messages_for_few_clients():
 def test_so_many_batches_are_kept_and_wrong_requests_are_not_answered(context, publishing, tmp_path):
     publisher = publishing(buffer_steps=3)
     for number in range(9):
-        publisher.publish([float(number), [], 0])
+        publisher.publish(float(number), [])
     while [number for number, _ in replayed(context, tmp_path, 0)] != [6, 7, 8]:
         continue  # the thread has not sent all
     assert [number for number, _ in replayed(context, tmp_path, 7)] == [7, 8]
@@ -400,7 +401,7 @@ def test_what_cannot_be_sent_is_missing_in_the_numbers(context, publishing, tmp_
     publisher = publishing()
     publisher._queue = Full(publisher._queue)
     for number in range(7):
-        publisher.publish([float(number), [], 0])
+        publisher.publish(float(number), [])
     while [number for number, _ in replayed(context, tmp_path, 0)] != [0, 2, 4, 6]:
         continue  # the thread has not sent all
     assert publisher.dropped == 3
@@ -412,7 +413,7 @@ def test_the_queue_is_limited(publishing):
     publisher = publishing(max_queue_size=1)
     sent = 0
     while not publisher.dropped:  # the thread is slower than this one at some time
-        publisher.publish([1.0, [], 0])
+        publisher.publish(1.0, [])
         sent += 1
     assert publisher._sequence == sent
 
@@ -431,13 +432,45 @@ def test_an_address_in_use_stops_the_start(publishing):
         ('{"hwm": 0}', "hwm cannot be 0"),
         ('{"buffer_steps": true}', "buffer_steps cannot be True"),
         ('{"topic": 5}', "topic cannot be 5"),
+        ('{"data_parallel_rank": -1}', "data_parallel_rank cannot be -1"),
+        (
+            '{"enable_kv_cache_events": true, "endpoint": "tcp://*:*", "data_parallel_rank": 1}',
+            r"tcp://\*:\* has no port, to which the number of a replica is added",
+        ),
         ('{"publisher": "kafka"}', "publisher is null or zmq"),
         ('{"enable_kv_cache_events": true}', "needs the prefix cache"),
     ],
 )
 def test_settings_that_cannot_work_stop_the_start(text, message):
     with pytest.raises(StartError, match=f"--kv_events_config.*{message}"):
-        install.publisher(text, caching=False)
+        install.publisher(text, caching="rank" in text)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "addresses"),
+    [
+        ("tcp://*:5557", ["tcp://*:5557", "tcp://*:5558", "tcp://*:5559"]),
+        ("tcp://[::1]:5557", ["tcp://[::1]:5557", "tcp://[::1]:5558", "tcp://[::1]:5559"]),
+        ("tcp://*:0", ["tcp://*:0"] * 3),
+        ("ipc:///run/kv", ["ipc:///run/kv", "ipc:///run/kv_dp1", "ipc:///run/kv_dp2"]),
+        ("", [""] * 3),
+    ],
+)
+def test_each_replica_has_an_address_of_its_own_as_vllms_ranks_have(endpoint, addresses):
+    configs = [KvEventsConfig(data_parallel_rank=number) for number in range(3)]
+    assert [one.address(endpoint) for one in configs] == addresses
+
+
+@pytest.mark.slow
+def test_a_batch_says_which_replica_it_is_of(context, publishing, tmp_path):
+    with context.socket(zmq.SUB) as events:
+        events.setsockopt(zmq.RCVTIMEO, LONG_MS)
+        events.subscribe("kv")
+        publisher = publishing(data_parallel_rank=2)
+        events.connect(f"ipc://{tmp_path}/events_dp2")
+        while not events.poll(10):
+            publisher.publish(1.0, [])
+        assert DECODER.decode(events.recv_multipart()[2]).data_parallel_rank == 2
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"enable_kv_cache_events": true, "publisher": "null"}'])
@@ -451,6 +484,34 @@ def test_a_package_that_is_missing_is_named(monkeypatch):
         install.publisher("{}", caching=True)
 
 
+def subscribe(events, endpoint):
+    events.setsockopt(zmq.RCVTIMEO, LONG_MS)
+    events.subscribe("kv@m")
+    events.connect(endpoint)
+
+
+@pytest.mark.model
+def test_each_replica_of_a_server_publishes_under_its_number(context, tmp_path):
+    from tests.e2e.conftest import start_process
+
+    settings = {"enable_kv_cache_events": True, "endpoint": f"ipc://{tmp_path}/events", "topic": "kv@m"}
+    flags = ("--model_path", str(DEMO_MODEL), "--model_name", "m", "--kv_events_config", json.dumps(settings))
+    with (
+        context.socket(zmq.SUB) as first,
+        context.socket(zmq.SUB) as second,
+        start_process(*flags, "--engine_replicas", "2") as process,
+    ):
+        subscribe(first, settings["endpoint"])
+        subscribe(second, settings["endpoint"] + "_dp1")
+        process.wait_for("ready: m")
+        for rank, events in enumerate((first, second)):
+            while not events.poll(10):
+                httpx.post(process.url + "/reset_prefix_cache", timeout=300).raise_for_status()
+            topic, _, payload = events.recv_multipart()
+            assert (topic, DECODER.decode(payload).data_parallel_rank) == (b"kv@m", rank)
+        assert process.stop() == 0
+
+
 @pytest.mark.model
 def test_a_server_publishes(context, tmp_path):
     """A prompt of which a router knows the blocks, by the ids that it has from the render endpoint."""
@@ -459,9 +520,7 @@ def test_a_server_publishes(context, tmp_path):
     settings = {"enable_kv_cache_events": True, "endpoint": f"ipc://{tmp_path}/events", "topic": "kv@m"}
     flags = ("--model_path", str(DEMO_MODEL), "--model_name", "m", "--kv_events_config", json.dumps(settings))
     with context.socket(zmq.SUB) as events, start_process(*flags) as process:
-        events.setsockopt(zmq.RCVTIMEO, LONG_MS)
-        events.subscribe("kv@m")
-        events.connect(settings["endpoint"])
+        subscribe(events, settings["endpoint"])
         process.wait_for("ready: m")
         body = {"messages": [{"role": "user", "content": "Tell me a long story. " * 9}], "max_tokens": 1}
         rendered = httpx.post(process.url + "/v1/chat/completions/render", json=body, timeout=300).json()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from functools import partial
 from typing import Any
@@ -23,19 +24,6 @@ def test_vllms_flags_set_it(flag: str) -> None:
     assert parse(["--fake_engine", "--model_name", "m", flag, "2"], {}).value("engine_replicas") == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"slot_save_path": "/slots"}, "--slot_save_path do not go together: a slot is what one engine has cached"),
-        ({"kv_events_config": "{}"}, "--kv_events_config do not go together: the events are those of one engine"),
-    ],
-)
-def test_what_one_engine_alone_can_do_is_refused(options: dict[str, str], why: str) -> None:
-    assert Config(engine_replicas=1, **options)
-    with pytest.raises(StartError, match=f"^--engine_replicas and {why}$"):
-        Config(engine_replicas=2, **options)
-
-
 @pytest.fixture
 def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
@@ -50,7 +38,10 @@ async def test_two_replicas_share_what_one_engine_has() -> None:
             cache_memory_percent=25,
             max_queued_requests=9,
             max_queued_requests_per_client=4,
+            max_queued_tokens_per_client=1001,
+            max_num_seqs=7,
             cache_size=3,
+            kv_events_config='{"topic": "kv"}',
         )
     )
     assert isinstance(pool, EnginePool)
@@ -59,6 +50,8 @@ async def test_two_replicas_share_what_one_engine_has() -> None:
         config = replica._config
         assert (config.cache_memory_percent, config.cache_size) == (12, 3)
         assert (config.max_queued_requests, config.max_queued_requests_per_client) == (5, 2)
+        assert (config.max_queued_tokens_per_client, config.max_num_seqs) == (501, 4)
+        assert json.loads(config.value("kv_events_config")) == {"topic": "kv", "data_parallel_rank": number}
         assert replica._command[-2:] == [str(number), "lean_ovms.engine.worker"]
 
 

@@ -25,6 +25,7 @@ class Replica(FakeEngine):
 
     def __init__(self) -> None:
         super().__init__([])
+        self.full = False
         self.counts = EngineStats(running=0, queued=0, steps=0)
         self.calls: list[Any] = []
 
@@ -38,6 +39,8 @@ class Replica(FakeEngine):
         return self.counts
 
     async def call(self, make: Any, on_partial: Any = None) -> Any:
+        if self.full:
+            raise TooManyRequests("full")
         self.calls.append(make(1))
         return len(self.calls)
 
@@ -160,6 +163,15 @@ async def test_what_changes_a_cache_is_asked_of_each(pool: Pool) -> None:
     assert [len(one.calls) for one in pool.fakes] == [2, 1]
     pool.fakes[0].die()
     assert await pool.call_each(str) == [2]
+
+
+async def test_a_call_that_one_refuses_is_passed_on(pool: Pool) -> None:
+    pool.fakes[0].full = True
+    assert await pool.call(str) == 1
+    assert [len(one.calls) for one in pool.fakes] == [0, 1]
+    pool.fakes[1].full = True
+    with pytest.raises(TooManyRequests):
+        await pool.call(str)
 
 
 async def test_one_of_them_can_be_asked(pool: Pool) -> None:

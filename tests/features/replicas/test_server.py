@@ -28,11 +28,11 @@ def engine_of(local: LocalServer) -> EnginePool:
     return engine
 
 
-async def ask(local: LocalServer, path: str, body: Any = None, method: str = "POST") -> Response:
+async def ask(local: LocalServer, path: str, body: Any = None, method: str = "POST", client: str = "test") -> Response:
     path, _, query = path.partition("?")
     data = b"" if body is None else json.dumps(body).encode()
     headers = {"content-type": "application/json", "content-length": str(len(data))}
-    return await local.app.handle(Request(method, path, query, headers, data, "test"))
+    return await local.app.handle(Request(method, path, query, headers, data, client))
 
 
 async def events(response: Response) -> list[Any]:
@@ -64,6 +64,38 @@ async def test_limits_hold_for_the_model_and_not_for_each_replica() -> None:
         assert [answer.status for answer in answers] == [200] * 6 + [429] * 2
         assert [one.in_flight for one in engine_of(local).replicas] == [3, 3]
         assert json.loads((await ask(local, "/load", method="GET")).body) == {"server_load": 6}
+        for answer in answers:
+            await answer.aclose()
+
+
+async def test_a_client_with_many_requests_delays_another_by_what_runs_alone() -> None:
+    """Each replica computes one request; those of the first client wait in both. The second one's is the next."""
+    options: dict[str, Any] = {"model_name": "demo", "plugin_config": SLOW, "max_num_seqs": 2}
+    async with local_server(fake_engine=True, engine_replicas=2, **options) as local:
+        engine = engine_of(local)
+        many: list[Response] = []
+        for number in range(8):
+            body = completion(f"{number % 2}" * 99, stream=True, max_tokens=4000)
+            many.append(await ask(local, "/v1/completions", body, client="many"))
+        assert [one.in_flight for one in engine.replicas] == [4, 4]
+        one_more = [asyncio.create_task(ask(local, "/v1/completions", completion("x"), client=name)) for name in "ab"]
+        await until(lambda: [one.in_flight for one in engine.replicas] == [5, 5])
+        for running in many[:2]:
+            await running.aclose()
+        assert [answer.status for answer in await asyncio.gather(*one_more)] == [200, 200]
+        assert [one.in_flight for one in engine.replicas] == [3, 3]
+        for answer in many[2:]:
+            await answer.aclose()
+
+
+async def test_what_one_client_may_have_waiting_holds_for_the_model() -> None:
+    options: dict[str, Any] = {"plugin_config": SLOW, "max_num_seqs": 2, "max_queued_requests_per_client": 4}
+    async with local_server(fake_engine=True, engine_replicas=2, model_name="demo", **options) as local:
+        long = completion("x", stream=True, max_tokens=4000)
+        answers = [await ask(local, "/v1/completions", long, client="many") for _ in range(8)]
+        assert [answer.status for answer in answers] == [200] * 6 + [429] * 2
+        answers.append(await ask(local, "/v1/completions", long, client="other"))
+        assert answers[-1].status == 200
         for answer in answers:
             await answer.aclose()
 
@@ -118,6 +150,7 @@ async def test_what_changes_a_model_reaches_every_replica(tmp_path: Path) -> Non
     (tmp_path / "prewarm.json").write_text(json.dumps({"prompt": prewarmed}))
     options: dict[str, Any] = {"prefix_cache_path": str(disk), "prewarm": str(tmp_path / "prewarm.json")}
     options |= {"model_path": str(DEMO_MODEL), "model_name": "demo", "plugin_config": EXACT}
+    options["slot_save_path"] = str(tmp_path / "slots")
     async with local_server(engine_replicas=2, allow_runtime_lora=True, **options) as local:
         engine = engine_of(local)
 
@@ -148,6 +181,20 @@ async def test_what_changes_a_model_reaches_every_replica(tmp_path: Path) -> Non
         assert found["blocks"] >= saved["blocks"] > 0
         assert (await ask(local, "/reset_prefix_cache?reset_external=true")).status == 200
         assert (await answers())[1] == [0, 0]
+
+        file, slot = {"filename": "a"}, completion(prewarmed, id_slot=3)
+        assert (await ask(local, "/reset_prefix_cache?reset_external=true")).status == 200
+        with engine.only(1):
+            assert (await ask(local, "/v1/completions", slot)).status == 200
+        saved = json.loads((await ask(local, "/slots/3?action=save", file)).body)
+        assert saved["n_saved"] > 0
+        assert (await ask(local, "/reset_prefix_cache?reset_external=true")).status == 200
+        restored = json.loads((await ask(local, "/slots/5?action=restore", file)).body)
+        assert restored["n_restored"] == saved["n_saved"]
+        assert (await answers())[1] == cached, "from the file, in both"
+        with engine.only(0):
+            assert (await ask(local, "/v1/completions", completion("another", id_slot=5))).status == 200
+        assert json.loads((await ask(local, "/slots/5?action=save", {"filename": "b"})).body)["n_saved"] == 0
 
         assert (await ask(local, "/v1/prefix_cache/save")).status == 200
         os.kill(engine.pids[1], signal.SIGKILL)

@@ -224,7 +224,7 @@ def test_the_files_have_a_limit_together(saved):
     made = with_slots(path, kind=kind, limit=size + 100)
     cached(made, ids, salt="s")
     before = (path / FILE).read_bytes()
-    (path / f".{FILE}.part").write_bytes(bytes(1000))  # of a process that died
+    (path / f".{FILE}.0.part").write_bytes(bytes(1000))  # of a process that died
     assert act(made, "save", 0, FILE)[1] == size  # in its place
     with pytest.raises(BadRequest, match="together"):
         act(made, "save", 0, "b.bin")

@@ -100,7 +100,7 @@ class KvEvents(StepHook):
         """Publishes the events, if there are any."""
         if self._events:
             events, self._events = self._events, []
-            self._publisher.publish([time.time(), events, 0])
+            self._publisher.publish(time.time(), events)
 
     def close(self) -> None:
         """Ends the publisher."""

@@ -24,6 +24,7 @@ from ....errors import StartError
 logger = logging.getLogger(__name__)
 
 OPTION = "kv_events_config"
+RANK = "data_parallel_rank"
 QUEUE = "inproc://batches"
 SEQUENCE_BYTES = 8
 END = (-1).to_bytes(SEQUENCE_BYTES, "big", signed=True)
@@ -58,6 +59,20 @@ class KvEventsConfig:
     """The batches that wait for the thread that sends them."""
     topic: str = ""
     """The first part of each message, by which routers choose servers."""
+    data_parallel_rank: int = 0
+    """The number of the engine among several of one model; the port of each address is higher by so much."""
+
+    def address(self, endpoint: str) -> str:
+        """Returns the address of this engine, where `endpoint` is that of the first one. Raises StartError."""
+        rank = self.data_parallel_rank
+        if not rank or not endpoint:
+            return endpoint
+        if not endpoint.startswith("tcp://"):
+            return f"{endpoint}_dp{rank}"
+        host, _, port = endpoint.rpartition(":")
+        if not port.isdecimal():
+            raise StartError(f"--{OPTION}: {endpoint} has no port, to which the number of a replica is added")
+        return f"{host}:{int(port) + rank if int(port) else 0}"
 
 
 def read_config(text: str) -> KvEventsConfig:
@@ -67,7 +82,7 @@ def read_config(text: str) -> KvEventsConfig:
     for name, value in given.items():
         if name not in kinds:
             raise StartError(f"--{OPTION}: {name} is none of {', '.join(kinds)}")
-        if type(value) is not kinds[name] or (type(value) is int and value < 1):
+        if type(value) is not kinds[name] or (type(value) is int and value < (name != RANK)):
             raise StartError(f"--{OPTION}: {name} cannot be {value!r}")
     config = KvEventsConfig(**given)
     if config.publisher not in ("", "null", "zmq"):
@@ -81,6 +96,7 @@ class KvEventPublisher:
     def __init__(self, config: KvEventsConfig) -> None:
         """Raises StartError for an endpoint that cannot be used."""
         self._config = config
+        endpoint, replay_endpoint = config.address(config.endpoint), config.address(config.replay_endpoint)
         self._context = zmq.Context()
         self._queue = self._context.socket(zmq.PUSH)
         self._queue.set_hwm(config.max_queue_size)
@@ -88,15 +104,15 @@ class KvEventPublisher:
         self._sockets = [self._context.socket(zmq.PULL), self._context.socket(zmq.PUB)]
         self._sockets[0].connect(QUEUE)
         self._sockets[1].set_hwm(config.hwm)
-        self._open(self._sockets[1], config.endpoint)
-        if config.replay_endpoint:
+        self._open(self._sockets[1], endpoint)
+        if replay_endpoint:
             self._sockets.append(self._context.socket(zmq.ROUTER))
             self._sockets[2].set_hwm(REPLAY_HWM)
             self._sockets[2].setsockopt(zmq.ROUTER_MANDATORY, 1)  # tells who has not read, or has left
-            self._open(self._sockets[2], config.replay_endpoint)
+            self._open(self._sockets[2], replay_endpoint)
         self._sequence = 0
         self.dropped = 0
-        logger.info("KV events: %s, topic %r", config.endpoint, config.topic)
+        logger.info("KV events: %s, topic %r", endpoint, config.topic)
         self._thread = threading.Thread(target=self._run, daemon=True, name="kv-events")
         self._thread.start()
 
@@ -112,12 +128,13 @@ class KvEventPublisher:
             self._context.destroy(linger=0)
             raise StartError(f"--{OPTION}: {endpoint}: {error.strerror}") from None
 
-    def publish(self, batch: Any) -> None:
-        """Sends a batch soon."""
+    def publish(self, at: float, events: list[Any]) -> None:
+        """Sends a batch soon. at: Unix time. events: those of the batch, in their order."""
         number = self._sequence.to_bytes(SEQUENCE_BYTES, "big")
         self._sequence += 1
+        batch = msgspec.msgpack.encode([at, events, self._config.data_parallel_rank])
         try:
-            self._queue.send_multipart((number, msgspec.msgpack.encode(batch)), zmq.NOBLOCK)
+            self._queue.send_multipart((number, batch), zmq.NOBLOCK)
         except zmq.Again:
             if not self.dropped:
                 logger.warning("KV events come faster than they can be sent: numbers are missing from now on")

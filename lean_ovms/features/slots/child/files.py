@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import time
 from array import array
 from collections import OrderedDict
 from pathlib import Path
@@ -47,9 +48,11 @@ class SlotUse(NamedTuple):
     """The cache salt of its blocks."""
     ids: array[int]
     """The tokens of the text, which grow while it is generated."""
+    at_s: float
+    """When it began to use the slot, in seconds of the machine's monotonic clock, which all processes share."""
 
 
-UNUSED = SlotUse("", array("q"))
+UNUSED = SlotUse("", array("q"), 0.0)
 
 
 class SlotFiles:
@@ -94,13 +97,29 @@ class SlotFiles:
             salt: the cache salt of the text's blocks.
             ids: the tokens of the text; what is added to the array later is part of it, too.
         """
-        self._used[slot] = SlotUse(salt, ids)
+        self._used[slot] = SlotUse(salt, ids, time.monotonic())
         self._used.move_to_end(slot)
         if len(self._used) > MOST_SLOTS:
             self._used.popitem(last=False)
 
-    def save(self, slot: int, name: str) -> tuple[int, int]:
-        """Writes what is cached of a slot's text. Returns its tokens and the file's bytes. Raises RequestError."""
+    def used_s(self, slot: int) -> float:
+        """Returns when a text has used a slot last, as SlotUse.at_s; 0: none has."""
+        return self._used.get(slot, UNUSED).at_s
+
+    def save(self, slot: int, name: str, process: int = 0) -> tuple[int, int]:
+        """Writes what is cached of a slot's text.
+
+        Args:
+            slot: the number of the slot.
+            name: the name of the file.
+            process: the number of this process among those that write to the directory.
+
+        Returns:
+            The tokens of the text, and the bytes of the file.
+
+        Raises:
+            RequestError: the file cannot be written.
+        """
         use = self._used.get(slot, UNUSED)
         salt = use.salt.encode("utf-8", "surrogatepass")
         if len(salt) > MOST_SALT:
@@ -117,7 +136,7 @@ class SlotFiles:
             text = salt + tokens.tobytes() + places.tobytes()
             check = checksum(text, buffers)
             head = HEAD.pack(MAGIC, self._fingerprint, check, len(salt), len(tokens), len(places))
-            return len(tokens), self._write(name, head + text, buffers)
+            return len(tokens), self._write(name, f".{name}.{process}{TEMPORARY}", head + text, buffers)
         finally:
             self._blocks.release([block for block, _ in found])
 
@@ -148,10 +167,10 @@ class SlotFiles:
         images = np.flatnonzero(np.frombuffer(ids.tobytes(), np.int64) < 0)
         return self._blocks.match(ids, 0, int(images[0]) if len(images) else len(ids), use.salt)
 
-    def _write(self, name: str, head: bytes, buffers: list[Bytes]) -> int:
+    def _write(self, name: str, part: str, head: bytes, buffers: list[Bytes]) -> int:
         size = len(head) + nbytes(buffers)
-        temporary = self._directory / f".{name}{TEMPORARY}"
-        replaced = name, temporary.name  # the second is there after a crash
+        temporary = self._directory / part
+        replaced = name, part  # the second is there after a crash
         try:
             with os.scandir(self._directory) as files:
                 others = sum(one.stat(follow_symlinks=False).st_size for one in files if one.name not in replaced)

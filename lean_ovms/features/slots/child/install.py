@@ -44,10 +44,13 @@ class Slots(StepHook):
         began, size = time.monotonic(), 0
         match command.action:
             case "save":
-                tokens, size = self.files.save(command.slot, command.file)
+                tokens, size = self.files.save(command.slot, command.file, command.process)
             case "restore":
                 tokens, size = self.files.restore(command.slot, command.file)
+            case "look":
+                tokens = 0
             case _:
                 tokens = self.files.erase(command.slot)
-        self._answer(SlotDone(command.id, tokens, size, 1000 * (time.monotonic() - began)))
+        used_s = self.files.used_s(command.slot)
+        self._answer(SlotDone(command.id, tokens, size, 1000 * (time.monotonic() - began), used_s))
         return True
