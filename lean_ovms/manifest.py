@@ -27,7 +27,7 @@ DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER = "draft settings", "draft plan", "tex
 """Seams of drafts: a function from an EngineConfig to `engine.loading.drafts.Drafts`; what makes an
 `engine.paged.parts.DraftPlan` of settings; and what makes a TextProposer of the most tokens that it compares."""
 ADAPTER_SET, ADAPTER_INPUTS, GENAI_ADAPTERS = "adapter set", "adapter inputs", "adapters of openvino_genai"
-"""Seams of adapters: what makes a `models.adapters.AdapterSet` of a model; a function from an EngineConfig to
+"""Seams of adapters: what makes a `models.lifecycle.AdapterSet` of a model; a function from an EngineConfig to
 `engine.paged.parts.AdapterInputs`; and one to openvino_genai's AdapterConfig."""
 MODEL_SOURCE, RUNTIME_PULLS = "model source", "runtime pulls"
 """Seams of models that are fetched: what makes a `cli.commands.ModelSource`; and what makes, of the path of a directory

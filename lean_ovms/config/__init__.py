@@ -16,9 +16,8 @@ from typing import Any, ClassVar, TypeVar
 from ..composition import TEXT_GENERATION, Composition, compose
 from ..errors import StartError
 from ..manifest import ENGINE_SEAMS, RUNTIME_PULLS, EngineRow, TaskRow
-from .model import DEMO_MODEL, EngineOptions, ModelOptions
+from .core import DEMO_MODEL, EngineOptions, LimitOptions, ModelOptions, ServerOptions
 from .options import Options
-from .server import LimitOptions, ServerOptions
 
 __all__ = [
     "DEMO_MODEL",

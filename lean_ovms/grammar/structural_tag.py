@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..types import Json
-from ..util.schema_keywords import LITERALS, MAPS
+from ..types import LITERALS, MAPS, Json
 from . import formats
 
 MAX_BLANKS = 25

@@ -118,13 +118,13 @@ def _loaded_as(spec: ModelSpec, on_demand: bool) -> ModelSpec:
 
 def _with_file(spec: ModelSpec) -> ModelSpec:
     """Returns the model by its file where that is all that its folder has, with a problem if there are several."""
-    from ..repository import listing
-
     config = spec.config
     files = single_files(config.model_dir) if config.model_path and not config.fake_engine else []
     if not files:
         return spec
     if len(files) > 1:
+        from ..repository import listing
+
         names = listing.abbreviate([str(file.relative_to(config.model_dir)) for file in files])
         kind = " or ".join(row.name for row in compose().formats)
         wrong = WrongOptions(f"--model_path {config.model_path} has several {kind} files, name one: {names}")
@@ -180,12 +180,12 @@ def _demo(config: Config, row: DemoModel) -> Config:
 def server_config(config: Config) -> Config:
     """Returns the server's options: of those that point to models only the one that applies, and those that a config
     file sets for the whole server. Raises StartError."""
-    from ..repository import config_file
-
     check_task(config)
     config = _model_source(config)
     if not config.config_path:
         return config
+    from ..repository import config_file  # which few servers have
+
     return config.replace(**config_file.read(config_file.location(config.config_path)).options)
 
 
@@ -244,11 +244,11 @@ def _refuse_of_one_model(config: Config, otherwise: str) -> None:
 def _from_model_path(config: Config, base: Path) -> ModelSpec:
     """Returns the model of the command line: its options before those of its graph, which --task disables as in
     OVMS."""
-    from ..repository import graph
-
     path = base / model_dir.GRAPH
     if config.task or not os.path.isfile(path):
         return ModelSpec(config=config)
+    from ..repository import graph
+
     given = config.of_model() | {"model_name": config.served_name}
     del given["model_path"]
     try:

@@ -9,22 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ..config import Config, listed
 from ..config.options import DIRECTORY, PRIVATE_DIRECTORY
 from ..engine.client.engine import ModelEngine, engine_of
 from ..errors import StartError, WrongOptions
+from ..manifest import ADAPTER_SET
 from ..observability.metrics import Metrics
 from ..repository import weights
 from ..repository.model_dir import MISSING, ModelDir, weights_bytes
 from ..repository.model_dir import read as read_model_dir
 from ..types.engine import EngineStats, ModelInfo, Vocabulary
 from ..util.concurrency import Offload
-from .adapters import adapters_of
 from .residency import LOADED, LOADING, UNLOADED, Residency
 
 if TYPE_CHECKING:
@@ -54,6 +54,63 @@ class Preparation(Protocol):
 
     async def compute(self) -> None:
         """Does its work with the engine, which is ready. Raises StartError."""
+
+
+class AdapterSet:
+    """The adapters of one model, each served as a model of its own. There are none here, and no client can add one.
+
+    The paged engine takes adapters with requests: those of one model share its engine. Others do not (openvino-genai's
+    continuous batching ignores them), and each adapter has an engine of its own. Either is loaded by the first request
+    and unloaded when idle.
+    """
+
+    def __init__(self, base: ModelLifecycle) -> None:
+        """Reads the options of the model. Raises StartError for those that cannot be used."""
+        self.config = base.config
+        self.models: Mapping[str, Any] = {}
+        """The adapters by their names, in the order of the option."""
+
+    @property
+    def engine_config(self) -> Config:
+        """The options of the model's own engine: it must be of the same kind as those that have an adapter."""
+        return self.config
+
+    @property
+    def most(self) -> int:
+        """How many adapters may be in memory at once; 0: the model has none, and cannot get any."""
+        return 0
+
+    async def check(self) -> None:
+        """Checks the files of every adapter. Raises StartError."""
+
+    async def load(self) -> None:
+        """Serves the adapters of the model, which has been loaded; no engine is started. Raises StartError."""
+
+    async def unload(self) -> None:
+        """Stops all engines; requests load them again, after the model."""
+
+    async def add(self, name: str, path: str, alpha: float | None = None) -> object:
+        """Serves an adapter from now on, in place of one of that name.
+
+        Args:
+            name: The name under which it is served.
+            path: The file or directory of the adapter.
+            alpha: The factor of its weights; None: as its files say.
+
+        Raises:
+            StartError: There is no such adapter, or it does not fit the model.
+        """
+        raise NotImplementedError
+
+    def remove(self, name: str) -> None:
+        """Serves an adapter no longer; running requests may finish. Raises KeyError."""
+        raise KeyError(name)
+
+    async def drain(self, successors: Mapping[str, Any]) -> None:
+        """Leaves new requests to the successors of the same names, lets running ones finish, then stops."""
+
+    async def stop(self) -> None:
+        """Stops all engines. Idempotent."""
 
 
 class ModelLifecycle(Residency):
@@ -86,7 +143,7 @@ class ModelLifecycle(Residency):
         self._base = cast("Self | None", base)  # AdapterSet makes one of its own kind
         self.metrics = Metrics()
         self.offload = Offload(config.max_body_bytes)
-        self.adapters = adapters_of(self)
+        self.adapters: AdapterSet = (config.part(ADAPTER_SET) or AdapterSet)(self)
         self._make_engine = engine if callable(engine) else lambda: engine or engine_of(self.adapters.engine_config)
         self.engine = self._make_engine()
         self.announced = False

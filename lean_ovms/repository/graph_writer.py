@@ -12,7 +12,7 @@ from typing import Any
 
 from ..composition import TEXT_GENERATION
 from ..config import Config, listed
-from ..config.model import PROPERTIES
+from ..config.core import PROPERTIES
 from ..config.options import read_object
 from ..errors import StartError
 from ..manifest import GraphRow, TaskRow

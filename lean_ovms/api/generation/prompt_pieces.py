@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import BadRequest
 from ...types import TextPrompt, TokenPrompt
 from ..schemas import SOME_TEXT, STRING, TOKENS, any_of, array, object_of
-from .token_fields import token_ids
+from .sampling import token_ids
 
 Encode = Callable[[list[str], bool], Awaitable[list[list[int]]]]
 """Token ids of texts; whether the tokenizer adds special tokens."""

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from ...config import Config
 from ...errors import BadRequest
 from ...models.generation import DeltaStream, Generation, WrappedStream
-from ...models.start_all import check_common, check_total, start_all
 from ...models.text_model import TextModel
 from ...observability.records import current_record
 from ...types import ChatPrompt, Delta, Json, OutputParams, Prompt, SamplingParams, TokenPrompt, ToolCallStart
@@ -107,6 +106,8 @@ class GenerationBody:
 
     async def start_all(self, prompts: Iterable[Prompt], *, echo: bool = False) -> list[Generation]:
         """Starts a generation for each prompt, or none. Raises RequestError."""
+        from ...models.start_all import check_total, start_all  # a chat has one prompt
+
         most = self.model.config.max_queued_tokens_per_client
         if self.truncate is None and isinstance(prompts, Sequence) and len(prompts) > 1:
             check_total(sum(len(prompt.tokens) for prompt in prompts if isinstance(prompt, TokenPrompt)), most)
@@ -121,6 +122,8 @@ class GenerationBody:
 
         By the tokens of the first, too many are refused before more are made.
         """
+        from ...models.start_all import check_common, start_all
+
         generation = await self.start(first, echo=echo)
         try:
             own = MOST_BYTES * (first.num_chars + first.other_chars - first.shared_chars)

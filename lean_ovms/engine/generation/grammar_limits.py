@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from ...errors import GrammarInvalid, GrammarTooComplex
-from ...util.schema_keywords import MAPS
+from ...types import MAPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

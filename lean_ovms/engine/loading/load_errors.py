@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...config import EngineConfig
-from ...config.model import PROPERTIES
+from ...config.core import PROPERTIES
 from ...errors import StartError
 from ...repository import model_file, weights
 from ...repository.model_dir import TOKENIZERS

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...config import EngineConfig
-from ...config.model import PROPERTIES
+from ...config.core import PROPERTIES
 from ...config.options import read_object
 from ...errors import StartError
 from ...repository import model_config

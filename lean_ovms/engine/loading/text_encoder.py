@@ -14,11 +14,14 @@ from array import array
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...errors import StartError
 from . import json_tokenizer
-from .graph_tokenizer import GraphTokenizer
 from .json_tokenizer import JsonTokenizer
+
+if TYPE_CHECKING:
+    from .graph_tokenizer import GraphTokenizer
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +117,8 @@ class TextEncoder:
     @cached_property
     def _graph(self) -> GraphTokenizer | None:
         """The exported tokenizer for the long texts of a model without tokenizer.json, compiled for the first one."""
+        from .graph_tokenizer import GraphTokenizer
+
         try:
             made = GraphTokenizer(self._model_dir)
             same = made.encode(json_tokenizer.SAMPLES) == self._exported_ids(json_tokenizer.SAMPLES)

@@ -30,54 +30,32 @@ class AdapterWeights(Protocol):
         """The two matrices of each layer, by the name of the layer."""
 
 
-class AdapterProvider(Protocol):
-    """Keeps adapters, and puts those that sequences use into the network."""
+class AdapterProvider:
+    """Keeps adapters, and puts those that sequences use into the network. This one has none."""
 
-    @property
-    def ranks(self) -> int:
-        """The columns of the input that chooses adapters: the ranks of all adapters that are in the network."""
+    ranks = 1
+    """The columns of the input that chooses adapters: the ranks of all adapters that are in the network."""
 
     def get(self, text: str) -> AdapterWeights | None:
         """Returns the adapter of a protocol.Submit, which may be read from its file first; None for "".
 
         Raises EngineFailure.
         """
+        return None
 
     def acquire(self, adapter: AdapterWeights | None) -> bool:
         """Counts one more sequence with this adapter; False if the network has no room for the adapter now."""
+        return True
 
     def release(self, adapter: AdapterWeights | None) -> None:
         """Counts one sequence less with this adapter."""
 
     def name(self, text: str) -> str:
         """Returns the name of the adapter of a protocol.Submit."""
-
-    def columns(self, adapter: AdapterWeights) -> slice:
-        """Returns which of the columns an adapter has as long as a sequence uses it."""
-
-
-class NoAdapters:
-    """The AdapterProvider of a network without adapters."""
-
-    ranks = 1
-
-    def get(self, text: str) -> AdapterWeights | None:
-        """Returns None: requests with an adapter are refused before they get here."""
-        return None
-
-    def acquire(self, adapter: AdapterWeights | None) -> bool:
-        """Returns True, as no sequence has an adapter."""
-        return True
-
-    def release(self, adapter: AdapterWeights | None) -> None:
-        """Does nothing: without adapters none is held."""
-
-    def name(self, text: str) -> str:
-        """Returns the text itself."""
         return text
 
     def columns(self, adapter: AdapterWeights) -> slice:
-        """Returns no columns."""
+        """Returns which of the columns an adapter has as long as a sequence uses it."""
         return slice(0, 0)
 
 

@@ -22,7 +22,7 @@ from ..generation.loaded_model import ASSISTANT_TOKENS
 from ..loading import model_info, pipeline_choice
 from ..loading.load_errors import as_start_error, check_files, network
 from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, network_bytes, resolve
-from .adapters import AdapterInputs, AdapterProvider, NoAdapters
+from .adapters import AdapterInputs, AdapterProvider
 from .engine import divide, slots_for
 from .grammar import libraries
 from .hooks import Parts
@@ -106,7 +106,7 @@ def load(
         )
         info = model_info.describe(config, settings, sizes.blocks, tokenizer.native, defaults)
         compiler = libraries.compiler(config, new_library, tokenizer.vocabulary, model.vocab_size, info.eos_token_ids)
-        adapters: AdapterProvider = NoAdapters()
+        adapters = AdapterProvider()
         if inputs is not None:
             adapters = inputs.provider(model)
         parts = PipelineParts(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ...errors import BadRequest, RequestError
 from ..generation.backend import WaitingRequests
 from ..generation.loaded_model import ImagePlaceholders
-from .adapters import AdapterProvider, NoAdapters
+from .adapters import AdapterProvider
 from .grammar.matcher import Matcher, Prepare, one_by_one
 from .network import NetworkEdit, PromptEmbeddings
 
@@ -218,7 +218,7 @@ class EngineParts:
     """Makes what drafts tokens for requests that may have drafts; None: nothing but their text does."""
     new_text_proposer: TextProposerFactory | None = None
     """Makes what drafts tokens from the text of a sequence where nothing else does; None: they get no drafts."""
-    adapters: AdapterProvider = field(default_factory=NoAdapters)
+    adapters: AdapterProvider = field(default_factory=AdapterProvider)
     """The adapters that requests may name."""
     clock: Callable[[], float] = time.process_time
     """Says what steps cost: CPU time, because other processes make a step longer without more work in it."""

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from ..generation import sequence as generation
 from .grammar.matcher import Matcher
 from .params import Params
+from .sampling.logit_state import ThinkingState, TokenCounts
 from .sampling.logprobs import TokenLogprobs
-from .sampling.thinking_budget import ThinkingState
-from .sampling.token_counts import TokenCounts
 
 JUMP_FORWARD_SCORE = 4
 """A sequence gets no draft tokens of its grammar any more after so many more rejected than accepted ones."""

@@ -14,7 +14,7 @@ import openvino_genai as genai
 
 from ...types.engine import Vocabulary
 from ..loading import json_tokenizer, model_info, vocabulary
-from ..loading.graph_tokenizer import TOKENIZER_PROPERTIES
+from ..loading.devices import TOKENIZER_PROPERTIES
 from ..loading.text_encoder import TextEncoder
 from . import engine_file
 

@@ -16,9 +16,8 @@ from ...api.generation.common_fields import NUM_LOGPROBS, PROMPT_LOGPROBS, RESPO
 from ...api.generation.fim import filled_in
 from ...api.generation.llama_cpp_fields import SAMPLING_NAMES, sampling_names
 from ...api.generation.request import BodyReader, GenerationBody, check_sequences
-from ...api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest
+from ...api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest, token_ids
 from ...api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
-from ...api.generation.token_fields import token_ids
 from ...api.openai.chunks import ChunkOptions
 from ...api.response import ID_BYTES
 from ...api.router import follows_ovms

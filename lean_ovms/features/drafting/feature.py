@@ -114,7 +114,7 @@ FEATURE = Feature(
     ),
     samples="metrics:samples",
     parts=(
-        PartRow(seam=DRAFT_SETTINGS, make="settings:settings"),
+        PartRow(seam=DRAFT_SETTINGS, make="child.plan:settings"),
         PartRow(seam=DRAFT_PLAN, make="child.plan:draft_plan"),
         PartRow(seam=TEXT_PROPOSER, make="child.ngrams:NgramProposer"),
         PartRow(seam=GENERATION_METRICS, make="metrics:of_generation", options=("per_request_spec_decode_metrics",)),

@@ -10,19 +10,19 @@ from typing import Any
 from ...config import Config
 from ...engine.client.engine import engine_of
 from ...errors import StartError
-from ...models.lifecycle import ModelLifecycle
+from ...models.lifecycle import AdapterSet, ModelLifecycle
 from ...models.model_cache import ModelCache
 from . import files, modules
 from .feature import LoraOptions
 
 
-class LoraSet:
-    """A models.adapters.AdapterSet of LoRA adapters."""
+class LoraSet(AdapterSet):
+    """The LoRA adapters of one model."""
 
     def __init__(self, base: ModelLifecycle) -> None:
         """Raises StartError for a name that the model itself has."""
+        super().__init__(base)
         self._base = base
-        self._config = base.config
         self._options = base.config.of(LoraOptions)
         self._model_cache = ModelCache(self._options.max_loras)
         self._draining: set[asyncio.Task[None]] = set()
@@ -34,7 +34,7 @@ class LoraSet:
     def engine_config(self) -> Config:
         """The options of an engine without an adapter: it must be of the same kind as those that have one."""
         adapters = self._options.allow_runtime_lora or bool(self._options.lora_modules)
-        return self._config.replace(lora_modules="", allow_runtime_lora=adapters)
+        return self.config.replace(lora_modules="", allow_runtime_lora=adapters)
 
     @property
     def most(self) -> int:
@@ -57,7 +57,6 @@ class LoraSet:
         await self._model_cache.unload_all()
 
     async def add(self, name: str, path: str, alpha: float | None = None) -> ModelLifecycle:
-        """Implements AdapterSet.add."""
         module = modules.LoraModule(name, path, alpha)
         await self._check(module)
         model = self._build(module)
@@ -90,14 +89,14 @@ class LoraSet:
         await asyncio.gather(*(model.stop() for model in self.models.values()))
 
     async def _check(self, module: modules.LoraModule) -> None:
-        if not self._config.fake_engine:
-            await asyncio.to_thread(files.check, module, self._config.model_dir)
+        if not self.config.fake_engine:
+            await asyncio.to_thread(files.check, module, self.config.model_dir)
 
     def _build(self, module: modules.LoraModule) -> ModelLifecycle:
-        if module.name in self._config.served_names:
+        if module.name in self.config.served_names:
             raise StartError(f"--lora_modules: {module.name!r} is the name of the model itself")
-        share = max(1, self._config.cache_memory_percent // (2 * self._options.max_loras))
-        own = self._config.replace(model_name=module.name, model_aliases="", lora_modules="", allow_runtime_lora=False)
+        share = max(1, self.config.cache_memory_percent // (2 * self._options.max_loras))
+        own = self.config.replace(model_name=module.name, model_aliases="", lora_modules="", allow_runtime_lora=False)
         engine = own.replace(lora_modules=modules.dumps(module), cache_memory_percent=share)
         model = type(self._base)(own, lambda: engine_of(engine), self._base)
         model.adapter_text = lambda number: modules.dumps(replace(module, name=f"{module.name}#{number}"))

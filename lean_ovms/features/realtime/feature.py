@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from ...config.core import WebSocketOptions
 from ...config.options import Options, option
-from ...config.server import WebSocketOptions
 from ...manifest import BASES, Feature, Metric, Route
 
 _realtime = partial(option, group="realtime")

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ...config.core import WebSocketOptions
 from ...config.options import Options, option
-from ...config.server import WebSocketOptions
 from ...errors import WrongOptions
 from ...manifest import BASES, EVERYWHERE, Feature, Route, StartRow
 

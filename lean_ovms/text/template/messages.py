@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain, dropwhile, groupby
 from typing import Any
 
-from ...types import Json
-from ...util.schema_keywords import LITERALS, MAPS
+from ...types import LITERALS, MAPS, Json
 from .markup import ReasoningMarks, taken_apart
 
 _TEXT_FIELDS = ("tool_call_id", "name", "reasoning_content")

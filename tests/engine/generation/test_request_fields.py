@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.generation.sequence import repeats
-from lean_ovms.engine.paged.sampling.thinking_budget import Thinking, ThinkingState
+from lean_ovms.engine.paged.sampling.logit_state import Thinking, ThinkingState
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.scripted.network import ScriptedNetwork
 from lean_ovms.types import SamplingParams

@@ -13,7 +13,7 @@ from lean_ovms.errors import StartError
 from lean_ovms.features.genai_pipelines.child.cut_text import MOST_TOKENS
 from lean_ovms.features.gguf import header as gguf
 from lean_ovms.features.gguf.model_file import GgufFile, header_of
-from lean_ovms.repository import model_config, model_dir, model_file, task
+from lean_ovms.repository import model_config, model_dir, model_file
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, QUESTIONS, chat
 from tests.engine.rig import Rig
@@ -202,16 +202,16 @@ def test_a_split_file_has_as_many_tensors_as_it_says(tmp_path):
 def test_the_task_follows_from_the_pooling(tmp_path, kind, name):
     path = tmp_path / "x.gguf"
     path.write_bytes(file({"llama.pooling_type": (4, struct.pack("<I", kind))}))
-    assert task.detect(path) == name
+    assert model_dir.detect_task(path) == name
     path.write_bytes(path.read_bytes()[:40])
-    assert task.detect(path) == ""
+    assert model_dir.detect_task(path) == ""
 
 
 @pytest.mark.parametrize("architecture", ["bert", "gemma-embedding"])
 def test_some_architectures_are_of_embedding_models(tmp_path, architecture):
     path = tmp_path / "x.gguf"
     path.write_bytes(file({"general.architecture": (8, text(architecture))}))
-    assert task.detect(path) == "embeddings"
+    assert model_dir.detect_task(path) == "embeddings"
 
 
 def test_a_header_is_read_once_while_a_model_is_loaded(tmp_path):

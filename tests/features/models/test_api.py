@@ -9,7 +9,7 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.composition import compose
 from lean_ovms.config import Config
-from lean_ovms.models import factory
+from lean_ovms.models.model import make_model
 from lean_ovms.repository.model_dir import LANGUAGE_MODEL, ModelDir
 from lean_ovms.server.run import close
 from tests.api.conftest import get, whole
@@ -26,7 +26,7 @@ MODALITIES = {
 @pytest.mark.parametrize("task", ["", *compose().task_names])
 async def test_an_entry_has_task_and_modalities_before_its_model_is_loaded(task: str) -> None:
     config = Config(fake_engine=True, model_name="m", task=task, access_log=False)
-    model = factory.make(config)
+    model = make_model(config)
     model.announced = True
     app = App(config, [model])
     [entry] = (await whole(await get(app, "/v1/models")))["data"]
@@ -40,7 +40,7 @@ async def test_an_entry_has_task_and_modalities_before_its_model_is_loaded(task:
 
 async def test_files_of_a_vision_model_show_that_it_reads_images(tmp_path: Path) -> None:
     (tmp_path / LANGUAGE_MODEL).touch()
-    model = factory.make(Config(fake_engine=True, access_log=False))
+    model = make_model(Config(fake_engine=True, access_log=False))
     assert model.input_modalities == ("text",)
     model.directory = ModelDir(path=tmp_path)
     assert model.input_modalities == ("text", "image")

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from ...generation.loaded_model import Thinking
 from ..sequence import LogitArrays, Sequence
-from .thinking_budget import ThinkingState
-from .token_counts import TokenCounts
+from .logit_state import ThinkingState, TokenCounts
 
 LogitsRow = NDArray[np.float32]
 FORBIDDEN = np.float32(-np.inf)

@@ -19,7 +19,7 @@ from ....engine.errors import last_line
 from ....engine.generation.loaded_model import ASSISTANT_TOKENS, NGRAM_SIZE
 from ....engine.generation.request_validator import GREEDY_BELOW
 from ....engine.loading.adapters import genai_adapters
-from ....engine.loading.graph_tokenizer import TOKENIZER_PROPERTIES
+from ....engine.loading.devices import TOKENIZER_PROPERTIES
 from ....engine.loading.load_errors import TEXT_MODEL, as_start_error, check_files
 from ....engine.loading.settings import NO_LIMIT, PipelineSettings, free_memory_bytes, resolve, warm_up_prompts
 from ....errors import BadRequest

@@ -64,7 +64,7 @@ def fits(adapter: Adapter, layers: Sizes, fixed: frozenset[str]) -> str:
     return ""
 
 
-class AdapterTable:
+class AdapterTable(seam.AdapterProvider):
     """The adapters whose weights are in a network.
 
     When it is full, an adapter that no sequence uses makes room for another.

@@ -40,7 +40,7 @@ def new_inputs(config: EngineConfig) -> LoraInputs:
 
 
 class LoraAdapters(AdapterTable):
-    """A parts.AdapterProvider: the weights of the adapters that requests named last, and those in the network."""
+    """The weights of the adapters that requests named last, and those in the network."""
 
     def __init__(self, network: Network, layers: adapter_layers.Layers, most: int) -> None:
         """Puts no adapter into the network yet.

@@ -10,8 +10,7 @@ from ....api.generation.common_fields import KEEP_ALIVE
 from ....api.generation.fim import filled_in
 from ....api.generation.messages import read_messages
 from ....api.generation.request import BodyReader, GenerationBody
-from ....api.generation.sampling import PARSED, LogprobsRequest
-from ....api.generation.token_fields import token_ids
+from ....api.generation.sampling import PARSED, LogprobsRequest, token_ids
 from ....api.generation.tools import read_offer
 from ....api.response import warning_headers
 from ....api.services import Services

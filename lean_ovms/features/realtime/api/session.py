@@ -19,7 +19,7 @@ import orjson
 from ....api.response import new_id
 from ....api.services import Services
 from ....api.websockets import read_event
-from ....config.server import WebSocketOptions
+from ....config.core import WebSocketOptions
 from ....errors import BadRequest, RequestError, reported
 from ....observability.logging import safe
 from ....types import Json

@@ -25,7 +25,7 @@ from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....api.websockets import OpenWebSockets, no_upgrade, read_event
 from ....config import Config
-from ....config.server import WebSocketOptions
+from ....config.core import WebSocketOptions
 from ....errors import BadRequest, PayloadTooLarge, RequestError
 from ....manifest import BASES
 from ....types import Json, Request, Response, Usage

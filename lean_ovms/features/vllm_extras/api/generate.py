@@ -13,9 +13,15 @@ from ....api.fields import Field, FieldSet, Values, read
 from ....api.generation import unsupported
 from ....api.generation.common_fields import MODEL, NUM_LOGPROBS, PROMPT_LOGPROBS, REQUEST_ID, STREAM, STREAM_OPTIONS
 from ....api.generation.request import BodyReader, GenerationBody
-from ....api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest, generated_size, response_size
+from ....api.generation.sampling import (
+    SAMPLING,
+    GenerationFields,
+    LogprobsRequest,
+    generated_size,
+    response_size,
+    token_ids,
+)
 from ....api.generation.structured_output import STRUCTURED
-from ....api.generation.token_fields import token_ids
 from ....api.response import ID_BYTES, logprob_entry, new_id, now, prompt_logprobs, usage, warning_headers, written
 from ....api.route_doc import RouteDoc
 from ....api.schemas import TOKENS

@@ -14,8 +14,7 @@ from typing import Any
 
 from ....api.fields import Field, FieldSet, Values, read, require
 from ....api.generation.common_fields import MODEL, REQUEST_ID
-from ....api.generation.sampling import SAMPLING, require_alternatives
-from ....api.generation.token_fields import token_ids
+from ....api.generation.sampling import SAMPLING, require_alternatives, token_ids
 from ....api.generation.unsupported import warnings
 from ....api.response import json, new_id, now, usage, warning_headers
 from ....api.route_doc import RouteDoc

@@ -15,7 +15,7 @@ from ....api.fields import UINT32_MAX, Field, FieldSet, Values, read, whole
 from ....api.generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
 from ....api.generation.messages import text_conversation
 from ....api.generation.prompt_pieces import MIXED, Pieces, read_one, tokens_of
-from ....api.generation.token_fields import token_ids
+from ....api.generation.sampling import token_ids
 from ....api.generation.tools import read_tools
 from ....api.response import model_name, written
 from ....api.route_doc import RouteDoc
