@@ -109,7 +109,11 @@ class Route:
     """Whether it changes the state of the server for all clients, so that without a key no foreign page may use it."""
     by_one: bool = False
     """Whether one server makes such a change where several serve the same models, instead of each: what it changes is
-    files that they share, or one server has it."""
+    files that they share or another server's, or one server has it."""
+    lasting: str = ""
+    """For a change that a server which starts later beside this one has to make, too: the member of its body that names
+    what is changed. Of several changes of the same thing, by any route, the last one is enough. Empty: it starts with
+    what its options say."""
     header: str = ""
     """A header of requests that take this route instead of the one with the same method and path without it."""
     header_part: str = ""

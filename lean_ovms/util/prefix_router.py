@@ -9,7 +9,7 @@ with all that is before it: these are the nodes of the tree of all prompts, and 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import takewhile
 from typing import Generic, TypeVar
 
@@ -76,7 +76,7 @@ class PrefixRouter(Generic[R]):
         seen = self._known.get(replica)
         return 0 if seen is None else sum(1 for _ in takewhile(seen.__contains__, prompt))
 
-    def choose(self, prompt: Prefixes, loads: Mapping[R, float]) -> R:
+    def choose(self, prompt: Prefixes, loads: Mapping[R, float], told: Callable[[R], int] = lambda replica: 0) -> R:
         """Returns the replica for a prompt, which is not remembered by this.
 
         It is the one that knows most of the prompt among those whose load is not too far above the least; where several
@@ -86,13 +86,15 @@ class PrefixRouter(Generic[R]):
         Args:
             prompt: The hashes of the prompt's prefixes.
             loads: The load of each replica that can be chosen, at least one.
+            told: Returns how many blocks of the prompt a replica has said to know, which may be more than this knows
+                of it.
         """
         least_load = min(loads.values())
         limit = least_load + max(self._most_ahead, least_load * AHEAD_SHARE)
         least_known = len(prompt) * LEAST_SHARE
 
         def rank(replica: R) -> tuple[int, float, int]:
-            known = self.known(replica, prompt)
+            known = max(self.known(replica, prompt), told(replica))
             return -known if known >= least_known else 0, loads[replica], len(self._known.get(replica, ()))
 
         return min((one for one, load in loads.items() if load <= limit), key=rank)

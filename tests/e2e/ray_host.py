@@ -62,6 +62,7 @@ def replicas(store: str, port: int) -> None:
         metrics_enable=True,
         plugin_config='{"step_s": 0.005}',
         response_store=store,
+        allow_runtime_lora=True,
         deployment={
             "num_replicas": 2,
             "ray_actor_options": {"num_cpus": 1},

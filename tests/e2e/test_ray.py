@@ -213,7 +213,8 @@ def test_rays_metrics_have_those_of_both_replicas(cluster: Cluster) -> None:
 
 
 async def test_a_replica_killed_under_load_leaves_each_request_one_outcome(cluster: Cluster, url: str) -> None:
-    """The ledger: every request that was sent has an answer or an error, and whole answers are right."""
+    """The ledger: every request that was sent has an answer or an error, and whole answers are right. The replica that
+    takes the place of the killed one has the adapter that was loaded before."""
     ledger: Counter[str] = Counter()
     text = "What the user said comes back, letter by letter, slowly enough to be killed in the middle. " * 2
     sent = 0
@@ -246,6 +247,9 @@ async def test_a_replica_killed_under_load_leaves_each_request_one_outcome(clust
             if sent > 40:
                 killing.set()
 
+    adapter = {"lora_name": "x", "lora_path": "/adapters/x"}
+    loaded = await asyncio.to_thread(httpx.post, f"{url}/v1/load_lora_adapter", json=adapter, timeout=300)
+    assert (loaded.status_code, loaded.headers["X-Replicas"]) == (200, "2")
     over = asyncio.Event()
     conversations = [Conversation(url, number) for number in range(200, 206)]
     for conversation in conversations:
@@ -258,8 +262,10 @@ async def test_a_replica_killed_under_load_leaves_each_request_one_outcome(clust
         await asyncio.to_thread(cluster.line, "two replicas again")
         over.set()
         await asyncio.gather(*workers)
-        answer = await client.post(f"{url}/v1/chat/completions", json=chat("hello"))
-    assert answer.status_code == 200
+        for number in range(20):  # sessions of both replicas, of which one has started after the adapter was loaded
+            body, spread = {**chat("hello"), "model": "x"}, {"X-Session-Id": f"any {number}"}
+            answer = await client.post(f"{url}/v1/chat/completions", json=body, headers=spread)
+            assert answer.status_code == 200, answer.text
     assert sum(ledger.values()) == sent, ledger
     assert ledger["answer"] + ledger["whole stream"] > 40
     for conversation in conversations:  # half of them had the replica that died, and go on elsewhere

@@ -31,6 +31,14 @@ def test_the_longest_known_prefix_wins() -> None:
     assert router.choose(prefixes("m", text("s", "1", "2", "3")), {"a": 0, "b": 0, "c": 4}) == "c"
 
 
+def test_what_a_replica_says_to_know_counts_as_what_it_was_sent() -> None:
+    router: PrefixRouter[str] = PrefixRouter(most_ahead=4)
+    prompt = prefixes("m", text("s", "1", "2", "3"))
+    router.record(prompt[:2], "a")
+    assert router.choose(prompt, IDLE, {"a": 1, "b": 3, "c": 0}.__getitem__) == "b"
+    assert router.choose(prompt, IDLE, {"a": 1, "b": 1, "c": 0}.__getitem__) == "a"
+
+
 def test_a_replica_too_far_ahead_is_not_chosen() -> None:
     router: PrefixRouter[str] = PrefixRouter(most_ahead=4)
     prompt = prefixes("m", text("s", "1"))

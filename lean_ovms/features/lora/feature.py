@@ -53,8 +53,8 @@ FEATURE = Feature(
     options=LoraOptions,
     flags="flags.txt",
     routes=(
-        Route("POST", "/load_lora_adapter", "api:handle_load", BASES, changes=True),
-        Route("POST", "/unload_lora_adapter", "api:handle_unload", BASES, changes=True),
+        Route("POST", "/load_lora_adapter", "api:handle_load", BASES, changes=True, lasting="lora_name"),
+        Route("POST", "/unload_lora_adapter", "api:handle_unload", BASES, changes=True, lasting="lora_name"),
     ),
     metrics=(
         Metric(

@@ -56,9 +56,9 @@ FEATURE = Feature(
     flags="flags.txt",
     routes=(
         Route("GET", "/tool_servers", "api:handle_list", BASES),
-        Route("POST", "/tool_servers/call", "api:handle_call", BASES, changes=True),
-        Route("POST", "/tool_servers/prompt", "api:handle_prompt", BASES, changes=True),
-        Route("POST", "/tool_servers/resource", "api:handle_resource", BASES, changes=True),
+        Route("POST", "/tool_servers/call", "api:handle_call", BASES, changes=True, by_one=True),
+        Route("POST", "/tool_servers/prompt", "api:handle_prompt", BASES, changes=True, by_one=True),
+        Route("POST", "/tool_servers/resource", "api:handle_resource", BASES, changes=True, by_one=True),
     ),
     page=(
         PageRow("tool_servers", "/v1/tool_servers", ONLY),

@@ -40,6 +40,8 @@ PROXY_CALLBACK = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 """Ray's environment variable for a function that returns the middlewares of its proxies (2.60)."""
 PROXY_MIDDLEWARES = "lean_ovms.ray_serve:proxy_middlewares"
 """The public name of that function."""
+REPORT_PERIOD_S = 5.0
+"""Seconds between the reports of a replica to the routers of all proxies: each is 32 KB at most."""
 ROUTER = "lean_ovms.features.ray.router.PrefixAffinityRouter"
 """The class of the router that an application has by default."""
 
@@ -86,6 +88,9 @@ class LeanOvms:
         self._app: App = await self._stack.enter_async_context(opened(of_keywords(**options)))
         await self._stack.enter_async_context(publishing(self._app))
         self._replicas = Replicas(self._app)
+        await self._replicas.catch_up()
+        settling = asyncio.ensure_future(self._replicas.settle())
+        self._stack.callback(settling.cancel)
         self._asgi = asgi(self._app, self._replicas.handle)
 
     async def __call__(self, request: StarletteRequest) -> StarletteResponse:
@@ -94,6 +99,14 @@ class LeanOvms:
     async def change(self, change: Change) -> Result | None:
         """Called on every replica by the one that a change has come to. Returns None where it was made already."""
         return await self._replicas.change(change)
+
+    async def changes(self) -> list[Change]:
+        """Called by a replica that starts. Returns the changes that it has to make, too."""
+        return self._replicas.changes()
+
+    async def record_routing_stats(self) -> dict[str, bytes]:
+        """Called by Ray every few seconds. Returns the beginnings of prompts for the routers of all proxies."""
+        return self._replicas.known()
 
     async def check_health(self) -> None:
         """Ray replaces a replica when this raises. An engine that restarts is given its time."""
@@ -130,7 +143,8 @@ def application(*, deployment: dict[str, Any] | None = None, **options: Any) -> 
     from ray.serve.config import RequestRouterConfig
 
     settings = {"max_ongoing_requests": 100, **(deployment or {})}
-    settings.setdefault("request_router_config", RequestRouterConfig(request_router_class=ROUTER))
+    routing = RequestRouterConfig(request_router_class=ROUTER, request_routing_stats_period_s=REPORT_PERIOD_S)
+    settings.setdefault("request_router_config", routing)
     return serve.deployment(**settings)(LeanOvms).bind(**options)
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import orjson
 
 from ...api.generation.messages import without_billing
 from ...types import Json
-from ...util.prefix_router import Prefixes, prefixes
+from ...util.prefix_router import BLOCK, MAX_BLOCKS, Prefixes, prefixes
 
 MOST_BODY = 16 << 20
 """Bytes of a body of which the prompt is read; longer ones are routed by load alone."""
@@ -23,6 +25,14 @@ LEADING = ("tools", "functions", "system", "instructions")
 """Fields that templates write before a conversation."""
 PROMPTS = ("messages", "input", "prompt")
 """Fields with the prompt itself, which grows at its end from one turn to the next."""
+MARKS = "prefixes"
+"""The name of a replica's report: the marks of the prompts that it has computed, one after the other."""
+MARK_BYTES = 8
+"""Bytes of one mark."""
+MARKED_BLOCKS = 8
+"""Blocks of the router from one mark to the next."""
+MARKED = MARKED_BLOCKS * BLOCK
+"""Bytes of a prompt from one mark to the next."""
 OF_RESPONSE = re.compile(r"/responses/([^/]+)")
 """The id of a stored response in a path."""
 MADE_RESPONSE = re.compile(rb'"id":\s?"(resp_\w+)"')
@@ -47,15 +57,25 @@ class ProxiedRequest:
         self._response = found[1] if found is not None else ""
         self._key = headers.get("authorization") or headers.get("x-api-key", "")
         self._body = body
+        self._text: _Text | None = None
         self._prompt: Prefixes | None = None
 
     def prompt(self) -> Prefixes:
         """Returns the hashes of the prefixes of the prompt; none where there is no prompt, or only a short one."""
         if self._prompt is None:
+            self._prompt = self._read().prefixes()
+        return self._prompt
+
+    def marks(self) -> list[bytes]:
+        """Returns hashes of every eighth of these prefixes, which are the same in every process."""
+        return self._read().marks()
+
+    def _read(self) -> _Text:
+        if self._text is None:
             values, self._body = _values(self._body), b""
             self._response = self._response or str(values.get("previous_response_id") or "")
-            self._prompt = _prefixes(self._key, values)
-        return self._prompt
+            self._text = _text(self._key, values)
+        return self._text
 
     def home(self) -> Hashable:
         """Returns the id of the replica that has made the response which this request goes on with, or is about; None:
@@ -88,15 +108,46 @@ def _values(body: bytes) -> Json:
     return values if isinstance(values, dict) else {}
 
 
-def _prefixes(key: str, values: Json) -> Prefixes:
-    """Returns the hashes of a prompt, by what keeps caches of equal prompts apart: model or adapter, API key, salt."""
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """The beginning of a prompt."""
+
+    namespace: tuple[str, ...]
+    """What keeps caches of equal prompts apart: model or adapter, API key, salt."""
+    data: bytes
+    """What templates write, in their order; of a stored conversation nothing is known."""
+    conversation: str = ""
+    """The id of the stored conversation; empty: it is of none."""
+
+    def prefixes(self) -> Prefixes:
+        if self.conversation:
+            return [hash((self.namespace, self.conversation))]
+        return prefixes(self.namespace, self.data)
+
+    def marks(self) -> list[bytes]:
+        last = blake2b(repr((self.namespace, self.conversation)).encode(), digest_size=MARK_BYTES)
+        found = [last.digest()] if self.conversation else []
+        for end in range(MARKED, len(self.data) + 1, MARKED):
+            last.update(self.data[end - MARKED : end])
+            found.append(last.digest())
+        return found
+
+
+def _text(key: str, values: Json) -> _Text:
+    """Returns the beginning of the prompt of a body."""
     namespace = (key, str(values.get("model")), str(values.get("cache_salt")))
     if conversation := values.get("conversation"):  # its items are not in the body
-        return [hash((namespace, "conversation", str(conversation)))]
+        return _Text(namespace, b"", str(conversation))
     parts = [_stable(values[name]) for name in LEADING if name in values]
     parts += [values[name] for name in PROMPTS if name in values]
     text = b"".join([orjson.dumps(part)[:-1] for part in parts])  # without the character that ends a list or a text
-    return prefixes(namespace, text)
+    return _Text(namespace, text[: BLOCK * MAX_BLOCKS])
+
+
+def reported(report: Mapping[str, Any]) -> frozenset[bytes]:
+    """Returns the marks of a replica's report."""
+    data = report.get(MARKS, b"")
+    return frozenset(data[start : start + MARK_BYTES] for start in range(0, len(data), MARK_BYTES))
 
 
 def _stable(value: Any) -> Any:

@@ -1,25 +1,45 @@
 """Requests that change the state of a server, of which a Ray deployment has several: each replica makes the change.
 
 A change is made by the replica that it has come to, and if that takes it, by all others. A client gets an answer that
-holds for all replicas, or is told that it holds for one.
+holds for all replicas, or is told that it holds for one. A replica that starts later asks the others for the changes
+that last, and makes them before it takes requests.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
-from collections.abc import Mapping
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import orjson
 
 from ...api.app import App
 from ...api.response import warning_headers
 from ...errors import Unavailable
+from ...manifest import Route
 from ...types import Request, Response
+from .prompts import MARKS, ProxiedRequest
 
 log = logging.getLogger("lean_ovms.ray")
 
 CHANGE_TIMEOUT_S = 600.0
 """Seconds within which all replicas have to make a change, such as loading a model."""
+ASK_TIMEOUT_S = 10.0
+"""Seconds within which the others have to say which changes they have made."""
+ASK_AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Seconds between the times at which a new replica asks again: until all others know of it, they make changes without
+it."""
+MOST_LASTING = 4096
+"""Things of which the last change is remembered; those changed longest ago are forgotten."""
+MOST_READ = 1 << 20
+"""Bytes of a body of which a replica reads the prompt to report it: reading a longer one would delay others."""
+MOST_KNOWN = 4096
+"""Beginnings of prompts that a replica reports, two million characters: they take 32 KB."""
 ONE_ALONE = "one replica has done this, and no other one"
 COUNT = "X-Replicas"
 """A header of answers: how many replicas have made a change."""
@@ -43,6 +63,12 @@ class Change:
     """The client's headers, with its API key."""
     body: bytes
     """The whole body."""
+    at_s: float
+    """When it came to that replica, in Unix time."""
+
+    def request(self) -> Request:
+        """Returns it as a request."""
+        return Request(self.method, self.path, self.query, self.headers, self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +90,25 @@ class Replicas:
         self._app = app
         self._handle: Any = None
         self._id, self._deployment = "", ("", "")
+        self._lasting: OrderedDict[tuple[str, str], Change] = OrderedDict()
+        self._known: OrderedDict[bytes, None] = OrderedDict()  # as in PrefixRouter: the last used at the end
         if (context := replica_context()) is not None:
             self._id, self._deployment = context.replica_id.unique_id, (context.deployment, context.app_name)
 
     async def handle(self, request: Request) -> Response:
-        """Answers a request as the app does; what changes the state is done by the other replicas, too."""
+        """Returns the response to a request of a client, with that of the other replicas if it changes state."""
         route = self._app.route(request)
-        if not self._id or route is None or not route.changes:
-            return await self._app.handle(request)
-        if route.by_one:
-            response = await self._app.handle(request)
+        if route is None or not route.changes:
+            return await self._answer(request)
+        headers = dict(request.headers)
+        change = Change(self._id, request.method, request.path, request.query, headers, request.body, time.time())
+        response = await self._app.handle(request)
+        if response.status >= 400 or not self._id:
+            return response
+        if route.by_one or not self._can_tell_others():
             response.headers += warning_headers([ONE_ALONE])
             return response
-        headers = dict(request.headers)
-        change = Change(self._id, request.method, request.path, request.query, headers, request.body)
-        response = await self._app.handle(request)
-        if response.status >= 400:
-            return response
+        self._remember(route, change)
         results = await self._everywhere(change)
         refused = [f"{one.replica}: {one.text}" for one in results if one.status >= 400]
         if not refused:
@@ -91,31 +119,115 @@ class Replicas:
         error = Unavailable(text, code="replicas_differ")
         return self._app.config.composition.error_forms.response(error, request=request, request_id="")
 
+    async def _answer(self, request: Request) -> Response:
+        """Returns the response to a request that changes nothing, and remembers the beginning of its prompt."""
+        json = request.headers.get("content-type", "").startswith("application/json")
+        marks: list[bytes] = []
+        if self._id and request.method == "POST" and json and len(request.body) <= MOST_READ:
+            marks = ProxiedRequest(request.path, request.headers, request.body).marks()
+        response = await self._app.handle(request)
+        if response.status < 400:
+            for mark in reversed(marks):
+                self._known[mark] = None
+                self._known.move_to_end(mark)
+            while len(self._known) > MOST_KNOWN:
+                self._known.popitem(last=False)
+        return response
+
+    def known(self) -> dict[str, bytes]:
+        """Returns the beginnings of the prompts that this replica has answered, for the routers of all proxies."""
+        return {MARKS: b"".join(self._known)}
+
+    # --- changes
+
+    def _can_tell_others(self) -> bool:
+        """Returns whether the class of the deployment takes changes: one of a user's around LeanOvms may not."""
+        return hasattr(getattr(replica_context(), "servable_object", None), "change")
+
+    def _remember(self, route: Route, change: Change) -> None:
+        """Remembers a change that was made here, if it lasts."""
+        if route.lasting:
+            thing = _thing(route, change)
+            self._lasting[thing] = change
+            self._lasting.move_to_end(thing)
+            while len(self._lasting) > MOST_LASTING:
+                self._lasting.popitem(last=False)
+
     async def _everywhere(self, change: Change) -> list[Result]:
         """Returns the results of the other replicas, which make a change now."""
-        from ray import serve
-
-        if self._handle is None:
-            self._handle = serve.get_deployment_handle(*self._deployment)
-        called = self._handle.broadcast("change", change)
-        found = await called.results_async(timeout_s=CHANGE_TIMEOUT_S, return_exceptions=True)
+        found = await self._broadcast("change", change, timeout_s=CHANGE_TIMEOUT_S)
         for one in found:
             if isinstance(one, Exception):
                 log.warning("a replica has not made the change %s: %r", change.path, one)
         results = [Result("?", 503, type(one).__name__) if isinstance(one, Exception) else one for one in found]
         return [one for one in results if one is not None]
 
+    async def _broadcast(self, method: str, *arguments: Any, timeout_s: float) -> list[Any]:
+        """Returns what a method of the deployment's class returns in all replicas that run, or its errors."""
+        from ray import serve
+
+        if self._handle is None:
+            self._handle = serve.get_deployment_handle(*self._deployment)
+        called = self._handle.broadcast(method, *arguments)
+        found: list[Any] = await called.results_async(timeout_s=timeout_s, return_exceptions=True)
+        return found
+
     async def change(self, change: Change) -> Result | None:
         """Makes a change that has come to another replica. Returns None where it has come to this one."""
         if change.origin == self._id:
             return None
-        request = Request(change.method, change.path, change.query, change.headers, change.body)
+        request = change.request()
+        if (route := self._app.route(request)) is not None:
+            self._remember(route, change)
         response = await self._app.handle(request)
         try:
             text = response.body[:MOST_TEXT].decode("utf-8", "replace") if isinstance(response.body, bytes) else ""
             return Result(self._id, response.status, text)
         finally:
             await response.aclose()
+
+    def changes(self) -> list[Change]:
+        """Returns the changes that last and were made here."""
+        return list(self._lasting.values())
+
+    async def catch_up(self) -> None:
+        """Makes the changes that last and that other replicas have made without this one."""
+        if not self._id:
+            return
+        try:
+            found = await self._broadcast("changes", timeout_s=ASK_TIMEOUT_S)
+        except Exception as error:  # the first replica of a deployment has nobody to ask
+            log.debug("no other replica says what it has changed: %r", error)
+            return
+        for change in _in_order(one for one in found if isinstance(one, list)):
+            route = self._app.route(change.request())
+            known = None if route is None else self._lasting.get(_thing(route, change))
+            if route is None or (known is not None and known.at_s >= change.at_s):
+                continue
+            result = await self.change(change)
+            if result is None:  # this very replica has made it, and forgotten it
+                continue
+            log.info("%s of another replica: %d %s", change.path, result.status, result.text)
+
+    async def settle(self) -> None:
+        """Catches up again while others may not know yet that this replica is there."""
+        for wait_s in ASK_AGAIN_S:
+            await asyncio.sleep(wait_s)
+            await self.catch_up()
+
+
+def _thing(route: Route, change: Change) -> tuple[str, str]:
+    """Returns what a change is about: of several changes of one thing the last one counts."""
+    named: Any = None
+    with contextlib.suppress(orjson.JSONDecodeError):
+        body = orjson.loads(change.body)
+        named = body.get(route.lasting) if isinstance(body, dict) else None
+    return route.lasting, str(named)
+
+
+def _in_order(lists: Iterable[list[Change]]) -> list[Change]:
+    """Returns the changes of several replicas, the earliest first."""
+    return sorted((change for changes in lists for change in changes), key=lambda change: change.at_s)
 
 
 def replica_context() -> Any:

@@ -4,7 +4,8 @@ Ray's own router by prefixes looks for a prompt in the arguments of calls betwee
 request is its head alone, so this one asks the middleware of the same process (proxy.py), which has read the body.
 
 Ray sends this module's code to the processes that need it, by value. Where they do not have this package, requests are
-spread by load. The proxies of a cluster do not know of each other's prompts.
+spread by load. A proxy knows what it has sent itself, and what the replicas report every few seconds, which other
+proxies have sent.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ import logging
 import random
 from collections import Counter
 from hashlib import blake2b
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from ray.serve.request_router import RequestRouter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ray.serve.request_router import PendingRequest, ReplicaID, RunningReplica
 
 
@@ -31,6 +35,7 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not i
     """The most of these seconds, to which they grow with each attempt."""
     _requests: dict[str, Any]
     _known: Any
+    _reports: dict[ReplicaID, frozenset[bytes]]
 
     def initialize_state(self, most_ahead: float | None = None) -> None:
         """Called by Ray with the `request_router_kwargs` of a deployment.
@@ -38,6 +43,7 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not i
         most_ahead: Requests by which the replica that knows a prompt may be ahead of the idlest one; None: as
             many as for the replicas of one server.
         """
+        self._reports = {}
         try:
             from ...util.prefix_router import MOST_AHEAD, PrefixRouter
             from .prompts import IN_FLIGHT
@@ -72,9 +78,16 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not i
             return home
         loads = self._loads(replicas)
         if request is not None and (prompt := request.prompt()):
-            return self._known.choose(prompt, loads)
+            return self._known.choose(prompt, loads, self._told(request))
         least = min(loads.values())
         return random.choice([one for one, load in loads.items() if load == least])
+
+    def _told(self, request: Any) -> Callable[[ReplicaID], int]:
+        """Returns a function that returns how many blocks of a request's prompt a replica has reported."""
+        from .prompts import MARKED_BLOCKS
+
+        marks = request.marks() if any(self._reports.values()) else []
+        return lambda one: MARKED_BLOCKS * sum(1 for _ in takewhile(self._reports.get(one, ()).__contains__, marks))
 
     def _loads(self, replicas: dict[ReplicaID, Any]) -> dict[ReplicaID, int]:
         """Returns how many requests each replica has: what it said last, which counts other proxies too, or more where
@@ -99,6 +112,10 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not i
         before = set(self.curr_replicas)
         super().update_replicas(replicas)
         self._forget(before - set(self.curr_replicas))
+        if self._known is not None:
+            from .prompts import reported
+
+            self._reports = {one.replica_id: reported(one.routing_stats) for one in replicas}
 
     def _forget(self, gone: set[ReplicaID]) -> None:
         """Forgets the prompts of replicas that have ended."""

@@ -67,6 +67,14 @@ def test_the_line_that_differs_in_each_request_of_claude_code_is_not_read() -> N
     assert read(system=f"x-anthropic-billing-header: 1\n{LONG}") == read(system=LONG)
 
 
+def test_marks_are_those_of_every_process_and_go_with_the_blocks() -> None:
+    """Python's own hashes of texts would differ from run to run."""
+    short, long = (ProxiedRequest("/v1/x", {}, orjson.dumps({"prompt": "a" * size})) for size in (1100, 9000))
+    assert [one.hex() for one in short.marks()] == ["5ad0a947ef63fa91", "ec01136f2792b350"]
+    assert (short.marks(), len(long.marks())) == (long.marks()[:2], len(long.prompt()) // 8)
+    assert len(ProxiedRequest("/v1/x", {}, orjson.dumps({"conversation": "c", "input": "a"})).marks()) == 1
+
+
 def test_a_stored_conversation_is_known_by_its_id() -> None:
     assert read(conversation="conv_1", input="a") == read(conversation="conv_1", input="b" * 200)
     assert read(conversation="conv_1", input="a") != read(conversation="conv_2", input="a")

@@ -137,7 +137,10 @@ def test_a_cluster_that_an_application_starts_has_the_middlewares(
 def test_an_application_has_the_router_by_prefixes_unless_it_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
     serve = Serve(monkeypatch, initialized=True)
     deployment.application(model_path="x")
-    assert serve.settings["request_router_config"] == {"request_router_class": deployment.ROUTER}
+    assert serve.settings["request_router_config"] == {
+        "request_router_class": deployment.ROUTER,
+        "request_routing_stats_period_s": deployment.REPORT_PERIOD_S,
+    }
     module, _, name = deployment.ROUTER.rpartition(".")
     assert f"class {name}(" in (Path(deployment.__file__).parents[3] / f"{module.replace('.', '/')}.py").read_text()
     deployment.application(deployment={"request_router_config": "own", "num_replicas": 2})

@@ -13,14 +13,17 @@ import pytest
 
 from lean_ovms.api import router
 from lean_ovms.composition import compose
-from lean_ovms.features.ray import metrics
+from lean_ovms.features.ray import metrics, replicas
 from lean_ovms.features.ray.metrics import Reporter, publishing, samples
+from lean_ovms.features.ray.prompts import MARKED, ProxiedRequest, reported
 from lean_ovms.features.ray.replicas import COUNT, ONE_ALONE, Change, Replicas
-from lean_ovms.manifest import Route
+from lean_ovms.manifest import BASES, Route
 from lean_ovms.types import Request, Response
 
 ROUTES = {
-    "/load": Route("POST", "/load", "x:y", changes=True),
+    "/load": Route("POST", "/load", "x:y", changes=True, lasting="name"),
+    "/unload": Route("POST", "/unload", "x:y", changes=True, lasting="name"),
+    "/reset": Route("POST", "/reset", "x:y", changes=True),
     "/slots/1": Route("POST", "/slots/{id}", "x:y", changes=True, by_one=True),
     "/chat": Route("POST", "/chat", "x:y"),
 }
@@ -51,9 +54,13 @@ class Fleet:
         self.apps = [App(status) for status in statuses]
         self.replicas: list[Replicas] = []
         self.dead = False
+        self.servable: Any = SimpleNamespace(change=None)
         serve = ModuleType("ray.serve")
         serve.get_replica_context = lambda: SimpleNamespace(  # type: ignore[attr-defined]
-            replica_id=SimpleNamespace(unique_id=f"r{len(self.replicas)}"), deployment="LeanOvms", app_name="llm"
+            replica_id=SimpleNamespace(unique_id=f"r{len(self.replicas)}"),
+            deployment="LeanOvms",
+            app_name="llm",
+            servable_object=self.servable,
         )
         serve.get_deployment_handle = self._found  # type: ignore[attr-defined]
         ray = ModuleType("ray")
@@ -67,17 +74,22 @@ class Fleet:
         assert (deployment, app) == ("LeanOvms", "llm")
         return SimpleNamespace(broadcast=self._broadcast)
 
-    def _broadcast(self, method: str, change: Change) -> Any:
+    def _broadcast(self, method: str, *arguments: Change) -> Any:
         async def results(timeout_s: float, return_exceptions: bool) -> list[Any]:
-            calls = [getattr(replica, method)(change) for replica in self.replicas]
-            found: list[Any] = list(await asyncio.gather(*calls))
+            found = [getattr(replica, method)(*arguments) for replica in self.replicas]
+            found = [await one if asyncio.iscoroutine(one) else one for one in found]
             return [*found, RuntimeError("secret")] if self.dead else found
 
         return SimpleNamespace(results_async=results)
 
-    async def ask(self, path: str) -> Response:
-        request = Request("POST", path, "a=1", {"authorization": "Bearer k"}, b"body")
-        return await self.replicas[0].handle(request)
+    async def ask(self, path: str, body: bytes = b"body", replica: int = 0) -> Response:
+        request = Request("POST", path, "a=1", {"authorization": "Bearer k"}, body)
+        return await self.replicas[replica].handle(request)
+
+    def another(self) -> tuple[App, Replicas]:
+        """A replica that Ray starts; the others do not know of it yet."""
+        app: Any = App()
+        return app, Replicas(app)
 
 
 Made = Callable[..., Fleet]
@@ -126,6 +138,97 @@ async def test_a_replica_that_dies_meanwhile_has_not_made_it(fleet: Made) -> Non
     assert b"secret" not in response.body
 
 
+async def test_a_class_around_the_server_that_takes_no_changes_is_told_of_by_the_answer(fleet: Made) -> None:
+    two = fleet(200, 200)
+    two.servable = SimpleNamespace()
+    response = await two.ask("/load")
+    [(name, warning)] = response.headers
+    assert (response.status, name, ONE_ALONE in warning) == (200, "Warning", True)
+    assert two.apps[1].asked == []
+
+
+def load(name: str, path: str = "p") -> bytes:
+    return orjson.dumps({"name": name, "path": path})
+
+
+def asked(app: App) -> list[tuple[str, bytes]]:
+    return [(one.path, one.body) for one in app.asked]
+
+
+async def test_a_replica_that_starts_makes_the_changes_that_last(fleet: Made) -> None:
+    two = fleet(200, 200)
+    for path, body in [("/load", load("x")), ("/load", load("y")), ("/reset", b""), ("/load", load("z"))]:
+        assert (await two.ask(path, body)).status == 200
+    assert (await two.ask("/unload", load("x"), replica=1)).status == 200
+    assert (await two.ask("/load", load("y", "q"))).status == 200
+    app, new = two.another()
+    await new.catch_up()
+    last = [("/load", load("z")), ("/unload", load("x")), ("/load", load("y", "q"))]
+    assert asked(app) == last, "the last change of each, in their order"
+    await new.catch_up()
+    assert asked(app) == last, "once"
+    assert (await two.ask("/load", load("w"))).status == 200
+    await new.catch_up()
+    assert asked(app)[3:] == [("/load", load("w"))], "made while the others did not know of it"
+
+
+async def test_a_later_replica_learns_from_one_that_has_learned_itself(fleet: Made) -> None:
+    one = fleet(200)
+    await one.ask("/load", load("x"))
+    _, second = one.another()
+    await second.catch_up()
+    one.replicas = [second]
+    app, third = one.another()
+    await third.catch_up()
+    assert asked(app) == [("/load", load("x"))]
+
+
+async def test_without_others_there_is_nothing_to_catch_up_with(fleet: Made) -> None:
+    one = fleet(200)
+    one.dead = True
+    await one.replicas[0].catch_up()
+    one.replicas[0]._broadcast = None  # type: ignore[assignment,method-assign]
+    await one.replicas[0].catch_up()
+    assert one.apps[0].asked == []
+
+
+async def test_so_many_changes_are_remembered(fleet: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicas, "MOST_LASTING", 2)
+    one = fleet(200)
+    for name in "abca":
+        await one.ask("/load", load(name))
+    app, new = one.another()
+    await new.catch_up()
+    assert asked(app) == [("/load", load("c")), ("/load", load("a"))]
+
+
+async def test_a_replica_reports_the_beginnings_of_prompts_that_it_has_answered(
+    fleet: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def prompt(letter: str, blocks: int, status: int = 200, **headers: str) -> list[bytes]:
+        body = orjson.dumps({"model": "m", "prompt": letter * MARKED * blocks})
+        given = {"content-type": "application/json", **headers}
+        two.apps[0].status = status
+        await two.replicas[0].handle(Request("POST", "/chat", "", given, body))
+        return ProxiedRequest("/chat", given, body).marks()
+
+    two = fleet(200, 200)
+    first = await prompt("a", 3)
+    assert (len(first), reported(two.replicas[0].known())) == (3, {*first})
+    await prompt("b", 2, status=400)
+    assert reported(two.replicas[0].known()) == {*first}
+    other = await prompt("a", 3, authorization="Bearer k")
+    assert {*first}.isdisjoint(other)
+    monkeypatch.setattr(replicas, "MOST_KNOWN", 5)
+    last = await prompt("c", 3)
+    known = reported(two.replicas[0].known())
+    assert known == {*other[:2], *last}, "of the prompt used longest ago the end is forgotten first"
+    assert reported(two.replicas[1].known()) == frozenset()
+    monkeypatch.setattr(replicas, "MOST_READ", 100)
+    await prompt("d", 3)
+    assert reported(two.replicas[0].known()) == known
+
+
 async def test_what_one_replica_does_for_all_is_done_once_and_says_so(fleet: Made) -> None:
     two = fleet(200, 200)
     [(name, warning)] = (await two.ask("/slots/1")).headers
@@ -136,7 +239,11 @@ async def test_what_one_replica_does_for_all_is_done_once_and_says_so(fleet: Mad
 
 def test_one_replica_alone_does_what_is_about_shared_files_or_about_itself() -> None:
     changes = [route for route in router.every() if route.changes]
-    assert {route.path for route in changes if route.by_one} == {"/slots/{id}", "/api/pull", "/api/delete"}
+    assert not any(route.lasting and (route.by_one or not route.changes) for route in router.every())
+    assert {route.path for route in changes if route.by_one} == {
+        *("/slots/{id}", "/api/pull", "/api/delete"),
+        *(f"{base}/tool_servers/{kind}" for base in BASES for kind in ("call", "prompt", "resource")),
+    }
     everywhere = {route.path for route in changes if not route.by_one}
     assert {"/models/load", "/v1/load_lora_adapter", "/reset_prefix_cache", "/v1/config/reload", "/sleep"} <= everywhere
 

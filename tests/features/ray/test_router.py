@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
-from lean_ovms.features.ray.prompts import IN_FLIGHT, MADE_BY, ProxiedRequest
+from lean_ovms.features.ray.prompts import IN_FLIGHT, MADE_BY, MARKS, ProxiedRequest
 
 ROUTER = "lean_ovms.features.ray.router"
 LONG = "the rain in spain falls mainly on the plain " * 20
@@ -25,7 +25,7 @@ class ReplicaID:
     unique_id: str
 
 
-A, B, C = (SimpleNamespace(replica_id=ReplicaID(name)) for name in "abc")
+A, B, C = (SimpleNamespace(replica_id=ReplicaID(name), routing_stats={}) for name in "abc")
 
 
 class RequestRouter:
@@ -103,6 +103,20 @@ async def test_a_response_goes_on_where_it_was_made(router: Any) -> None:
         assert await chosen(router, pending(f"t{number}", "more", previous_response_id="resp_1")) is B
     gone = await chosen(router, pending("2", LONG, previous_response_id="resp_1"), (A, C))
     assert gone in (A, C), "its replica has ended"
+
+
+async def test_what_other_proxies_have_sent_is_known_from_the_replicas_reports(router: Any) -> None:
+    request = pending("1", LONG)
+    report = {MARKS: b"".join(IN_FLIGHT.pop("1").marks())}
+    told = SimpleNamespace(replica_id=B.replica_id, routing_stats=report)
+    router.update_replicas([A, told, C])
+    router.replica_queue_len_cache.update({B.replica_id: 1})
+    assert await chosen(router, pending("2", LONG + "and on"), (A, told, C)) is told
+    assert await chosen(router, pending("3", LONG[1:]), (A, told, C)) is not told
+    router.update_replicas([A, B, C])
+    IN_FLIGHT.clear()
+    assert await chosen(router, pending("4", LONG + "and on")) is not B
+    assert request
 
 
 async def test_what_other_proxies_have_sent_counts(router: Any) -> None:
