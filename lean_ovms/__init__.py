@@ -8,17 +8,20 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .features.llm.async_llm import AsyncLLM
+    from .features.llm.engine_args import EngineArgs
     from .features.llm.llm import LLM
     from .features.llm.outputs import CompletionOutput, RequestOutput
     from .features.llm.params import SamplingParams
-    from .features.llm.requests import BeamSearchParams, LoRARequest, StructuredOutputsParams
+    from .features.llm.requests import BeamSearchParams, LoRARequest, PoolingParams, StructuredOutputsParams
 
 __all__ = [
     "LLM",
     "AsyncLLM",
     "BeamSearchParams",
     "CompletionOutput",
+    "EngineArgs",
     "LoRARequest",
+    "PoolingParams",
     "RequestOutput",
     "SamplingParams",
     "StructuredOutputsParams",
@@ -29,7 +32,9 @@ _PLACES = {
     "AsyncLLM": "features.llm.async_llm",
     "BeamSearchParams": "features.llm.requests",
     "CompletionOutput": "features.llm.outputs",
+    "EngineArgs": "features.llm.engine_args",
     "LoRARequest": "features.llm.requests",
+    "PoolingParams": "features.llm.requests",
     "RequestOutput": "features.llm.outputs",
     "SamplingParams": "features.llm.params",
     "StructuredOutputsParams": "features.llm.requests",

@@ -12,6 +12,7 @@ from ..models.deployment import DeploymentManager
 from ..models.model import Model, NotLoaded
 from ..models.registry import ModelRegistry
 from ..observability.metrics import Metrics
+from ..observability.records import log_quietly
 from ..types import Json, Request, Response
 from ..util import chunked_json
 from ..util.budget import Budget, Lease
@@ -110,6 +111,8 @@ class Services:
         waiting = {m.name: m.state for m in self.registry.models.values() if not m.ready}
         unready = len(waiting) == len(self.registry.models) or any(state != "failed" for state in waiting.values())
         if waiting and unready:
+            if "loading" in waiting.values():
+                log_quietly()  # a probe asks every second or so until they are loaded
             raise Unavailable(
                 "Server is not ready: " + ", ".join(f"{name} is {state}" for name, state in waiting.items())
             )

@@ -274,6 +274,20 @@ async def test_health_distinguishes_ready_restarting_and_draining(make_app: Make
     assert (await get(app, "/v2/health/ready")).status == 503
 
 
+@pytest.mark.parametrize(("state", "level"), [("loading", "DEBUG"), ("restarting", "INFO")])
+async def test_a_probe_while_models_load_is_not_logged_at_info(
+    make_app: MakeApp, caplog: pytest.LogCaptureFixture, state: str, level: str
+) -> None:
+    app, engine = await make_app(access_log=True)
+    engine.state = state
+    caplog.set_level("DEBUG", "lean_ovms.access")
+    for path in ("/health", "/v2/health/ready", "/v2/models/m/ready"):
+        response = await get(app, path)
+        await response.aclose()
+        assert response.status == 503
+    assert [record.levelname for record in caplog.records if record.name == "lean_ovms.access"] == [level] * 3
+
+
 async def test_version(make_app: MakeApp) -> None:
     app, _ = await make_app()
     assert set(await whole(await get(app, "/version"))) == {"version", "openvino_genai"}

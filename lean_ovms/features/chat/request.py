@@ -178,6 +178,8 @@ def choice(chat: ChatRequest, index: int, answer: CompletedChoice) -> Json:
     if chat.audio is not None and answer.text:
         message |= {"content": None, "audio": chat.audio.message(answer.text, b"".join(answer.audio))}
     message |= _calls(chat, answer)
+    if message["tool_calls"]:
+        message.setdefault("reasoning", None)  # vLLM's clients read it, to send it back with the calls
     found: Json = {
         "finish_reason": finish_reason(chat, answer.finish, bool(answer.calls)),
         "index": index,

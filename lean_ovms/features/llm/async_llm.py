@@ -42,6 +42,7 @@ from .outputs import (
     CompletionOutput,
     EmbeddingOutput,
     EmbeddingRequestOutput,
+    PoolingOutput,
     PoolingRequestOutput,
     RequestOutput,
     ScoringOutput,
@@ -50,7 +51,7 @@ from .outputs import (
     Started,
 )
 from .params import SamplingParams, check_names, for_chat
-from .requests import BeamSearchParams, LoRARequest, as_given
+from .requests import BeamSearchParams, LoRARequest, PoolingParams, as_given
 from .tokenizer import AsyncTokenizer
 
 Prompt = str | list[int] | Mapping[str, Any]
@@ -299,6 +300,31 @@ class AsyncLLM:
         probs, label = await self._by_feature("classify", text, fields)
         return PoolingRequestOutput(next(self._ids), ClassificationOutput(probs, label))
 
+    async def encode(
+        self, text: Text, pooling_params: PoolingParams | None = None, *, pooling_task: str | None = None, **fields: Any
+    ) -> PoolingRequestOutput[PoolingOutput]:
+        """Returns what a pooling model computes of a text.
+
+        Args:
+            text: the text, or its token ids.
+            pooling_params: further fields, as an object.
+            pooling_task: embed, token_embed, classify or token_classify; None: the model's own.
+            **fields: further fields of /pooling.
+
+        Raises:
+            ValueError: something is wrong with the request.
+            RuntimeError: the engine fails, or the model is not open.
+            TypeError: a field is none of the endpoint's.
+        """
+        import numpy as np
+
+        fields = {"task": pooling_task, "pooling_params": pooling_params, **fields}
+        found, per_token = await self._by_feature("encode", text, fields)
+        data = np.frombuffer(found.data, np.float32)
+        return PoolingRequestOutput(
+            next(self._ids), PoolingOutput(data.reshape(found.rows, found.width) if per_token else data)
+        )
+
     # --- speech
 
     async def transcribe(self, audio: Audio, **fields: Any) -> AudioTranscript:
@@ -320,6 +346,8 @@ class AsyncLLM:
 
     async def _by_feature(self, method: str, given: Any, fields: Json) -> Any:
         """Returns what a feature's function returns that does the work of a method. Raises ValueError."""
+        if (params := fields.pop("pooling_params", None)) is not None:
+            fields = {**vars(params), **fields}
         with _python_errors():
             return await self.services.config.composition.method(method)(self, given, fields)
 

@@ -23,12 +23,14 @@ from .outputs import (
     BeamSearchOutput,
     ClassificationRequestOutput,
     EmbeddingRequestOutput,
+    PoolingOutput,
+    PoolingRequestOutput,
     RequestOutput,
     ScoringRequestOutput,
     SpeechOutput,
 )
 from .params import SamplingParams
-from .requests import BeamSearchParams, LoRARequest
+from .requests import BeamSearchParams, LoRARequest, PoolingParams
 from .tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -169,6 +171,27 @@ class LLM:
     def classify(self, prompts: Texts, use_tqdm: Tqdm = True, **fields: Any) -> list[ClassificationRequestOutput]:
         """Returns the probabilities of the model's labels for each text."""
         return self._batch(_several(prompts, int), lambda one: self._llm.classify(one, **fields), use_tqdm)
+
+    def encode(
+        self,
+        prompts: Texts,
+        pooling_params: PoolingParams | None = None,
+        use_tqdm: Tqdm = True,
+        *,
+        pooling_task: str | None = None,
+        **fields: Any,
+    ) -> list[PoolingRequestOutput[PoolingOutput]]:
+        """Returns what a pooling model computes of each text: its vectors or classes, of the text or of each token.
+
+        Args:
+            prompts: a text, token ids, or a list of these.
+            pooling_params: further fields, as an object.
+            use_tqdm: whether there is a progress bar, or what makes one.
+            pooling_task: embed, token_embed, classify or token_classify; None: the model's own.
+            **fields: further fields of /pooling.
+        """
+        fields |= {"pooling_params": pooling_params, "pooling_task": pooling_task}
+        return self._batch(_several(prompts, int), lambda one: self._llm.encode(one, **fields), use_tqdm)
 
     def transcribe(self, audio: Audio | Sequence[Audio], use_tqdm: Tqdm = True, **fields: Any) -> list[AudioTranscript]:
         """Returns what is said in each audio file, with times if timestamp_granularities asks for them."""

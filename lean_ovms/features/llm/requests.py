@@ -94,6 +94,17 @@ class BeamSearchParams:
         return fields
 
 
+class PoolingParams:
+    """Fields of a request to a pooling model, by name, for `embed`, `encode`, `score` and `classify`: these check them,
+    as they check their own arguments."""
+
+    def __init__(self, **fields: Any) -> None:
+        vars(self).update(fields)
+
+    def __repr__(self) -> str:
+        return f"PoolingParams({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+
 @dataclass(frozen=True)
 class LoRARequest:
     """An adapter, for one call: it is loaded the first time, and served by its name from then on."""

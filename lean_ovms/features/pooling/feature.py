@@ -241,6 +241,6 @@ FEATURE = Feature(
         Metric(TOKENS, "counter", "tokens computed by a pooling model since it started"),
         Metric(PADDED_TOKENS, "counter", "the same with the padding of its batches"),
     ),
-    methods={"embed": "llm:embed", "score": "llm:score", "classify": "llm:classify"},
+    methods={"embed": "llm:embed", "score": "llm:score", "classify": "llm:classify", "encode": "llm:encode"},
     demos=(DemoModel(name="demo-embed", folder="demo_embed", task="embeddings"),),
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ...api.caller import Caller
 from ...types import Json
 from .api import classify as classes
-from .api import embeddings, scoring
+from .api import embeddings, pooling, scoring
 from .api import score as scores
-from .types import TextOrTokens
+from .types import PooledOutput, TextOrTokens
 
 
 async def embed(llm: Caller, text: TextOrTokens, fields: Json) -> list[float]:
@@ -25,6 +25,22 @@ async def embed(llm: Caller, text: TextOrTokens, fields: Json) -> list[float]:
     call, inputs, _ = await llm.read(embeddings.parse_embeddings, embeddings.FIELDS, {"input": text}, fields)
     [found] = await embeddings.embed(call, inputs)
     return found.values
+
+
+async def encode(llm: Caller, text: TextOrTokens, fields: Json) -> tuple[PooledOutput, bool]:
+    """Returns what the model computes of a text, and whether that is a row for each token.
+
+    Args:
+        llm: reads the fields, and has the model.
+        text: the text, or its token ids.
+        fields: further fields of /pooling.
+
+    Raises:
+        RequestError: the request is not valid, or the model fails.
+        TypeError: a field is none of the endpoint's.
+    """
+    [found], per_token = await pooling.compute(*await llm.read(pooling.parse, pooling.FIELDS, {"input": text}, fields))
+    return found, per_token
 
 
 async def score(llm: Caller, data: tuple[str | list[str], str | list[str]], fields: Json) -> list[float]:

@@ -81,6 +81,7 @@ async def test_tools_win_over_functions(make_app: MakeApp) -> None:
     assert json.loads(engine.submitted[0][0]) == tools
     assert choice["finish_reason"] == "tool_calls"
     assert "function_call" not in choice["message"]
+    assert choice["message"]["reasoning"] is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import openvino as ov
 
 from lean_ovms.features.gguf import header
 from lean_ovms.features.gguf.architectures import ARCHITECTURES
-from lean_ovms.features.gguf.child import network
+from lean_ovms.features.gguf.child import network, tensors
 from lean_ovms.features.gguf.child.blocks import BLOCKS
 from lean_ovms.features.gguf.child.layers import whole
 from lean_ovms.features.gguf.child.tensors import TensorRows, Tensors
@@ -57,6 +57,19 @@ def test_norms_and_rotations_are_one_operation_each(name, tmp_path):
     wanted = {"RoPE": 2 * (layers - UNROTATED.get(name, 0)), "RMS": layers * NORMS.get(name, 2) + 1}
     wanted |= {"PagedAttention": layers, "GatherMatmul": layers * EXPERTS.get(name, 0)} | HYBRIDS.get(name, {})
     assert {kind: kinds[kind] for kind in wanted} == wanted
+
+
+def test_a_file_that_takes_long_is_told_of_while_it_is_read(tmp_path, caplog, monkeypatch):
+    path = zoo_gguf.write(tmp_path / "x.gguf", "llama")
+    with caplog.at_level("INFO", "lean_ovms.gguf"):
+        network.read(path)
+        assert not caplog.messages
+        monkeypatch.setattr(tensors, "PROGRESS_S", -1)
+        network.read(path)
+    *told, end = caplog.messages
+    percent = [int(line.removeprefix("x.gguf: ").split(" % of ")[0]) for line in told]
+    assert (percent, percent[0] > 0, percent[-1]) == (sorted(percent), True, 100)
+    assert end.endswith("; OpenVINO compiles it")
 
 
 @pytest.mark.parametrize("name", BUILT)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from lean_ovms import LLM, AsyncLLM, RequestOutput, SamplingParams
+from lean_ovms import LLM, AsyncLLM, PoolingParams, RequestOutput, SamplingParams
 from lean_ovms.config import Config
 from lean_ovms.errors import EngineFailure, StartError
 from lean_ovms.features.llm.params import FIELDS
@@ -289,6 +289,19 @@ def test_scores(make_llm: MakeLLM) -> None:
     assert [found.outputs.score for found in pairs] == one_by_one
     with pytest.raises(ValueError, match="there are 2 texts and 3"):
         llm.score(["a", "b"], ["a", "b", "c"])
+
+
+def test_encode_is_what_the_model_computes(make_llm: MakeLLM) -> None:
+    llm = make_llm(pooling("embeddings"))
+    [vector] = llm.embed("ab")
+    [found] = llm.encode("ab", PoolingParams(use_activation=True), pooling_task="embed")
+    assert found.outputs.data.tolist() == vector.outputs.embedding
+    [rows] = llm.encode("ab", pooling_task="token_embed")
+    assert rows.outputs.data.shape == (4, len(vector.outputs.embedding))
+    with pytest.raises(ValueError, match="Unsupported task: 'classify'"):
+        llm.encode("ab", pooling_task="classify")
+    with pytest.raises(TypeError, match="has no argument 'dimension'; did you mean dimensions"):
+        llm.embed("a", pooling_params=PoolingParams(dimension=3))
 
 
 def test_classes(make_llm: MakeLLM) -> None:

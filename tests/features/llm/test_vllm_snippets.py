@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import inspect
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 import lean_ovms
-from lean_ovms import LLM, AsyncLLM, BeamSearchParams, LoRARequest, SamplingParams, StructuredOutputsParams
+from lean_ovms import LLM, AsyncLLM, BeamSearchParams, EngineArgs, LoRARequest, SamplingParams, StructuredOutputsParams
 from lean_ovms.cli.keywords import of_keywords
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.errors import StartError
@@ -25,6 +26,20 @@ CHAT = [{"role": "user", "content": "Hi"}]
 
 def answers(_: object, sampling: Any) -> Script:
     return say("yes", sequences=sampling.n)
+
+
+def test_a_script_reads_the_options_of_a_model_from_its_command_line() -> None:
+    parser = EngineArgs.add_cli_args(argparse.ArgumentParser())
+    parser.set_defaults(runner="pooling", model="here")
+    for name in ("--max-tokens", "--temperature", "--top-p", "--top-k", "--chat-template-path"):
+        parser.add_argument(name, default=argparse.SUPPRESS)
+    typed = parser.parse_args(["--max-model-len", "99", "--enforce-eager", "--served_model_name=m"])
+    given = vars(EngineArgs.from_cli_args(typed))
+    assert given == {
+        "runner": "pooling", "model": "here", "max_model_len": "99", "enforce_eager": True, "served_model_name": "m",
+    }  # fmt: skip
+    config = of_keywords(**{**given, "model": str(DEMO_MODEL), "runner": "generate"})
+    assert (config.max_model_len, config.model_name) == (99, "m")
 
 
 def test_the_package_has_vllms_names() -> None:

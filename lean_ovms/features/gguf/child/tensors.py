@@ -5,8 +5,10 @@ What is read of the mapped file is written into OpenVINO's memory once, in piece
 
 from __future__ import annotations
 
+import logging
 import math
 import mmap
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,8 +23,11 @@ from ....engine.errors import last_line
 from ....errors import StartError
 from ....repository import model_file
 from ....util.files import open_regular
+from ....util.sizes import human_size
 from ..header import BLOCK_SIZES, EXPORT, PULL_AGAIN, Header
 from .blocks import BLOCKS, Floats
+
+log = logging.getLogger("lean_ovms.gguf")
 
 Order = NDArray[np.int64]
 F32, BF16 = 0, 30
@@ -30,6 +35,8 @@ PLAIN = {F32: ov.Type.f32, 1: ov.Type.f16, BF16: ov.Type.bf16}
 """The types of tensors that have no blocks, by their numbers in the file."""
 PIECE = 1 << 18
 """Elements that are read at once: what is computed of them stays in the processor's cache."""
+PROGRESS_S = 5.0
+"""Seconds between two lines of the log about a file that is being read."""
 
 
 class TensorRows(NamedTuple):
@@ -81,6 +88,9 @@ class Tensors:
     def __init__(self, path: Path, header: Header) -> None:
         """Maps the files. Raises OSError."""
         self._header = header
+        self._name = path.name
+        self._read: set[str] = set()
+        self._began = self._told = time.monotonic()
         self._maps: list[mmap.mmap] = []
         for file in model_file.parts(path):
             with open_regular(file) as opened:
@@ -89,7 +99,9 @@ class Tensors:
     def __enter__(self) -> Tensors:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None and self._told > self._began:
+            log.info("%s is read after %.0f s; OpenVINO compiles it", self._name, time.monotonic() - self._began)
         self._maps.clear()  # closing one would raise an error while the frames of another error refer to its bytes
 
     def __contains__(self, name: str) -> bool:
@@ -178,6 +190,11 @@ class Tensors:
 
     def _bytes(self, name: str) -> NDArray[np.uint8]:
         """Returns the bytes of a tensor; the pages of what was read before leave the process's memory."""
+        self._read.add(name)
+        if time.monotonic() - self._told > PROGRESS_S:
+            self._told = time.monotonic()
+            done, total = (sum(map(self._header.size, names)) for names in (self._read, self._header.tensors))
+            log.info("%s: %d %% of %s read", self._name, 100 * done // total, human_size(total))
         part, offset = self._header.places[name]
         self._maps[part].madvise(mmap.MADV_DONTNEED)
         return np.frombuffer(self._maps[part], np.uint8, self._header.size(name), offset)

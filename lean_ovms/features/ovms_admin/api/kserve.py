@@ -11,6 +11,7 @@ import re
 from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....errors import ModelNotFound, Unavailable
+from ....observability.records import log_quietly
 from ....types import Request, Response
 
 MODEL_PATH = re.compile(r"/v2/models/(?P<name>.+?)(/versions/(?P<version>[^/]+))?/ready", re.DOTALL)
@@ -33,6 +34,9 @@ async def handle_model_ready(request: Request, services: Services) -> Response:
     assert found is not None, "the route matches no other paths"
     if found["version"] not in (None, "1"):
         raise ModelNotFound("Model with requested version is not found")
-    if not services.registry.get(found["name"]).require_ready().ready:
+    model = services.registry.get(found["name"])
+    if model.state == "loading":
+        log_quietly()  # as while the server starts
+    if not model.require_ready().ready:
         raise Unavailable("The model could not be loaded.", code="model_not_loaded")
     return Response(200)

@@ -20,6 +20,7 @@ from ..types import (
     SCORE,
     TOKEN_CLASSIFY,
     TOKEN_EMBED,
+    PooledOutput,
     PoolingInfo,
 )
 from .encoding import ENCODING, Encoding, results_response
@@ -57,17 +58,23 @@ FIELDS = FieldSet((
 
 @shared.vectors_doc("What a pooling model computes", FIELDS)
 async def handle(request: Request, services: Services) -> Response:
-    call, inputs = await services.parse_body(request, _read)
-    info = call.info(KINDS)
-    per_token = _task(call.values["task"], info) in ONLY_PER_TOKEN
-    params = call.params(info, output=PER_TOKEN if per_token else POOLED, add_special_tokens=inputs.adds_special(info))
+    call, inputs = await services.parse_body(request, parse)
+    outputs, per_token = await compute(call, inputs)
     encoding = Encoding.of(call.values, per_token=per_token)
-    outputs = await call.encode(await items_of(call, inputs, info), params)
     work = partial(results_response, call, encoding, outputs, prefix="pooling", kind=b"pooling", member=b"data")
     return await call.render(outputs, work, numpy=encoding.needs_numpy)
 
 
-def _read(body: Json, services: Services) -> tuple[PoolingRequest, Inputs]:
+async def compute(call: PoolingRequest, inputs: Inputs) -> tuple[list[PooledOutput], bool]:
+    """Returns the result of each input, and whether each is a row for each token. Raises RequestError."""
+    info = call.info(KINDS)
+    per_token = _task(call.values["task"], info) in ONLY_PER_TOKEN
+    params = call.params(info, output=PER_TOKEN if per_token else POOLED, add_special_tokens=inputs.adds_special(info))
+    return await call.encode(await items_of(call, inputs, info), params), per_token
+
+
+def parse(body: Json, services: Services) -> tuple[PoolingRequest, Inputs]:
+    """Reads a body. Raises RequestError."""
     call, inputs = parse_with_inputs(body, services, fields=FIELDS)
     Encoding.of(call.values)
     return call, inputs

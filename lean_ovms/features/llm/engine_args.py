@@ -1,0 +1,43 @@
+"""EngineArgs, by vLLM's name: a script's command line with the options of LLM."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, TypeVar
+
+from ...cli import foreign_flags
+from ...config import listed
+
+Parser = TypeVar("Parser", bound=argparse.ArgumentParser)
+
+
+class EngineArgs:
+    """The options of a model, as a script of vLLM reads them from its command line. Its attributes are the options that
+    were given: `LLM(**vars(args))` is the model."""
+
+    def __init__(self, **options: Any) -> None:
+        vars(self).update(options)
+
+    @staticmethod
+    def add_cli_args(parser: Parser) -> Parser:
+        """Adds the options of LLM, and those of vLLM that it knows, to a script's parser, and returns the parser, whose
+        results have only what is on the command line."""
+        flags, known = foreign_flags.known(), {row.name: row for row in listed()}
+        of_vllm = {name for alias in flags.aliases if "vLLM" in alias.server for name in alias.names}
+        for name in sorted({"model", *known, *of_vllm, *flags.ignored}):
+            spelt = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
+            # Without a value it is a switch. LLM reads values from texts, as the server does.
+            parser.add_argument(
+                *spelt,
+                dest=name,
+                nargs="?",
+                const=True,
+                default=argparse.SUPPRESS,
+                help=known[name].metadata["help"].replace("%", "%%") if name in known else argparse.SUPPRESS,
+            )
+        return parser
+
+    @classmethod
+    def from_cli_args(cls, args: argparse.Namespace) -> EngineArgs:
+        """Returns the options among the results of a parser."""
+        return cls(**vars(args))
