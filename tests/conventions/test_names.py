@@ -15,7 +15,7 @@ FRAGMENTS = ("Of ", "As ", "It ", "Its ", "Also ")
 """Beginnings of docstrings that need the name above them to be read."""
 
 
-OF_VLLM = ("SamplingParams",)
+OF_VLLM = ("PoolingParams", "SamplingParams")
 """Classes of a program that have vLLM's name, and become ours of the same name."""
 
 

@@ -316,14 +316,8 @@ class AsyncLLM:
             RuntimeError: the engine fails, or the model is not open.
             TypeError: a field is none of the endpoint's.
         """
-        import numpy as np
-
         fields = {"task": pooling_task, "pooling_params": pooling_params, **fields}
-        found, per_token = await self._by_feature("encode", text, fields)
-        data = np.frombuffer(found.data, np.float32)
-        return PoolingRequestOutput(
-            next(self._ids), PoolingOutput(data.reshape(found.rows, found.width) if per_token else data)
-        )
+        return PoolingRequestOutput(next(self._ids), PoolingOutput(await self._by_feature("encode", text, fields)))
 
     # --- speech
 

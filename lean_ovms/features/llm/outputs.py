@@ -8,16 +8,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from ...models.collect import Call, Collector, CompletedChoice, collect
 from ...models.generation import DeltaStream, Generation
 from ...types import SamplingParams, TokenLogprob
 from ...types.push import StreamIterator
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 T = TypeVar("T")
 
@@ -202,8 +198,9 @@ class BeamSearchOutput:
 class PoolingOutput:
     """What a pooling model computes of a text."""
 
-    data: NDArray[np.float32]
-    """A vector or the numbers of the labels; where the model computes them of each token, a row for each."""
+    data: Any
+    """A vector or the numbers of the labels, as an array of numpy; where these are of each token, it has a row for
+    each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...api.caller import Caller
 from ...types import Json
 from .api import classify as classes
 from .api import embeddings, pooling, scoring
 from .api import score as scores
-from .types import PooledOutput, TextOrTokens
+from .types import TextOrTokens
 
 
 async def embed(llm: Caller, text: TextOrTokens, fields: Json) -> list[float]:
@@ -27,8 +29,8 @@ async def embed(llm: Caller, text: TextOrTokens, fields: Json) -> list[float]:
     return found.values
 
 
-async def encode(llm: Caller, text: TextOrTokens, fields: Json) -> tuple[PooledOutput, bool]:
-    """Returns what the model computes of a text, and whether that is a row for each token.
+async def encode(llm: Caller, text: TextOrTokens, fields: Json) -> Any:
+    """Returns what the model computes of a text, as an array; where that is of each token, it has a row for each.
 
     Args:
         llm: reads the fields, and has the model.
@@ -39,8 +41,12 @@ async def encode(llm: Caller, text: TextOrTokens, fields: Json) -> tuple[PooledO
         RequestError: the request is not valid, or the model fails.
         TypeError: a field is none of the endpoint's.
     """
-    [found], per_token = await pooling.compute(*await llm.read(pooling.parse, pooling.FIELDS, {"input": text}, fields))
-    return found, per_token
+    call, inputs = await llm.read(pooling.parse, pooling.FIELDS, {"input": text}, fields)
+    [found], per_token = await pooling.compute(call, inputs)
+    await call.load_numpy()
+    from ...util import vectors
+
+    return vectors.array(found.data, (found.rows, found.width) if per_token else (-1,))
 
 
 async def score(llm: Caller, data: tuple[str | list[str], str | list[str]], fields: Json) -> list[float]:
