@@ -3,7 +3,7 @@
 An error class carries its own status, type and code, so there is no table elsewhere that could miss a row.
 Rendered as OpenAI's error object (https://platform.openai.com/docs/guides/error-codes); error_forms.py has the forms of
 other APIs. The engine child sends errors over the pipe as `to_wire`; `from_wire` makes the same error again in the
-front end.
+front end. Numbers with their nouns, for these messages, are here as well.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from logging import Logger
 
     from .types import Response
-
 
 NO_VIDEO = "This servable does not support video input, but video_url has been provided"
 
@@ -352,3 +351,24 @@ class StartError(Exception):
 
 class WrongOptions(StartError):
     """Options that do not go together, or that point to nothing: the same start would fail again (exit status 2)."""
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """Returns a number with what it counts: "1 request", "2 requests".
+
+    Args:
+        count: The number.
+        one: What follows a 1: a noun, and a verb if there is one ("request is waiting").
+        many: What follows any other number; "" appends an s to `one`.
+    """
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def requests_waiting(count: int, whose: str = "") -> str:
+    """Returns what a client reads that finds a full queue, such as "1 request is waiting already".
+
+    Args:
+        count: The requests in the queue.
+        whose: A word on whose they are, such as " of this client".
+    """
+    return counted(count, f"request{whose} is waiting already", f"requests{whose} are waiting already")

@@ -1,4 +1,4 @@
-"""Field, the declaration of one request field, and the reader of JSON bodies.
+"""Field, the declaration of one request field, the reader of JSON bodies, and what /openapi.json says of an endpoint.
 
 Validation, the error message with its `param`, the documentation table and the OpenAPI document follow from a Field.
 JSON null means absent, for every field, and a number without a fraction is an integer, however written. Unknown fields
@@ -13,7 +13,7 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -278,3 +278,44 @@ def _interval(field: Field) -> str:
     left = " [" if field.below is not None or field.kind != "number" else "("
     right = ")" if field.kind == "number" else "]"
     return f"{left}{'-inf' if low is None else form(low)}, {'inf' if high is None else form(high)}{right}"
+
+
+H = TypeVar("H", bound=Callable[..., Any])
+_docs: dict[Callable[..., Any], RouteDoc] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class RouteDoc:
+    """The description of a handler: `@RouteDoc("The models served")`."""
+
+    summary: str
+    """What the endpoint does."""
+    body: tuple[Field, ...] = ()
+    """The fields of the body that the handler reads."""
+    form: bool = False
+    """Whether the body is multipart/form-data."""
+    body_optional: bool = False
+    """Whether a request may have no body."""
+    query: tuple[Field, ...] = ()
+    """The fields of the query that the handler reads."""
+    answer: str = "object"
+    """"object", "array" or both with "or", a media type, or "" for none."""
+    stream: bool = False
+    """Whether, with the field `stream`, the answer is server-sent events."""
+    media: tuple[str, ...] = ()
+    """Further media types of the answer."""
+    errors: tuple[int, ...] = ()
+    """Statuses in addition to those that follow from the other members."""
+    rules: Json | None = None
+    """Keywords of JSON Schema for the whole body."""
+    upgrade: bool = False
+    """Whether it opens a WebSocket."""
+
+    def __call__(self, handler: H) -> H:
+        _docs[handler] = self
+        return handler
+
+
+def doc_of(handler: Callable[..., Any]) -> RouteDoc:
+    """Returns the description of a handler; of one without RouteDoc, the first line of its docstring."""
+    return _docs.get(handler) or RouteDoc((handler.__doc__ or handler.__name__).strip().splitlines()[0])

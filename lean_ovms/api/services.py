@@ -15,8 +15,7 @@ from ..observability.metrics import Metrics
 from ..observability.records import log_quietly
 from ..types import Json, Request, Response
 from ..util import chunked_json
-from ..util.budget import Budget, Lease
-from ..util.concurrency import Offload
+from ..util.concurrency import Budget, Lease, Offload
 from .fields import Values, json_body
 from .keys import ApiKeys
 from .middleware import RequestRecords

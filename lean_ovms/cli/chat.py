@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config.options import read_object
-from ..errors import BadRequest, StartError
+from ..errors import BadRequest, StartError, counted
 from ..server import exit_status
-from ..util.plurals import counted
 from .arguments import own, parse
 from .client import CommandFailed, ServerClient, connect, is_url
 from .command_table import CommandParser, hint, parser

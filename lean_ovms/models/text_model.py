@@ -292,7 +292,7 @@ class TextModel(TokenModel):
 
         Raises RequestError.
         """
-        from .collect import collect
+        from .generation import collect
 
         generation = await self.start(
             prompt, sampling, OutputParams(), truncate=truncate, truncation_side=truncation_side, loading=True

@@ -10,9 +10,8 @@ import orjson
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.api.fields import Field
+from lean_ovms.api.fields import Field, RouteDoc, doc_of
 from lean_ovms.api.generation.unsupported import ACCEPTED, UNSUPPORTED
-from lean_ovms.api.route_doc import RouteDoc, doc_of
 from lean_ovms.api.router import imported, table
 from lean_ovms.types import Json, Request
 from tests.every_model import app_with_every_model

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from lean_ovms.api import route_doc, router
+from lean_ovms.api import fields, router
 from lean_ovms.api.router import Route
 from lean_ovms.composition import compose
 from lean_ovms.config import Config, listed
@@ -26,13 +26,13 @@ BROKEN = Route("GET", "/broken", "no_such_module:handle", auth="open")
 def test_every_row_names_a_handler_with_a_description() -> None:
     for route in router.table():
         assert inspect.iscoroutinefunction(router.imported(route)), route
-        assert route.variant or router.imported(route) in route_doc._docs, route
+        assert route.variant or router.imported(route) in fields._docs, route
         assert route.auth in ("key", "admin", "models", "metrics", "open"), route
 
 
 def test_every_handler_with_a_description_has_a_row() -> None:
     handlers = {router.imported(route) for route in router.table()}
-    assert {handler.__qualname__ for handler in route_doc._docs.keys() - handlers} == set()
+    assert {handler.__qualname__ for handler in fields._docs.keys() - handlers} == set()
 
 
 def test_a_module_may_be_needed_early() -> None:

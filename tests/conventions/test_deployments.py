@@ -24,7 +24,7 @@ from lean_ovms.config import Config
 from lean_ovms.features.disk_cache.feature import DiskCacheOptions
 from lean_ovms.features.kv_events.child.publisher import read_config
 from lean_ovms.features.ray.deployment import LeanOvms
-from lean_ovms.observability.families import FAMILIES
+from lean_ovms.observability.metrics import FAMILIES
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "docs" / "deploy"

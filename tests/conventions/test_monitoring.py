@@ -12,8 +12,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from lean_ovms.composition import compose
-from lean_ovms.observability.families import FAMILIES, PROCESS
-from lean_ovms.observability.metrics import EngineState, Metrics
+from lean_ovms.observability.metrics import FAMILIES, PROCESS, EngineState, Metrics
 from lean_ovms.observability.records import GenerationRecord, RequestRecord
 from lean_ovms.types.engine import EngineStats, ModelInfo
 

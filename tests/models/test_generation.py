@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.models.collect import CompletedChoice, collect
-from lean_ovms.models.generation import Generation, GenerationGroup, joined
+from lean_ovms.models.generation import CompletedChoice, Generation, GenerationGroup, collect, joined
 from lean_ovms.models.start_all import start_all
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import OutputParams, Reasoning, SamplingParams, TextPrompt

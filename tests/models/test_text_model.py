@@ -10,7 +10,7 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest, GrammarInvalid, GrammarTooComplex, ModelNotFound, StartError, Unavailable
-from lean_ovms.models.collect import collect
+from lean_ovms.models.generation import collect
 from lean_ovms.models.model import Model
 from lean_ovms.models.text_model import MAX_OTHER_CHARS, TextModel
 from lean_ovms.observability.records import RequestRecord, current_record

@@ -8,8 +8,8 @@ from __future__ import annotations
 from ..._version import __version__
 from ...observability.records import log_quietly
 from ...types import Request, Response
+from ..fields import RouteDoc
 from ..response import json
-from ..route_doc import RouteDoc
 from ..services import Services
 
 

@@ -14,7 +14,7 @@ from ...models.model import Model
 from ...observability.metrics import EngineState, resident_bytes
 from ...types import Request, Response
 from .. import orca_report
-from ..route_doc import RouteDoc
+from ..fields import RouteDoc
 from ..services import Services
 
 STATS_TIMEOUT_S = 1.0

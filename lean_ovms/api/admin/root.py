@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..._version import __version__
 from ...types import Request, Response
 from .. import router
+from ..fields import RouteDoc
 from ..response import json
-from ..route_doc import RouteDoc
 from ..services import Services
 
 

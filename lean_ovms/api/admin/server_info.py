@@ -19,8 +19,8 @@ from ...observability.metrics import resident_bytes
 from ...observability.records import log_quietly
 from ...types import Json, Request, Response
 from .. import orca_report
+from ..fields import RouteDoc
 from ..response import json
-from ..route_doc import RouteDoc
 from ..services import Services
 
 PATH = re.compile(r"(?<![\w.:/])(?:/[^/\s\"'=]*)+/(?=[^/\s\"'=])")

@@ -25,10 +25,9 @@ from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, ne
 from .adapters import AdapterInputs, AdapterProvider
 from .engine import divide, slots_for
 from .grammar import libraries
-from .hooks import Parts
 from .ir_weights import open_weights
 from .model import PagedModel
-from .parts import CAPABILITIES, TILE, DraftPlan, EngineSizes, InputEmbeddings, NoDrafts, no_grammar
+from .parts import CAPABILITIES, TILE, DraftPlan, EngineSizes, InputEmbeddings, NoDrafts, Parts, no_grammar
 from .pipeline import Drafting, PagedPipeline, PipelineParts
 from .tokenizer import ModelTokenizer, new_loader
 

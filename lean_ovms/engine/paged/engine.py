@@ -17,11 +17,10 @@ from ..generation.sequence import GenerationRequest
 from ..protocol import PrefixCacheReset, Record, ResetPrefixCache
 from .batch_state import BatchState
 from .block_manager import BlockManager, BlockTables
-from .hooks import StepHook
 from .model_inputs import ModelInputs
 from .network import Network
 from .params import Params
-from .parts import MAX_ROWS, EngineParts, EngineSizes
+from .parts import MAX_ROWS, EngineParts, EngineSizes, StepHook
 from .prefix_cache import PrefixCache
 from .scheduler import STEP_S, ChunkSizes, Scheduler
 from .sequence import Sequence

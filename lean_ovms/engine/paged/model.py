@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from openvino import opset13 as ops
 
 from ..generation.worker_thread import in_thread
-from ..loading.weights import rounded_to_bf16
 from .adapters import AdapterInputs
 from .network import (
     IMAGE_DEEPER,
@@ -186,6 +185,8 @@ class PagedModel:
 
     def write(self, name: str, shape: tuple[int, int], parts: Iterable[Part]) -> None:
         """Makes a new tensor for an input, with these values in the input's own precision, and zeros elsewhere."""
+        from ..loading.weights import rounded_to_bf16  # few models have adapters, whose weights are written
+
         data, short = self.tensor(name, list(shape)).data, self._ports[name].get_element_type() == ov.Type.bf16
         data = data.view(np.uint16) if short else data
         data[...] = 0

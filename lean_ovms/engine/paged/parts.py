@@ -1,12 +1,13 @@
-"""What a paged engine is made of: its sizes, and the parts that `assemble` chooses for a model and its options.
+"""What a paged engine is made of: its sizes, the parts that `assemble` chooses for a model and its options, and hooks.
 
-Each Protocol here is a seam: the engine knows what a part does, not which one it is.
+Each Protocol here is a seam: the engine knows what a part does, not which one it is. A StepHook is what a feature does
+around its steps.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ...errors import BadRequest, RequestError
 from ..generation.backend import WaitingRequests
 from ..generation.loaded_model import ImagePlaceholders
+from ..record import Record
 from .adapters import AdapterProvider
 from .grammar.matcher import Matcher, Prepare, one_by_one
 from .network import NetworkEdit, PromptEmbeddings
@@ -22,11 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from ...config import EngineConfig
     from ..generation.sequence import GenerationRequest
-    from .block_manager import BlockManager, BlockTables
+    from ..loading.settings import PipelineSettings
+    from .block_manager import BlockManager, BlockTables, Parent
     from .model import PagedModel
     from .model_inputs import Chunk
     from .sequence import Sequence, TextProposer
+    from .state_checkpoints import StateCache
 
 CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits", "progress")
 """What ModelInfo.capabilities says of every paged engine, whatever its model."""
@@ -222,3 +227,78 @@ class EngineParts:
     """The adapters that requests may name."""
     clock: Callable[[], float] = time.process_time
     """Says what steps cost: CPU time, because other processes make a step longer without more work in it."""
+
+
+class StepHook:
+    """A feature's part of an engine. Each method does nothing here; only the engine's thread calls them."""
+
+    @property
+    def working(self) -> bool:
+        """Whether the engine is to go on calling `poll`, though it may have nothing to compute."""
+        return False
+
+    def added(self, sequence: Sequence) -> None:
+        """Is told of the first sequence of a request that is queued now."""
+
+    def poll(self) -> Iterable[Record]:
+        """Takes up what was done meanwhile, before sequences are started. Returns records for the front end."""
+        return ()
+
+    def must_wait(self, sequence: Sequence, root: Parent | None) -> bool:
+        """Returns whether a waiting sequence is not to be started yet, so that those behind it pass.
+
+        Args:
+            sequence: the sequence, which could be started.
+            root: the parent of its first block in the prefix cache; None: it does not use the prefix cache.
+        """
+        return False
+
+    def give_back(self) -> None:
+        """Frees the blocks of the KV cache that the feature holds: a running sequence lacks some."""
+
+    def begin_step(self) -> None:
+        """Is told that a step is about to be chosen and computed."""
+
+    def end_step(self, tokens: int) -> None:
+        """Is told that a step with prompts was computed. tokens: those of all its sequences."""
+
+    def changed(self) -> None:
+        """Is told that a step or a command is over, which may have changed the prefix cache."""
+
+    def rest(self) -> None:
+        """Is called again and again while no sequence runs; it may wait for a few milliseconds."""
+
+    def handle(self, command: Record) -> bool:
+        """Handles a command, unless it is another's; returns whether it did. Raises RequestError."""
+        return False
+
+    def stats(self) -> dict[str, float]:
+        """Returns values of the feature's metrics, by the names of the metrics."""
+        return {}
+
+    def close(self) -> None:
+        """Keeps what is to outlive the process, and ends threads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Parts:
+    """The parts of a loaded engine, to which a feature's `install` adds its own; equal to no other engine's."""
+
+    config: EngineConfig
+    """The options of the model."""
+    settings: PipelineSettings
+    """What the options mean for this model and machine."""
+    network: PagedModel
+    """The network, with the buffers of its cache."""
+    blocks: BlockManager
+    """The blocks of the KV cache; a feature may add a watcher to it."""
+    states: StateCache
+    """The states of a hybrid network."""
+    hooks: list[StepHook]
+    """What features do around steps; a feature adds its own."""
+    out: list[Record]
+    """Records for the front end."""
+    versions: dict[str, str]
+    """The versions of the libraries that compute, by their names."""
+    adapter_name: Callable[[str], str]
+    """Returns the name of an adapter for its key."""

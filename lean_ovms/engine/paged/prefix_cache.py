@@ -11,8 +11,8 @@ from array import array
 import numpy as np
 
 from .block_manager import BlockManager, BlockTables, Parent
-from .hooks import StepHook
 from .model_inputs import Chunk
+from .parts import StepHook
 from .sequence import Sequence
 from .state_checkpoints import StateCheckpoints
 

@@ -26,9 +26,9 @@ from ..protocol import (
     Tokens,
 )
 from .grammar.matcher import Matcher, Prepare
-from .hooks import StepHook
 from .model_inputs import Chunk, ModelInputs
 from .network import Network
+from .parts import StepHook
 from .sampling import logprobs, reductions
 from .sampling.logits_processors import NoToken
 from .sampling.logprobs import Logits, TokenLogprobs

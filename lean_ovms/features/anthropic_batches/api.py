@@ -11,9 +11,8 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from ...api.fields import Field, FieldSet, read, require
+from ...api.fields import Field, FieldSet, RouteDoc, read, require
 from ...api.response import json
-from ...api.route_doc import RouteDoc
 from ...api.services import Services
 from ...errors import BadRequest, InternalError
 from ...types import Json, Request, Response

@@ -37,8 +37,7 @@ from ...api.schemas import FUNCTION, any_of, array, object_of
 from ...api.services import Services
 from ...composition import Composition
 from ...errors import BadRequest
-from ...models.collect import CompletedChoice
-from ...models.generation import DeltaStream, Generation
+from ...models.generation import CompletedChoice, DeltaStream, Generation
 from ...types import ChatPrompt, Json, TokenLogprob
 
 MAX_TOKENS = token_limit("max_completion_tokens", "OpenAI's newer name of max_tokens; has precedence over it")

@@ -13,13 +13,12 @@ from functools import partial
 import orjson
 
 from ...api import sse
+from ...api.fields import RouteDoc
 from ...api.generation.sampling import generated_size, response_size
 from ...api.openai.chunks import ChoiceState, ChunkOptions, Chunks, Envelope
 from ...api.response import prompt_logprobs, warning_headers, written
-from ...api.route_doc import RouteDoc
 from ...api.services import Services
-from ...models.collect import CompletedChoice, collect
-from ...models.generation import Generation, GenerationGroup, joined
+from ...models.generation import CompletedChoice, Generation, GenerationGroup, collect, joined
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from .request import ALL_FIELDS, CompletionRequest, max_tokens_of, parse_completion, start
 

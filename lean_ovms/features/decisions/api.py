@@ -11,18 +11,16 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-from ...api.fields import Field, FieldSet, read, require
+from ...api.fields import Field, FieldSet, RouteDoc, read, require
 from ...api.generation.common_fields import KEEP_ALIVE, MODEL, TEMPLATE_KWARGS
 from ...api.generation.content import PLACE, Reads, load_media
 from ...api.generation.sampling import SAMPLING, require_alternatives
 from ...api.generation.unsupported import warnings
 from ...api.response import json, warning_headers
-from ...api.route_doc import RouteDoc
 from ...api.schemas import SOME_TEXT, any_of, array
 from ...api.services import Services
 from ...errors import BadRequest
-from ...models.collect import CompletedChoice, collect_each
-from ...models.generation import Generation, total_usage
+from ...models.generation import CompletedChoice, Generation, collect_each, total_usage
 from ...models.start_all import check_common, start_all
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, OutputParams, Request, Response, SamplingParams

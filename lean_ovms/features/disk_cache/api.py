@@ -6,16 +6,14 @@ it from doing anything.
 
 from __future__ import annotations
 
-from ...api.fields import Field, FieldSet
+from ...api.fields import Field, FieldSet, RouteDoc
 from ...api.forms import read_query
 from ...api.response import json, warning_headers
-from ...api.route_doc import RouteDoc
 from ...api.services import Services
 from ...engine.protocol import ResetPrefixCache
-from ...errors import NotSupported, StoreFailure
+from ...errors import NotSupported, StoreFailure, counted
 from ...models.text_model import TextModel
 from ...types import Request, Response
-from ...util.plurals import counted
 from .feature import DiskCacheOptions
 from .records import BlocksOnDisk, DiskCacheAction
 

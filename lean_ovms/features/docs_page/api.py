@@ -15,8 +15,8 @@ from pathlib import Path
 
 import orjson
 
+from ...api.fields import RouteDoc
 from ...api.response import json_bytes
-from ...api.route_doc import RouteDoc
 from ...api.services import Services
 from ...composition import Composition
 from ...types import Request, Response

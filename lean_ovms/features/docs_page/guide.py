@@ -16,9 +16,8 @@ from pathlib import Path
 from posixpath import normpath
 from string import Template
 
-from ...api.fields import Field, FieldSet
+from ...api.fields import Field, FieldSet, RouteDoc
 from ...api.forms import read_query
-from ...api.route_doc import RouteDoc
 from ...api.services import Services
 from ...errors import NotFound
 from ...types import Request, Response

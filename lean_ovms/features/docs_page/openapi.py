@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterable
 
 from ..._version import ABOUT, __version__
-from ...api.fields import Field
-from ...api.route_doc import RouteDoc, doc_of
+from ...api.fields import Field, RouteDoc, doc_of
 from ...api.router import imported, table
 from ...api.schemas import field_schema, object_of
 from ...composition import Composition

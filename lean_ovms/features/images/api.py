@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...api import sse
-from ...api.fields import FieldSet
+from ...api.fields import FieldSet, RouteDoc
 from ...api.forms import body_of, read_form
 from ...api.response import now, written
-from ...api.route_doc import RouteDoc
 from ...api.services import INLINE_BYTES, Services
 from ...media.images.loader import ImageLoader
 from ...observability.records import current_record

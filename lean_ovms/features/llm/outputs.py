@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
-from ...models.collect import Call, Collector, CompletedChoice, collect
-from ...models.generation import DeltaStream, Generation
+from ...models.generation import Call, Collector, CompletedChoice, DeltaStream, Generation, collect
 from ...types import SamplingParams, TokenLogprob
 from ...types.push import StreamIterator
 

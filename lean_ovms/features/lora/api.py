@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from ...api.fields import Field, FieldSet, Values, read
+from ...api.fields import Field, FieldSet, RouteDoc, Values, read
 from ...api.generation.common_fields import MODEL
-from ...api.route_doc import RouteDoc
 from ...api.services import Services
 from ...errors import BadRequest, ModelNotFound, NotFound, StartError
 from ...models.model import Model

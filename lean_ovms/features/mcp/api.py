@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ...api.fields import Field, FieldSet, Values, read
+from ...api.fields import Field, FieldSet, RouteDoc, Values, read
 from ...api.response import json
-from ...api.route_doc import RouteDoc
 from ...api.services import Services
 from ...errors import BadRequest, NotFound
 from ...types import Json, Request, Response

@@ -7,8 +7,8 @@ while they load.
 
 from __future__ import annotations
 
+from ...api.fields import RouteDoc
 from ...api.response import json
-from ...api.route_doc import RouteDoc
 from ...api.services import Services
 from ...composition import TEXT_GENERATION
 from ...errors import ModelNotFound

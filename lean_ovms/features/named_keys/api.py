@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 
+from ...api.fields import RouteDoc
 from ...api.response import json
-from ...api.route_doc import RouteDoc
 from ...api.services import Services
 from ...types import Json, Request, Response
 from .keys import NamedKeys

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 
-from ...api.fields import Field, FieldSet, read, require
+from ...api.fields import Field, FieldSet, RouteDoc, read, require
 from ...api.forms import body_of, read_file, read_form
 from ...api.response import json
-from ...api.route_doc import RouteDoc
 from ...api.services import INLINE_BYTES, Services
 from ...errors import RequestError, install_command
 from ...types import Request, Response

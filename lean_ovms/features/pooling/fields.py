@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...api import schemas
-from ...api.fields import Field, FieldSet, Values
+from ...api.fields import Field, FieldSet, RouteDoc, Values
 from ...api.generation.common_fields import (
     ADD_GENERATION_PROMPT,
     CHAT_TEMPLATE,
@@ -17,7 +17,6 @@ from ...api.generation.common_fields import (
 )
 from ...api.generation.common_fields import MODEL as TEXT_MODEL
 from ...api.generation.sampling import SAMPLING
-from ...api.route_doc import RouteDoc
 from ...errors import BadRequest
 
 INT64_MAX = 2**63 - 1

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...api import response, schemas
-from ...api.fields import FieldSet, read
+from ...api.fields import FieldSet, RouteDoc, read
 from ...api.generation.common_fields import MESSAGES
 from ...api.generation.content import refuse_media
 from ...api.generation.request import GenerationBody
-from ...api.route_doc import RouteDoc
 from ...api.services import Services
 from ...config import Config
 from ...errors import BadRequest, NotSupported, RequestError, StartError, StoreFailure, WrongOptions

@@ -9,8 +9,7 @@ from __future__ import annotations
 import orjson
 
 from ...api import router
-from ...api.fields import Field, json_body
-from ...api.route_doc import RouteDoc
+from ...api.fields import Field, RouteDoc, json_body
 from ...api.services import INLINE_BYTES, Services
 from ...errors import BadRequest
 from ...models.model import Model

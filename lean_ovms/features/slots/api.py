@@ -11,12 +11,11 @@ import asyncio
 from contextlib import suppress
 from dataclasses import replace
 
-from ...api.fields import Field, FieldSet, read
+from ...api.fields import Field, FieldSet, RouteDoc, read
 from ...api.forms import read_query
 from ...api.generation.common_fields import MODEL
 from ...api.generation.sampling import MAX_SLOT
 from ...api.response import json
-from ...api.route_doc import RouteDoc
 from ...api.services import Services
 from ...engine.client.interface import ModelEngine
 from ...errors import BadRequest, NotSupported, Unavailable

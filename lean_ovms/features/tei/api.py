@@ -6,8 +6,7 @@ name no model: the only one for embeddings is meant. /v1/embed and /v2/embed are
 
 from __future__ import annotations
 
-from ...api.fields import Field, FieldSet
-from ...api.route_doc import RouteDoc
+from ...api.fields import Field, FieldSet, RouteDoc
 from ...api.schemas import all_of
 from ...api.services import Services
 from ...types import Json, Request, Response

@@ -11,11 +11,10 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from math import ceil
 
-from ...api.fields import Field, FieldSet, read
+from ...api.fields import Field, FieldSet, RouteDoc, read
 from ...api.generation import unsupported
 from ...api.openai.voices import PCM_RATE, read_voice, voice_of
 from ...api.response import json, warning_headers
-from ...api.route_doc import RouteDoc
 from ...api.router import follows_ovms
 from ...api.schemas import VOICE
 from ...api.services import Services

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from ...api.fields import RouteDoc
 from ...api.response import json
-from ...api.route_doc import RouteDoc
 from ...api.services import Services
 from ...errors import NotFound
 from ...observability.records import log_quietly

@@ -11,7 +11,7 @@ from lean_ovms.api.app import App
 from lean_ovms.composition import compose
 from lean_ovms.engine.protocol import Prefilled
 from lean_ovms.errors import EngineFailure, StartError, TooManyRequests
-from lean_ovms.observability.families import FAMILIES
+from lean_ovms.observability.metrics import FAMILIES
 from tests.api.conftest import MakeApp, events, get, parts, post, whole
 from tests.fakes import FakeEngine, say
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from lean_ovms.api.fields import doc_of
 from lean_ovms.api.generation import sampling
 from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.api.generation.unsupported import DRAFTING, idle_fields
-from lean_ovms.api.route_doc import doc_of
 from lean_ovms.api.router import imported, table
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import SamplingParams

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from lean_ovms.engine.paged.hooks import StepHook
+from lean_ovms.engine.paged.parts import StepHook
 from lean_ovms.engine.protocol import PrefixCacheReset
 from lean_ovms.engine.record import COMMAND, Record
 from lean_ovms.errors import NotSupported

@@ -11,8 +11,7 @@ from jsonschema import Draft202012Validator
 
 from lean_ovms.api import router
 from lean_ovms.api.app import App
-from lean_ovms.api.fields import read_one
-from lean_ovms.api.route_doc import doc_of
+from lean_ovms.api.fields import doc_of, read_one
 from lean_ovms.api.router import imported
 from lean_ovms.api.schemas import field_schema
 from lean_ovms.composition import compose

@@ -12,7 +12,7 @@ from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.errors import RequestError, StartError
 from lean_ovms.features.lora import model as module
 from lean_ovms.features.lora import modules as lora_modules
-from lean_ovms.models.collect import collect
+from lean_ovms.models.generation import collect
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import OutputParams, SamplingParams, TextPrompt
 from lean_ovms.types.engine import ModelInfo

@@ -6,8 +6,8 @@ https://docs.anthropic.com/en/api/messages. Not supported: server tools, MCP ser
 from __future__ import annotations
 
 from ....api import sse
+from ....api.fields import RouteDoc
 from ....api.response import any_size, json, warning_headers
-from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....observability.records import current_record
 from ....types import Request, Response

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from ....api.fields import Field, FieldSet, read, require
+from ....api.fields import Field, FieldSet, RouteDoc, read, require
 from ....api.forms import read_query
 from ....api.openai.stored_objects import METADATA, PAGE, item_id, page_response
 from ....api.response import json
-from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....errors import BadRequest
 from ....types import Request, Response

@@ -5,11 +5,10 @@ from __future__ import annotations
 import secrets
 from functools import partial
 
-from ....api.fields import Field, FieldSet, read, require
+from ....api.fields import Field, FieldSet, RouteDoc, read, require
 from ....api.forms import body_of, read_file, read_form, read_query
 from ....api.openai.stored_objects import page_fields, page_response
 from ....api.response import json
-from ....api.route_doc import RouteDoc
 from ....api.services import INLINE_BYTES, Services
 from ....observability.logging import safe
 from ....types import Request, Response

@@ -8,14 +8,14 @@ from __future__ import annotations
 from functools import partial
 
 from ....api import sse
+from ....api.fields import RouteDoc
 from ....api.generation.messages import read_messages
 from ....api.generation.request import BodyReader, GenerationBody
 from ....api.generation.sampling import LogprobsRequest, generated_size
 from ....api.generation.tools import read_offer
 from ....api.response import warning_headers, written
-from ....api.route_doc import RouteDoc
 from ....api.services import Services
-from ....models.collect import collect
+from ....models.generation import collect
 from ....types import ChatPrompt, Json, Request, Response
 from .. import fields
 from .chat_message import CohereMessageRenderer, MessageEnd, whole

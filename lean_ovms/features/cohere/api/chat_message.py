@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ....api import sse
 from ....api.response import new_id
 from ....errors import RequestError
-from ....models.collect import CompletedChoice
+from ....models.generation import CompletedChoice
 from ....types import Delta, Event, Json, Reasoning, Text, TokenLogprob, ToolCallStart, Usage
 
 TEXT, THINKING, CALL = "text", "thinking", "tool_calls"

@@ -13,10 +13,9 @@ from typing import Any
 
 import orjson
 
-from ....api.fields import Field, FieldSet, Values
+from ....api.fields import Field, FieldSet, RouteDoc, Values
 from ....api.generation.messages import read_messages
 from ....api.response import json_bytes
-from ....api.route_doc import RouteDoc
 from ....api.schemas import IMAGE_PART, TEXT_PART, any_of, array, object_of, one_of
 from ....api.services import Services
 from ....composition import Composition

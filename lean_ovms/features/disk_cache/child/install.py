@@ -6,8 +6,8 @@ import logging
 from functools import lru_cache
 from pathlib import Path
 
-from ....engine.paged.hooks import Parts
 from ....engine.paged.network import ADAPTER_CHOICE
+from ....engine.paged.parts import Parts
 from ....errors import StartError
 from ....repository import model_file
 from ..feature import DiskCacheOptions

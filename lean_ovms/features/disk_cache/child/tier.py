@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterable
 
 from ....engine.paged.block_manager import BlockManager, Parent
-from ....engine.paged.hooks import StepHook
 from ....engine.paged.network import Network
+from ....engine.paged.parts import StepHook
 from ....engine.paged.sequence import NO_STATE, Sequence
 from ....engine.paged.state_checkpoints import StateCache
 from ....engine.protocol import ResetPrefixCache

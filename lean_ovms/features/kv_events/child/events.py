@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ....engine.paged.block_manager import Parent, next_key
-from ....engine.paged.hooks import StepHook
+from ....engine.paged.parts import StepHook
 
 if TYPE_CHECKING:
     from .publisher import KvEventPublisher

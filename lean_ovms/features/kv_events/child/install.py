@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ....engine.paged.hooks import Parts
+from ....engine.paged.parts import Parts
 from ....errors import StartError, install_command
 from ..feature import KvEventOptions
 from .events import KvEvents

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ....api.fields import FieldSet, read
+from ....api.fields import FieldSet, RouteDoc, read
 from ....api.generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
 from ....api.generation.messages import text_conversation
 from ....api.response import json
-from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....models.text_model import TextModel
 from ....types import ChatPrompt, Json, Request, Response

@@ -12,18 +12,16 @@ from dataclasses import replace
 from functools import partial
 
 from ....api import sse
-from ....api.fields import FieldSet, Values
+from ....api.fields import FieldSet, RouteDoc, Values
 from ....api.generation.fim import filling_of
 from ....api.generation.prompt_pieces import Pieces, prompt_of, read_several
 from ....api.generation.request import BodyReader, GenerationBody, check_sequences
 from ....api.generation.sampling import LogprobsRequest, generated_size
 from ....api.generation.unsupported import overruled
 from ....api.response import prompt_progress, timings, warning_headers, written
-from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....api.sse import Renderer, event
-from ....models.collect import Collector, CompletedChoice
-from ....models.generation import DeltaStream, Generation, joined
+from ....models.generation import Collector, CompletedChoice, DeltaStream, Generation, joined
 from ....types import Delta, Json, OutputParams, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt
 from ....types.push import Sink
 from ..fields import AS_COMPLETION, COMPLETION, INFILL, PRECEDENCE, translated, values_of

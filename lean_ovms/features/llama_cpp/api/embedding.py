@@ -6,9 +6,8 @@ vector. OpenAI's form is that of /v1/embeddings.
 
 from __future__ import annotations
 
-from ....api.fields import Field, FieldSet
+from ....api.fields import Field, FieldSet, RouteDoc
 from ....api.generation.prompt_pieces import SEVERAL, Pieces, read_several, tokens_of
-from ....api.route_doc import RouteDoc
 from ....api.schemas import all_of, any_of
 from ....api.services import Services
 from ....types import Json, Request, Response

@@ -6,9 +6,8 @@ done, and a model that is where it should be is no error. GET …/models has eac
 
 from __future__ import annotations
 
-from ....api.fields import Field, FieldSet, read
+from ....api.fields import Field, FieldSet, RouteDoc, read
 from ....api.response import json, model_name
-from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....errors import BadRequest, NotFound, Unavailable
 from ....models.model import Model

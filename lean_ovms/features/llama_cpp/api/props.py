@@ -11,12 +11,11 @@ from dataclasses import replace
 
 from ...._version import __version__
 from ....api import router
-from ....api.fields import UINT32_MAX, FieldSet
+from ....api.fields import UINT32_MAX, FieldSet, RouteDoc
 from ....api.forms import read_query
 from ....api.generation.common_fields import MODEL
 from ....api.generation.sampling import SAMPLING, Defaults, build_sampling
 from ....api.response import json, model_name
-from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....models.model import Model
 from ....models.text_model import TextModel

@@ -10,8 +10,7 @@ from typing import Any
 from ....api.fields import Values
 from ....api.generation.request import GenerationBody
 from ....api.response import timings
-from ....models.collect import CompletedChoice
-from ....models.generation import Generation
+from ....models.generation import CompletedChoice, Generation
 from ....types import Json, SamplingParams, TextPrompt, TokenLogprob, TokenPrompt
 
 

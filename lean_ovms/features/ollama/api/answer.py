@@ -16,8 +16,7 @@ import orjson
 from ....api.fields import parsed_object
 from ....api.response import logprob_entry
 from ....errors import RequestError
-from ....models.collect import Call, CompletedChoice
-from ....models.generation import Generation
+from ....models.generation import Call, CompletedChoice, Generation
 from ....types import (
     ByteStream,
     Delta,

@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from ....api.fields import RouteDoc
 from ....api.generation.sampling import generated_size
 from ....api.response import json, warning_headers, written
-from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....api.sse import EventStream
-from ....models.collect import collect
+from ....models.generation import collect
 from ....types import Json, Request, Response
 from ..fields import CHAT, GENERATE
 from .answer import NDJSON, Answer, OllamaRenderer, envelope, ndjson

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 import orjson
 
 from ....api import schemas
-from ....api.fields import Field, FieldSet, Values, read
+from ....api.fields import Field, FieldSet, RouteDoc, Values, read
 from ....api.generation import unsupported
 from ....api.generation.common_fields import KEEP_ALIVE
 from ....api.response import json, json_bytes
-from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....errors import BadRequest
 from ....types import Json, Request, Response

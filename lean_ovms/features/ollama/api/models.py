@@ -12,12 +12,11 @@ from typing import Any
 
 import orjson
 
-from ....api.fields import Field, FieldSet, read, whole
+from ....api.fields import Field, FieldSet, RouteDoc, read, whole
 from ....api.generation.common_fields import MODEL
 from ....api.generation.fim import NOTATIONS
 from ....api.generation.sampling import Defaults
 from ....api.response import json
-from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....errors import NotFound
 from ....models.model import Model

@@ -11,10 +11,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
-from ....api.fields import Field, FieldSet, Values, read
+from ....api.fields import Field, FieldSet, RouteDoc, Values, read
 from ....api.generation.common_fields import MODEL
 from ....api.response import json
-from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....errors import Forbidden, ModelNotFound, RequestError, reported
 from ....models.deployment import DeploymentManager

@@ -14,12 +14,11 @@ from ....api.generation.sampling import PARSED, LogprobsRequest, token_ids
 from ....api.generation.tools import read_offer
 from ....api.response import warning_headers
 from ....api.services import Services
-from ....errors import TOO_LONG, BadRequest
+from ....errors import TOO_LONG, BadRequest, counted
 from ....models.generation import Generation
 from ....models.model import Model
 from ....models.text_model import TextModel
 from ....types import ChatPrompt, Json, OutputParams, Prompt, TextPrompt
-from ....util.plurals import counted
 from ..fields import AS_CHAT, CHAT, GENERATE, template_variables, translated
 from . import names
 from .conversation import to_messages, user_message

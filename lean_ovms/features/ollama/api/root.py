@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....api.route_doc import RouteDoc
+from ....api.fields import RouteDoc
 from ....api.services import Services
 from ....types import Request, Response
 

@@ -6,8 +6,8 @@ https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest
 
 from __future__ import annotations
 
+from ....api.fields import RouteDoc
 from ....api.response import json
-from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....errors import RequestError, StartError
 from ....models.model import Model

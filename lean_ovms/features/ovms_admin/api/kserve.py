@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ....api.route_doc import RouteDoc
+from ....api.fields import RouteDoc
 from ....api.services import Services
 from ....errors import ModelNotFound, Unavailable
 from ....observability.records import log_quietly

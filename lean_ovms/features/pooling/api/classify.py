@@ -6,8 +6,7 @@ from functools import partial
 
 import orjson
 
-from ....api.fields import FieldSet
-from ....api.route_doc import RouteDoc
+from ....api.fields import FieldSet, RouteDoc
 from ....api.services import Services
 from ....types import Request, Response
 from .. import fields as shared

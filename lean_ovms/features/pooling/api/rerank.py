@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ....api.fields import Field, FieldSet
+from ....api.fields import Field, FieldSet, RouteDoc
 from ....api.response import written
-from ....api.route_doc import RouteDoc
 from ....api.router import follows_ovms
 from ....api.schemas import all_of, any_of, array
 from ....api.services import Services

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from ....api.fields import Field, FieldSet
+from ....api.fields import Field, FieldSet, RouteDoc
 from ....api.response import written
-from ....api.route_doc import RouteDoc
 from ....api.router import follows_ovms
 from ....api.schemas import all_of, any_of, array
 from ....api.services import Services

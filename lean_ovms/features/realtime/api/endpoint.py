@@ -6,10 +6,9 @@ https://platform.openai.com/docs/api-reference/realtime and vLLM's /v1/realtime 
 
 from __future__ import annotations
 
-from ....api.fields import Field, FieldSet
+from ....api.fields import Field, FieldSet, RouteDoc
 from ....api.forms import read_query
 from ....api.response import new_id, now
-from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....api.websockets import OpenWebSockets, no_upgrade
 from ....config import Config

@@ -7,13 +7,12 @@ nothing. A conversation that is too long for the model is summarized without its
 from __future__ import annotations
 
 from ....api import schemas
-from ....api.fields import FieldSet
+from ....api.fields import FieldSet, RouteDoc
 from ....api.openai.stored_objects import item_id
 from ....api.response import json, now, warning_headers
-from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....errors import EngineFailure
-from ....models.collect import collect
+from ....models.generation import collect
 from ....types import Json, Request, Response
 from .. import compaction
 from ..fields import ALL_FIELDS

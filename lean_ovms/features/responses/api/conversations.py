@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ....api.fields import Field, FieldSet, Values, read
+from ....api.fields import Field, FieldSet, RouteDoc, Values, read
 from ....api.forms import read_query
 from ....api.openai.stored_objects import METADATA, PAGE, item_id, page_response
 from ....api.response import json, json_bytes, now
-from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....errors import BadRequest
 from ....types import Json, Request, Response

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from ....api.fields import RouteDoc
 from ....api.generation.spoken import deltas_of
 from ....api.response import PieceStream, json, json_in_pieces, warning_headers
-from ....api.route_doc import RouteDoc
 from ....api.services import INLINE_BYTES, Services
 from ....api.sse import HEADERS, EventStream, Rendered
 from ....errors import RequestError

@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ....api.fields import Field, FieldSet, read
+from ....api.fields import Field, FieldSet, RouteDoc, read
 from ....api.keys import keys_in_subprotocols
 from ....api.openai.stored_objects import item_id
 from ....api.response import whole_body
-from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....api.websockets import OpenWebSockets, no_upgrade, read_event
 from ....config import Config

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ....engine.paged.hooks import Parts, StepHook
+from ....engine.paged.parts import Parts, StepHook
 from ....engine.paged.sequence import Sequence
 from ....engine.record import Record
 from ...disk_cache.child.install import fingerprint_of, limit_bytes

@@ -9,9 +9,8 @@ from __future__ import annotations
 from contextlib import aclosing
 
 from ....api import sse
-from ....api.fields import FieldSet
+from ....api.fields import FieldSet, RouteDoc
 from ....api.forms import body_of, read_form
-from ....api.route_doc import RouteDoc
 from ....api.services import INLINE_BYTES, Services
 from ....media.audio.decoder import AudioDecoder, AudioStream
 from ....observability.records import current_record

@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from ....api.fields import FieldSet
+from ....api.fields import FieldSet, RouteDoc
 from ....api.generation.messages import read_messages
 from ....api.generation.request import check_sequences
 from ....api.generation.sampling import generated_size, response_size
 from ....api.response import ID_BYTES, prompt_logprobs, warning_headers, written
-from ....api.route_doc import RouteDoc
 from ....api.schemas import MESSAGES, array
 from ....api.services import Services
 from ....errors import BadRequest
-from ....models.collect import CompletedChoice, collect
-from ....models.generation import Generation, GenerationGroup
+from ....models.generation import CompletedChoice, Generation, GenerationGroup, collect
 from ....types import ChatPrompt, Json, Request, Response
 from ...chat.request import ALL_FIELDS, ChatRequest, choice, envelope, parse_chat
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ....api import sse
-from ....api.fields import Field, FieldSet, Values, read
+from ....api.fields import Field, FieldSet, RouteDoc, Values, read
 from ....api.generation import unsupported
 from ....api.generation.common_fields import MODEL, NUM_LOGPROBS, PROMPT_LOGPROBS, REQUEST_ID, STREAM, STREAM_OPTIONS
 from ....api.generation.request import BodyReader, GenerationBody
@@ -23,12 +23,10 @@ from ....api.generation.sampling import (
 )
 from ....api.generation.structured_output import STRUCTURED
 from ....api.response import ID_BYTES, logprob_entry, new_id, now, prompt_logprobs, usage, warning_headers, written
-from ....api.route_doc import RouteDoc
 from ....api.schemas import TOKENS
 from ....api.services import Services
 from ....errors import BadRequest
-from ....models.collect import collect
-from ....models.generation import Generation
+from ....models.generation import Generation, collect
 from ....types import Delta, Json, OutputParams, Request, Response, Text, TokenLogprob, TokenPrompt, Usage
 
 _OUTSIDE = FieldSet(

@@ -12,16 +12,15 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from ....api.fields import Field, FieldSet, Values, read, require
+from ....api.fields import Field, FieldSet, RouteDoc, Values, read, require
 from ....api.generation.common_fields import MODEL, REQUEST_ID
 from ....api.generation.sampling import SAMPLING, require_alternatives, token_ids
 from ....api.generation.unsupported import warnings
 from ....api.response import json, new_id, now, usage, warning_headers
-from ....api.route_doc import RouteDoc
 from ....api.schemas import STRING, TOKENS, any_of, array
 from ....api.services import Services
 from ....errors import BadRequest
-from ....models.collect import CompletedChoice, collect_each
+from ....models.generation import CompletedChoice, collect_each
 from ....models.start_all import check_total, start_all
 from ....models.text_model import TextModel
 from ....types import Json, OutputParams, Request, Response, SamplingParams, TokenPrompt

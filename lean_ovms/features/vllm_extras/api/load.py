@@ -5,8 +5,8 @@ Each prompt of a request counts, and each request to a model that generates no t
 
 from __future__ import annotations
 
+from ....api.fields import RouteDoc
 from ....api.response import json
-from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....types import Request, Response
 

@@ -6,10 +6,10 @@ Nothing is generated.
 
 from __future__ import annotations
 
+from ....api.fields import RouteDoc
 from ....api.generation.content import refuse_media
 from ....api.generation.request import GenerationBody
 from ....api.response import ID_BYTES, warning_headers, written
-from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....errors import BadRequest
 from ....types import Json, OutputConstraint, Prompt, Request, Response

@@ -11,14 +11,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ....api.fields import UINT32_MAX, Field, FieldSet, Values, read, whole
+from ....api.fields import UINT32_MAX, Field, FieldSet, RouteDoc, Values, read, whole
 from ....api.generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
 from ....api.generation.messages import text_conversation
 from ....api.generation.prompt_pieces import MIXED, Pieces, read_one, tokens_of
 from ....api.generation.sampling import token_ids
 from ....api.generation.tools import read_tools
 from ....api.response import model_name, written
-from ....api.route_doc import RouteDoc
 from ....api.schemas import TEXT_MESSAGES, TEXTS, TOKENS, all_of
 from ....api.services import Services
 from ....errors import BadRequest

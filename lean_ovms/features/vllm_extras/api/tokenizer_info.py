@@ -6,11 +6,10 @@ As in vLLM, and without a prefix. With it lm-evaluation-harness needs no tokeniz
 
 from __future__ import annotations
 
-from ....api.fields import FieldSet
+from ....api.fields import FieldSet, RouteDoc
 from ....api.forms import read_query
 from ....api.generation.common_fields import MODEL
 from ....api.response import json
-from ....api.route_doc import RouteDoc
 from ....api.services import Services
 from ....models.text_model import TextModel
 from ....types import Request, Response
