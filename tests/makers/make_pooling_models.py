@@ -218,15 +218,20 @@ MODELS: dict[str, tuple[Any, Any, str, Any, str]] = {
 """Class, config, optimum's task, tokenizer, and what expected.json holds."""
 
 
-def make(name: str, root: Path) -> None:
-    """One model with its files into root/name."""
-    kind, config, task, tokenizer, what = MODELS[name]
+def network(kind: Any, config: Any) -> Any:
+    """Returns a model in torch, with the same weights every time."""
     torch.manual_seed(7)
     model = kind.from_config(config).eval().float()
     for parameter in model.parameters():
         if parameter.ndim == 1 and not parameter.any():
             torch.nn.init.normal_(parameter, std=0.1)  # biases, which would hide a wrong position
-    words = tokenizer()
+    return model
+
+
+def make(name: str, root: Path) -> None:
+    """One model with its files into root/name."""
+    kind, config, task, tokenizer, what = MODELS[name]
+    model, words = network(kind, config), tokenizer()
     source, target = root / f"{name}_hf", root / name
     model.save_pretrained(source)
     words.save_pretrained(source)

@@ -71,19 +71,25 @@ def loud(vocoder: SpeechT5HifiGan) -> SpeechT5HifiGan:
     return vocoder
 
 
+def networks(letters: int) -> tuple[SpeechT5ForTextToSpeech, SpeechT5HifiGan]:
+    """Returns the model in torch, and its vocoder. letters: how many tokens there are."""
+    torch.manual_seed(7)
+    model = SpeechT5ForTextToSpeech(SpeechT5Config(vocab_size=letters, **SIZES))
+    torch.nn.init.constant_(model.speech_decoder_postnet.prob_out.bias, -20.0)
+    return model, loud(SpeechT5HifiGan(SpeechT5HifiGanConfig(**VOCODER)))
+
+
 def make(root: Path) -> Path:
     """The model's directory, in root."""
     source, vocoder, target = root / "source", root / "vocoder", root / NAME
     source.mkdir()
     words, features = tokenizer(source), SpeechT5FeatureExtractor()
-    torch.manual_seed(7)
-    model = SpeechT5ForTextToSpeech(SpeechT5Config(vocab_size=len(words), **SIZES))
-    torch.nn.init.constant_(model.speech_decoder_postnet.prob_out.bias, -20.0)
+    model, sounds = networks(len(words))
     model.save_pretrained(source)
     features.save_pretrained(source)
     words.save_pretrained(source)
     SpeechT5Processor(features, words).save_pretrained(source)
-    loud(SpeechT5HifiGan(SpeechT5HifiGanConfig(**VOCODER))).save_pretrained(vocoder)
+    sounds.save_pretrained(vocoder)
     main_export(str(source), target, task="text-to-audio", model_kwargs={"vocoder": str(vocoder)}, stateful=True)
     ov.save_model(convert_tokenizer(words), target / "openvino_tokenizer.xml")
     for file in target.glob("spm*"):

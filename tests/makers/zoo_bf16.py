@@ -68,16 +68,21 @@ def network(name: str) -> Any:
     return model
 
 
+def in_bf16(model: Any) -> Any:
+    """Returns the same model, in bf16 as from_pretrained(dtype=bfloat16) reads it: angles are computed in f32."""
+    kept = {name: values.clone() for name, values in model.named_buffers() if name.endswith("inv_freq")}
+    model = model.bfloat16()
+    for buffer, values in kept.items():
+        place, _, last = buffer.rpartition(".")
+        setattr(model.get_submodule(place), last, values)
+    return model
+
+
 def record(name: str) -> dict[str, Any]:
     """Returns the entry of a model."""
     model = network(name)
-    wanted, kept = logprobs(name, model), {name: values.clone() for name, values in model.named_buffers()}
-    model = model.bfloat16()
-    for buffer, values in kept.items():
-        if buffer.endswith("inv_freq"):  # from_pretrained(dtype=bfloat16) leaves them in f32
-            place, _, last = buffer.rpartition(".")
-            setattr(model.get_submodule(place), last, values)
-    entry = {"torch": round(float((logprobs(name, model) - wanted).abs().mean()), 4)}
+    wanted = logprobs(name, model)
+    entry = {"torch": round(float((logprobs(name, in_bf16(model)) - wanted).abs().mean()), 4)}
     return entry if name in OTHERS else {**entry, "logprobs": [round(1000 * float(value)) for value in wanted[-LAST:]]}
 
 

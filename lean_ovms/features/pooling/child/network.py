@@ -100,6 +100,7 @@ class PoolingNetwork:
         if (single := engine_file.of(self._path)) is not None:
             return single.pooling_network("logits" if self._config.task == "rerank" else HIDDEN[0])
         model = self._core.read_model(self._path)
+        pooling_graph.tabulate_buckets(model, self._core)
         if self._path.name == LANGUAGE_MODEL:
             pooling_graph.headless(model, HIDDEN[0])
             input_embeddings.connect(model, self._core, self._path.parent, paged=False)

@@ -10,6 +10,11 @@ from openvino import opset13 as ops
 
 from .pooler import Array
 
+MOST_DISTANCE = 4096
+"""Distances between two tokens that a table of buckets has; those further away are in the bucket of the last one."""
+ELEMENTWISE = {"Add", "Convert", "Divide", "Log", "Multiply", "Subtract"}
+"""What the bucket of a distance is computed with, as openvino calls the operations."""
+
 
 def names(model: ov.Model) -> set[str]:
     return {name for output in model.outputs for name in output.get_names()}
@@ -28,6 +33,41 @@ def only(model: ov.Model, output: ov.Output) -> None:
     for result in old:
         model.remove_result(result)
     model.validate_nodes_and_infer_types()
+
+
+def tabulate_buckets(model: ov.Model, core: ov.Core) -> None:
+    """Look the buckets of relative positions up in a table that is computed in f32.
+
+    MPNet and T5 take the logarithm of the distance between two tokens and cut it to a whole number. Computed in bf16,
+    many distances were in the bucket beside their own: the vectors were twice as far from f32 as torch's in bf16.
+    """
+    for node in model.get_ordered_ops():
+        if node.get_type_name() != "Log":
+            continue
+        first, last = node, node
+        while first.get_type_name() in ELEMENTWISE and not _is_integer(first.input_value(0)):
+            first = first.input_value(0).get_node()
+        while last.get_type_name() in ELEMENTWISE and not _is_integer(last.output(0)):
+            readers = list(last.output(0).get_target_inputs())
+            if len(readers) != 1:
+                break
+            last = readers[0].get_node()
+        if first.get_type_name() == last.get_type_name() == "Convert" and _is_integer(last.output(0)):
+            distance, readers = first.input_value(0), list(last.output(0).get_target_inputs())
+            every = ops.parameter([MOST_DISTANCE], distance.get_element_type())
+            first.input(0).replace_source_output(every.output(0))
+            part = ov.Model([ops.result(last.output(0))], [every])
+            compiled = core.compile_model(part, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+            table = np.array(compiled([np.arange(MOST_DISTANCE)])[0]).reshape(MOST_DISTANCE)
+            most = ops.constant(MOST_DISTANCE - 1, distance.get_element_type())
+            bucket = ops.gather(ops.constant(table), ops.minimum(distance, most), ops.constant(0))
+            for reader in readers:
+                reader.replace_source_output(bucket.output(0))
+    model.validate_nodes_and_infer_types()
+
+
+def _is_integer(value: ov.Output) -> bool:
+    return bool(value.get_element_type().is_integral_number())
 
 
 def tower(model: ov.Model, name: str) -> ov.Model:

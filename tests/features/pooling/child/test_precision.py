@@ -1,0 +1,60 @@
+"""Networks of embeddings, scores and classes in bf16: as near to f32 as torch's, with positions beyond 4,096 where they
+are computed. tests/makers/networks_bf16.py recorded how near that is."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("gguf")
+
+from lean_ovms.config import Config
+from lean_ovms.features.pooling.child.model import OpenVinoPooler
+from lean_ovms.features.pooling.child.pooler import Batch
+from lean_ovms.repository.task import detect
+from tests.engine.paged.test_precision import AS_NEAR, needs_bf16, rounded_angles
+from tests.features.pooling.child.test_models import KINDS, ZIP
+from tests.makers import networks_bf16, zoo_gguf
+
+pytestmark = [pytest.mark.model, pytest.mark.slow]
+NAMES = [name for name in networks_bf16.NAMES if name.startswith(("pooling/", "gguf/"))]
+MEAN = 1
+"""GGUF's number of a pooling."""
+
+
+def computed(path: Path, ids: np.ndarray, hint: str) -> np.ndarray:
+    """Returns the hidden state of each token, or the logits, without what follows in a server."""
+    options = json.dumps({"INFERENCE_PRECISION_HINT": hint})
+    pooler = OpenVinoPooler(Config(model_path=str(path), task=detect(path), plugin_config=options))
+    per_token = pooler.pooling.kind == "embed"
+    pooler.start(Batch(ids, np.ones_like(ids), np.zeros_like(ids), per_token), False)
+    _, output = pooler.wait()
+    assert isinstance(output, np.ndarray)
+    requests = pooler._network._hidden_states() if per_token else pooler._network._pooled
+    assert requests is not None
+    assert hint == "f32" or rounded_angles(requests._free[0].get_compiled_model()) == []
+    return output
+
+
+def test_every_network_was_compared_with_torchs_bf16() -> None:
+    known = json.loads(networks_bf16.FILE.read_text())
+    missing = {*networks_bf16.NAMES, *(f"pooling/{name}" for name in KINDS)} - {*known}
+    assert not missing, "run: python -m tests.makers.networks_bf16 NAME"
+
+
+@needs_bf16
+@pytest.mark.parametrize("name", NAMES)
+def test_a_network_is_as_near_to_f32_as_torchs_bf16(name: str, tmp_path: Path) -> None:
+    kind, _, model = name.partition("/")
+    if kind == "gguf":
+        pooling = f"{zoo_gguf.MODELS[model][0]}.pooling_type"
+        path = zoo_gguf.write(tmp_path / "x.gguf", model, **{pooling: MEAN})
+    else:
+        path = tmp_path / model
+        with zipfile.ZipFile(ZIP) as file:
+            file.extractall(tmp_path, [each for each in file.namelist() if each.startswith(f"{model}/")])
+    ids = networks_bf16.texts(name)
+    exact, found = (computed(path, ids, hint) for hint in ("f32", "bf16"))
+    networks_bf16.assert_near(name, exact, found, AS_NEAR)
