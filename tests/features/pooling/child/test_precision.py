@@ -13,7 +13,7 @@ pytest.importorskip("gguf")
 from lean_ovms.config import Config
 from lean_ovms.features.pooling.child.model import OpenVinoPooler
 from lean_ovms.features.pooling.child.pooler import Batch
-from lean_ovms.repository.task import detect
+from lean_ovms.repository.model_dir import detect_task
 from tests.engine.paged.test_precision import AS_NEAR, needs_bf16, rounded_angles
 from tests.features.pooling.child.test_models import KINDS, ZIP
 from tests.makers import networks_bf16, zoo_gguf
@@ -27,7 +27,7 @@ MEAN = 1
 def computed(path: Path, ids: np.ndarray, hint: str) -> np.ndarray:
     """Returns the hidden state of each token, or the logits, without what follows in a server."""
     options = json.dumps({"INFERENCE_PRECISION_HINT": hint})
-    pooler = OpenVinoPooler(Config(model_path=str(path), task=detect(path), plugin_config=options))
+    pooler = OpenVinoPooler(Config(model_path=str(path), task=detect_task(path), plugin_config=options))
     per_token = pooler.pooling.kind == "embed"
     pooler.start(Batch(ids, np.ones_like(ids), np.zeros_like(ids), per_token), False)
     _, output = pooler.wait()
