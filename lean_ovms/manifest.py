@@ -450,6 +450,8 @@ class Command:
     option: str = ""
     """An option that asks for the command, too, as in OVMS. It does not go together with another command. Then the
     function gets the Config alone, whose directory of models is set. Empty: there is none."""
+    example: str = ""
+    """A line of the examples in --help, where a model can be fetched; empty: there is none."""
     package: str = "lean_ovms.cli"
     """The package of the module; the composition sets it for the commands of features."""
 

@@ -55,11 +55,10 @@ EXAMPLES = """examples:
   lean_ovms                                      the demo model, on port 8000
   lean_ovms serve ./Qwen3-8B-int4-ov             a directory that optimum-cli wrote
 """
-EXAMPLES_OF_A_SOURCE = """\
+EXAMPLE_OF_A_SOURCE = """\
   lean_ovms serve OpenVINO/Qwen3-8B-int4-ov      a model of the hub, pulled at the first start
-  lean_ovms run OpenVINO/Qwen3-8B-int4-ov        a chat with it in the terminal
 """
-"""Those of a server that has a source of models."""
+"""The one of a server that has a source of models; those of commands follow it."""
 ALL = "all"
 
 
@@ -400,8 +399,11 @@ class _Help(argparse.Action):
                 _add_option(group, rows[name])
         print(result.format_help(), end="")
         if not topic:
-            fetched = EXAMPLES_OF_A_SOURCE if MODEL_SOURCE in compose(self._without).parts else ""
-            print(f"\ncommands:\n{command_table.listed(self._without)}\n\n{EXAMPLES}{fetched}")
+            examples = EXAMPLES
+            if MODEL_SOURCE in (composed := compose(self._without)).parts:
+                lines = (f"  {row.example}\n" for row in composed.commands if row.example)
+                examples += "".join((EXAMPLE_OF_A_SOURCE, *lines))
+            print(f"\ncommands:\n{command_table.listed(self._without)}\n\n{examples}")
             print(f"more options: --help={ALL}, or --help=GROUP with one of {groups}")
         sys.exit(exit_status.OK)
 

@@ -20,17 +20,12 @@ from ..manifest import Command
 
 ABOUT_MODELS = (
     Command("serve", "[MODEL]", "serve a model; without a command, too"),
-    Command(
-        "run", "MODEL [PROMPT]", "start a model and chat with it in the terminal, or answer one prompt", "run:main"
-    ),
-    Command("chat", "[URL] [MODEL] [PROMPT]", "the same with a server that runs already", "chat:main"),
     Command("list", "", "show the models that were pulled", "list:main"),
     Command("show", "MODEL", "say how a model would be served, and whether it can be", "show:main"),
     Command("rm", "NAME ...", "delete models that were pulled", "rm:main"),
     Command("ps", "[URL]", "show the models of a running server", "ps:main"),
 )
 ABOUT_SERVERS = (
-    Command("bench", "[URL] [MODEL]", "measure a running server with a small load", "bench:main"),
     Command("healthcheck", "", "exit with status 0 if the server with these options is ready", "healthcheck:main"),
     Command("version", "", "show the versions of this program and of its libraries", "version:main"),
     Command("features", "", "show the features of the server, and which --without leaves out", "features:main"),

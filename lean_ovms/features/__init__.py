@@ -40,6 +40,8 @@ NAMES: tuple[str, ...] = (
     "docs_page",
     "pdf",
     "launch",
+    "terminal",
+    "bench",
     "drafting",
     "lora",
     "gguf",

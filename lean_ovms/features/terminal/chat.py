@@ -19,12 +19,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..config.options import read_object
-from ..errors import BadRequest, StartError, counted
-from ..server import exit_status
-from .arguments import own, parse
-from .client import CommandFailed, ServerClient, connect, is_url
-from .command_table import CommandParser, hint, parser
+from ...cli.arguments import own, parse
+from ...cli.client import CommandFailed, ServerClient, connect, is_url
+from ...cli.command_table import CommandParser, hint, parser
+from ...config.options import read_object
+from ...errors import BadRequest, StartError, counted
+from ...server import exit_status
 
 PROMPT, MORE = ">>> ", "... "
 TEXTS = ("content", "reasoning_content", "reasoning")
@@ -283,9 +283,9 @@ def _attach(conversation: Conversation, rest: str) -> str:
 
 def _set(conversation: Conversation, rest: str) -> None:
     """Sets or unsets a field of further requests, or shows those that are set."""
-    from ..api.fields import FieldSet, read_one  # late: one prompt needs none of these modules
-    from ..api.generation.common_fields import TEMPLATE_KWARGS
-    from ..api.generation.sampling import SAMPLING
+    from ...api.fields import FieldSet, read_one  # late: one prompt needs none of these modules
+    from ...api.generation.common_fields import TEMPLATE_KWARGS
+    from ...api.generation.sampling import SAMPLING
 
     name, _, text = rest.removeprefix("parameter ").partition(" ")  # Ollama has the word parameter here
     known = FieldSet((*SAMPLING, TEMPLATE_KWARGS))

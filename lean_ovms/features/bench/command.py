@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from ..errors import StartError
-from ..server import exit_status
-from .arguments import own, parse
-from .client import CommandFailed, ServerClient, connect, is_url, url_of
-from .command_table import CommandParser, add_json, parser, print_json
+from ...cli.arguments import own, parse
+from ...cli.client import CommandFailed, ServerClient, connect, is_url, url_of
+from ...cli.command_table import CommandParser, add_json, parser, print_json
+from ...errors import StartError
+from ...server import exit_status
 
 NOTES = """MODEL: a name that the server has; its first model otherwise. Without URL: of the server with these options
 on this machine, such as --rest_port 9000. TTFT: time to the first token. TPOT: time per token after the first, of a

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.cli import chat, run
 from lean_ovms.cli.command_table import commands
 from lean_ovms.cli.main import run_command
-from tests.cli.test_chat import Stdin
+from lean_ovms.features.terminal import chat, run
+from tests.features.terminal.test_chat import Stdin
 
 
 class Client:

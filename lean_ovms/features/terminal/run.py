@@ -13,15 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..composition import compose
-from ..errors import StartError
-from ..server import exit_status
-from ..server.checks import checked
-from ..util import child_process
-from . import chat
-from .arguments import names_model, own, parse
-from .client import READY, CommandFailed, ServerClient, is_url
-from .commands import fetched, set_up_log, with_repository
+from ...cli.arguments import names_model, own, parse
+from ...cli.client import READY, CommandFailed, ServerClient, is_url
+from ...cli.commands import fetched, set_up_log, with_repository
+from ...composition import compose
+from ...errors import StartError
+from ...server import exit_status
+from ...server.checks import checked
+from ...util import child_process
+from ..terminal import chat
 
 NOTES = f"""MODEL is a directory, {compose().a_model_file}demo, or the name of a hub's model, which is pulled if it is
 missing; without MODEL, it is demo. An option such as -hf may name it instead. PROMPT, or text at stdin, is answered

@@ -1,0 +1,1 @@
+"""A small load that measures a running server."""

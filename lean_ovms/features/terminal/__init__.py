@@ -1,0 +1,1 @@
+"""Chats with models in the terminal."""
