@@ -115,7 +115,7 @@ FOREIGN = {
         "features/realtime/live_decoder.py",
         "media/audio/",
         "media/images/pixels.py",
-        "util/vectors.py",
+        "features/pooling/vectors.py",
     },
     "soundfile": {"media/audio/"},
     "soxr": {"media/audio/decode.py", "features/realtime/live_decoder.py", "features/voice/child/task.py"},

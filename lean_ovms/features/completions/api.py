@@ -2,7 +2,7 @@
 
 https://platform.openai.com/docs/api-reference/completions,
 https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_completions.md. suffix is for
-models that fill in (generation/fim.py).
+models that fill in (fim.py).
 """
 
 from __future__ import annotations

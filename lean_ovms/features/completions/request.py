@@ -13,7 +13,6 @@ from typing import Any
 
 from ...api.fields import Field, Values
 from ...api.generation.common_fields import NUM_LOGPROBS, PROMPT_LOGPROBS, RESPONSE_FIELDS
-from ...api.generation.fim import filled_in
 from ...api.generation.llama_cpp_fields import SAMPLING_NAMES, sampling_names
 from ...api.generation.request import BodyReader, GenerationBody, check_sequences
 from ...api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest, token_ids
@@ -27,6 +26,7 @@ from ...config import Config
 from ...errors import BadRequest, counted
 from ...models.generation import Generation
 from ...types import Json, OutputParams, Request, TextPrompt, TokenPrompt
+from .fim import filled_in
 
 NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
 DEFAULT_MAX_TOKENS = 16

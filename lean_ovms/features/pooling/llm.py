@@ -44,7 +44,7 @@ async def encode(llm: Caller, text: TextOrTokens, fields: Json) -> Any:
     call, inputs = await llm.read(pooling.parse, pooling.FIELDS, {"input": text}, fields)
     [found], per_token = await pooling.compute(call, inputs)
     await call.load_numpy()
-    from ...util import vectors
+    from . import vectors
 
     return vectors.array(found.data, (found.rows, found.width) if per_token else (-1,))
 

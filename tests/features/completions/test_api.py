@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.api.generation.fim import NO_TOKENS
 from lean_ovms.errors import BadRequest
+from lean_ovms.features.completions.fim import NO_TOKENS
 from tests.api.conftest import CODER, MakeApp, events, post, teach, whole
 from tests.fakes import EOS, say
 

@@ -206,6 +206,6 @@ def full(embed: EmbedRequest, outputs: list[PooledOutput], images: Sequence[bool
 def _one(name: str, output: PooledOutput) -> bytes:
     if name in ("float", "base64"):
         return Encoding(name, "float32", "little").json(output)
-    from ....util import vectors
+    from ...pooling import vectors
 
     return vectors.by_type(output.data, name)

@@ -13,7 +13,6 @@ from functools import partial
 
 from ....api import sse
 from ....api.fields import FieldSet, RouteDoc, Values
-from ....api.generation.fim import filling_of
 from ....api.generation.prompt_pieces import Pieces, prompt_of, read_several
 from ....api.generation.request import BodyReader, GenerationBody, check_sequences
 from ....api.generation.sampling import LogprobsRequest, generated_size
@@ -24,6 +23,7 @@ from ....api.sse import Renderer, event
 from ....models.generation import Collector, CompletedChoice, DeltaStream, Generation, joined
 from ....types import Delta, Json, OutputParams, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt
 from ....types.push import Sink
+from ...completions.fim import filling_of
 from ..fields import AS_COMPLETION, COMPLETION, INFILL, PRECEDENCE, translated, values_of
 from .results import CompletionCall, head, last, probabilities, selected
 

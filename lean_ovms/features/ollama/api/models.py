@@ -14,7 +14,6 @@ import orjson
 
 from ....api.fields import Field, FieldSet, RouteDoc, read, whole
 from ....api.generation.common_fields import MODEL
-from ....api.generation.fim import NOTATIONS
 from ....api.generation.sampling import Defaults
 from ....api.response import json
 from ....api.services import Services
@@ -22,6 +21,7 @@ from ....errors import NotFound
 from ....models.model import Model
 from ....models.text_model import TextModel
 from ....types import Json, Request, Response
+from ...completions.fim import NOTATIONS
 from ...pooling.model import PoolingModel
 from ...pooling.types import VECTORS
 from . import names

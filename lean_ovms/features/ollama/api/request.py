@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from ....api.fields import FieldSet, Values, read
 from ....api.generation import unsupported
 from ....api.generation.common_fields import KEEP_ALIVE
-from ....api.generation.fim import filled_in
 from ....api.generation.messages import read_messages
 from ....api.generation.request import BodyReader, GenerationBody
 from ....api.generation.sampling import PARSED, LogprobsRequest, token_ids
@@ -19,6 +18,7 @@ from ....models.generation import Generation
 from ....models.model import Model
 from ....models.text_model import TextModel
 from ....types import ChatPrompt, Json, OutputParams, Prompt, TextPrompt
+from ...completions.fim import filled_in
 from ..fields import AS_CHAT, CHAT, GENERATE, template_variables, translated
 from . import names
 from .conversation import to_messages, user_message

@@ -35,7 +35,7 @@ async def encode_in_pieces(
 
 
 def _joined(outputs: list[PooledOutput], *, normalize: bool) -> PooledOutput:
-    from ....util import vectors
+    from ...pooling import vectors
 
     if len(outputs) == 1:
         return outputs[0]

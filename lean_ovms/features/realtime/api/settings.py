@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ....errors import BadRequest
 from ....observability.logging import safe
-from ....util.languages import find
+from ...speech.languages import find
 from ...speech.params import SpeechInfo, TranscribeParams, TurnDetection
 from .audio import AudioFormat
 

@@ -9,7 +9,7 @@ import math
 
 from ....api.response import json
 from ....types import Json, Response
-from ....util.languages import name_of
+from ..languages import name_of
 from ..params import Segment, Word
 from .request import AudioRequest
 from .subtitles import srt, vtt

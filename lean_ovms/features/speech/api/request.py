@@ -14,7 +14,7 @@ from ....media.file_slice import FileSlice
 from ....observability.logging import safe
 from ....observability.records import current_record
 from ....types import Json
-from ....util.languages import find
+from ..languages import find
 from ..model import SpeechModel
 from ..params import TRANSLATE, SpeechInfo, TranscribeParams, TurnDetection
 from .fields import TRANSCRIPTIONS

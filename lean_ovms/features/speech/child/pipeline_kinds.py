@@ -14,7 +14,8 @@ from typing import Any
 from ....errors import StartError
 from ....types.audio import SAMPLE_RATE
 from ....types.engine import Vocabulary
-from ....util import files, languages
+from ....util import files
+from .. import languages
 from ..params import TRANSLATE, WINDOW_S, Segment, TextDelta, TranscribeParams, WindowDone, Word
 from . import whisper_files
 from .recognizer import Job

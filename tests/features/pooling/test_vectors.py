@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lean_ovms.util import vectors
+from lean_ovms.features.pooling import vectors
 
 SOME = np.array([0.0, -0.0, 1.0, -1.0, 0.1, -0.3, 1e-8, 1e-3, 3.14159, 448.0, 0.5, 65504.0], "<f4")
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from ...api.generation.request import GenerationBody
 from ...errors import BadRequest, NotFound
 from ...models.text_model import TextModel
 from ...types import TextPrompt, TokenPrompt
-from .request import GenerationBody
 
 NO_TOKENS = "this model has no tokens for the middle of a text (fill in the middle)"
 
