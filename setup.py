@@ -41,7 +41,8 @@ class BuildFromScratch(build_py):
         super().run()
         if not self.editable_mode:
             features = Path(self.build_lib, "lean_ovms", "features")
-            compress(features / "web_page" / "web")
+            for folder in features.glob("*/web"):
+                compress(folder)
             copy_documentation(Path(__file__).with_name("docs"), features / "docs_page" / "docs")
 
 

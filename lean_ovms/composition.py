@@ -30,6 +30,7 @@ from .manifest import (
     ModelRow,
     ObserverRow,
     PageRow,
+    PanelRow,
     PartRow,
     Route,
     StartRow,
@@ -44,7 +45,19 @@ if TYPE_CHECKING:
     from .model_files import ModelFiles
 
 R = TypeVar(
-    "R", Route, TaskRow, EngineRow, ContentRow, Command, BackendRow, FormatRow, StartRow, ModelRow, ErrorForm, DemoModel
+    "R",
+    Route,
+    PanelRow,
+    TaskRow,
+    EngineRow,
+    ContentRow,
+    Command,
+    BackendRow,
+    FormatRow,
+    StartRow,
+    ModelRow,
+    ErrorForm,
+    DemoModel,
 )
 
 CHATS = ("InternVLChatModel",)
@@ -169,6 +182,11 @@ class Composition:
         if len(found) < sum(len(one.page) for one in self.features):
             raise StartError("two features have the same action of the page")
         return tuple(found.values())
+
+    @cached_property
+    def panels(self) -> tuple[PanelRow, ...]:
+        """The panels of the page for browsers, in their order."""
+        return tuple(sorted(self._rows(lambda one: (one.panel,)), key=lambda row: row.place))
 
     def _rows(self, of: Callable[[Feature], Iterable[R | None]]) -> tuple[R, ...]:
         """Returns what the features have in a table, each row with the package of its modules."""

@@ -167,6 +167,35 @@ class PageRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PanelRow:
+    """A panel of the page for browsers, for models of some tasks. What it shows is in the folder `web` of the feature:
+    panel.html, its script panel.js, and its texts in other languages in strings/."""
+
+    view: str
+    """The name of the view that has it; a view may have the panels of several features."""
+    place: int
+    """Where the view stands: behind those with smaller numbers."""
+    title: str
+    """What the button of the view says."""
+    icon: str
+    """The symbol on that button, by its name in the page."""
+    tasks: tuple[tuple[str, str], ...]
+    """The names of the tasks, each with what it is called on the page."""
+    package: str = ""
+    """The package of the feature; the composition sets it."""
+
+    @property
+    def feature(self) -> str:
+        """The name of the feature."""
+        return self.package.rpartition(".")[2]
+
+    @property
+    def folder(self) -> Path:
+        """The folder with its files."""
+        return Path(__file__).parent.joinpath(*self.package.split(".")[1:], "web")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GraphOption:
     """An option of a graph's node that has another name or form here. Most have the same."""
 
@@ -529,6 +558,8 @@ class Feature:
     """The endpoints."""
     page: tuple[PageRow, ...] = ()
     """What the page for browsers can do by them, beside what it does with every server."""
+    panel: PanelRow | None = None
+    """The panel of that page for models of its tasks."""
     tasks: tuple[TaskRow, ...] = ()
     """The tasks of models that it serves."""
     metrics: tuple[Metric, ...] = ()

@@ -373,9 +373,9 @@ def test_tabs_are_what_is_served_and_each_has_its_own_model(page: Any) -> None:
     page.select_option("#model", "embeddings-1")
     assert page.locator("#embed-panel:visible").count() == 1
     assert offered("speech") == ["speech2text-4", "text2speech-5"]
-    assert page.locator("#transcribe-panel:visible").count() == 1
+    assert page.locator("[data-feature=speech]:visible").count() == 1
     page.select_option("#model", "text2speech-5")
-    assert page.locator("#speak-panel:visible").count() == 1
+    assert page.locator("[data-feature=voice]:visible").count() == 1
     assert offered("images") == ["image_generation-6"]
     page.click("#tab-server")
     assert page.locator("#model:visible").count() == 0
@@ -919,7 +919,7 @@ def speech_page(browser: Any, speaker: Process) -> Iterator[Any]:
 
 def test_a_text_is_spoken(speech_page: Any) -> None:
     page = speech_page
-    page.locator("#speak-panel:visible").wait_for()
+    page.locator("[data-feature=voice]:visible").wait_for()
     assert page.locator("#tab-chat:visible").count() == 0
     assert page.locator("#voice option").all_inner_texts() == ["low", "loud"]
     write(page.locator("#speak-text"), "The first sentence is here. The second one is there!")
@@ -943,7 +943,7 @@ def test_a_model_that_is_not_loaded_yet_speaks_and_then_shows_its_voices(speech_
     model = {"id": "voice", "task": "text2speech", "input_modalities": ["text"], "output_modalities": ["audio"]}
     page.route(url, lambda route: route.fulfill(json={"data": [model], "object": "list"}))
     page.reload()
-    page.locator("#speak-panel:visible").wait_for()
+    page.locator("[data-feature=voice]:visible").wait_for()
     assert page.locator("#voice-field:visible").count() == 0
     page.unroute(url)
     write(page.locator("#speak-text"), "A sentence.")
@@ -970,7 +970,7 @@ def hears(page: Any) -> list[str]:
 
     page.route("**/v1/audio/transcriptions", answer)
     page.reload()
-    page.locator("#transcribe-panel:visible").wait_for()
+    page.locator("[data-feature=speech]:visible").wait_for()
     return asked
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...config.options import Options, option
 from ...errors import StartError
-from ...manifest import BASES, SECONDS_BUCKETS, Feature, GraphRow, Metric, Route, TaskRow
+from ...manifest import BASES, SECONDS_BUCKETS, Feature, GraphRow, Metric, PanelRow, Route, TaskRow
 from ...media.options import ImageFileOptions
 
 TASK = "image_generation"
@@ -91,6 +91,7 @@ FEATURE = Feature(
         Route("POST", "/images/edits", "api:handle_edits", BASES),
         Route("POST", "/images/variations", "api:handle_variations", BASES),
     ),
+    panel=PanelRow(view="images", place=3, title="Images", icon="image", tasks=((TASK, "Images"),)),
     tasks=(
         TaskRow(
             name=TASK,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...config.options import Options, option
 from ...errors import StartError
-from ...manifest import BASES, EVERYWHERE, DemoModel, Feature, GraphOption, GraphRow, Metric, Route, TaskRow
+from ...manifest import BASES, EVERYWHERE, DemoModel, Feature, GraphOption, GraphRow, Metric, PanelRow, Route, TaskRow
 
 TASKS = ("embeddings", "rerank", "classify", "token_classify")
 """The tasks of these models; OVMS has the first two."""
@@ -240,6 +240,13 @@ FEATURE = Feature(
     metrics=(
         Metric(TOKENS, "counter", "tokens computed by a pooling model since it started"),
         Metric(PADDED_TOKENS, "counter", "the same with the padding of its batches"),
+    ),
+    panel=PanelRow(
+        view="texts",
+        place=1,
+        title="Embeddings",
+        icon="points",
+        tasks=(("embeddings", "Embeddings"), ("rerank", "Rerank")),
     ),
     methods={"embed": "llm:embed", "score": "llm:score", "classify": "llm:classify", "encode": "llm:encode"},
     demos=(DemoModel(name="demo-embed", folder="demo_embed", task="embeddings"),),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...config.options import Options, option
-from ...manifest import BASES, EVERYWHERE, SECONDS_BUCKETS, Feature, GraphRow, Metric, Route, TaskRow
+from ...manifest import BASES, EVERYWHERE, SECONDS_BUCKETS, Feature, GraphRow, Metric, PanelRow, Route, TaskRow
 from ...media.options import AudioFileOptions
 
 TASK = "speech2text"
@@ -67,6 +67,7 @@ FEATURE = Feature(
         Route("POST", "/audio/transcriptions", "api.transcriptions:handle", EVERYWHERE, model="SpeechModel"),
         Route("POST", "/audio/translations", "api.transcriptions:handle_translations", BASES),
     ),
+    panel=PanelRow(view="speech", place=2, title="Speech", icon="wave", tasks=((TASK, "Transcription"),)),
     methods={"transcribe": "llm:transcribe"},
     tasks=(
         TaskRow(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...config.options import Options, option
 from ...errors import StartError
-from ...manifest import BASES, Feature, GraphOption, GraphRow, Route, TaskRow
+from ...manifest import BASES, Feature, GraphOption, GraphRow, PanelRow, Route, TaskRow
 from ...media.options import SpokenTextOptions
 
 TASK = "text2speech"
@@ -79,6 +79,7 @@ FEATURE = Feature(
         Route("POST", "/audio/speech", "api:handle", BASES, model="VoiceModel"),
         Route("GET", "/audio/voices", "api:handle_voices", BASES, auth="models"),
     ),
+    panel=PanelRow(view="speech", place=2, title="Speech", icon="wave", tasks=((TASK, "Text to speech"),)),
     methods={"speak": "llm:speak"},
     tasks=(
         TaskRow(

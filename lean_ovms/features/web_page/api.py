@@ -1,6 +1,7 @@
 """GET /: a page to talk to the models and to look at the server, for browsers.
 
-Its files are in the folder web beside this file. They are served without the API key and hold nothing of this server:
+Its files are in the folder web beside this file, and those of features with a panel in folders web of theirs: the page
+is put together of these. They are served without the API key and hold nothing of this server:
 the page asks the API, with the key that its user enters. The Content-Security-Policy lets it connect to this server
 only, run no script but these files, and make no HTML of text. `--web_page false` takes the page away.
 """
@@ -9,19 +10,25 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json as json_text
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from pathlib import Path
 
 from ...api.fields import RouteDoc
 from ...api.response import json
 from ...api.services import Services
 from ...errors import NotFound
+from ...manifest import PanelRow
 from ...observability.records import log_quietly
 from ...types import Request, Response
 
 FILES = Path(__file__).with_name("web")
 INDEX = "index.html"
+PANEL = "panel.html"
+TABS, PANELS = "<!-- tabs of features -->", "<!-- panels of features -->"
+"""What these are put in place of."""
 TYPES = {
     ".html": "text/html",
     ".css": "text/css",
@@ -57,7 +64,7 @@ class WebFile:
 
 @RouteDoc("A page for browsers; name and version of the server for other clients")
 async def handle_root(request: Request, services: Services) -> Response:
-    return _send(request, INDEX)
+    return _send(request, index(services.config.composition.panels))
 
 
 @RouteDoc("What the page can do by endpoints of features, with their paths")
@@ -72,14 +79,16 @@ async def handle_actions(request: Request, services: Services) -> Response:
 @RouteDoc("A file of the page", errors=(404,), answer="text/plain")
 async def handle_file(request: Request, services: Services) -> Response:
     [name] = request.ids
-    if name not in names():
+    feature, _, rest = name.partition("/")
+    owned = next((row for row in services.config.composition.panels if row.feature == feature), None)
+    folder, inside = (FILES, name) if owned is None else (owned.folder, rest)
+    if inside not in names(folder):
         raise NotFound("there is no such file")
     log_quietly()
-    return _send(request, name)
+    return _send(request, read(folder / inside))
 
 
-def _send(request: Request, name: str) -> Response:
-    file = read(name)
+def _send(request: Request, file: WebFile) -> Response:
     headers = [*SAFETY, ("ETag", file.etag), ("Cache-Control", "no-cache"), ("Vary", "Accept, Accept-Encoding")]
     if file.etag in request.headers.get("if-none-match", ""):
         return Response(304, headers)
@@ -90,15 +99,46 @@ def _send(request: Request, name: str) -> Response:
 
 
 @cache
-def names() -> frozenset[str]:
-    """The files of the page."""
-    return frozenset(path.relative_to(FILES).as_posix() for path in FILES.rglob("*") if path.suffix in TYPES)
+def names(folder: Path) -> frozenset[str]:
+    """The files of the page in a folder."""
+    return frozenset(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.suffix in TYPES)
 
 
 @cache
-def read(name: str) -> WebFile:
+def read(path: Path) -> WebFile:
     """A file of the page, read when it is first asked for. A wheel has a compressed copy beside it (setup.py)."""
-    content, copy = (FILES / name).read_bytes(), FILES / f"{name}.gz"
+    copy = path.with_name(f"{path.name}.gz")
+    return _file(path.suffix, path.read_bytes(), copy.read_bytes() if copy.is_file() else b"")
+
+
+@cache
+def index(panels: tuple[PanelRow, ...]) -> WebFile:
+    """The page itself, with a tab for each view of these panels."""
+    views: dict[str, list[PanelRow]] = {}
+    for row in panels:
+        views.setdefault(row.view, []).append(row)
+    page = (FILES / INDEX).read_text("utf-8")
+    page = page.replace(TABS, "\n    ".join(_tab(rows[0]) for rows in views.values()))
+    page = page.replace(PANELS, "\n\n".join(_view(view, rows) for view, rows in views.items()))
+    return _file(".html", page.encode(), b"")
+
+
+def _tab(row: PanelRow) -> str:
+    icon = f'<svg class="icon" aria-hidden="true"><use href="#icon-{row.icon}"/></svg>'
+    return (
+        f'<button id="tab-{row.view}" type="button" aria-pressed="false" hidden>{icon}<span>{row.title}</span></button>'
+    )
+
+
+def _view(view: str, rows: list[PanelRow]) -> str:
+    return f'<main id="view-{view}" class="panels" hidden>\n{"".join(map(_panel, rows))}</main>'
+
+
+def _panel(row: PanelRow) -> str:
+    tasks, inside = json_text.dumps(dict(row.tasks)), (row.folder / PANEL).read_text("utf-8")
+    return f'<div class="panel" data-feature="{row.feature}" data-tasks="{escape(tasks)}" hidden>\n{inside}</div>\n'
+
+
+def _file(suffix: str, content: bytes, compressed: bytes) -> WebFile:
     etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-    compressed = copy.read_bytes() if copy.is_file() else gzip.compress(content, mtime=0)
-    return WebFile(TYPES[Path(name).suffix], content, compressed, etag)
+    return WebFile(TYPES[suffix], content, compressed or gzip.compress(content, mtime=0), etag)

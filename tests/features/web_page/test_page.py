@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import posixpath
 import re
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 from lean_ovms.api import router
 from lean_ovms.composition import compose
 from lean_ovms.features.web_page import api as page
-from lean_ovms.manifest import Feature, Route
+from lean_ovms.manifest import Feature, PanelRow, Route
 from tests.api.conftest import MakeApp, get, whole
 from tests.cases import few_fast
 
@@ -30,6 +31,19 @@ LANGUAGES = ["de", "es", "ja", "zh"]
 UNTRANSLATED = {"lean_ovms", "API", "top_p", "top_k", "min_p", "JSON", "JSON Schema", "Ctrl+Shift+O", "Ctrl+K"}
 UNTRANSLATED |= {"512x512", "OpenVINO/Qwen3-0.6B-int8-ov"}
 ROOT = Path(__file__).parents[3]
+FOLDERS = {"": page.FILES, **{f"{row.feature}/": row.folder for row in compose().panels}}
+"""The folders with the files of the page, by what their names on the server begin with."""
+FILES = {begin + name: folder / name for begin, folder in FOLDERS.items() for name in sorted(page.names(folder))}
+"""The files of the page by their names on the server."""
+
+
+def shipped(*suffixes: str) -> dict[str, str]:
+    """The texts of the project's own files with these suffixes, by their names on the server."""
+    return {
+        name: path.read_text("utf-8")
+        for name, path in FILES.items()
+        if path.suffix in suffixes and not name.startswith("vendor/")
+    }
 
 
 async def test_a_browser_gets_the_page_and_other_clients_an_object(make_app: MakeApp) -> None:
@@ -49,28 +63,27 @@ async def test_it_can_be_taken_away(make_app: MakeApp) -> None:
     assert (await get(app, "/web/main.js")).status == 404
 
 
-@pytest.mark.parametrize("name", few_fast(sorted(page.names()), 8))
+@pytest.mark.parametrize("name", few_fast(sorted(FILES), 8))
 async def test_files_are_compressed_and_sent_once(make_app: MakeApp, name: str) -> None:
     app, _ = await make_app()
     plain = await get(app, f"/web/{name}")
     packed = await get(app, f"/web/{name}", accept_encoding="gzip, br")
     assert isinstance(plain.body, bytes)
     assert isinstance(packed.body, bytes)
-    assert gzip.decompress(packed.body) == plain.body == (page.FILES / name).read_bytes()
+    assert gzip.decompress(packed.body) == plain.body == FILES[name].read_bytes()
     etag = dict(plain.headers)["ETag"]
     again = await get(app, f"/web/{name}", if_none_match=etag)
     assert (again.status, again.body) == (304, b"")
 
 
 @pytest.mark.slow
-def test_a_compressed_copy_of_the_wheel_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compressed_copy_of_the_wheel_is_sent(tmp_path: Path) -> None:
     shutil.copytree(page.FILES, tmp_path / "web")
-    monkeypatch.setattr(page, "FILES", tmp_path / "web")
     subprocess.run([sys.executable, "-c", COMPRESS, str(tmp_path / "web")], cwd=ROOT, check=True, timeout=300)
     copy = tmp_path / "web" / "main.js.gz"
     assert gzip.decompress(copy.read_bytes()) == (tmp_path / "web" / "main.js").read_bytes()
-    assert page.read.__wrapped__("main.js").compressed == copy.read_bytes()
-    assert "main.js.gz" not in page.names.__wrapped__()
+    assert page.read(tmp_path / "web" / "main.js").compressed == copy.read_bytes()
+    assert "main.js.gz" not in page.names(tmp_path / "web")
 
 
 COMPRESS = """
@@ -108,34 +121,41 @@ async def test_what_an_open_page_asks_for_is_not_logged_at_info(
 
 
 def test_the_page_is_small_and_whole() -> None:
-    texts = {name: (page.FILES / name).read_text("utf-8") for name in page.names()}
-    assert sum(len(gzip.compress(text.encode())) for text in texts.values()) < MAX_COMPRESSED
-    ids = set(re.findall(r'\bid="([\w-]+)"', texts["index.html"]))
-    own = {name: text for name, text in texts.items() if not name.startswith("vendor/")}
-    for name, text in own.items():
+    assert sum(len(gzip.compress(path.read_bytes())) for path in FILES.values()) < MAX_COMPRESSED
+    texts = shipped(".html", ".js", ".css")
+    own_ids = {name: set(re.findall(r'\bid="([\w-]+)"', text)) for name, text in texts.items()}
+    ids = set().union(*own_ids.values())
+    assert sum(map(len, own_ids.values())) == len(ids)
+    for name, text in texts.items():
+        folder = name.rpartition("/")[0]
         if name.endswith(".js"):
-            assert set(re.findall(r'(?:from |import\()"\./([\w./]+)"', text)) <= texts.keys(), name
-            assert set(re.findall(r'byId\("([\w-]+)"\)', text)) <= ids, name
+            modules = re.findall(r'(?:from |import\()"(\.{1,2}/[\w./]+)"', text)
+            assert {posixpath.normpath(posixpath.join(folder, module)) for module in modules} <= FILES.keys(), name
+            seen = own_ids["index.html"] | own_ids.get(f"{folder}/panel.html", set())
+            assert set(re.findall(r'byId\("([\w-]+)"\)', text)) <= seen, name
             for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
                 assert way not in text, f"{name}: {way} would let a model's text become markup or code"
-    assert set(re.findall(r'(?:src|href)="web/([\w.]+)"', texts["index.html"])) <= texts.keys()
+    assert set(re.findall(r'(?:src|href)="web/([\w.]+)"', texts["index.html"])) <= FILES.keys()
     assert set(re.findall(r'href="#(icon-\w+)"', texts["index.html"])) <= ids
-    assert {f"icon-{name}" for name in re.findall(r'icon(?:Button)?\("(\w+)"', "".join(own.values()))} <= ids
-    assert not re.search(r"https?://(?!www\.w3\.org)", "".join(own.values()).replace("(https?:", ""))
-    assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|style=", texts["index.html"])
+    assert {f"icon-{name}" for name in re.findall(r'icon(?:Button)?\("(\w+)"', "".join(texts.values()))} <= ids
+    assert {f"icon-{row.icon}" for row in compose().panels} <= ids
+    assert not re.search(r"https?://(?!www\.w3\.org)", "".join(texts.values()).replace("(https?:", ""))
+    assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|style=", "".join(shipped(".html").values()))
 
 
 def test_the_page_asks_by_itself_only_for_what_every_server_has() -> None:
-    """An endpoint of a feature that can be left out is an action of its manifest, but for the tasks of models: the page
-    shows a panel where a model of the task is served."""
+    """An endpoint of a feature that can be left out is an action of its manifest, or is asked by its own panel."""
     text = "".join(path.read_text("utf-8") for path in page.FILES.glob("*.js"))
     asked = set(re.findall(r'\b(?:get|post|postForm)\((?:\w+ \? )?"([\w/]+)"', text))
-    assert {"v1/models", "v1/chat/completions", "v1/embeddings", "server_info", "web/actions"} <= asked
+    assert {"v1/models", "v1/chat/completions", "server_info", "web/actions"} <= asked
     owners = {row.path[1:]: one for one in compose().features for row in every_of(one)}
     known = {path: owners[path] for path in asked if path in owners}
     assert asked - known.keys() == {"server_info"}
-    others = {one.name for one in known.values() if not (one.essential or one.tasks or one.name == "web_page")}
-    assert others == set()
+    assert {one.name for one in known.values() if not (one.essential or one.name == "web_page")} == set()
+    for row in compose().panels:
+        text = "".join(path.read_text("utf-8") for path in row.folder.glob("*.js"))
+        asked = set(re.findall(r'\b(?:get|post|postForm)\((?:\w+ \? )?"([\w/]+)"', text))
+        assert {owners[path].name for path in asked} == {row.feature}
 
 
 def every_of(feature: Feature) -> list[Route]:
@@ -166,6 +186,23 @@ async def test_the_page_is_told_what_the_server_has(make_app: MakeApp) -> None:
     assert (await actions(tool_server="a=http://x/"))["call_tool"] == "v1/tool_servers/call"
 
 
+@pytest.mark.parametrize("row", compose().panels, ids=lambda row: row.feature)
+async def test_a_panel_goes_with_its_feature(make_app: MakeApp, row: PanelRow) -> None:
+    for without, shown in [("", True), (row.feature, False)]:
+        app, _ = await make_app(without=without)
+        response = await get(app, "/", accept=HTML)
+        assert isinstance(response.body, bytes)
+        text = response.body.decode()
+        assert page.PANELS not in text
+        assert (f'data-feature="{row.feature}"' in text) is shown
+        assert all(
+            (name in text) is shown for name in re.findall(r' id="[\w-]+"', (row.folder / page.PANEL).read_text())
+        )
+        assert (await get(app, f"/web/{row.feature}/panel.js")).status == (200 if shown else 404)
+        views = {one.view for one in compose(without).panels}
+        assert set(re.findall(r'id="tab-(\w+)"', text)) == {"chat", "server", *views}
+
+
 def test_libraries_are_what_their_authors_published() -> None:
     """web/vendor/README.md has the version and the hash of each file, and the licences lie beside them."""
     folder = page.FILES / "vendor"
@@ -176,21 +213,30 @@ def test_libraries_are_what_their_authors_published() -> None:
         assert (folder / f"LICENSE-{library}").read_text().strip()
 
 
-def strings(language: str) -> dict[str, str]:
-    found: dict[str, str] = json.loads((page.FILES / "strings" / f"{language}.json").read_text("utf-8"))
+def strings(language: str, begin: str = "") -> dict[str, str]:
+    found: dict[str, str] = json.loads((FOLDERS[begin] / "strings" / f"{language}.json").read_text("utf-8"))
     return found
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_every_text_is_translated(language: str) -> None:
-    scripts = "".join(path.read_text("utf-8") for path in page.FILES.glob("*.js"))
-    index = (page.FILES / "index.html").read_text("utf-8")
+def texts_of(folder: Path) -> tuple[set[str], str]:
+    """The texts for readers in the files of a folder, and its scripts."""
+    scripts = "".join(path.read_text("utf-8") for path in folder.glob("*.js"))
+    [markup] = [path.read_text("utf-8") for path in folder.glob("*.html")]
     used = set(re.findall(r'\bt\("([^"]+)"', scripts))
-    used |= set(re.findall(r'(?:placeholder|title|aria-label)="([^"]+)"', index))
-    used |= {text.strip() for text in re.findall(r">([^<>]+)<", index)}
-    used -= {""} | UNTRANSLATED
-    known = strings(language)
-    assert used <= known.keys()
+    used |= set(re.findall(r'(?:placeholder|title|aria-label)="([^"]+)"', markup))
+    used |= {text.strip() for text in re.findall(r">([^<>]+)<", re.sub(r"<!--.*-->", "", markup))}
+    return used - {""} - UNTRANSLATED, scripts
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("begin", FOLDERS)
+def test_every_text_is_translated(language: str, begin: str) -> None:
+    used, scripts = texts_of(FOLDERS[begin])
+    for row in compose().panels:
+        if f"{row.feature}/" == begin:
+            used |= {row.title, *dict(row.tasks).values()}
+    known = strings(language, begin)
+    assert used <= known.keys() | (strings(language).keys() if begin else set())
     for text in known.keys() - used:
         assert f'"{text}"' in scripts, f"{text} is used nowhere"
     for text, translation in known.items():
@@ -200,10 +246,10 @@ def test_every_text_is_translated(language: str) -> None:
 @pytest.mark.parametrize(
     "file",
     [
-        *(path for path in page.FILES.iterdir() if path.suffix in (".js", ".html")),
+        *(FILES[name] for name in shipped(".js", ".html")),
         ROOT / "lean_ovms/features/docs_page/docs.html",
     ],
-    ids=lambda path: path.name,
+    ids=lambda path: f"{path.parent.parent.name}-{path.name}",
 )
 def test_what_a_handler_returns_has_no_effect(file: Path) -> None:
     """A handler that is a property or an attribute and gives false cancels the key or the click: an arrow function that

@@ -39,11 +39,11 @@ export async function start(read, opened) {
   show(conversations.first() || fresh(settings.defaults()), false);
 }
 
-// ears: the name of a model that transcribes, or "". where: the model's device, or "". many: whether there are others.
-export function setModel(chosen, ears, where, many) {
+// where: the model's device, or "". many: whether there are others.
+export function setModel(chosen, where, many) {
   const renamed = many !== several;
   [model, device, several] = [chosen, where, many];
-  composer.setInputs((model.input_modalities || []).includes("image"), ears);
+  composer.setInputs((model.input_modalities || []).includes("image"));
   settings.showDefaults(model);
   if (!running && (renamed || !current.messages.length)) draw();
   else showContext(tree.path(current));

@@ -1,16 +1,14 @@
-// Where a message is written: it grows with its text, and takes images, text files and speech.
+// Where a message is written: it grows with its text, and takes images, text files, and what features read.
 
 import { explain, pathOf, postForm } from "./api.js";
 import { byId, icon, iconButton, make, onEnter, showProblem, toast } from "./dom.js";
-import { hasMicrophone, record, transcribe } from "./hearing.js";
 import { t } from "./i18n.js";
 
 const MAX_HEIGHT = 260;
 const MAX_FILE = 500_000; // bytes of a text file
 let attached = { images: [], files: [] };
 let sees = false;
-let ears = ""; // the name of a model that transcribes
-let stopRecording = null;
+const takers = new Map(); // of files: functions by the beginning of the media type
 
 // send: called when the reader wants to.
 export function start(send) {
@@ -23,17 +21,42 @@ export function start(send) {
   composer.addEventListener("drop", (event) => (event.preventDefault(), take([...event.dataTransfer.files])));
   byId("attach").addEventListener("click", () => byId("file-input").click());
   byId("file-input").addEventListener("change", (event) => (take([...event.target.files]), (event.target.value = "")));
-  byId("dictate").addEventListener("click", () => dictate().catch((error) => showProblem(error.message)));
 }
 
-// What the models can take. hears: the name of one for transcription, or "".
-export function setInputs(vision, hears) {
-  [sees, ears] = [vision, hears];
-  byId("dictate").hidden = !ears || !hasMicrophone();
-  const kinds = [pathOf("read_pdf") ? "application/pdf" : "", sees ? "image/*" : "", ears ? "audio/*" : "", "text/*,.md,.py,.js,.ts,.json,.csv,.yaml,.yml,.toml,.log,.sh,.c,.cpp,.h,.rs,.go,.java,.sql,.xml,.html,.css"];
+// vision: whether the model takes images.
+export function setInputs(vision) {
+  sees = vision;
+  const others = [...takers].filter(([, take]) => take).map(([type]) => `${type}*`);
+  const kinds = [pathOf("read_pdf") ? "application/pdf" : "", sees ? "image/*" : "", ...others, "text/*,.md,.py,.js,.ts,.json,.csv,.yaml,.yml,.toml,.log,.sh,.c,.cpp,.h,.rs,.go,.java,.sql,.xml,.html,.css"];
   byId("file-input").accept = kinds.filter(Boolean).join(",");
   if (!sees) attached.images = [];
   draw();
+}
+
+// A feature's button beside the others.
+export function addButton(button) {
+  byId("attach").after(button);
+}
+
+// How a feature takes files. type: how their media types begin. take: gets a file and its name; without one it takes none now.
+export function takeFiles(type, take) {
+  takers.set(type, take);
+  setInputs(sees);
+}
+
+// Puts a text that comes bit by bit behind what is written. read: gets a function that it calls with the text so far.
+export async function write(read) {
+  const field = byId("text");
+  const before = field.value && !/\s$/.test(field.value) ? field.value + " " : field.value;
+  const show = (text) => ((field.value = before + text), grow());
+  show("…");
+  try {
+    await read(show);
+  } catch (error) {
+    show("");
+    showProblem(explain(error));
+  }
+  field.focus();
 }
 
 // The message that is written. Nothing written: null.
@@ -75,7 +98,8 @@ function grow() {
 
 async function take(files) {
   for (const file of files) {
-    if (file.type.startsWith("audio/") && ears) await hear(file, file.name);
+    const [, takes] = [...takers].find(([type, take]) => take && file.type.startsWith(type)) || [];
+    if (takes) await takes(file, file.name);
     else if (file.type.startsWith("image/")) await takeImage(file);
     else if (isPdf(file) && pathOf("read_pdf")) await takePdf(file);
     else await takeText(file);
@@ -120,29 +144,6 @@ function asDataUrl(file) {
     reader.addEventListener("error", () => reject(reader.error));
     reader.readAsDataURL(file);
   });
-}
-
-// The microphone until the button is pressed again.
-async function dictate() {
-  const stop = stopRecording;
-  stopRecording = stop ? null : await record();
-  byId("dictate").setAttribute("aria-pressed", String(!stop));
-  if (stop) await hear(await stop(), "recording.wav");
-}
-
-// Speech becomes text of the message, after what is written.
-async function hear(file, name) {
-  const field = byId("text");
-  const before = field.value && !/\s$/.test(field.value) ? field.value + " " : field.value;
-  const show = (text) => ((field.value = before + text), grow());
-  show("…");
-  try {
-    await transcribe(file, name, { model: ears }, show);
-  } catch (error) {
-    show("");
-    showProblem(explain(error));
-  }
-  field.focus();
 }
 
 function draw() {

@@ -15,10 +15,12 @@ export function choose(name) {
   location.reload();
 }
 
-export async function load() {
+// features: those that have panels, and texts for them.
+export async function load(features) {
   document.documentElement.lang = language();
   if (language() === "en") return;
-  texts = await (await fetch(new URL(`web/strings/${language()}.json`, document.baseURI))).json();
+  const read = async (folder) => (await fetch(new URL(`web/${folder}strings/${language()}.json`, document.baseURI))).json();
+  texts = Object.assign({}, ...(await Promise.all(["", ...features.map((name) => `${name}/`)].map(read))));
   translate(document.body);
 }
 

@@ -4,24 +4,20 @@ import { explain, get, pathOf, readActions, startKey } from "./api.js";
 import * as chat from "./chat.js";
 import { byId, isKey, make, showProblem } from "./dom.js";
 import { LANGUAGES, choose, language, load, t } from "./i18n.js";
-import * as images from "./images.js";
 import * as offers from "./offers.js";
+import * as panels from "./panels.js";
 import * as server from "./server.js";
 import * as settings from "./settings.js";
-import * as speech from "./speech.js";
-import * as texts from "./texts.js";
 
-const VIEWS = ["chat", "texts", "speech", "images", "server"];
-const TASKS = { text_generation: "chat", embeddings: "texts", rerank: "texts", speech2text: "speech", text2speech: "speech", image_generation: "images" };
+const VIEWS = ["chat", ...panels.views, "server"];
 const MODEL = "lean_ovms.model."; // and the view: the model that was chosen there
 const THEME = "lean_ovms.theme";
-const FIRST_FIELD = { chat: "text", texts: "embed-texts", speech: "speak-text", images: "image-prompt" };
 const narrow = window.matchMedia("(max-width: 56rem)");
 let models = [];
 let engines = {};
 let current = VIEWS[0];
 
-const served = (view) => models.filter((model) => TASKS[model.task] === view);
+const served = (view) => models.filter(({ task }) => (task === "text_generation" ? "chat" : panels.viewOf(task)) === view);
 
 function show(view) {
   current = view;
@@ -50,16 +46,15 @@ async function readModels() {
     showProblem(error.status === 401 ? "" : explain(error));
   }
   const views = VIEWS.filter((view) => view === "server" || served(view).length || (view === "chat" && !models.length));
+  panels.setModels(models);
   for (const view of VIEWS) byId(`tab-${view}`).hidden = !views.includes(view);
   show(views.includes(current) ? current : views[0]);
 }
 
 function chosen() {
   const model = models.find((one) => one.id === byId("model").value) || {};
-  const ears = models.find((one) => one.task === "speech2text")?.id || "";
-  if (current === "chat") chat.setModel(model, ears, engines[model.root]?.device || "", served("chat").length > 1);
-  if (current === "texts") byId("embed-panel").hidden = model.task !== "embeddings" || model.pooling?.kind === "token_embed";
-  if (current === "speech") speech.choose(model);
+  if (current === "chat") chat.setModel(model, engines[model.root]?.device || "", served("chat").length > 1);
+  else panels.choose(current, model);
 }
 
 // --- the drawer: a column on a wide screen, above the page on a narrow one
@@ -121,7 +116,7 @@ function shortcuts(event) {
 }
 
 const known = readActions();
-await load();
+await load(panels.features);
 startDrawer();
 startChoices();
 startKey(readModels);
@@ -131,9 +126,7 @@ byId("model").addEventListener("change", () => {
   chosen();
 });
 for (const view of VIEWS) byId(`tab-${view}`).addEventListener("click", () => (show(view), leaveDrawer()));
-texts.start();
-speech.start(readModels);
-images.start();
+await panels.start(readModels);
 offers.start();
 server.start(readModels);
 await chat.start(readModels, () => {
@@ -146,4 +139,4 @@ showLinks();
 offers.show();
 await readModels();
 // On a narrow screen the focus would open a keyboard over half of the page.
-if (!narrow.matches && document.activeElement === document.body) byId(FIRST_FIELD[current])?.focus();
+if (!narrow.matches && document.activeElement === document.body) (current === "chat" ? byId("text") : document.querySelector(`#view-${current} textarea`))?.focus();

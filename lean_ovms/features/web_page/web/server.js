@@ -4,10 +4,10 @@ import { explain, get, pathOf, post } from "./api.js";
 import { EVERY_MS, POINTS, chart, minutesFor } from "./charts.js";
 import { button, byId, make, showProblem, toast } from "./dom.js";
 import { t } from "./i18n.js";
+import { taskName } from "./panels.js";
 import * as pulls from "./pulls.js";
 
 const STATES = { ready: "loaded", loaded: "loaded", loading: "loading", unloaded: "unloaded", sleeping: "asleep", failed: "failed" };
-const TASKS = { text_generation: "Chat", embeddings: "Embeddings", rerank: "Rerank", speech2text: "Transcription", text2speech: "Text to speech", image_generation: "Images" };
 const COLUMNS = ["Task", "Context", "Memory", "Device", "Pipeline"];
 const history = new Map(); // by the chart's name: { unit, most, values }
 let last = null;
@@ -77,7 +77,7 @@ function modelRow(name, state, model, { device = "", memory }) {
     {},
     make("th", { textContent: name }),
     stateCell,
-    cell("Task", t(TASKS[model.task] || "")),
+    cell("Task", model.task === "text_generation" ? t("Chat") : taskName(model.task)),
     cell("Context", model.max_model_len?.toLocaleString() ?? "", "number"),
     cell("Memory", memory ? `${Math.round(memory / 2 ** 20).toLocaleString()} MiB` : "", "number"),
     cell("Device", device),

@@ -1,7 +1,5 @@
 // Samples of 16 bits, little-endian, mono, as bytes.
 
-export const RATE_IN = 16000; // that speech models hear
-
 export function joined(parts) {
   const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
   let at = 0;

@@ -1,14 +1,18 @@
 // Panels for models that compute vectors and scores.
 
-import { explain, post } from "./api.js";
-import { byId, make, showProblem } from "./dom.js";
-import { t } from "./i18n.js";
+import { explain, post } from "../api.js";
+import { byId, make, showProblem } from "../dom.js";
+import { t } from "../i18n.js";
 
 const lines = (id) => byId(id).value.split("\n").filter((line) => line.trim());
 
 export function start() {
   byId("embed").addEventListener("click", () => run(embed));
   byId("rerank").addEventListener("click", () => run(rerank));
+}
+
+export function choose(model) {
+  byId("embed-panel").hidden = model.task !== "embeddings" || model.pooling?.kind === "token_embed";
 }
 
 async function run(work) {

@@ -1,7 +1,9 @@
 // The microphone, and what a model for transcription hears in it or in a file.
 
-import { events, postForm } from "./api.js";
-import { RATE_IN, toWav } from "./sound.js";
+import { events, postForm } from "../api.js";
+import { toWav } from "../sound.js";
+
+const RATE_IN = 16000; // that models hear
 
 // A page that was not loaded by https or from this machine has no microphone.
 export const hasMicrophone = () => Boolean(navigator.mediaDevices);

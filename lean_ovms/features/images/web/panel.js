@@ -1,35 +1,15 @@
 // The panel for models that make images: each is shown while it is made, and can be saved.
 
-import { events, explain, post } from "./api.js";
-import { byId, make, showProblem } from "./dom.js";
-import { t } from "./i18n.js";
+import { events, post } from "../api.js";
+import { byId, make } from "../dom.js";
+import { t } from "../i18n.js";
+import { oneAtATime } from "../work.js";
 
 const PARTIAL = 3; // unfinished images of each
-let running = null; // the AbortController of the request in work
 
 export function start() {
-  byId("draw").addEventListener("click", run);
-  byId("draw-stop").addEventListener("click", () => running?.abort());
-}
-
-async function run() {
-  running?.abort();
-  const mine = (running = new AbortController());
-  setRunning(true);
-  try {
-    await draw(mine.signal);
-    showProblem("");
-  } catch (error) {
-    if (error.name !== "AbortError") showProblem(explain(error));
-  }
-  if (running !== mine) return;
-  running = null;
-  setRunning(false);
-}
-
-function setRunning(now) {
-  byId("draw-stop").disabled = !now;
-  byId("image-state").textContent = now ? t("Working…") : "";
+  const run = oneAtATime(byId("draw-stop"), byId("image-state"));
+  byId("draw").addEventListener("click", () => run(draw));
 }
 
 async function draw(signal) {
