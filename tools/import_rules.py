@@ -68,6 +68,7 @@ FOREIGN = {
         "features/genai_pipelines/child/",
         "engine/loading/",
         "engine/paged/delta_chunks.py",
+        "engine/paged/state_space_chunks.py",
         "engine/paged/ir_weights.py",
         "engine/paged/model.py",
         "features/gguf/child/",

@@ -270,9 +270,10 @@ def _rows(tensors: list[Any]) -> list[NDArray[np.uint8]]:
 def _compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
     """Adds the computation of prompts by chunks to a network with states."""
     if any(STATES in _name(port) for port in model.inputs):
-        from .delta_chunks import compute_in_chunks  # most networks have attention only
+        from . import delta_chunks, state_space_chunks  # most networks have attention only
 
-        compute_in_chunks(model, precision)
+        delta_chunks.compute_in_chunks(model, precision)
+        state_space_chunks.compute_in_chunks(model, precision)
 
 
 def _name(port: Any) -> str:

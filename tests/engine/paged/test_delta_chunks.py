@@ -17,11 +17,11 @@ pytestmark = [pytest.mark.model, pytest.mark.slow]
 TOKENS = 250
 
 
-def log_probabilities(path, step_tokens, edit=compute_in_chunks, others=0, hint="f32"):
+def log_probabilities(path, step_tokens, edit=model._compute_in_chunks, others=0, hint="f32"):
     """Those of a prompt of TOKENS tokens, computed in parts of so many tokens, beside other sequences."""
     config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": hint}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(model, "compute_in_chunks", edit)
+        patch.setattr(model, "_compute_in_chunks", edit)
         options = {"max_num_batched_tokens": step_tokens, "plugin_config": json.dumps(config), "blocks": 60}
         options |= {"enable_prefix_caching": False, "kv_cache_precision": hint}
         pipe = load(pipeline_type="PAGED", model_path=path, **options)

@@ -1,0 +1,67 @@
+"""Prompts of state spaces by chunks (state_space_chunks), against openvino's own operation and the rule itself, both of
+which compute token by token."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("openvino")
+
+import openvino as ov
+from openvino import opset13 as ops
+
+from lean_ovms.engine.loading.exact import exact
+from lean_ovms.engine.paged import state_space_chunks
+from lean_ovms.engine.paged.network import CHUNK
+from tests.engine.paged.test_delta_chunks import by_tokens, log_probabilities
+from tests.engine.paged.test_zoo import unpacked
+
+pytestmark = [pytest.mark.model, pytest.mark.slow]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return unpacked("granitemoehybrid", tmp_path)
+
+
+def test_prompts_in_parts_of_any_size_have_the_same_log_probabilities(path):
+    wanted = log_probabilities(path, 256, edit=by_tokens)
+    for size in (1, 17, 64, 200, 2000):
+        assert log_probabilities(path, size) == pytest.approx(wanted, abs=5e-3), size
+    assert log_probabilities(path, 256, others=3) == pytest.approx(wanted, abs=5e-3)
+
+
+def test_in_bf16_chunks_are_as_near_to_f32_as_tokens(path):
+    exactly = log_probabilities(path, 256, edit=by_tokens)
+    by_token = log_probabilities(path, 256, edit=by_tokens, hint="bf16")
+    assert np.abs(log_probabilities(path, 256, hint="bf16") - exactly).mean() < 1.1 * np.abs(by_token - exactly).mean()
+
+
+def test_without_room_for_the_chunks_it_stays_token_by_token(path, monkeypatch, caplog):
+    monkeypatch.setattr(state_space_chunks, "free_memory_bytes", lambda: 0)
+    assert len(log_probabilities(path, 256)) > 0
+    assert "prompts are computed slowly, token by token" in caplog.text
+
+
+@pytest.mark.parametrize("hint", ["bf16", "f32"])
+@pytest.mark.parametrize(("heads", "groups", "real"), [(8, 1, CHUNK), (6, 2, 17)])
+@pytest.mark.parametrize("step", [0.01, 1.0, 8.0])
+def test_a_chunk_of_state_spaces_is_exact(heads, groups, real, step, hint):
+    """Against the rule itself in float64, token by token."""
+    draw, size, width = np.random.default_rng(7), 16, 4
+    steps, decays = abs(draw.normal(size=(CHUNK, heads))) * step, -np.exp(draw.uniform(-1, 2.7, size=heads))
+    given, taken = (draw.normal(size=(CHUNK, groups, width)) for _ in range(2))
+    values, state = draw.normal(size=(CHUNK, heads, size)), draw.normal(size=(heads, size, width))
+    mask = np.arange(CHUNK)[:, None] < real
+    arrays = [*(row[None] for row in (steps, given, values, taken)), decays, state[None], mask]
+    arrays = [np.ascontiguousarray(array, np.float32) for array in arrays]
+    *rows, decay, before, kept = parameters = [ops.parameter(array.shape, np.float32) for array in arrays]
+    part = exact(ov.Model([*state_space_chunks.scan(rows, decay, before, kept)], parameters))
+    compiled = ov.Core().compile_model(part, "CPU", {"INFERENCE_PRECISION_HINT": hint})
+    outputs, after = (found[0] for found in compiled(arrays).values())
+    owners, wanted = np.arange(heads) // (heads // groups), []
+    for at in range(real):
+        added = (steps[at, :, None] * values[at])[..., None] * given[at, owners, None]
+        state = state * np.exp(decays * steps[at])[:, None, None] + added
+        wanted.append((state * taken[at, owners, None]).sum(-1))
+    assert outputs[:real] == pytest.approx(np.array(wanted), abs=1e-5 * np.abs(wanted).max())
+    assert after == pytest.approx(state, abs=1e-6 * abs(state).max())
