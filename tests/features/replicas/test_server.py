@@ -16,6 +16,7 @@ from lean_ovms.engine.scripted.script import Script
 from lean_ovms.features.replicas.pool import EnginePool
 from lean_ovms.types import Request, Response
 from tests.e2e.conftest import EXACT, LocalServer, local_server, until
+from tests.features.named_keys.files import written
 from tests.makers.make_lora import make as make_lora
 from tests.streams import pieces
 
@@ -29,9 +30,14 @@ def engine_of(local: LocalServer) -> EnginePool:
 
 
 async def ask(local: LocalServer, path: str, body: Any = None, method: str = "POST", client: str = "test") -> Response:
+    """Asks as a client at an address, with a key of the same name."""
     path, _, query = path.partition("?")
     data = b"" if body is None else json.dumps(body).encode()
-    headers = {"content-type": "application/json", "content-length": str(len(data))}
+    headers = {
+        "content-type": "application/json",
+        "content-length": str(len(data)),
+        "authorization": f"Bearer {client}",
+    }
     return await local.app.handle(Request(method, path, query, headers, data, client))
 
 
@@ -88,14 +94,17 @@ async def test_a_client_with_many_requests_delays_another_by_what_runs_alone() -
             await answer.aclose()
 
 
-async def test_what_one_client_may_have_waiting_holds_for_the_model() -> None:
+async def test_what_one_client_may_have_waiting_or_running_holds_for_the_model(tmp_path: Path) -> None:
     options: dict[str, Any] = {"plugin_config": SLOW, "max_num_seqs": 2, "max_queued_requests_per_client": 4}
-    async with local_server(fake_engine=True, engine_replicas=2, model_name="demo", **options) as local:
+    keys = written(tmp_path, {"many": {}, "three": {"max_parallel_requests": 3}, "other": {}})
+    async with local_server(
+        fake_engine=True, engine_replicas=2, model_name="demo", api_key_file=keys, **options
+    ) as local:
         long = completion("x", stream=True, max_tokens=4000)
-        answers = [await ask(local, "/v1/completions", long, client="many") for _ in range(8)]
-        assert [answer.status for answer in answers] == [200] * 6 + [429] * 2
-        answers.append(await ask(local, "/v1/completions", long, client="other"))
-        assert answers[-1].status == 200
+        answers = []
+        for client, accepted in (("many", 6), ("three", 3), ("other", 4)):
+            answers += [await ask(local, "/v1/completions", long, client=client) for _ in range(accepted + 1)]
+            assert [one.status for one in answers[-accepted - 1 :]] == [200] * accepted + [429], client
         for answer in answers:
             await answer.aclose()
 
