@@ -36,7 +36,7 @@ async def ask(local: LocalServer, path: str, body: Any = None, method: str = "PO
     headers = {
         "content-type": "application/json",
         "content-length": str(len(data)),
-        "authorization": f"Bearer {client}",
+        "authorization": f"Bearer sk-{client}",
     }
     return await local.app.handle(Request(method, path, query, headers, data, client))
 
