@@ -155,7 +155,10 @@ class Replicas:
 
     async def _everywhere(self, change: Change) -> list[Result]:
         """Returns the results of the other replicas, which make a change now."""
-        found = await self._broadcast("change", change, timeout_s=CHANGE_TIMEOUT_S)
+        try:
+            found = await self._broadcast("change", change, timeout_s=CHANGE_TIMEOUT_S)
+        except Exception as error:  # of all of them: there was no time for one, or Ray cannot reach any
+            found = [error]
         for one in found:
             if isinstance(one, Exception):
                 log.warning("a replica has not made the change %s: %r", change.path, one)

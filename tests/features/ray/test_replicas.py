@@ -53,7 +53,7 @@ class Fleet:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *statuses: int) -> None:
         self.apps = [App(status) for status in statuses]
         self.replicas: list[Replicas] = []
-        self.dead = False
+        self.dead = self.late = False
         self.servable: Any = SimpleNamespace(change=None)
         serve = ModuleType("ray.serve")
         serve.get_replica_context = lambda: SimpleNamespace(  # type: ignore[attr-defined]
@@ -76,6 +76,8 @@ class Fleet:
 
     def _broadcast(self, method: str, *arguments: Change) -> Any:
         async def results(timeout_s: float, return_exceptions: bool) -> list[Any]:
+            if self.late:
+                raise TimeoutError
             found = [getattr(replica, method)(*arguments) for replica in self.replicas]
             found = [await one if asyncio.iscoroutine(one) else one for one in found]
             return [*found, RuntimeError("secret")] if self.dead else found
@@ -187,8 +189,6 @@ async def test_without_others_there_is_nothing_to_catch_up_with(fleet: Made) -> 
     one = fleet(200)
     one.dead = True
     await one.replicas[0].catch_up()
-    one.replicas[0]._broadcast = None  # type: ignore[assignment,method-assign]
-    await one.replicas[0].catch_up()
     assert one.apps[0].asked == []
 
 
@@ -227,6 +227,17 @@ async def test_a_replica_reports_the_beginnings_of_prompts_that_it_has_answered(
     monkeypatch.setattr(replicas, "MOST_READ", 100)
     await prompt("d", 3)
     assert reported(two.replicas[0].known()) == known
+
+
+async def test_where_the_others_take_too_long_it_is_an_error_that_says_so(fleet: Made) -> None:
+    two = fleet(200, 200)
+    two.late = True
+    response = await two.ask("/load")
+    assert response.status == 503
+    assert isinstance(response.body, bytes)
+    assert b"TimeoutError" in response.body
+    await two.replicas[1].catch_up()
+    assert two.apps[1].asked == []
 
 
 async def test_what_one_replica_does_for_all_is_done_once_and_says_so(fleet: Made) -> None:
