@@ -216,3 +216,39 @@ async def test_what_changes_a_model_reaches_every_replica(tmp_path: Path) -> Non
         assert (await ask(local, "/wake_up")).status == 200
         assert (len(engine_of(local).pids), {*engine_of(local).pids} & {*before}) == (2, set())
         assert (await answers())[0] == own
+
+
+async def test_a_reload_changes_how_many_there_are_and_running_requests_end_as_they_would(tmp_path: Path) -> None:
+    """Two models of one file, each with replicas; all replicas of the other one are killed then."""
+
+    def configure(first: int) -> None:
+        models = {"a": {"engine_replicas": first}, "b": {"engine_replicas": 2}}
+        rows = [{"config": {"name": name, "base_path": str(DEMO_MODEL), **given}} for name, given in models.items()]
+        (tmp_path / "config.json").write_text(json.dumps({"model_config_list": rows}))
+
+    configure(2)
+    file = str(tmp_path / "config.json")
+    async with local_server(fake_engine=True, config_path=file, plugin_config=SLOW) as local:
+        a, b = (local.app.registry.get(name) for name in "ab")
+        assert [model.engine.processes for model in (a, b)] == [2, 2]
+        running = await ask(local, "/v1/completions", completion("x", model="a", stream=True, max_tokens=100))
+        configure(1)
+        assert (await ask(local, "/v1/config/reload")).status == 200
+        assert (await events(running))[-1]["choices"][0]["finish_reason"] == "length"
+        assert local.app.registry.get("a").engine.processes == 1
+        assert (await ask(local, "/v1/completions", completion("x", model="a"))).status == 200
+
+        assert local.app.registry.get("b") is b
+        long = [completion(letter * 99, model="b", stream=True, max_tokens=4000) for letter in "xy"]
+        streams = [asyncio.create_task(events(await ask(local, "/v1/completions", body))) for body in long]
+        await until(lambda: [one.in_flight for one in b.engine.replicas] == [1, 1])
+        for pid in b.engine.pids:
+            os.kill(pid, signal.SIGKILL)
+        for stream in streams:
+            assert (await stream)[-1]["error"]["code"] == "engine_restarted"
+        assert not b.ready
+        refused = await ask(local, "/v1/completions", completion("x", model="b"))
+        assert (refused.status, "Retry-After" in dict(refused.headers)) == (503, True)
+        assert (await ask(local, "/v1/completions", completion("x", model="a"))).status == 200
+        await until(lambda: [one.state for one in b.engine.replicas] == ["ready", "ready"])
+        assert (await ask(local, "/v1/completions", completion("x", model="b"))).status == 200
