@@ -112,8 +112,8 @@ class Route:
     files that they share or another server's, or one server has it."""
     lasting: str = ""
     """For a change that a server which starts later beside this one has to make, too: the member of its body that names
-    what is changed. Of several changes of the same thing, by any route, the last one is enough. Empty: it starts with
-    what its options say."""
+    what is changed, or another word for a change of the whole server. Of several changes of the same thing, by any
+    route, the last one is enough. Empty: such a server starts with what its options say."""
     header: str = ""
     """A header of requests that take this route instead of the one with the same method and path without it."""
     header_part: str = ""

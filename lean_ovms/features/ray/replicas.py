@@ -210,7 +210,9 @@ class Replicas:
             result = await self.change(change)
             if result is None:  # this very replica has made it, and forgotten it
                 continue
-            log.info("%s of another replica: %d %s", change.path, result.status, result.text)
+            bad = result.status >= 400 and result.status != 404  # what is not here needs no end
+            level = logging.WARNING if bad else logging.INFO
+            log.log(level, "%s, which another replica has done: %d %s", change.path, result.status, result.text)
 
     async def settle(self) -> None:
         """Catches up again while others may not know yet that this replica is there."""
