@@ -335,6 +335,11 @@ class Composition:
         """The small models of the features."""
         return self._rows(lambda one: one.demos)
 
+    @cached_property
+    def keywords(self) -> dict[str, str]:
+        """The options that keywords of AsyncLLM turn on, by these keywords."""
+        return {name: option for one in self.features for name, option in one.keywords.items()}
+
     def method(self, name: str) -> Any:
         """Returns what does the work of a method of AsyncLLM, imported. Raises StartError where no feature does."""
         for one in self.features:

@@ -595,6 +595,9 @@ class Feature:
     methods: dict[str, str] = field(default_factory=dict)
     """What does the work of methods of LLM and AsyncLLM, by their names: functions as "module:function", which get an
     AsyncLLM, an input and the fields of the request."""
+    keywords: dict[str, str] = field(default_factory=dict)
+    """Keywords of LLM and AsyncLLM that turn on an option of the feature, unless it is given: the options by the
+    keywords."""
 
     @property
     def package(self) -> str:

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 
 from .._version import __version__
+from ..composition import manifests
 from ..server import exit_status
 from .command_table import add_json, parser, print_json, table
 
-LIBRARIES = ("openvino", "openvino-genai", "openvino-tokenizers", "tokenizers", "llguidance", "huggingface-hub")
+LIBRARIES = ("openvino", "openvino-genai", "openvino-tokenizers", "tokenizers", "llguidance")
+"""Those of the core."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Prints the versions."""
     given = add_json(parser("version")).parse_args(argv)
     rows = [("lean_ovms", __version__), ("python", platform.python_version()), ("system", platform.platform())]
-    rows += [(name, _version(name)) for name in LIBRARIES]
+    rows += [(name, _version(name)) for name in (*LIBRARIES, *_of_features())]
     print_json(dict(rows)) if given.json else print(table(rows))
     return exit_status.OK
+
+
+def _of_features() -> list[str]:
+    """Returns the names of the installed libraries that features use, by which they are installed."""
+    installed = packages_distributions()
+    packages = [package for one in manifests() for package in one.packages]
+    return [name.replace("_", "-") for package in packages for name in installed.get(package, ())[:1]]
 
 
 def _version(name: str) -> str:

@@ -32,7 +32,7 @@ from ...types import Json
 from ..chat.request import ALL_FIELDS as CHAT_FIELDS
 from ..chat.request import parse_chat
 from ..completions import request as completion_request
-from .options import in_python, python_options, with_lora
+from .options import in_python, python_options, with_keywords
 from .outputs import (
     AudioTranscript,
     BeamSearchOutput,
@@ -104,7 +104,7 @@ class AsyncLLM:
         if config is not None and (model or options):
             raise TypeError("a Config has all options: give no others")
         with python_options():
-            config = config or of_keywords(os.fspath(model), **with_lora(options))
+            config = config or of_keywords(os.fspath(model), **with_keywords(options))
         # There is one client, and it waits: nothing is refused because of others, and models stay as they are.
         self.config = config.replace(
             max_queued_requests=NO_LIMIT,

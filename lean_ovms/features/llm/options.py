@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ...composition import compose
 from ...config import listed
 from ...errors import StartError
 
@@ -14,11 +15,12 @@ COMMANDS = re.compile(r"\b(?:optimum-cli|convert_tokenizer|lean_ovms|lean-ovms|p
 """Where a command for a shell begins, which stays as it is."""
 
 
-def with_lora(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns options in which vLLM's enable_lora lets a LoRARequest load an adapter."""
+def with_keywords(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns options with those that keywords of features turn on, in the place of these keywords."""
     found = dict(options)
-    if found.pop("enable_lora", False):
-        found.setdefault("allow_runtime_lora", True)
+    for name, option in compose().keywords.items():
+        if found.pop(name, False):
+            found.setdefault(option, True)
     return found
 
 

@@ -51,6 +51,7 @@ FEATURE = Feature(
     title="LoRA adapters",
     reference="https://docs.vllm.ai/en/stable/features/lora.html",
     options=LoraOptions,
+    keywords={"enable_lora": "allow_runtime_lora"},
     flags="flags.txt",
     routes=(
         Route("POST", "/load_lora_adapter", "api:handle_load", BASES, changes=True, lasting="lora_name"),

@@ -12,6 +12,7 @@ from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
 from lean_ovms.features.genai_pipelines.child.cut_text import MOST_TOKENS
 from lean_ovms.features.gguf import header as gguf
+from lean_ovms.features.gguf.feature import GgufOptions
 from lean_ovms.features.gguf.model_file import GgufFile, header_of
 from lean_ovms.repository import model_config, model_dir, model_file
 from lean_ovms.types import SamplingParams
@@ -375,3 +376,11 @@ def test_the_vocabulary_shows_user_defined_tokens(monkeypatch, tmp_path):
     path = tmp_path / "x.gguf"
     path.write_bytes(file({"tokenizer.ggml.token_type": (9, numbers("i", 5, 1, 4, 3))}))
     assert vocabulary.from_file(GgufFile(path), None).special == {2}
+
+
+@pytest.mark.parametrize(
+    ("file", "found"), [("Q4/a.gguf", "Q4/a.gguf"), ("openvino_model.xml", ""), ("a.ggufx", ""), ("", "")]
+)
+def test_only_a_file_of_the_form_is_named_by_its_option(file: str, found: str) -> None:
+    before = Config(gguf_filename="b.gguf", source_model="org/quants")
+    assert before.with_model_file(file).of(GgufOptions).gguf_filename == found
