@@ -185,13 +185,8 @@ class PanelRow:
     """The package of the feature; the composition sets it."""
 
     @property
-    def feature(self) -> str:
-        """The name of the feature."""
-        return self.package.rpartition(".")[2]
-
-    @property
     def folder(self) -> Path:
-        """The folder with its files."""
+        """The folder with its files, in that of the feature."""
         return Path(__file__).parent.joinpath(*self.package.split(".")[1:], "web")
 
 

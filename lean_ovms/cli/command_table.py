@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, NoReturn
 
 from ..composition import compose
+from ..config import shown
 from ..errors import StartError
 from ..manifest import Command
 
@@ -74,6 +75,15 @@ def parser(name: str, notes: str = "") -> CommandParser:
     )
     result.add_argument("--help", action="help", help="show this, as -h does")
     return result
+
+
+def explain(row: Command) -> NoReturn:
+    """Prints the help of a command that is made of options of the server, and exits."""
+    group = next((option.metadata["group"] for option in shown() if option.name == row.option), "")
+    more = f", and lean_ovms --help={group} those for this" if group else ""
+    notes = f"Its options are the server's: lean_ovms --help shows the most used ones{more}."
+    parser(row.word, notes).parse_args(["--help"])
+    raise AssertionError("--help exits")
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

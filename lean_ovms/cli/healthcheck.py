@@ -14,14 +14,21 @@ from ..errors import StartError
 from ..server import exit_status
 from .arguments import parse
 from .client import READY, ServerClient, address
+from .command_table import parser
 from .completion import NAMES
 
 TIMEOUT_S = 4.0
 PROC = Path("/proc")
+NOTES = "Its other options are those with which the server was started, such as --rest_port 9000."
+"""What is behind the options in --help."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Returns 0 if the server is ready. Raises StartError for options without a known address, or CommandFailed."""
+    if {"-h", "--help"}.intersection(argv):
+        own = parser("healthcheck", NOTES)
+        own.add_argument("--pid", metavar="N", help="ask the server that is process N, whatever its options")
+        own.parse_args(["--help"])
     if argv[:1] == ["--pid"] and len(argv) == 2:
         argv = options_of(argv[1])
     config = parse(argv, environ)

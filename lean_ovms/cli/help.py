@@ -8,7 +8,7 @@ from ..errors import StartError
 from ..manifest import named
 from ..server import exit_status
 from .arguments import parse, without_of
-from .command_table import commands
+from .command_table import commands, explain
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -19,5 +19,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     known = commands(without_of(argv, environ))
     if topic in known and topic != "help" and (row := known[topic]).reads_words:
         named(row.package, row.run)(["--help"], environ)
+    if topic in known and known[topic].option:
+        explain(known[topic])
     parse(["--help" if topic in known or not topic else f"--help={topic}"], environ)
     return exit_status.OK

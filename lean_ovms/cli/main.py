@@ -65,12 +65,14 @@ def _main() -> NoReturn:
 def _command(argv: Sequence[str]) -> Config:
     """Returns the options of the server that is to run; runs any other command, and exits."""
     from .arguments import parse, without_of
-    from .command_table import commands
+    from .command_table import commands, explain
 
     try:
         row = commands(without_of(argv, os.environ)).get(argv[0]) if argv else None
         if row is not None and row.reads_words:
             sys.exit(run_command(row, argv[1:], os.environ))
+        if row is not None and row.option and {"-h", "--help"}.intersection(argv):
+            explain(row)
         return parse(argv, os.environ)
     except StartError as error:
         print(f"lean_ovms: {error}", file=sys.stderr)

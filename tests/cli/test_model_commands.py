@@ -217,7 +217,7 @@ def test_versions_and_help(capsys: Capture) -> None:
         assert ended.value.code == 0
         text = capsys.readouterr().out
         assert text.startswith("usage: lean_ovms ")
-        if commands()[name].reads_words and name != "help":
+        if name not in ("help", "serve"):
             assert commands()[name].help[1:] in " ".join(text.split())
     with pytest.raises(SystemExit):
         run("help", "engine")

@@ -80,7 +80,7 @@ async def handle_actions(request: Request, services: Services) -> Response:
 async def handle_file(request: Request, services: Services) -> Response:
     [name] = request.ids
     feature, _, rest = name.partition("/")
-    owned = next((row for row in services.config.composition.panels if row.feature == feature), None)
+    owned = next((row for row in services.config.composition.panels if row.folder.parent.name == feature), None)
     folder, inside = (FILES, name) if owned is None else (owned.folder, rest)
     if inside not in names(folder):
         raise NotFound("there is no such file")
@@ -136,7 +136,7 @@ def _view(view: str, rows: list[PanelRow]) -> str:
 
 def _panel(row: PanelRow) -> str:
     tasks, inside = json_text.dumps(dict(row.tasks)), (row.folder / PANEL).read_text("utf-8")
-    return f'<div class="panel" data-feature="{row.feature}" data-tasks="{escape(tasks)}" hidden>\n{inside}</div>\n'
+    return f'<div class="panel" data-feature="{row.folder.parent.name}" data-tasks="{escape(tasks)}" hidden>\n{inside}</div>\n'
 
 
 def _file(suffix: str, content: bytes, compressed: bytes) -> WebFile:
