@@ -17,6 +17,7 @@ from ...config import EngineConfig
 from ...errors import StartError
 from ...manifest import ADAPTER_INPUTS, DRAFT_PLAN, INPUT_EMBEDDINGS, TEXT_PROPOSER, named
 from ...repository.model_dir import LANGUAGE_MODEL
+from ...util import memory
 from ...util.resources import allowed_cores
 from ..generation.loaded_model import ASSISTANT_TOKENS
 from ..loading import model_info, pipeline_choice
@@ -127,6 +128,7 @@ def load(
         if parts.images is not None:
             tokens, video = parts.images.tokens, parts.images.reads_videos
             pipeline.info = replace(pipeline.info, vision=True, video=video, image_tokens=tokens)
+        memory.trim()  # what compiling took, before OpenVINO packs the weights in the first step
         pipeline.warm_up()
     _install_features(pipeline, model, adapters, config, settings)
     if capacity.states:

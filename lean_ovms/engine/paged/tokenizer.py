@@ -42,18 +42,19 @@ class ModelTokenizer:
 
 
 def new_loader(model_dir: Path, file: Path) -> Callable[[], ModelTokenizer]:
-    """Returns what loads the tokenizer of a model; one that is a single file is read now.
+    """Returns what loads the tokenizer of a model.
 
     Args:
         model_dir: The directory of the model, or its file.
         file: The file of its network.
     """
     if (single := engine_file.of(file)) is not None:
-        return partial(_of_file, file, single.tokenizer())
+        return partial(_of_file, file, single)
     return partial(_of_directory, model_dir)
 
 
-def _of_file(file: Path, native: engine_file.FileTokenizer) -> ModelTokenizer:
+def _of_file(file: Path, single: engine_file.EngineFile) -> ModelTokenizer:
+    native = single.tokenizer()
     encode = TextEncoder(file, native.encode, native.vocabulary.pieces, native.library)
     return ModelTokenizer(native, native.vocabulary, encode, frozenset(native.ends))
 

@@ -17,7 +17,10 @@ Bytes = NDArray[Any]
 """Unsigned bytes; numpy's stubs lose their type in arithmetic."""
 Floats = NDArray[np.float32]
 Parts = tuple[NDArray[np.int8], Floats, "Floats | None"]
-"""Whole numbers [blocks, groups, elements], a scale [blocks, groups] for each group, and an offset or none."""
+"""Whole numbers [blocks, groups, elements], a scale [blocks, groups] for each group, and an offset or none.
+
+Of numbers of 4 bits there are two in each element, as OpenVINO has them: the first is the lower half.
+"""
 TABLE = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
 """The values of IQ4_NL and IQ4_XS by their 4 bits."""
 HALVES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
@@ -52,6 +55,26 @@ def _nibbles(data: Bytes) -> Bytes:
     return np.concatenate([data & 15, data >> 4], -1)
 
 
+def _centred_pairs(data: Bytes) -> NDArray[np.int8]:
+    """Returns the low halves of bytes, and behind them the high ones, less 8, in pairs of neighbours."""
+    pairs = np.ascontiguousarray(data).view(np.uint16)
+    size = pairs.shape[-1]
+    found = np.empty(data.shape, np.uint8)
+    for start, halves in ((0, pairs & 0x0F0F), (size, pairs >> 4 & 0x0F0F)):
+        found[..., start : start + size] = halves | halves >> 4  # the upper byte is lost
+    return (found ^ 0x88).view(np.int8)
+
+
+def _in_pairs(values: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Returns numbers of 4 bits in pairs of neighbours."""
+    return values[..., ::2] & 15 | values[..., 1::2] << 4
+
+
+def apart(pairs: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Returns numbers of 4 bits one by one."""
+    return np.stack([pairs << 4, pairs], -1).reshape(*pairs.shape[:-1], -1) >> 4
+
+
 def _fifth_bits(data: Bytes, at: int) -> Bytes:
     """Returns one bit for each of 32 elements, as 16 or 0."""
     bits = np.unpackbits(data[:, at : at + 4], axis=-1, bitorder="little")
@@ -64,11 +87,12 @@ def _centred(values: Bytes, scale: Floats, minimum: Floats, middle: int) -> Part
 
 
 def _q4_0(data: Bytes) -> Parts:
-    return (_nibbles(data[:, 2:]) - 8).view(np.int8)[:, None], _float(data, 0), None
+    return _centred_pairs(data[:, 2:])[:, None], _float(data, 0), None
 
 
 def _q4_1(data: Bytes) -> Parts:
-    return _centred(_nibbles(data[:, 4:])[:, None], _float(data, 0), _float(data, 2), 8)
+    scale = _float(data, 0)
+    return _centred_pairs(data[:, 4:])[:, None], scale, _float(data, 2) + 8 * scale
 
 
 def _q5_0(data: Bytes) -> Parts:
@@ -109,7 +133,8 @@ def _two_bits(data: Bytes) -> Bytes:
 def _q2_k(data: Bytes) -> Parts:
     scales = data[:, :16]
     scale, minimum = (scales & 15) * _float(data, 80), (scales >> 4) * -_float(data, 82)
-    return _centred(_two_bits(data[:, 16:80]).reshape(-1, 16, 16), scale, minimum, 2)
+    values, scale, offset = _centred(_two_bits(data[:, 16:80]).reshape(-1, 16, 16), scale, minimum, 2)
+    return _in_pairs(values), scale, offset
 
 
 def _q3_k(data: Bytes) -> Parts:
@@ -119,7 +144,7 @@ def _q3_k(data: Bytes) -> Parts:
     scale = ((low | high.reshape(-1, 16) << 4).astype(np.int8) - 32) * _float(data, 108)
     bits = (data[:, None, :32] >> np.arange(8, dtype=np.uint8)[:, None]) & 1  # [blocks, 2 * 4, 32]
     values = _two_bits(data[:, 32:96]).reshape(-1, 8, 32) + (bits << 2)
-    return (values - 4).view(np.int8).reshape(-1, 16, 16), scale.astype(np.float32), None
+    return _in_pairs((values - 4).view(np.int8).reshape(-1, 16, 16)), scale.astype(np.float32), None
 
 
 def _six_bits(packed: Bytes) -> tuple[Bytes, Bytes]:
@@ -130,9 +155,10 @@ def _six_bits(packed: Bytes) -> tuple[Bytes, Bytes]:
 
 
 def _q4_k(data: Bytes) -> Parts:
-    scale, minimum = _six_bits(data[:, 4:16])
-    values = _nibbles(data[:, 16:].reshape(-1, 4, 32)).reshape(-1, 8, 32)
-    return _centred(values, scale * _float(data, 0), minimum * -_float(data, 2), 8)
+    whole, minimum = _six_bits(data[:, 4:16])
+    scale = whole * _float(data, 0)
+    pairs = _centred_pairs(data[:, 16:].reshape(-1, 4, 32)).reshape(-1, 8, 16)
+    return pairs, scale, minimum * -_float(data, 2) + 8 * scale
 
 
 def _q5_k(data: Bytes) -> Parts:

@@ -25,6 +25,8 @@ from .tensors import opened
 TOKENS = ("input_ids", "position_ids", LOGITS_INPUT)
 """The inputs with a number for each token, or for each wanted one."""
 SEQUENCES = ("past_lens", "subsequence_begins", "block_indices", "block_indices_begins")
+SHARED_BYTES = 64
+"""The size of the constants of which equal ones are one: numbers, axes and shapes, no weights."""
 
 
 class GgufWeights:
@@ -104,4 +106,17 @@ def read(path: Path, *, adapted: bool = False) -> Any:
         decoder = FileDecoder(header, tensors, adapted=adapted)
         hidden = decoder.hidden(tokens, positions, state, None if adapted else wanted)
         logits = decoder.logits(ops.gather(hidden, wanted, np.array([0])) if adapted else hidden)
-    return ov.Model([logits.output(0)], [tokens, positions, wanted, *state.inputs], "gguf")
+    model = ov.Model([logits.output(0)], [tokens, positions, wanted, *state.inputs], "gguf")
+    _share_constants(model)
+    return model
+
+
+def _share_constants(model: Any) -> None:
+    """Makes equal small constants one: a third of the nodes of a network less, which OpenVINO's passes look at."""
+    known: dict[Any, Any] = {}
+    for node in model.get_ops():
+        if node.get_type_name() == "Constant" and node.get_byte_size() <= SHARED_BYTES:
+            key = node.get_element_type(), *node.get_output_shape(0), node.data.tobytes()
+            first = known.setdefault(key, node).output(0)
+            for reader in node.output(0).get_target_inputs() if first.get_node() is not node else ():
+                reader.replace_source_output(first)

@@ -25,7 +25,7 @@ from ....repository import model_file
 from ....util.files import open_regular
 from ....util.sizes import human_size
 from ..header import BLOCK_SIZES, EXPORT, PULL_AGAIN, Header
-from .blocks import BLOCKS, Floats
+from .blocks import BLOCKS, Floats, apart
 
 log = logging.getLogger("lean_ovms.gguf")
 
@@ -116,6 +116,7 @@ class Tensors:
         shape, kind, data = self.shape(name), self._header.kinds[name], self._bytes(name)
         if kind in BLOCKS:
             numbers, scale, offset = BLOCKS[kind].read(data.reshape(-1, BLOCK_SIZES[kind][1]))
+            numbers = apart(numbers) if BLOCKS[kind].bits == 4 else numbers
             found = numbers * scale[..., None] + (0 if offset is None else offset[..., None])
         elif kind == BF16:
             found = (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
@@ -227,10 +228,7 @@ def _compressed(
         factors[piece] = scale.reshape(-1, groups)
         if offset is not None:
             lifts[piece] = offset.reshape(-1, groups)
-        each: NDArray[Any] = found.view(np.uint8)
-        if blocks.bits == 4:
-            each = each[..., ::2] & 15 | each[..., 1::2] << 4
-        bits.view(np.uint8)[piece] = each.reshape(len(data), -1)
+        bits.view(np.uint8)[piece] = found.view(np.uint8).reshape(len(data), -1)
     node = ops.convert(numbers, floats.to_string())
     node = ops.multiply(ops.subtract(node, offsets) if zeroed else node, scales)
     node = ops.reshape(node, np.array(shape), False)

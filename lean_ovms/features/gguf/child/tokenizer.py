@@ -106,15 +106,15 @@ class GgufTokenizer:
 
     def __init__(self, path: Path) -> None:
         """Raises StartError."""
-        self._header = header = header_of(path)
-        self._metadata, self._tokens = header.metadata, (tokens := header.strings("tokenizer.ggml.tokens"))
-        kinds = self._metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
-        model = self._metadata["tokenizer.ggml.model"]
+        header = header_of(path)
+        metadata, tokens = header.metadata, header.strings("tokenizer.ggml.tokens")
+        kinds = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
+        model = metadata["tokenizer.ggml.model"]
         pieces, words = model != "gpt2", model == "bert"
-        self.single = self._frame("bos", pieces), self._frame("eos", False)
+        self.single = _frame(header, "bos", pieces), _frame(header, "eos", False)
         if words:
-            self.single = self._mark("cls", "[CLS]"), self._mark("seperator", "[SEP]")
-        prefix = bool(self._metadata.get("tokenizer.ggml.add_space_prefix", pieces)) and pieces
+            self.single = _mark(header, "cls", "[CLS]"), _mark(header, "seperator", "[SEP]")
+        prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", pieces)) and pieces
         try:
             made = _wordpiece(header, kinds) if words else _sentencepiece(header, prefix) if pieces else _bytes(header)
             _add_tokens(made, tokens, kinds)
@@ -129,8 +129,13 @@ class GgufTokenizer:
         texts = {token: i for i, token in enumerate(tokens) if kinds[i] == CONTROL and token in ENDS}
         if texts.keys() >= HARMONY:
             texts.pop("<|end|>", None)
-        named = {self._id(name) for name in ("eos", "eot", "eom")}
+        named = {_id(header, name) for name in ("eos", "eot", "eom")}
         self.ends = {i for i in {*texts.values(), *named} if i >= 0}
+        # What is asked for later, without the header: its vocabulary and scores take tens of megabytes.
+        self._ids = {name: _id(header, name) for name in ("eos", "padding")}
+        self._texts = {name: header.token(name) for name in ("bos", "eos")}
+        template = metadata.get(gguf.TEMPLATE)
+        self._template = template if isinstance(template, str) else ""
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
         """Encodes as LoadedModel.encode does."""
@@ -138,44 +143,61 @@ class GgufTokenizer:
         return [*self.single[0], *ids, *self.single[1]] if add_special_tokens else ids
 
     def decode(self, tokens: Sequence[int], skip_special_tokens: bool) -> str:
+        pieces = self.vocabulary.pieces
         hidden = self.vocabulary.special if skip_special_tokens else ()
-        data = b"".join(self.vocabulary.pieces[i] for i in tokens if i < len(self._tokens) and i not in hidden)
+        data = b"".join(pieces[i] for i in tokens if i < len(pieces) and i not in hidden)
         data = data.removeprefix(b" ") if self.vocabulary.strip_leading_space else data
         return data.decode("utf-8", "replace")
 
-    def get_vocab(self) -> list[str]:
-        return self._tokens
+    def get_vocab(self) -> Sequence[bytes]:
+        return self.vocabulary.pieces
 
     def get_eos_token_id(self) -> int:
-        return self._id("eos")
+        return self._ids["eos"]
 
     def get_pad_token_id(self) -> int:
-        return self._id("padding")
+        return self._ids["padding"]
 
     def get_bos_token(self) -> str:
-        return self._header.token("bos")
+        return self._texts["bos"]
 
     def get_eos_token(self) -> str:
-        return self._header.token("eos")
+        return self._texts["eos"]
 
     def get_original_chat_template(self) -> str:
-        template = self._metadata.get(gguf.TEMPLATE)
-        return template if isinstance(template, str) else ""
+        return self._template
 
-    def _id(self, name: str) -> int:
-        value = self._metadata.get(f"tokenizer.ggml.{name}_token_id")
-        return value if type(value) is int and 0 <= value < len(self._tokens) else -1
 
-    def _mark(self, name: str, usual: str) -> tuple[int, ...]:
-        """Returns a token that all texts have at one end. usual: its text, where the file does not say its id."""
-        found = self._id(name)
-        return (found,) if found >= 0 else tuple(self._tokens.index(text) for text in [usual] if text in self._tokens)
+def _id(header: gguf.Header, name: str) -> int:
+    value = header.metadata.get(f"tokenizer.ggml.{name}_token_id")
+    return value if type(value) is int and 0 <= value < header.vocab_size else -1
 
-    def _frame(self, name: str, default: bool) -> tuple[int, ...]:
-        """Returns the token that all texts begin or end with, if any."""
-        default = default or (name == "bos" and self._metadata.get("tokenizer.ggml.pre") in BEGUN)
-        wanted = self._metadata.get(f"tokenizer.ggml.add_{name}_token", default)
-        return (self._id(name),) if wanted and self._id(name) >= 0 else ()
+
+def _mark(header: gguf.Header, name: str, usual: str) -> tuple[int, ...]:
+    """Returns a token that all texts have at one end.
+
+    Args:
+        header: The header of the file.
+        name: The token's name in it.
+        usual: The token's text, where the file does not say its id.
+    """
+    if (found := _id(header, name)) >= 0:
+        return (found,)
+    tokens = header.strings("tokenizer.ggml.tokens")
+    return tuple(tokens.index(text) for text in [usual] if text in tokens)
+
+
+def _frame(header: gguf.Header, name: str, default: bool) -> tuple[int, ...]:
+    """Returns the token that all texts begin or end with, if any.
+
+    Args:
+        header: The header of the file.
+        name: The token's name in it.
+        default: Whether texts have it where the file does not say so.
+    """
+    default = default or (name == "bos" and header.metadata.get("tokenizer.ggml.pre") in BEGUN)
+    wanted = header.metadata.get(f"tokenizer.ggml.add_{name}_token", default)
+    return (_id(header, name),) if wanted and _id(header, name) >= 0 else ()
 
 
 def _bytes(header: gguf.Header) -> Any:
