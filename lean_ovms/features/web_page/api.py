@@ -135,8 +135,9 @@ def _view(view: str, rows: list[PanelRow]) -> str:
 
 
 def _panel(row: PanelRow) -> str:
-    tasks, inside = json_text.dumps(dict(row.tasks)), (row.folder / PANEL).read_text("utf-8")
-    return f'<div class="panel" data-feature="{row.folder.parent.name}" data-tasks="{escape(tasks)}" hidden>\n{inside}</div>\n'
+    feature, tasks = row.folder.parent.name, escape(json_text.dumps(dict(row.tasks)))
+    inside = (row.folder / PANEL).read_text("utf-8")
+    return f'<div class="panel" data-feature="{feature}" data-tasks="{tasks}" hidden>\n{inside}</div>\n'
 
 
 def _file(suffix: str, content: bytes, compressed: bytes) -> WebFile:
