@@ -244,7 +244,8 @@ class TextModel(TokenModel):
             if record is not None:
                 record.sampling = sampling
             if not loading and "cache_salt" in model.info.capabilities:
-                sampling = replace(sampling, cache_salt=own_salt(sampling.cache_salt))
+                salt = own_salt(sampling.cache_salt)
+                sampling = sampling if salt == sampling.cache_salt else replace(sampling, cache_salt=salt)
             submit = partial(
                 model.engine.submit,
                 text,

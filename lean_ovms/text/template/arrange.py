@@ -25,6 +25,9 @@ Change = Callable[[list[Json]], list[Json]]
 
 ORDERS = 512
 """Orders that are remembered of one template: a client's next turn is a new one at most."""
+KINDS = 64
+"""Conversations whose order is remembered by the kinds of their messages: most requests have a system prompt and a
+question."""
 MAX_ORDER = 64
 """Messages of the conversation that is rendered for an order: some templates take the square of their number in time.
 Of a longer one the middle is left out."""
@@ -49,7 +52,7 @@ class Arranger:
             tools: Whether the request has tools.
             add: Whether the prompt ends with the beginning of an answer.
         """
-        for change in self._changes(_order(messages), tools, add):
+        for change in self._changes(_order(_kinds(messages)), tools, add):
             messages = change(messages)
         return with_blanks(messages, self._capabilities)
 
@@ -58,8 +61,8 @@ class Arranger:
 
         For a conversation that the template refuses after `arrange`. Raises TooSlowInline.
         """
-        order = tuple(_kinds(messages))
-        if len(order) > MAX_EXACT_ORDER or order == _order(messages):
+        order = _kinds(messages)
+        if len(order) > MAX_EXACT_ORDER or order == _order(order):
             return None
         for change in self._find_changes(order, tools, add):
             messages = change(messages)
@@ -131,10 +134,11 @@ class _Trial:
 # --- orders of roles ------------------------------------------------------------------------------------------------
 
 
-def _order(messages: list[Json]) -> tuple[str, ...]:
-    """Returns the kinds of the messages, without turns and steps of turns that repeat an earlier one."""
+@lru_cache(KINDS)
+def _order(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the kinds of messages, without turns and steps of turns that repeat an earlier one."""
     order: list[str] = []
-    for turn in _different(_pieces(_kinds(messages), "user")):
+    for turn in _different(_pieces(kinds, "user")):
         for step in _different(_pieces(turn, "calls")):
             for kind, run in groupby(step):
                 order += [kind] * min(2, len(list(run)))
@@ -158,7 +162,7 @@ def _different(pieces: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     return [*dict.fromkeys(pieces[:-1]), pieces[-1]]
 
 
-def _kinds(messages: list[Json]) -> list[str]:
+def _kinds(messages: list[Json]) -> tuple[str, ...]:
     """Returns the kind of each message: its role, "calls", or "stray" for a result behind calls of other ids."""
     kinds = []
     ids: set[str] = set()
@@ -169,7 +173,7 @@ def _kinds(messages: list[Json]) -> list[str]:
         elif ids and str(message.get("tool_call_id")) not in ids:
             kind = "stray"
         kinds.append(kind)
-    return kinds
+    return tuple(kinds)
 
 
 def _kind(message: Json) -> str:
