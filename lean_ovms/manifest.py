@@ -53,26 +53,13 @@ GENERATION_METRICS = "metrics of a generation"
 ENGINE = "engine"
 """Seam of what computes a model: what makes an `engine.client.interface.ModelEngine` of a Config."""
 SERVER_SEAMS = (
-    ADAPTER_SET,
-    API_KEYS,
-    MODEL_SOURCE,
-    RUNTIME_PULLS,
-    SERVER_TOOLS,
-    SPOKEN_ANSWERS,
-    GENERATION_METRICS,
-    ENGINE,
-)
+    ADAPTER_SET, API_KEYS, MODEL_SOURCE, RUNTIME_PULLS, SERVER_TOOLS, SPOKEN_ANSWERS, GENERATION_METRICS, ENGINE,
+)  # fmt: skip
 """The seams of the front end."""
 ENGINE_SEAMS = (
-    DRAFT_SETTINGS,
-    DRAFT_PLAN,
-    TEXT_PROPOSER,
-    ADAPTER_INPUTS,
-    GENAI_ADAPTERS,
-    INPUT_EMBEDDINGS,
-    IMAGES_IN_TEXTS,
-    GRAMMAR_LIBRARY,
-)
+    DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER, ADAPTER_INPUTS, GENAI_ADAPTERS,
+    INPUT_EMBEDDINGS, IMAGES_IN_TEXTS, GRAMMAR_LIBRARY,
+)  # fmt: skip
 """The seams of an engine process."""
 SEAMS = SERVER_SEAMS + ENGINE_SEAMS
 """All of them. Each has one part at most."""
