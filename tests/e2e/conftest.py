@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -29,6 +30,9 @@ EXACT = '{"EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_PRECISION_HINT": "f32", 
 
 PATIENT_S = 300.0
 """Time for whatever must happen: the machine may be slow and busy."""
+PRECISION = os.environ.get("TEST_PRECISION", "")
+"""What servers compute in whose test asks for nothing; empty: what OpenVINO chooses for the CPU. .ci/run tries both."""
+HINT = json.dumps({"INFERENCE_PRECISION_HINT": PRECISION})
 GRAMMAR_S = 30.0
 """CPU time for a grammar where its limit is not what is tested."""
 
@@ -87,6 +91,8 @@ class Process:
 def start_process(*flags: str, env: dict[str, str] | None = None) -> Process:
     """`python -m lean_ovms` on a free port, listening (perhaps still loading)."""
     command = [sys.executable, "-m", "lean_ovms", "--rest_port", "0", "--rest_bind_address", "127.0.0.1", *flags]
+    if PRECISION and not {"--plugin_config", "--fake_engine"} & {*flags} and "LEAN_OVMS_FAKE_ENGINE" not in (env or {}):
+        command += ["--plugin_config", HINT]
     popen = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
     process = Process(popen, "")
     try:
@@ -140,6 +146,8 @@ class LocalServer:
 async def local_server(**options: Any) -> AsyncIterator[LocalServer]:
     """Build, listen and load; stop whatever happens."""
     options.setdefault("grammar_timeout_s", GRAMMAR_S)
+    if PRECISION and not options.get("fake_engine"):
+        options.setdefault("plugin_config", HINT)
     config = Config(rest_port=0, rest_bind_address="127.0.0.1", access_log=False, **options)
     app = build(config)
     server = Server(app.config, app.handle, app.is_vital, app.check_head)

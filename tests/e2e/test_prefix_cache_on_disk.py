@@ -20,7 +20,7 @@ pytestmark = pytest.mark.model
 BLOCK = 32
 
 
-@pytest.fixture(params=["demo", "u4", "lfm2", "qwen3_5_text"])
+@pytest.fixture
 def flags(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     """A directory for blocks, and a model: the demo model, with a cache of 4 bits, or a hybrid."""
     found = ["--model_name", "m", "--metrics_enable", "--prefix_cache_path", str(tmp_path / "cache")]
@@ -57,6 +57,7 @@ def metric(process: Process, name: str) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith(f"lean_ovms_prefix_cache_disk_{name}"))
 
 
+@pytest.mark.parametrize("flags", ["u4", "qwen3_5_text"], indirect=True)
 def test_a_prompt_is_not_computed_again_after_a_restart(flags: list[str]) -> None:
     dice = random.Random(1)
     prompts = [[dice.randrange(12, VOCAB) for _ in range(length)] for length in (300, 500)]
@@ -176,6 +177,7 @@ def test_what_is_computed_ahead_is_cached_for_the_first_request_and_kept_over_un
         assert cached(process, "What else?") == first
 
 
+@pytest.mark.parametrize("flags", ["demo", "lfm2"], indirect=True)
 def test_a_slot_is_saved_erased_and_restored_also_after_a_restart(flags: list[str], tmp_path: Path) -> None:
     options = [*flags[:3], *flags[7:], "--slot_save_path", str(tmp_path / "slots")]  # without --prefix_cache_path
     dice = random.Random(2)

@@ -72,11 +72,11 @@ def ask(rig, texts, prompt):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RECORDED))
-@pytest.mark.parametrize("blocks", [400, 14])
-def test_answers_are_those_without_the_head(name, blocks, tmp_path):
+def test_answers_are_those_without_the_head(name, tmp_path):
+    """With room for all, and with so few blocks that sequences are preempted."""
     texts, prompt = RECORDED[name]["texts"], RECORDED[name]["prompt"]
     path, found, sizes = with_head(name, tmp_path), [], []
-    for on in (False, True):
+    for on, blocks in ((False, 400), (True, 400), (True, 14)):
         rig = load(path, blocks, **drafting(name, path, on))
         rig.pipeline._overlapping = blocks == 400
         found.append(ask(rig, texts, prompt))
@@ -85,15 +85,16 @@ def test_answers_are_those_without_the_head(name, blocks, tmp_path):
         assert stats.kv_blocks_used == 0
         sizes.append(sum(part.nbytes for part in rig.pipeline._model.block_buffers(0)))
         assert sizes[-1] == rig.pipeline._model.block_bytes
+        assert not on or stats.accepted > stats.drafted / 3
     layers = LAYERS.get(name, 1)
     assert sizes[1] * layers == sizes[0] * (layers + 1)  # the head has one layer
-    assert stats.accepted > stats.drafted / 3
-    for plain, drafted in zip(*found, strict=True):
-        assert drafted.failed is plain.failed is None
-        assert drafted.tokens == plain.tokens
-        assert drafted.reasons == plain.reasons
-        for index, logprobs in plain.logprobs.items():
-            assert drafted.logprobs[index] == pytest.approx(logprobs, abs=1e-3)
+    for plain, *drafted in zip(*found, strict=True):
+        for one in drafted:
+            assert one.failed is plain.failed is None
+            assert one.tokens == plain.tokens
+            assert one.reasons == plain.reasons
+            for index, logprobs in plain.logprobs.items():
+                assert one.logprobs[index] == pytest.approx(logprobs, abs=1e-3)
 
 
 def exchange(drafter, drafting, *inputs):

@@ -23,6 +23,7 @@ from lean_ovms.features.gguf.header import BLOCK_SIZES
 from tests.engine.paged.test_zoo import answers
 from tests.engine.real import EXACT, load
 from tests.engine.rig import Rig
+from tests.features.gguf.test_decoder import assert_fused
 from tests.makers import make_gguf, zoo_gguf
 from tests.makers.zoo_torch import prompts
 
@@ -60,6 +61,7 @@ def test_every_compared_architecture_is_recorded():
 @pytest.mark.parametrize("name", GENERATING)
 def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path):
     pipe = load(blocks=60, model_path=str(zoo_gguf.write(tmp_path / "x.gguf", name)), **OPTIONS)
+    assert_fused(name, pipe._model._compiled[0][0])
     found = answers(pipe)
     assert [ids for ids, _ in found] == [ids for ids, _ in RECORDED[name]["answers"]]
     for (_, ours), (_, theirs) in zip(found, RECORDED[name]["answers"], strict=True):
