@@ -1,4 +1,4 @@
-"""The option of replicas, and what does not go together with it."""
+"""The option of replicas, and what it makes of the others."""
 
 from __future__ import annotations
 
