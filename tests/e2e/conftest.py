@@ -119,11 +119,6 @@ def client(server: Process) -> Iterator[openai.OpenAI]:
         yield client
 
 
-@pytest.fixture
-def aclient(server: Process) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=server.url + "/v3", api_key="none", max_retries=0, timeout=PATIENT_S)
-
-
 @dataclass
 class LocalServer:
     """A server in this process."""

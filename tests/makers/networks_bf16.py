@@ -246,19 +246,5 @@ def record(name: str) -> dict[str, Any]:
     return {"torch": float(f"{difference(exact, found):.3g}"), "head": rounded}
 
 
-def main(argv: list[str]) -> int:
-    """The exit status: 2 for wrong use."""
-    if not set(argv) <= set(NAMES):
-        print(__doc__, file=sys.stderr)
-        return 2
-    known = json.loads(FILE.read_text()) if FILE.is_file() else {}
-    for name in argv or NAMES:
-        known[name] = record(name)
-        print(name, known[name]["torch"], flush=True)
-    lines = [f"{json.dumps(each)}: {json.dumps(known[each], separators=(',', ':'))}" for each in sorted(known)]
-    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(zoo_bf16.write(FILE, NAMES, record, __doc__ or ""))

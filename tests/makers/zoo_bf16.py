@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,19 +87,30 @@ def record(name: str) -> dict[str, Any]:
     return entry if name in OTHERS else {**entry, "logprobs": [round(1000 * float(value)) for value in wanted[-LAST:]]}
 
 
-def main(argv: list[str]) -> int:
-    """The exit status: 2 for wrong use."""
-    if not set(argv) <= set(NAMES):
-        print(__doc__, file=sys.stderr)
+def write(file: Path, names: list[str], entry: Callable[[str], dict[str, Any]], usage: str) -> int:
+    """Records the models of the command line, or all; the others keep their entries.
+
+    Args:
+        file: of the records.
+        names: of all models.
+        entry: makes the record of a model, with the difference as "torch".
+        usage: what is said of wrong use.
+
+    Returns:
+        The exit status: 2 for wrong use.
+    """
+    argv = sys.argv[1:]
+    if not set(argv) <= set(names):
+        print(usage, file=sys.stderr)
         return 2
-    known = json.loads(FILE.read_text()) if FILE.is_file() else {}
-    for name in argv or NAMES:
-        known[name] = record(name)
+    known = json.loads(file.read_text()) if file.is_file() else {}
+    for name in argv or names:
+        known[name] = entry(name)
         print(name, known[name]["torch"], flush=True)
     lines = [f"{json.dumps(each)}: {json.dumps(known[each], separators=(',', ':'))}" for each in sorted(known)]
-    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write(FILE, NAMES, record, __doc__ or ""))

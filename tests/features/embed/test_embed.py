@@ -75,7 +75,6 @@ asyncio.run(main())
     ("configured", "line"),
     [
         ("", None),
-        ("logging.basicConfig(level='WARNING')", None),
         (
             "logging.basicConfig(level='INFO')",
             r"INFO:lean_ovms\.engine\.output:engine \d+: lean_ovms\.engine\.worker: pipeline ",
