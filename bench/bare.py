@@ -88,6 +88,8 @@ class Loop:
         sent, cpu, start = 0, time.process_time(), time.perf_counter()
         while sent < len(texts) or live:
             now = time.perf_counter()
+            if work.seconds and sent >= work.concurrency and now - start > work.seconds:
+                del texts[sent:]
             while sent < len(texts) and self._due(work, sent, len(live), now - start):
                 began = start + work.arrivals[sent] if work.arrivals else time.perf_counter()
                 live.append(self._add(texts[sent], began, work.max_tokens, ignore_eos, outcome))

@@ -24,6 +24,8 @@ COMPLETION = re.compile(rb'"completion_tokens": ?(\d+)')
 PROMPT = re.compile(rb'"prompt_tokens": ?(\d+)')
 END = b"\r\n0\r\n\r\n"
 TAIL = 1024
+SILENT_S = 300.0
+"""A server that sends no byte for so long, with requests waiting, does not answer."""
 READ_BYTES = 1 << 14
 """Python makes a buffer of this size for every read: a quarter of a megabyte costs more than all the rest here."""
 
@@ -163,7 +165,10 @@ class Load:
         outcome, poll = self._outcome, self._poll
         cpu, self._start = time.process_time(), time.perf_counter()
         while (wait := self._begin_due()) is not None:
-            for number, _ in poll.poll(wait):
+            ready = poll.poll(wait if wait >= 0 else SILENT_S)
+            if not ready and wait < 0:
+                raise SystemExit(f"no byte came for {SILENT_S:g} s from {self._target} on port {self._address[1]}")
+            for number, _ in ready:
                 lane = self._lanes[number]
                 try:
                     done = lane.take(outcome.gaps)

@@ -42,7 +42,7 @@ COLUMNS = (
     *("case", "who", "tokens_per_s", "of_limit", "prompt_tokens_per_s", "ttft_ms", "itl_ms"),
     *("cpu_s_per_1000", "failed"),
 )
-ONCE = ("who", "rss_mb", "start_s", "idle_cpu")
+ONCE = ("who", "rss_mb", "peak_mb", "start_s", "idle_cpu")
 ENGLISH = ROOT / "tests/data/real/english.txt"
 SHARED = 0.9
 """The part of a prompt that all have in common in the cases with a shared prefix."""
@@ -61,14 +61,15 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--models", default="build/models", help="where shapes are, or are made")
     parser.add_argument("--prompts", default="", help="tokens of a prompt, separated by commas: 128,1000,4000,16000")
     parser.add_argument("--shared", action="store_true", help="with --prompts: also with nine tenths in common")
+    parser.add_argument("--leave_out", default="", metavar="NAMES", help="contestants, separated by semicolons")
     parser.add_argument("--starts", type=int, default=1, help="how often each server is started; the median counts")
     parser.add_argument("--markdown", default="", metavar="FILE", help="write the table there too")
     parser.set_defaults(concurrency="1,8,32", rate=None, tokens=48, ignore_eos=True)
     args = parser.parse_args(argv)
     args.rate = args.rate if args.rate is not None else "" if args.shape or args.real else "4,12"
-    if args.real:
-        args.prompts, args.text = args.prompts or "512,4000", ENGLISH.read_text("utf-8").split()
+    args.prompts = args.prompts or ("512,4000" if args.real else "")
     report, rows, once = Report("compare", args), list[dict[str, Any]](), list[dict[str, Any]]()
+    args.text = ENGLISH.read_text("utf-8").split() if args.real else ()
     for tokenizer, kinds in races(args):
         entries = Entries(args)
         with closing(entries):
@@ -139,13 +140,15 @@ def enter(args: argparse.Namespace, report: Report, entries: Entries) -> dict[st
         mine = {"lean_ovms": without}
     if mine and args.real:
         mine = {"lean_ovms": without, "lean_ovms, drafts": chosen}
+    left_out = args.leave_out.split(";")
     for name, module in BARE.items() if mine and not weights.has("gguf") else ():
-        entries.bare(name, module, mine["lean_ovms"])
+        if name not in left_out:
+            entries.bare(name, module, mine["lean_ovms"])
     starts: dict[str, dict[str, float]] = {}
     theirs = args.rival or RIVALS
     if args.shape or args.real:
         theirs = [name for name in theirs if weights.has(RECIPES[name].form)]
-    for name in (*mine, *theirs):
+    for name in (name for name in (*mine, *theirs) if name not in left_out):
         seconds = []
         try:
             for again in range(args.starts):
@@ -154,6 +157,7 @@ def enter(args: argparse.Namespace, report: Report, entries: Entries) -> dict[st
                 entry = entries.ours(mine[name], name) if name in mine else entries.rival(name)
                 entry.run(Work(prompts=["Hello!"], max_tokens=1, concurrency=1))
                 seconds.append(time.perf_counter() - entry.began)
+                entry.stop()
         except (Unavailable, SystemExit) as reason:
             report.say(f"{name} is left out: {reason}")
             continue
@@ -163,6 +167,8 @@ def enter(args: argparse.Namespace, report: Report, entries: Entries) -> dict[st
 
 def of_servers(contestants: Sequence[Contestant], starts: Mapping[str, dict[str, float]]) -> list[dict[str, Any]]:
     """What is measured once of each contestant, after the race: memory and idle CPU."""
+    for contestant in contestants:
+        contestant.go_on()
     pids = {c.name: {role: pid for role, pid in c.pids.items() if role != "client"} for c in contestants}
     accounts = {name: KvBudget(roles) for name, roles in pids.items()}
     time.sleep(1.0)
@@ -170,6 +176,7 @@ def of_servers(contestants: Sequence[Contestant], starts: Mapping[str, dict[str,
     rows = []
     for name, roles in pids.items():
         row: dict[str, Any] = {"who": name, "rss_mb": round(sum(map(rss_mb, roles.values())))}
+        row["peak_mb"] = round(sum(rss_mb(pid, "VmHWM") for pid in roles.values()))
         row["idle_cpu"] = f"{100 * idle[name]:.1f} %"
         if name in starts:
             row["start_s"] = starts[name]

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -152,11 +153,14 @@ class Server:
             if get(self.port, path) == 200:
                 return
             time.sleep(0.05)
+        self.close()
         raise SystemExit(f"the server was not ready after {timeout_s:g} s")
 
     def close(self) -> None:
         """Terminate it; kill it after 10 s."""
         atexit.unregister(self.close)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGCONT)  # some are stopped while others work
         self._process.terminate()
         try:
             self._process.wait(10)

@@ -7,6 +7,8 @@ within a round, so that a noisy machine cancels out and no prefix cache helps an
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
@@ -23,7 +25,8 @@ class Contestant:
     """One contestant: run does the work once, pids are its processes by role.
 
     where: port, path and fields of a server; began: perf_counter() when its process was started. limit: a bare loop,
-    with which those that have the same weights are compared.
+    with which those that have the same weights are compared. restless: it computes while it is idle, so that its
+    processes are stopped while others work.
     """
 
     name: str
@@ -33,6 +36,20 @@ class Contestant:
     began: float = 0.0
     weights: str = ""
     limit: bool = False
+    restless: bool = False
+
+    def stop(self) -> None:
+        """Stops its processes, if that is needed."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Lets its processes work again."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        for role, pid in self.pids.items() if self.restless else ():
+            if role != "client":
+                os.kill(pid, number)
 
 
 @dataclass(kw_only=True)
@@ -57,6 +74,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", default="", help="open loop too: requests per second (Poisson), separated by commas")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=0, help="per round; 0: 8, or three per stream")
+    parser.add_argument("--seconds", type=float, default=0.0, help="no request of a round starts later; 0: all do")
     parser.add_argument("--tokens", type=int, default=64, help="generated per request")
     parser.add_argument("--words", type=int, default=40, help="of a prompt; the demo model has two tokens a word")
     parser.add_argument("--shared_words", type=int, default=0, help="in front of them, the same in all prompts")
@@ -91,6 +109,7 @@ def work(args: argparse.Namespace, streams: int, rate: float, number: int) -> Wo
         max_tokens=args.tokens,
         concurrency=streams,
         arrivals=poisson(seed, count, rate) if rate else [],
+        seconds=args.seconds,
     )
 
 
@@ -109,9 +128,11 @@ def race(
         for streams, rate in cases(args):
             laps = {contestant.name: Lap() for contestant in contestants}
             for number, contestant in turns(contestants, args.rounds):
+                contestant.go_on()
                 lap, accounts = laps[contestant.name], KvBudget(contestant.pids)
                 lap.outcomes.append(contestant.run(work(args, streams, rate, number)))
                 lap.cpu_s.append(accounts.since())
+                contestant.stop()
                 tick(bar, f"{case_name(streams, rate)}: {contestant.name}")
             results[streams, rate] = laps
             for contestant in contestants:
@@ -136,7 +157,9 @@ def warm_up(args: argparse.Namespace, contestants: list[Contestant]) -> None:
         for contestant in contestants:
             words = min(args.words, max(8, 320 // streams))
             texts = prompts(-streams, streams + 2, words, shared=min(args.shared_words, words))
+            contestant.go_on()
             contestant.run(Work(prompts=texts, max_tokens=4, concurrency=streams))
+            contestant.stop()
 
 
 def summary(contestant: Contestant, lap: Lap, limit: Lap) -> dict[str, object]:

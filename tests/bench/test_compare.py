@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from bench import compare, race, weights
 from bench.processes import cpu_s
-from bench.race import Lap
+from bench.race import Contestant, Lap
 from bench.recipes import RECIPES, Recipe, filled
 from bench.rivals import Entries
 from bench.weights import Unavailable
@@ -38,6 +39,19 @@ def test_cpu_time_of_threads_that_have_ended_counts() -> None:
     thread.join()
 
     assert cpu_s(os.getpid()) - before > 0.001
+
+
+def test_who_computes_while_idle_is_stopped_while_others_work() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    pids = {"engine": process.pid, "client": os.getpid()}
+    entry = Contestant(name="x", run=lambda _: Outcome(), pids=pids, restless=True)
+    try:
+        entry.stop()
+        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+        entry.go_on()
+        assert os.WIFCONTINUED(os.waitpid(process.pid, os.WCONTINUED)[1])
+    finally:
+        process.communicate()
 
 
 def test_a_command_is_filled_with_what_it_names_only() -> None:

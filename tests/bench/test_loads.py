@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from bench import client
 from bench.client import Load, payload
 from bench.embed import closed_loop, request
 from bench.work import Work
@@ -41,12 +42,12 @@ def test_a_server_may_close_a_connection_that_has_nothing_left_to_send(load: Cal
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         done: list[int] = []
-        client = threading.Thread(target=lambda: done.append(load(listener.getsockname()[1])))
-        client.start()
+        asking = threading.Thread(target=lambda: done.append(load(listener.getsockname()[1])))
+        asking.start()
         servers = [threading.Thread(target=serve, args=(listener.accept()[0], last)) for last in (False, True)]
         for thread in servers:
             thread.start()
-        for thread in (*servers, client):
+        for thread in (*servers, asking):
             thread.join(300)
 
     assert done == [2]
@@ -91,3 +92,9 @@ def test_a_request_that_crossed_the_closing_of_its_connection_is_sent_once_more(
         server.join(300)
 
     assert came == seen
+
+
+def test_a_server_that_sends_nothing_ends_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "SILENT_S", 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(SystemExit, match="no byte came"):
+        chats(listener.getsockname()[1])
