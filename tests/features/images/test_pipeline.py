@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ PROMPT, WIDTH, HEIGHT, STEPS, SEED = "a red cat", 48, 32, 4, 7
 STABLE, FLUX = "stable_diffusion_tiny", "flux_tiny"
 MORE: dict[str, dict[str, Any]] = {STABLE: {"negative_prompt": "a dog"}, FLUX: {"prompt_2": "a dog"}}
 """What changes an image of each family."""
+KINDS = genai.Text2ImagePipeline, genai.Image2ImagePipeline, genai.InpaintingPipeline
+"""For no image, one, and one with its mask."""
 
 pytestmark = pytest.mark.model
 of_stable_diffusion = pytest.mark.parametrize("folder", [STABLE], indirect=True)
@@ -52,6 +54,25 @@ def pipeline(folder: Path, pipelines: dict[Path, GenAiImagePipeline]) -> GenAiIm
     if folder not in pipelines:
         pipelines[folder] = loaded(folder)
     return pipelines[folder]
+
+
+@pytest.fixture(scope="module")
+def directs() -> dict[tuple[Path, int], Any]:
+    """openvino_genai's own pipelines, by the images that they get."""
+    return {}
+
+
+@pytest.fixture
+def direct(folder: Path, directs: dict[tuple[Path, int], Any]) -> Callable[[Sequence[Image]], Any]:
+    """Returns openvino_genai's pipeline for such images, without any of ours."""
+
+    def chosen(images: Sequence[Image]) -> Any:
+        key = folder, len(images)
+        if key not in directs:
+            directs[key] = KINDS[len(images)](folder, "CPU", INFERENCE_PRECISION_HINT="f32")
+        return directs[key]
+
+    return chosen
 
 
 def loaded(folder: Path, **options: Any) -> GenAiImagePipeline:
@@ -99,32 +120,39 @@ def made(pipeline: GenAiImagePipeline, prompt: str = PROMPT, images: Sequence[Im
     return finished(pipeline.generate(prompt, params(**changes), images))[1]
 
 
-def test_the_images_are_those_of_the_pipeline_called_directly(folder: Path, pipeline: GenAiImagePipeline) -> None:
-    direct = genai.Text2ImagePipeline(folder, "CPU", INFERENCE_PRECISION_HINT="f32")
+def test_the_images_are_those_of_the_pipeline_called_directly(
+    folder: Path, pipeline: GenAiImagePipeline, direct: Callable[[Sequence[Image]], Any]
+) -> None:
     for more in ({}, {**MORE[folder.name], "guidance_scale": 3.0}):
-        found = direct.generate(
-            PROMPT, width=WIDTH, height=HEIGHT, num_inference_steps=STEPS, rng_seed=SEED, **more
-        ).data
+        found = (
+            direct([])
+            .generate(PROMPT, width=WIDTH, height=HEIGHT, num_inference_steps=STEPS, rng_seed=SEED, **more)
+            .data
+        )
         assert found.shape == (1, HEIGHT, WIDTH, 3)
         steps, pixels = finished(pipeline.generate(PROMPT, params(more=more)))
         assert 0 < steps <= STEPS  # callbacks that come late are never called
         assert pixels == found.tobytes()
 
 
-def test_edits_are_those_of_the_pipelines_called_directly(folder: Path, pipeline: GenAiImagePipeline) -> None:
-    edit = genai.Image2ImagePipeline(folder, "CPU", INFERENCE_PRECISION_HINT="f32")
-    inpaint = genai.InpaintingPipeline(folder, "CPU", INFERENCE_PRECISION_HINT="f32")
-    for direct, images in ((edit, [source()]), (edit, [source(20, 30)]), (inpaint, [source(), mask()])):
+def test_edits_are_those_of_the_pipelines_called_directly(
+    folder: Path, pipeline: GenAiImagePipeline, direct: Callable[[Sequence[Image]], Any]
+) -> None:
+    for images in ([source()], [source(20, 30)], [source(), mask()]):
         for width, more in ((WIDTH, {}), (2 * WIDTH, {"strength": 0.5, **MORE[folder.name]})):
-            found = direct.generate(
-                PROMPT,
-                *map(tensor, images),
-                width=width,
-                height=HEIGHT,
-                num_inference_steps=STEPS,
-                rng_seed=SEED,
-                **more,
-            ).data
+            found = (
+                direct(images)
+                .generate(
+                    PROMPT,
+                    *map(tensor, images),
+                    width=width,
+                    height=HEIGHT,
+                    num_inference_steps=STEPS,
+                    rng_seed=SEED,
+                    **more,
+                )
+                .data
+            )
             assert found.shape == (1, HEIGHT, width, 3)
             assert made(pipeline, images=images, width=width, more=more) == found.tobytes()
     made(pipeline)
@@ -148,21 +176,19 @@ def test_a_model_without_an_encoder_of_images_makes_images_of_texts(tmp_path: Pa
 
 @pytest.mark.parametrize("images", [[], [source()], [source(), mask()]])
 def test_unfinished_images_are_those_of_the_pipeline(
-    folder: Path, pipeline: GenAiImagePipeline, images: list[Image]
+    pipeline: GenAiImagePipeline, direct: Callable[[Sequence[Image]], Any], images: list[Image]
 ) -> None:
-    kinds = genai.Text2ImagePipeline, genai.Image2ImagePipeline, genai.InpaintingPipeline
-    direct = kinds[len(images)](folder, "CPU", INFERENCE_PRECISION_HINT="f32")
     wanted: list[bytes] = []
 
     def callback(step: int, _: int, latent: ov.Tensor) -> bool:
         if step == 11:
-            wanted.append(direct.decode(latent).data.tobytes())
+            wanted.append(direct(images).decode(latent).data.tobytes())
         return False
 
     more = {"strength": 1.0} if images else {}
     size = {"width": WIDTH, "height": HEIGHT, "num_inference_steps": 24, "rng_seed": SEED}
     for _ in range(50):  # callbacks that come late are never called
-        direct.generate(PROMPT, *map(tensor, images), **size, callback=callback, **more)
+        direct(images).generate(PROMPT, *map(tensor, images), **size, callback=callback, **more)
         steps, pixels = watched(pipeline.generate(PROMPT, params(steps=24, partial_images=1, more=more), images))
         assert pixels == made(pipeline, images=images, steps=24, more=more)
         if wanted and len(steps) > 11:
@@ -172,15 +198,11 @@ def test_unfinished_images_are_those_of_the_pipeline(
 
 
 @of_stable_diffusion
-@pytest.mark.parametrize("alpha", [1.0, 0.5])
-def test_an_adapter_is_in_images_and_edits(
-    folder: Path, pipeline: GenAiImagePipeline, tmp_path: Path, alpha: float
-) -> None:
+def test_an_adapter_is_in_images_and_edits(folder: Path, pipeline: GenAiImagePipeline, tmp_path: Path) -> None:
     file = image_adapter(tmp_path / "a.safetensors")
-    adapted = loaded(folder, lora_modules=f"a={file},{alpha}")
-    chosen = genai.AdapterConfig(genai.Adapter(str(file)), alpha)
-    kinds = genai.Text2ImagePipeline, genai.Image2ImagePipeline, genai.InpaintingPipeline
-    for kind, images in zip(kinds, ([], [source()], [source(), mask()]), strict=True):
+    adapted = loaded(folder, lora_modules=f"a={file},0.5")
+    chosen = genai.AdapterConfig(genai.Adapter(str(file)), 0.5)
+    for kind, images in zip(KINDS, ([], [source()], [source(), mask()]), strict=True):
         direct = kind(folder, "CPU", adapters=chosen, INFERENCE_PRECISION_HINT="f32")
         size = {"width": WIDTH, "height": HEIGHT, "num_inference_steps": STEPS, "rng_seed": SEED}
         wanted = np.array(direct.generate(PROMPT, *map(tensor, images), **size).data, int).ravel()
