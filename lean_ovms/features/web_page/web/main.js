@@ -128,7 +128,7 @@ byId("model").addEventListener("change", () => {
 for (const view of VIEWS) byId(`tab-${view}`).addEventListener("click", () => (show(view), leaveDrawer()));
 await panels.start(readModels);
 offers.start();
-server.start(readModels);
+server.start(readModels, panels.taskName);
 await chat.start(readModels, () => {
   show("chat");
   leaveDrawer();

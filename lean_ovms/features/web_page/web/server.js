@@ -4,7 +4,6 @@ import { explain, get, pathOf, post } from "./api.js";
 import { EVERY_MS, POINTS, chart, minutesFor } from "./charts.js";
 import { button, byId, make, showProblem, toast } from "./dom.js";
 import { t } from "./i18n.js";
-import { taskName } from "./panels.js";
 import * as pulls from "./pulls.js";
 
 const STATES = { ready: "loaded", loaded: "loaded", loading: "loading", unloaded: "unloaded", sleeping: "asleep", failed: "failed" };
@@ -15,10 +14,11 @@ let visible = false;
 let listed = ""; // the models of the table, and their states
 let known = new Map(); // what /v1/models says of them
 let readModels;
+let taskName;
 
-// read: lists the models again for the other views.
-export function start(read) {
-  readModels = read;
+// read: lists the models again for the other views. named: what models are for, by the name of a feature's task.
+export function start(read, named) {
+  [readModels, taskName] = [read, named];
   pulls.start(() => Promise.all([readModels(), refresh()]));
   setInterval(() => visible && !document.hidden && refresh(), EVERY_MS);
 }
