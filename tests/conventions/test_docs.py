@@ -141,6 +141,7 @@ def test_one_sentence_says_what_this_is() -> None:
     sentence = f"{setup['metadata']['description']}."
     assert (ROOT / "README.md").read_text("utf-8").splitlines()[2] == sentence
     assert parser().description == sentence == lean_ovms.__doc__
+    assert f"abstract: {sentence}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
     assert openapi.document(["m"], key=False, composition=compose())["info"]["description"].startswith(sentence)
 
 
