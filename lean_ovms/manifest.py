@@ -37,6 +37,9 @@ INPUT_EMBEDDINGS, IMAGES_IN_TEXTS = "input embeddings", "images in texts"
 `engine.paged.parts.InputEmbeddings` of an EngineConfig, its PipelineSettings, the model's tokenizer and what ends the
 wait of the loop; and what reads the images of one text at a time, for an EngineConfig, what decodes ids, and how many
 layers beside the first get embeddings, of which length."""
+CHANGED_WEIGHTS = "changed weights"
+"""The seam of what changes weights of a text model while PAGED loads it: what makes, of an EngineConfig and the
+`engine.paged.network.WeightsSource` of the model, another one."""
 API_KEYS = "API keys"
 """The seam of who may use the server: a class derived from `api.keys.ApiKeys`."""
 GRAMMAR_LIBRARY = "grammar library"
@@ -60,6 +63,7 @@ SERVER_SEAMS = (
 ENGINE_SEAMS = (
     *(DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER, ADAPTER_INPUTS),
     *(GENAI_ADAPTERS, INPUT_EMBEDDINGS, IMAGES_IN_TEXTS, GRAMMAR_LIBRARY),
+    CHANGED_WEIGHTS,
 )  # fmt: skip
 """The seams of an engine process."""
 SEAMS = SERVER_SEAMS + ENGINE_SEAMS

@@ -83,6 +83,7 @@ FOREIGN = {
         "features/voice/child/pipeline.py",
         "features/drafting/child/heads.py",
         "features/lora/child/adapter_layers.py",
+        "features/head_precision/child/",
         "features/images/child/pipeline.py",
     },
     "openvino_genai": {
@@ -110,6 +111,7 @@ FOREIGN = {
         "features/gguf/child/",
         "features/drafting/child/",
         "features/lora/child/",
+        "features/head_precision/child/",
         "features/slots/child/",
         "features/vision/child/",
         "features/xgrammar/child/",

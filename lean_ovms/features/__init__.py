@@ -46,6 +46,7 @@ NAMES: tuple[str, ...] = (
     "lora",
     "gguf",
     "xgrammar",
+    "head_precision",
 )
 """The names of the features, which are those of their folders."""
 

@@ -15,7 +15,7 @@ import openvino_genai as genai
 
 from ...config import EngineConfig
 from ...errors import StartError
-from ...manifest import ADAPTER_INPUTS, DRAFT_PLAN, INPUT_EMBEDDINGS, TEXT_PROPOSER, named
+from ...manifest import ADAPTER_INPUTS, CHANGED_WEIGHTS, DRAFT_PLAN, INPUT_EMBEDDINGS, TEXT_PROPOSER, named
 from ...repository.model_dir import LANGUAGE_MODEL
 from ...util import memory
 from ...util.resources import allowed_cores
@@ -28,6 +28,7 @@ from .engine import divide, slots_for
 from .grammar import libraries
 from .ir_weights import open_weights
 from .model import PagedModel
+from .network import WeightsSource
 from .parts import CAPABILITIES, TILE, DraftPlan, EngineSizes, InputEmbeddings, NoDrafts, Parts, no_grammar
 from .pipeline import Drafting, PagedPipeline, PipelineParts
 from .tokenizer import ModelTokenizer, new_loader
@@ -67,7 +68,7 @@ def load(
         found: list[ModelTokenizer] = []
         load_tokenizer = new_loader(config.model_dir, file)
         model = PagedModel(
-            open_weights(file, drafts.edits, trees=drafts.trees, adapted=inputs is not None),
+            _changed(config, open_weights(file, drafts.edits, trees=drafts.trees, adapted=inputs is not None)),
             settings.device,
             settings.properties,
             adapters=inputs,
@@ -139,6 +140,13 @@ def load(
         most = pipeline.max_sequences
         pipeline.info = replace(pipeline.info, max_sequences=most, state_bytes=model.state_bytes)
     return pipeline
+
+
+def _changed(config: EngineConfig, weights: WeightsSource) -> WeightsSource:
+    """Returns the source of a network, with what the options change of its weights."""
+    new = config.part(CHANGED_WEIGHTS)
+    found: WeightsSource = weights if new is None else new(config, weights)
+    return found
 
 
 def _adapter_inputs(config: EngineConfig) -> AdapterInputs | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...config import EngineConfig
 from ...errors import StartError
-from ...manifest import named
+from ...manifest import CHANGED_WEIGHTS, named
 from ...repository import model_file
 from ...types.engine import ModelInfo
 from ..generation.backend import Backend
@@ -82,5 +82,8 @@ def _say_what_is_lost(config: EngineConfig, choice: Choice, info: ModelInfo) -> 
     for option in (name for row in config.composition.engine_rows for name in row.options):
         if config.value(option):
             log.warning("--%s has no effect: it needs the prefix cache of PAGED, not of %s", option, choice.pipeline)
+    if config.wants(CHANGED_WEIGHTS):
+        for option in config.composition.parts[CHANGED_WEIGHTS].options:
+            log.warning("--%s has no effect: PAGED changes weights, and %s does not", option, choice.pipeline)
     if fields := pipeline_choice.lost_fields(config, choice, info.capabilities):
         log.warning("%s instead of PAGED, as %s: %s have no effect", choice.pipeline, choice.reason, ", ".join(fields))

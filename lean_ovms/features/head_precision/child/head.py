@@ -1,0 +1,181 @@
+"""A network's output head in 4 or 8 bits: the matrix that makes logits of hidden states.
+
+Embeddings stay as they are, also where the file has one matrix for both: the head gets numbers of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NamedTuple
+
+import numpy as np
+import openvino as ov
+from numpy.typing import NDArray
+from openvino import opset13 as ops
+
+from ....config import EngineConfig
+from ....engine.paged.ir_weights import last_projection
+from ....engine.paged.network import WeightsSource
+from ....errors import StartError
+from ..options import HeadOptions
+
+log = logging.getLogger(__name__)
+
+Floats = NDArray[np.float32]
+GROUPS = (64, 32)
+"""How many elements of a row have a scale of their own: the first of these that divides a row. With 32 a token takes
+OpenVINO (2026.4) a sixth longer than with 64."""
+SHRUNK = {4: (1, 0.93, 0.87), 8: (1,)}
+"""Which parts of a group's range its numbers may stand for, by their bits: one outlier makes the others less exact."""
+PIECE = 1 << 20
+"""Elements that are computed at once."""
+ARITHMETIC = {"Multiply": np.multiply, "Subtract": np.subtract, "Add": np.add}
+"""The operations with which files write weights of few bits."""
+
+
+class SmallHead:
+    """A network.WeightsSource: another one's network, with its output head in fewer bits."""
+
+    def __init__(self, config: EngineConfig, source: WeightsSource) -> None:
+        """Keeps what to change, and into how many bits."""
+        self._source = source
+        self._bits = int(config.of(HeadOptions).head_precision.removeprefix("int"))
+
+    def read(self, core: Any) -> Any:
+        """Implements WeightsSource.read. Raises StartError for a head of an unknown form."""
+        model = self._source.read(core)
+        compress(model, self._bits)
+        return model
+
+
+def compress(model: Any, bits: int) -> None:
+    """Puts a network's output head into 4 or 8 bits, unless it has no more. Raises StartError."""
+    projection, _ = last_projection(model)
+    weights = projection.input_value(1)
+    shape = [size.get_length() for size in weights.get_partial_shape()]
+    if len(shape) != 2 or not projection.get_attributes()["transpose_b"] or shape[1] % GROUPS[-1]:
+        raise StartError(f"--head_precision: the output head is a product with a matrix of an unknown form, {shape}")
+    rows = _Rows(weights, shape[0])
+    if rows.bits <= bits:
+        log.info("the output head stays as it is, in %d bits", rows.bits)
+        return
+    projection.input(1).replace_source_output(_compressed(rows, shape, bits).output(0))
+    model.validate_nodes_and_infer_types()
+    log.info("the output head of %d tokens is in int%d", shape[0], bits)
+
+
+class _Rows:
+    """The rows of a matrix that constants and simple operations on them make."""
+
+    def __init__(self, output: Any, count: int) -> None:
+        """Keeps the matrix and the number of its rows. Raises StartError for one that other operations make."""
+        self._output = output
+        self._count = count
+        self.bits = self._known(output)
+
+    def __getitem__(self, part: slice) -> Floats:
+        return np.asarray(self._floats(self._output, part), np.float32).reshape(part.stop - part.start, -1)
+
+    def _known(self, output: Any) -> int:
+        """Returns the bits of the numbers of a matrix, the first of the constants that it is made of."""
+        node = output.get_node()
+        kind = node.get_type_name()
+        if kind == "Constant":
+            return int(node.get_element_type().bitwidth)
+        if kind not in (*ARITHMETIC, "Convert", "Reshape"):
+            raise StartError(f"--head_precision: the output head is made by {kind}, which is not known there")
+        return self._known(node.input_value(0))
+
+    def _floats(self, output: Any, part: slice) -> Any:
+        """Returns some rows of an output of the matrix, or a constant that is the same for all rows."""
+        node = output.get_node()
+        kind = node.get_type_name()
+        if kind == "Constant":
+            data = node.data[part] if node.data.ndim and len(node.data) == self._count else node.data
+            if node.get_element_type() == ov.Type.bf16:
+                return (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+            return data.astype(np.float32)
+        values = [self._floats(value, part) for value in node.input_values()]
+        if kind == "Reshape":
+            return values[0].reshape(part.stop - part.start, -1)
+        return ARITHMETIC[kind](*values) if kind in ARITHMETIC else values[0]
+
+
+class _Numbers(NamedTuple):
+    """A piece of a matrix [rows, groups, elements]: (number - zero) * scale is an element."""
+
+    numbers: NDArray[np.uint8]
+    """A whole number for each element."""
+    zeros: NDArray[np.uint8]
+    """The number of each group that stands for 0."""
+    scales: NDArray[np.float16]
+    """The distance of two numbers of each group."""
+
+
+def _rounded(elements: Floats, bits: int) -> _Numbers:
+    """Returns groups of elements [rows, groups, elements] as numbers of so many bits, those that are least wrong."""
+    most = 2**bits - 1
+    least = np.minimum(elements.min(-1, keepdims=True), 0)
+    width = np.maximum(elements.max(-1, keepdims=True), 0) - least
+    tried = [_numbered(elements, least + width * (1 - part) / 2, width * part / most, most) for part in SHRUNK[bits]]
+    [best, wrong], *others = tried
+    for found, error in others:
+        arrays: zip[tuple[NDArray[Any], NDArray[Any]]] = zip(best, found, strict=True)
+        for kept, new in arrays:
+            np.copyto(kept, new, where=error < wrong)
+        wrong = np.minimum(wrong, error)
+    return best
+
+
+def _numbered(elements: Floats, least: Floats, step: Floats, most: int) -> tuple[_Numbers, Floats]:
+    """Returns groups of elements as numbers from 0 to `most`, and the sum of the squares of what is wrong in each.
+
+    Args:
+        elements: The elements [rows, groups, elements].
+        least: What the number 0 of each group is to stand for.
+        step: The distance of two numbers.
+        most: The greatest number.
+    """
+    scales = step.astype(np.float16)
+    scales[scales == 0] = 1
+    steps = scales.astype(np.float32)
+    zeros = np.clip(np.rint(-least / steps), 0, most)
+    numbers = np.clip(np.rint(elements / steps) + zeros, 0, most)
+    error = np.square((numbers - zeros) * steps - elements).sum(-1, keepdims=True)
+    return _Numbers(numbers.astype(np.uint8), zeros.astype(np.uint8), scales), error
+
+
+def _compressed(rows: _Rows, shape: list[int], bits: int) -> Any:
+    """Returns a matrix as 32-bit floats, which OpenVINO makes of numbers of so many bits within its products."""
+    count, columns = shape
+    group, kind = next(size for size in GROUPS if columns % size == 0), ov.Type.u4 if bits == 4 else ov.Type.u8
+    groups = columns // group
+    numbers = ov.Tensor(kind, ov.Shape([count, groups, group]))
+    scales = np.empty([count, groups, 1], np.float16)
+    zeros = np.empty([count, groups, 1], np.uint8)
+    target, step = _bytes(numbers).reshape(count, -1), max(1, PIECE // columns)
+    for start in range(0, count, step):
+        part = slice(start, min(count, start + step))
+        found = _rounded(rows[part].reshape(-1, groups, group), bits)
+        target[part] = _packed(found.numbers, bits).reshape(len(found.numbers), -1)
+        zeros[part], scales[part] = found.zeros, found.scales
+    offsets = ov.Tensor(kind, ov.Shape(zeros.shape))
+    _bytes(offsets)[...] = _packed(zeros.reshape(-1), bits)
+    node, zero = (ops.convert(ov.op.Constant(tensor, shared_memory=True), "f16") for tensor in (numbers, offsets))
+    node = ops.multiply(ops.subtract(node, zero), scales)
+    return ops.convert(ops.reshape(node, np.array(shape), False), "f32")
+
+
+def _bytes(tensor: Any) -> NDArray[np.uint8]:
+    """Returns the memory of a tensor, of which openvino has no shape where two numbers are in a byte."""
+    found: NDArray[np.uint8] = tensor.data.reshape(-1).view(np.uint8)
+    return found
+
+
+def _packed(numbers: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
+    """Returns numbers in memory's order: those of 4 bits two in a byte, the first one in its lower half."""
+    if bits == 8:
+        return numbers.reshape(-1)
+    flat = np.append(numbers.reshape(-1), np.zeros(numbers.size % 2, np.uint8))
+    packed: NDArray[np.uint8] = flat[::2] | flat[1::2] << np.uint8(4)
+    return packed
