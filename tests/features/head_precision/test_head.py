@@ -9,8 +9,7 @@ pytest.importorskip("gguf")
 
 from lean_ovms.config import Config
 from lean_ovms.engine.loading.weights import rounded_to_bf16
-from lean_ovms.engine.paged.ir_weights import last_projection
-from lean_ovms.engine.paged.weights import open_weights
+from lean_ovms.engine.paged.ir_weights import last_projection, open_weights
 from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
 from lean_ovms.features.head_precision.child.head import SmallHead, compress
