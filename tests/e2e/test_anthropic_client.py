@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import pytest
 
 from tests.e2e.conftest import Process
+
+if TYPE_CHECKING:
+    import anthropic
 
 pytestmark = pytest.mark.model
 
@@ -23,6 +25,9 @@ GREEDY = {"temperature": 0}
 
 @pytest.fixture
 def api(server: Process) -> Iterator[anthropic.Anthropic]:
+    """Imported here: every worker of a run would take a second for it, and one needs it."""
+    import anthropic
+
     with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=300) as client:
         yield client
 

@@ -7,13 +7,15 @@ the extra `frameworks`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import openai
 import pytest
 
 from tests.e2e.conftest import Process
+
+if TYPE_CHECKING:
+    import anthropic
 
 pytestmark = [pytest.mark.model, pytest.mark.filterwarnings("default")]
 pytest.importorskip("pydantic_ai")
@@ -57,6 +59,7 @@ def messages(_: openai.AsyncOpenAI, client: anthropic.AsyncAnthropic) -> Any:
 @pytest.mark.parametrize("make", [chat, responses, messages])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_pydantic_ai_runs_a_tool_and_answers(server: Process, make: Callable[..., Any], stream: bool) -> None:
+    import anthropic
     from pydantic_ai import Agent
 
     async with (

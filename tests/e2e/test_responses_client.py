@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import agents
 import openai
 import pydantic
 import pytest
@@ -252,6 +251,8 @@ def test_a_stop_lets_background_responses_finish(tmp_path: Path) -> None:
 
 
 async def test_the_agents_sdk_runs_a_tool_loop_to_its_end(server: Process) -> None:
+    import agents
+
     agents.set_tracing_disabled(True)
     asked: list[str] = []
 
@@ -281,6 +282,8 @@ async def test_the_agents_sdk_runs_a_tool_loop_to_its_end(server: Process) -> No
 
 
 async def test_the_agents_sdk_keeps_the_reasoning_of_turns_that_are_not_stored(server: Process) -> None:
+    import agents
+
     agents.set_tracing_disabled(True)
     async with openai.AsyncOpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=300) as client:
         settings = agents.ModelSettings(
