@@ -198,7 +198,8 @@ class RandomModel:
         self.config.architectures = [type(self.network).__name__]  # without it vLLM serves no chat
         self.config.save_pretrained(folder)
         self.shapes = {name: list(weights.shape) for name, weights in self.network.named_parameters()}
-        self.architecture = zoo_gguf.MODELS.get(self.kind, ("",))[0]
+        # the order of a delta net's heads in GGUF is known for the sizes of the tests alone
+        self.architecture = "" if shape == HYBRID else zoo_gguf.MODELS.get(self.kind, ("",))[0]
         if self.architecture:
             kind = next(number for number, text in gguf.MODEL_ARCH_NAMES.items() if text == self.architecture)
             self._names = gguf.get_tensor_name_map(kind, self.config.num_hidden_layers)

@@ -1,13 +1,14 @@
-"""The gated delta rule of prompts as products of matrices (Qwen3.5, Qwen3-Next).
+"""The gated delta rule of prompts as products of matrices, with the short convolution before it (Qwen3.5, Qwen3-Next).
 
 openvino's operation PagedGatedDeltaNet computes token by token: with a head's state S [value, key], for each token
 S = exp(gate) S; S = S + beta (v - S k) k^T; output = S q. It still does so for decoding sequences and draft tokens. The
 parts of prompts are cut into chunks of CHUNK tokens, each computed at once: what its tokens add to the state depends on
 those before them by a triangular matrix A, as (I - A)^-1 says. A loop takes the state from chunk to chunk.
 
-256 tokens of a layer with 16 heads of 128 take 10 ms of CPU time in place of 180. All of it is computed in f32, also
-where the rest of the network is in bf16: the decays and the inverse would err by several percent. What goes into the
-loop and comes out is f32, too: openvino 2026.4 mixes up the rows of more than two chunks in bf16.
+All of it is computed in f32, also where the rest of the network is in bf16: the decays and the inverse would err by
+several percent. The outputs leave the loop in f32, too: openvino 2026.4 mixes up the rows of more than two chunks in
+bf16. openvino keeps copies of what goes into each layer's loop and comes out, so tokens and states go in as they are
+kept, and a step has parts of MOST_PROMPTS prompts at most (StateCheckpoints).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 import logging
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import openvino as ov
@@ -40,18 +41,43 @@ from .network import (
     NEW_STATES,
     STATES,
 )
+from .short_convolution import (
+    CONVOLUTION,
+    ROW_BEGINS,
+    ROW_TABLE,
+    ROWS,
+    ShortConvolution,
+    activate_rows,
+    convolution_before,
+)
 
 log = logging.getLogger(__name__)
 
 OPERATION = "PagedGatedDeltaNet"
-CONVOLUTION, ACTIVATION = "PagedCausalConv1D", "Swish"
-MEMORY = 54
+MEMORY = 36
 """Memory that a layer takes to compute by chunks: so many times that of its state in f32. openvino keeps the values of
-each layer's loop for itself. Measured with 512 tokens in a step; with 256 it is 50."""
+each layer's loop for itself. Measured with 512 tokens in a step it is 33; with 256 it is 30."""
 MEMORY_SHARE = 0.25
 """The part of the free memory that all layers may take."""
 QUERY, KEY, VALUE, TABLE, GATE, BETA, BEGINS = range(7)
 """Inputs of the operation, of which BEGINS says where the tokens of each sequence begin."""
+
+
+class Sizes(NamedTuple):
+    """The sizes of a delta rule."""
+
+    key_heads: int
+    """The heads of queries and keys."""
+    heads: int
+    """The heads of values and states; each key head is for as many of them."""
+    key_size: int
+    """The numbers of a key."""
+    size: int
+    """The numbers of a value."""
+    query_eps: float | None
+    """What is added to the squares of queries when they are normalized; None: they are not."""
+    key_eps: float | None
+    """The same of keys."""
 
 
 def compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
@@ -67,23 +93,18 @@ def compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
     ordered = model.get_ordered_ops()
     for node in ordered:
         if node.get_type_name() == CONVOLUTION:
-            _activate_rows(node)
+            activate_rows(node)
     nodes = [node for node in ordered if node.get_type_name() == OPERATION]
-    if not nodes or not _fits(nodes):
+    pairs = [(convolution_before(node, _values(node)), node) for node in nodes]
+    if not pairs or not all(convolution for convolution, _ in pairs) or not _fits(nodes):
         model.validate_nodes_and_infer_types()
         return
     names = [DELTA_TOKENS, DELTA_LENGTHS, DELTA_STARTS, DELTA_SLOTS, DELTA_PLACES, DELTA_WRITES, DELTA_OTHERS]
     names.append(DELTA_BEGINS)
-    kind = precision().to_string()
     inputs = {name: network_input(name, [-1], np.int32) for name in names}
-    count = _count(inputs[DELTA_STARTS])
-    parts: dict[tuple[Any, ...], Any] = {}
-    results = []
-    for node in nodes:
-        sizes = _sizes(node)
-        if sizes not in parts:
-            parts[sizes] = exact(_part(*sizes))
-        results.append(_replace(node, parts[sizes].clone(), inputs, count, kind))
+    kind, results = precision(), []
+    for convolution, node in pairs:
+        results += _replace(convolution, node, inputs, kind)
     model.add_parameters(list(inputs.values()))
     model.add_results(results)
     model.validate_nodes_and_infer_types()
@@ -99,101 +120,93 @@ def _fits(nodes: list[Any]) -> bool:
     return False
 
 
-def _activate_rows(convolution: Any) -> None:
-    """Applies the activation behind a short convolution to rows, [tokens, channels].
-
-    Exports have it behind an Unsqueeze to [tokens, channels, 1], where openvino takes ten times as long.
-    """
-    found = [convolution]
-    for kind in ("Unsqueeze", ACTIVATION):
-        readers = [reader.get_node() for reader in found[-1].output(0).get_target_inputs()]
-        if [reader.get_type_name() for reader in readers] != [kind]:
-            return
-        found += readers
-    _, unsqueezed, activated = found
-    readers = list(activated.output(0).get_target_inputs())
-    activated.input(0).replace_source_output(convolution.output(0))
-    unsqueezed.input(0).replace_source_output(activated.output(0))
-    for reader in readers:
-        reader.replace_source_output(unsqueezed.output(0))
+def _values(node: Any) -> list[Any]:
+    """Returns the queries, keys and values of an operation."""
+    return [node.input_value(port) for port in (QUERY, KEY, VALUE)]
 
 
-def _sizes(node: Any) -> tuple[Any, ...]:
-    """Returns the arguments of `_part` for an operation."""
+def _sizes(node: Any) -> Sizes:
     attributes = node.get_attributes()
     key, value = (node.input_value(port).get_partial_shape() for port in (KEY, VALUE))
     heads = key[1].get_length(), value[1].get_length(), key[2].get_length(), value[2].get_length()
     normal = bool(attributes["use_qk_l2norm"])
-    return (*heads, *((attributes["q_l2_norm_eps"], attributes["k_l2_norm_eps"]) if normal else (None, None)))
+    return Sizes(*heads, *((attributes["q_l2_norm_eps"], attributes["k_l2_norm_eps"]) if normal else (None, None)))
 
 
-def _replace(node: Any, part: Any, inputs: dict[str, Any], count: Any, kind: str) -> Any:
+def _replace(convolution: Any, node: Any, inputs: dict[str, Any], kind: Any) -> list[Any]:
     """Lets a network read what is computed by chunks in the place of an operation's values for the tokens of prompts.
 
     Args:
+        convolution: The convolution before the operation.
         node: The operation.
-        part: The network of one chunk, as of `_part`.
         inputs: The inputs DELTA_*.
-        count: The number of chunks.
         kind: The element type in which states are kept.
 
     Returns:
-        The result with the states.
+        The results with the states of both.
     """
     readers = list(node.output(0).get_target_inputs())
-    table = node.input_value(TABLE)
-    node.input(BEGINS).replace_source_output(inputs[DELTA_BEGINS].output(0))
+    part = exact(_part(_sizes(node), ShortConvolution(convolution, _values(node)), kind))
+    tables = convolution.input_value(ROW_TABLE), node.input_value(TABLE)
+    given = [convolution.input_value(ROWS), node.input_value(GATE), node.input_value(BETA)]
     tokens = ops.reshape(inputs[DELTA_TOKENS], _int64([-1, CHUNK]), False)
-    values = [ops.gather(node.input_value(port), tokens, _int64(0)) for port in (QUERY, KEY, VALUE, GATE, BETA)]
-    values = [ops.convert(value, "f32") for value in values]
+    values = [ops.convert(ops.gather(each, tokens, _int64(0)), kind.to_string()) for each in given[:1]]
+    values += [ops.convert(ops.gather(each, tokens, _int64(0)), "f32") for each in given[1:]]
     values += [inputs[name] for name in (DELTA_LENGTHS, DELTA_STARTS, DELTA_WRITES)]
-    values.append(ops.convert(ops.gather(table, inputs[DELTA_SLOTS], _int64(0)), "f32"))
-    outputs, states = _if_any(count, part, values)
+    values += [ops.convert(ops.gather(each, inputs[DELTA_SLOTS], _int64(0)), kind.to_string()) for each in tables]
+    outputs, *states = _if_any(_count(inputs[DELTA_STARTS]), part, values)
+    others = [ops.gather(each, inputs[DELTA_OTHERS], _int64(0)) for each in given]
+    for user, port, value in zip((convolution, node, node), (ROWS, GATE, BETA), others, strict=True):
+        user.input(port).replace_source_output(value.output(0))
+    convolution.input(ROW_BEGINS).replace_source_output(inputs[DELTA_BEGINS].output(0))
+    node.input(BEGINS).replace_source_output(inputs[DELTA_BEGINS].output(0))
     shape = [-1, *list(node.output(0).get_partial_shape().get_max_shape())[1:]]
     outputs = ops.gather(ops.reshape(outputs, _int64(shape), False), inputs[DELTA_PLACES], _int64(0))
-    others = ops.gather(node, inputs[DELTA_OTHERS], _int64(0))
-    joined = ops.concat([others, ops.convert(outputs, node.get_output_element_type(0).to_string())], 0)
+    joined = ops.concat([node, ops.convert(outputs, node.get_output_element_type(0).to_string())], 0)
     for reader in readers:
         reader.replace_source_output(joined.output(0))
-    [name] = [name for name in table.get_names() if STATES in name]
-    new_states = ops.convert(states, kind)
-    new_states.output(0).get_tensor().set_names({name.replace(STATES, NEW_STATES)})
-    return ops.result(new_states)
+    results = []
+    for table, value in zip(tables, states, strict=True):
+        [name] = [name for name in table.get_names() if STATES in name]
+        value.get_tensor().set_names({name.replace(STATES, NEW_STATES)})
+        results.append(ops.result(value))
+    return results
 
 
-def _if_any(count: Any, part: Any, values: list[Any]) -> tuple[Any, Any]:
+def _if_any(count: Any, part: Any, values: list[Any]) -> list[Any]:
     """Returns the outputs of all chunks, and the states behind those where they are wanted.
 
-    The loop is in a branch: without any chunk it would still take 8 % of the time of a decode step with 8 sequences.
+    The loop is in a branch: without any chunk it would still take time, to copy what it computed last.
 
     Args:
         count: The number of chunks.
         part: The network of one chunk, as of `_part`.
-        values: For each of its parameters but the last two, the values of all chunks.
+        values: For each of its parameters but the last four, the values of all chunks, and of all sequences.
     """
-    *given, sequences, last, kept = part.get_parameters()
-    inner = [
-        ops.parameter(value.output(0).get_partial_shape(), each.get_element_type())
-        for value, each in zip(values, (*given, sequences), strict=True)
-    ]
+    parameters = part.get_parameters()
+    given, tables, last, kept = parameters[:-6], parameters[-6:-4], parameters[-4:-2], parameters[-2:]
+    inner = [ops.parameter(value.output(0).get_partial_shape(), value.get_element_type()) for value in values]
     loop = ops.loop(_count(inner[0]), ops.constant(True))
     loop.set_function(part)
     loop.set_special_body_ports([-1, 0])
-    for parameter, value in zip(given, inner[:-1], strict=True):
+    for parameter, value in zip(given, inner, strict=False):
         loop.set_sliced_input(parameter, value.output(0), 0, 1, 1, -1, 0)
-    loop.set_invariant_input(sequences, inner[-1].output(0))
-    _, outputs, after, states = (result.input_value(0) for result in part.get_results())
-    loop.set_merged_input(last, inner[-1].output(0), after)
-    loop.set_merged_input(kept, _nothing(kept), states)
-    some = ov.Model([loop.get_concatenated_slices(outputs, 0, 1, 1, -1, 0), loop.get_iter_value(states, -1)], inner)
-    none = ov.Model([_nothing(value) for value in (outputs, states)], [])
+    for parameter, value in zip(tables, inner[-2:], strict=True):
+        loop.set_invariant_input(parameter, value.output(0))
+    _, outputs, *after = (result.input_value(0) for result in part.get_results())
+    for parameter, result in zip(last, after[:2], strict=True):
+        loop.set_merged_input(parameter, _zeros(parameter, 1), result)
+    for parameter, result in zip(kept, after[2:], strict=True):
+        loop.set_merged_input(parameter, _zeros(parameter, 0), result)
+    found = [loop.get_concatenated_slices(outputs, 0, 1, 1, -1, 0), *(loop.get_iter_value(r, -1) for r in after[2:])]
+    some = ov.Model(found, inner)
+    none = ov.Model([_zeros(value, 0) for value in (outputs, *after[2:])], [])
     branches = ops.if_op(ops.greater(count, _int32(0)).output(0))
     branches.set_then_body(some)
     branches.set_else_body(none)
     for parameter, value in zip(inner, values, strict=True):
         branches.set_input(value.output(0), parameter, None)
-    found = [branches.set_output(*pair) for pair in zip(some.results, none.results, strict=True)]
-    return found[0], found[1]
+    return [branches.set_output(*pair) for pair in zip(some.results, none.results, strict=True)]
 
 
 def _count(values: Any) -> Any:
@@ -201,35 +214,41 @@ def _count(values: Any) -> Any:
     return ops.gather(ops.shape_of(values, "i32"), _int64(0), _int64(0))
 
 
-def _nothing(value: Any) -> Any:
-    """Returns values of no chunk, like those of one."""
+def _zeros(value: Any, count: int) -> Any:
+    """Returns zeros, so many times those of one chunk or sequence."""
     sizes = [size.get_length() for size in list(value.get_partial_shape())[1:]]
-    return ops.constant(np.zeros([0, *sizes], np.float32)).output(0)
+    return ops.constant(np.zeros([count, *sizes], np.float32), value.get_element_type()).output(0)
 
 
-def _part(key_heads: int, heads: int, key_size: int, size: int, query_eps: float | None, key_eps: float | None) -> Any:
+def _part(sizes: Sizes, convolution: ShortConvolution, kind: Any) -> Any:
     """Returns the network that computes one chunk.
 
     Args:
-        key_heads: The heads of queries and keys.
-        heads: The heads of values and states; each key head is for as many of them.
-        key_size: The numbers of a key.
-        size: The numbers of a value.
-        query_eps: What is added to the squares of queries when they are normalized; None: they are not.
-        key_eps: The same of keys.
+        sizes: The sizes of the delta rule.
+        convolution: The convolution before it.
+        kind: The element type of tokens and states outside.
 
     Returns:
-        An openvino.Model. Its parameters are the queries, keys, values, gates and betas of CHUNK tokens, how many of
-        these are tokens and no padding, the sequence that begins with the chunk or -1, whether its state is wanted, the
-        states of sequences, the state behind the chunk before, and the states that were wanted until now. Its results
-        are True, the outputs, the state behind the chunk, and the states that were wanted.
+        An openvino.Model. Its parameters are the inputs of the convolution, gates and betas of CHUNK tokens, how many
+        of these are tokens and no padding, the sequence that begins with the chunk or -1, whether its states are
+        wanted; the states of sequences, those behind the chunk before, and those that were wanted until now, each of
+        the convolution and of the delta rule. Its results are True, the outputs, the states behind the chunk, and those
+        that were wanted.
     """
-    query, key = (ops.parameter([1, CHUNK, key_heads, key_size], np.float32) for _ in range(2))
-    value = ops.parameter([1, CHUNK, heads, size], np.float32)
+    key_heads, heads, key_size, size, query_eps, key_eps = sizes
+    rows = ops.parameter([1, CHUNK, convolution.channels], kind)
     gate, beta = (ops.parameter([1, CHUNK, heads], np.float32) for _ in range(2))
     length, start, write = (ops.parameter([1], np.int32) for _ in range(3))
-    sequences, state, kept_states = (ops.parameter([-1, heads, size, key_size], np.float32) for _ in range(3))
-    parameters = [query, key, value, gate, beta, length, start, write, sequences, state, kept_states]
+    shapes = [convolution.channels, convolution.length], [heads, size, key_size]
+    tables = [ops.parameter([-1, *shape], kind) for shape in shapes]
+    last = [ops.parameter([1, *shape], np.float32) for shape in shapes]
+    kept_states = [ops.parameter([-1, *shape], kind) for shape in shapes]
+    parameters = [rows, gate, beta, length, start, write, *tables, *last, *kept_states]
+    begins = ops.greater_equal(start, _int32(0))
+    first = ops.maximum(start, _int32(0))
+    begun = [ops.convert(ops.gather(table, first, _int64(0)), "f32") for table in tables]
+    row_state, state = (ops.select(begins, new, old) for new, old in zip(begun, last, strict=True))
+    (query, key, value), row_after = convolution.computed(ops.convert(rows, "f32"), row_state, length)
     real = ops.convert(ops.less(_int32(np.arange(CHUNK)[:, None]), length), "f32")
     owners = np.arange(heads) // (heads // key_heads)
 
@@ -260,16 +279,14 @@ def _part(key_heads: int, heads: int, key_size: int, size: int, query_eps: float
     read = ops.matmul(inverse, ops.multiply(ops.multiply(k, ops.multiply(b, _float32(-1))), decay), False, False)
     kept = ops.multiply(k, ops.exp(ops.matmul(_float32(np.triu(ones, 1)), g, False, False)))
     end = ops.exp(ops.gather(decayed, _int64([CHUNK - 1]), _int64(2)))
-    begun = ops.gather(sequences, ops.maximum(start, _int32(0)), _int64(0))
-    before = ops.select(ops.greater_equal(start, _int32(0)), begun, ops.gather(state, _int64([0]), _int64(0)))
-    from_state = ops.split(ops.matmul(ops.concat([read, ops.multiply(q, decay)], 2), before, False, True), _int64(2), 2)
+    from_state = ops.split(ops.matmul(ops.concat([read, ops.multiply(q, decay)], 2), state, False, True), _int64(2), 2)
     additions = ops.add(added, from_state.output(0))
     outputs = ops.add(from_state.output(1), ops.matmul(seen, additions, False, False))
-    after = ops.add(ops.multiply(before, end), ops.matmul(additions, kept, True, False))
+    after = row_after, ops.add(ops.multiply(state, end), ops.matmul(additions, kept, True, False))
     chosen = ops.reshape(ops.non_zero(write), _int64([-1]), False)
-    written = ops.concat([kept_states, ops.gather(after, chosen, _int64(0))], 0)
-    results = [ops.constant(np.array([True])), turned(outputs), after, written]
-    return ov.Model(results, parameters)
+    written = [ops.convert(ops.gather(each, chosen, _int64(0)), kind.to_string()) for each in after]
+    written = [ops.concat(pair, 0) for pair in zip(kept_states, written, strict=True)]
+    return ov.Model([ops.constant(np.array([True])), turned(outputs), *after, *written], parameters)
 
 
 def _inverse(lower: Any) -> Any:

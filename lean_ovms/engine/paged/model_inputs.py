@@ -266,6 +266,7 @@ class ModelInputs:
         prompts, at = chunks[others:], int(begins[decoding + others])
         starts, pieces, writes, new_states = list[int](), list[tuple[int, int]](), list[int](), list[int]()
         self._fill(DELTA_OTHERS, self._count[:at])
+        # the operations get all sequences: with fewer openvino 2026.4 computes nothing in this step, without an error
         self._fill(DELTA_BEGINS, np.minimum(begins[: decoding + len(chunks) + 1], at))
         for number, chunk in enumerate(prompts):
             first, ends = len(pieces), [at + end - chunk.start for end in chunk.ends]

@@ -33,6 +33,8 @@ NEW_STATES = "_state_new."
 CHUNK = 64
 """Tokens of a prompt that the delta rule computes at once (delta_chunks). More of them cost more products for each
 token, fewer make the products small."""
+MOST_PROMPTS = 2
+"""Prompts at most of which a step computes chunks: each takes some MB in each layer, for its states."""
 DELTA_TOKENS = "delta.tokens"
 """The input [chunks * CHUNK]: the places of the chunks' tokens in the step, those of a sequence one after the other;
 any for padding."""

@@ -168,13 +168,14 @@ class Scheduler:
     def _add_prompts(self, chunks: list[Chunk], budget: int) -> None:
         """Adds chunks of prompts, which are so much work at most (ChunkSizes).
 
-        A prompt waits for another one that computes in this step what both begin with.
+        A prompt waits for another one that computes in this step what both begin with, and those of some hybrids for
+        the next step, if this one has as many as it may have.
         """
         prompts = self._ordered_prompts(budget)
         owners = self.prefixes.prefix_owners([sequence for sequence, _ in prompts])
         computing: set[Sequence] = set()
         for sequence, kept in prompts:
-            if budget <= kept:
+            if budget <= kept or len(computing) == self.checkpoints.most_prompts:
                 break
             if sequence.row >= 0 and owners.get(sequence) not in computing:
                 taken = self._add_prompt(sequence, budget - kept, chunks)

@@ -22,6 +22,7 @@ from lean_ovms.engine.paged.network import (
     DELTA_WRITES,
     HIDDEN_INPUT,
     LOGITS_INPUT,
+    MOST_PROMPTS,
     TREE_MASK,
 )
 
@@ -243,6 +244,7 @@ class HybridNetwork(FakeNetwork):
         rows, lengths = self._input(DELTA_TOKENS).reshape(-1, CHUNK), self._input(DELTA_LENGTHS).tolist()
         starts, wanted = (self._input(name).tolist() for name in (DELTA_STARTS, DELTA_WRITES))
         first = len(read) - len(self._input(DELTA_SLOTS))
+        assert len(read) - first <= MOST_PROMPTS
         assert self._input(DELTA_SLOTS).tolist() == read[first:]
         assert self.new_states == list(itertools.chain(*writes[first:]))
         assert self._input(DELTA_OTHERS).tolist() == list(range(begins[first]))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.paged import model
-from lean_ovms.engine.paged.delta_chunks import _part, compute_in_chunks
+from lean_ovms.engine.paged.delta_chunks import Sizes, _count, _if_any, _part, compute_in_chunks
 from lean_ovms.engine.paged.network import CHUNK
 from tests.engine.paged.test_zoo import VOCAB, unpacked
 from tests.engine.real import EXACT, load
@@ -48,6 +48,46 @@ def test_prompts_in_parts_of_any_size_have_the_same_log_probabilities(name, size
     assert log_probabilities(path, 256, others=3) == pytest.approx(wanted, abs=5e-3)
 
 
+class Split:
+    """In the place of a convolution: its inputs are queries, keys and values."""
+
+    length = 2
+
+    def __init__(self, size):
+        self.size, self.channels = size, 3 * size
+
+    def computed(self, rows, state, length):
+        from openvino import opset13 as ops
+
+        cuts = ops.reshape(rows, np.array([1, CHUNK, 3, self.size]), False)
+        values = ops.split(cuts, ops.constant(np.int64(2)), 3).outputs()
+        return values, ops.multiply(ops.add(state, ops.constant(np.float32(1))), ops.constant(np.float32(1)))
+
+
+@pytest.mark.parametrize("hint", ["f32", "bf16"])
+def test_the_states_behind_each_prompt_of_a_step_are_in_order(hint):
+    """More of them than openvino keeps in order where a loop returns its own numbers in bf16."""
+    import openvino as ov
+    from openvino import opset13 as ops
+
+    size, chunks = 4, 5
+    kind = ov.Type.bf16 if hint == "bf16" else ov.Type.f32
+    part = _part(Sizes(1, 1, size, size, None, None), Split(size), kind)
+    shapes = [(CHUNK, 3 * size), (CHUNK, 1), (CHUNK, 1), (), (), (), (3 * size, 2), (1, size, size)]
+    inputs = [ops.parameter([-1, *shape], np.int32 if not shape else np.float32) for shape in shapes]
+    values = [*inputs[:6], *(ops.convert(each, kind.to_string()) for each in inputs[6:])]
+    values[0] = ops.convert(values[0], kind.to_string())
+    found = [ops.convert(each, "f32").output(0) for each in _if_any(_count(inputs[4]), part, values)]
+    network = ov.Core().compile_model(ov.Model(found, inputs), "CPU", {"INFERENCE_PRECISION_HINT": hint})
+    floats = [np.zeros((chunks, *shape), np.float32) for shape in shapes]
+    floats[6] += np.arange(chunks, dtype=np.float32)[:, None, None]
+    floats[7] += np.arange(chunks, dtype=np.float32)[:, None, None, None]
+    counts = np.full(chunks, CHUNK, np.int32), np.arange(chunks, dtype=np.int32), np.ones(chunks, np.int32)
+    _, rows, states = network([*floats[:3], *counts, *floats[6:]]).values()
+    assert rows[:, 0, 0].tolist() == [1, 2, 3, 4, 5]
+    assert states[:, 0, 0, 0].tolist() == [0, 1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("decay", [0.0, 0.01, 3.0])
 def test_a_chunk_of_keys_that_are_alike_loses_no_digits(decay):
     """Against the rule itself in float64, token by token: the powers of the chunk's matrix reach 10^18."""
@@ -57,13 +97,15 @@ def test_a_chunk_of_keys_that_are_alike_loses_no_digits(decay):
     size, lines = 4, np.tile(draw.normal(size=4) / 2, (CHUNK, 1))
     keys, queries = lines / np.linalg.norm(lines, axis=1, keepdims=True), draw.normal(size=(CHUNK, size))
     values, state = draw.normal(size=(CHUNK, size)), draw.normal(size=(size, size))
-    given = [queries[None, :, None], keys[None, :, None], values[None, :, None]]
-    given += [np.full((1, CHUNK, 1), -decay), np.ones((1, CHUNK, 1))]
+    given = [np.concatenate([queries, keys, values], 1)[None], np.full((1, CHUNK, 1), -decay), np.ones((1, CHUNK, 1))]
     numbers = [np.array([number], np.int32) for number in (CHUNK, 0, 1)]
-    states = [state[None, None], np.zeros((1, 1, size, size)), np.zeros((0, 1, size, size))]
+    shapes = (3 * size, 2), (1, size, size)
+    states = [np.zeros((count, *shape)) for count in (1, 1, 0) for shape in shapes]
+    states[1][0, 0] = state
     floats = [np.ascontiguousarray(array, np.float32) for array in (*given, *states)]
-    part = ov.Core().compile_model(_part(1, 1, size, size, None, None), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    _, outputs, after, kept = part([*floats[:5], *numbers, *floats[5:]]).values()
+    network = _part(Sizes(1, 1, size, size, None, None), Split(size), ov.Type.f32)
+    part = ov.Core().compile_model(network, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    _, outputs, _, after, _, kept = part([*floats[:3], *numbers, *floats[3:]]).values()
     for at in range(CHUNK):
         state = state * np.exp(-decay)
         state = state + np.outer(values[at] - state @ keys[at], keys[at])
