@@ -19,7 +19,6 @@ from ..grammar.call_syntax import OutputForm
 from ..repository.model_dir import ModelDir
 from ..text import parsers
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
-from ..text.decode.stop_strings import StopMatcher
 from ..text.template.chat_template import ChatTemplate, SpecialTokenEscaper
 from ..types import ChatPrompt, OutputConstraint, OutputParams, SamplingParams
 from ..types.engine import ModelInfo, Vocabulary
@@ -28,6 +27,7 @@ from .generation import OutputDecoder
 
 if TYPE_CHECKING:
     from ..grammar.constraint import GrammarContext
+    from ..text.decode.stop_strings import StopMatcher
     from .structured_output import StructuredOutput
 
 log = logging.getLogger("lean_ovms.models")
@@ -180,7 +180,7 @@ class ChatFormat:
             detokenizer=Detokenizer(vocabulary, output.skip_special_tokens),
             window=window,
             skip_special=skip,
-            stops=StopMatcher(output.stop, output.include_stop) if output.stop else None,
+            stops=_stops(output) if output.stop else None,
             parser=parser,
             min_tokens=output.min_tokens,
             stop_ids=frozenset(sampling.stop_token_ids),
@@ -251,3 +251,9 @@ def _parser_name(option: str, configured: str, detected: str | None, known: tupl
     if configured not in known:
         raise WrongOptions(f"--{option} must be none or one of {', '.join(known)}, not {configured!r}")
     return configured
+
+
+def _stops(output: OutputParams) -> StopMatcher:
+    from ..text.decode.stop_strings import StopMatcher  # most requests have no stop strings
+
+    return StopMatcher(output.stop, output.include_stop)

@@ -19,7 +19,6 @@ from ..errors import RequestError, RequestTimeout
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
-from ..text.decode.stop_strings import StopMatcher
 from ..types import (
     Delta,
     Event,
@@ -35,6 +34,7 @@ from ..types import (
 from ..types.push import Paused, Sink, never
 
 if TYPE_CHECKING:
+    from ..text.decode.stop_strings import StopMatcher
     from ..text.parsers import Parser
 
 

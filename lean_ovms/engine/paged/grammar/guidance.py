@@ -26,8 +26,7 @@ from ...generation.grammar_checker import ProcessGrammarChecker
 from ...generation.grammar_limits import GrammarBounds
 from ...generation.loaded_model import GrammarCost
 from ..sampling.logits_processors import NoToken
-from .matcher import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Matcher, forbid, padded
-from .special_tokens import Needed
+from .matcher import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Matcher, Needed, forbid, padded
 
 if TYPE_CHECKING:
     from ....grammar.name_patterns import PatternNames
