@@ -154,11 +154,11 @@ def table(found: dict[str, Process]) -> str:
     counted = numbers(found)
     rows = [f"- {name}: {value:,}" for name, value in counted.items()]
     for process, one in found.items():
-        rows += ["", f"| {process} | lines | what it is |", "|---|---|---|"]
+        rows += ["", f"| {process}, in lean_ovms | lines | what it is |", "|---|---|---|"]
         for path in one.entered:
             doc = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
             sentence = re.split(r"(?<=[.:])\s|\n\n", doc.replace("\n", " ") + " ", maxsplit=1)[0].rstrip(". :")
-            rows.append(f"| `{path.relative_to(PACKAGE.parent)}` | {lines(path)} | {sentence} |")
+            rows.append(f"| `{path.relative_to(PACKAGE)}` | {lines(path)} | {sentence} |")
     return "\n".join(rows)
 
 
