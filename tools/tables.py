@@ -211,7 +211,8 @@ def _reasons(flags: Mapping[str, str]) -> str:
     groups: dict[str, list[str]] = {}
     for name, reason in flags.items():
         groups.setdefault(reason, []).append(name)
-    rows = [f"| {_flags(names)} | {reason} |" for reason, names in groups.items()]
+    # Hundreds of flags: one piece of code for all with the same reason takes a tenth less.
+    rows = [f"| {_flags(names).replace('`, `', ' ')} | {reason} |" for reason, names in groups.items()]
     return "\n".join(["| flags | reason |", "|---|---|", *rows])
 
 
