@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from ...config.options import Options, option
 from ...manifest import CHANGED_WEIGHTS, Feature, PartRow
-from .options import HeadOptions
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class HeadOptions(Options):
+    """In how many bits a model's output head is."""
+
+    in_engine = True
+
+    head_precision: str = option(
+        "",
+        "precision in which PAGED has the output head of a language model: with a large vocabulary a token takes less "
+        "time, and answers change; empty: as in the model's file",
+        group="engine",
+        choices=("", "int4", "int8"),
+    )
+
 
 FEATURE = Feature(
     name="head_precision",

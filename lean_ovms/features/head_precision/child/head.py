@@ -17,7 +17,7 @@ from ....config import EngineConfig
 from ....engine.paged.ir_weights import last_projection
 from ....engine.paged.network import WeightsSource
 from ....errors import StartError
-from ..options import HeadOptions
+from ..feature import HeadOptions
 
 log = logging.getLogger(__name__)
 
