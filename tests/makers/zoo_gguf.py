@@ -27,6 +27,27 @@ from tests.makers.zoo_torch import TOKENS, Answer, prompts
 FILE = Path(__file__).parents[2] / "tests" / "data" / "zoo" / "gguf.json"
 WINDOW = 24
 GEMMA = {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": WINDOW}
+GEMMA4 = {
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "sliding_window": WINDOW,
+    "num_hidden_layers": 6,
+    "layer_types": ["sliding_attention", "full_attention"] * 3,
+    "final_logit_softcapping": 20.0,
+    "tie_word_embeddings": False,
+}
+GEMMA4_SIZES = {
+    **{f"attention.{name}_length": 32 for name in ("key", "value")},
+    **{f"attention.{name}_length_swa": 16 for name in ("key", "value")},
+    "rope.dimension_count": 32,
+    "rope.dimension_count_swa": 16,
+    "rope.freq_base_swa": 10000.0,
+    "attention.sliding_window": WINDOW,
+    "attention.sliding_window_pattern": [True, False] * 3,
+    "final_logit_softcapping": 20.0,
+}
+PROPORTIONAL = [1.0] * 4 + [1e30] * 12
+"""The divisors of frequencies of Gemma 4's layers without a window: a quarter of the pairs is turned."""
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 """More than one of keys: the frontend of openvino takes the one head of llama for the tokens."""
 GRANITE = {
@@ -86,6 +107,32 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "gemma": ("gemma", {"head_dim": 32}, {}),
     "gemma3_text": ("gemma3", {**GEMMA, "num_hidden_layers": 6}, {"attention.sliding_window": WINDOW}),
+    "gemma4_text": (
+        "gemma4",
+        {
+            **GEMMA4,
+            "hidden_size_per_layer_input": 8,
+            "vocab_size_per_layer_input": 64,
+            "num_kv_shared_layers": 2,
+            "use_double_wide_mlp": True,
+        },
+        {
+            **GEMMA4_SIZES,
+            "attention.shared_kv_layers": 2,
+            "embedding_length_per_layer_input": 8,
+            "feed_forward_length": [32, 32, 32, 32, 64, 64],
+        },
+    ),
+    "gemma4_text-equal": (
+        "gemma4",
+        {
+            **GEMMA4,
+            "hidden_size_per_layer_input": 0,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+        },
+        {**GEMMA4_SIZES, "attention.head_count_kv": [2, 1] * 3},
+    ),
     "phi3": ("phi3", {"original_max_position_embeddings": 2048}, {"rope.scaling.original_context_length": 2048}),
     "olmoe": ("olmoe", {"num_key_value_heads": 4, "num_experts": 4, "num_experts_per_tok": 2}, {}),
     "mistral": ("llama", {"head_dim": 32}, {}),
@@ -150,7 +197,10 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 """model_type of transformers, and behind a "-" what tells variants apart: architecture in GGUF, what differs from
 zoo.COMMON, and what else the metadata has."""
-FACTORS = {"phi3-long": {"rope_factors_long.weight": LONG["long_factor"]}}
+FACTORS = {
+    "phi3-long": {"rope_factors_long.weight": LONG["long_factor"]},
+    **{name: {"rope_freqs.weight": PROPORTIONAL} for name in ("gemma4_text", "gemma4_text-equal")},
+}
 """The tensors of files that are no parameters in torch."""
 EMBEDDING = ("bert", "gemma3_text-embedding", "nomic_bert")
 """Models that write no text: the vectors of the last token are recorded."""
@@ -175,6 +225,8 @@ RENAMED = {
     **{f"self_attn.{letter}_proj.weight": "attn_qkv.weight" for letter in "qkv"},
 }
 """The tensors of NomicBERT by the ends of the names that they have in torch, which gguf does not know."""
+SCALE = "layer_scalar"
+"""What the results of a layer of Gemma 4 are multiplied by, by the end of its name."""
 CORRECTIONS = ("e_score_correction_bias", "expert_bias")
 """The ends of the names of what is added to the weights of experts where they are chosen."""
 CHARACTERS = [chr(code) for code in range(ord("!"), ord("!") + COMMON["vocab_size"] - 3)]  # type: ignore[operator]
@@ -210,10 +262,12 @@ def write_parts(first: Path, name: str) -> None:
 
 def values(tensor: str, shape: list[int]) -> np.ndarray:
     """Returns the weights of a tensor, the same with every version of numpy."""
-    if tensor == "rope_factors_long.weight":
-        return np.asarray(LONG["long_factor"], np.float32)
+    for factors in FACTORS.values():
+        if tensor in factors:
+            return np.asarray(factors[tensor], np.float32)
     dice = np.random.RandomState(zlib.crc32(tensor.encode()))
-    data = dice.standard_normal(shape) * 0.3 + (1.0 if "norm" in tensor and tensor.endswith("weight") else 0.0)
+    ones = ("norm" in tensor or "layer_output_scale" in tensor) and tensor.endswith("weight")
+    data = dice.standard_normal(shape) * 0.3 + (1.0 if ones else 0.0)
     if tensor.endswith("ssm_a"):
         data = -abs(data) - 0.0625
     return np.asarray((data * 16).round() / 16, np.float32)
@@ -240,7 +294,7 @@ def network(name: str) -> tuple[Any, dict[str, list[int]]]:
     number = next(number for number, text in gguf.MODEL_ARCH_NAMES.items() if text == architecture)
     names = gguf.get_tensor_name_map(number, config.num_hidden_layers)
     with torch.no_grad():
-        biases = [(each, values) for each, values in model.named_buffers() if each.endswith(CORRECTIONS)]
+        biases = [(each, values) for each, values in model.named_buffers() if each.endswith((*CORRECTIONS, SCALE))]
         for torch_name, weights in [*model.named_parameters(), *biases]:
             if torch_name.startswith("pooler."):
                 continue
@@ -321,6 +375,8 @@ def from_gguf(
     if target and ".attn_qkv." in target and architecture == "nomic-bert":
         place = "qkv".index(torch_name.split(".")[-2][0])
         return tensor(target, [3 * shape[0], shape[1]])[place * shape[0] : (place + 1) * shape[0]]
+    if torch_name.endswith(SCALE):
+        return tensor(f"blk.{torch_name.split('.')[2]}.layer_output_scale.weight", shape)
     if torch_name.endswith(CORRECTIONS):
         return tensor(f"blk.{torch_name.split('.')[2]}.exp_probs_b.bias", shape)
     if torch_name.endswith("input_linear.weight"):
@@ -341,7 +397,7 @@ def from_gguf(
     if target is None:
         raise ValueError(f"GGUF has no name for {torch_name}")
     data = tensor(target, shape)
-    if architecture.startswith("gemma") and "norm" in target:
+    if architecture.startswith("gemma") and architecture != "gemma4" and "norm" in target:
         return data - 1
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
     part = target.split(".")[-2]

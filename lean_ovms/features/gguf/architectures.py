@@ -29,6 +29,13 @@ LAYERS = {
     *(f"ffn_{name}_exps.{kind}" for name in ("gate", "up", "down") for kind in ("weight", "bias")),
 }
 """The names of the tensors of a decoder's layer."""
+OWN = {
+    "gemma4": {
+        *(f"per_layer_{name}.weight" for name in ("token_embd", "model_proj", "proj_norm")),
+        *(f"{name}.weight" for name in ("inp_gate", "proj", "post_norm", "layer_output_scale")),
+    }
+}
+"""Those that only networks of one architecture have, of the whole and of layers."""
 ENCODER_WHOLE = {
     *("token_embd.weight", "position_embd.weight", "token_types.weight"),
     *("token_embd_norm.weight", "token_embd_norm.bias"),
@@ -68,6 +75,10 @@ class Architecture:
     """Whether no layer has positions where the file says that these were not trained."""
     scales_by_width: int = 0
     """The number of layers with which attention is scaled by the width of the model for each head; 0: never."""
+    attention_scale: float = 0.0
+    """The factor of the products of queries and keys; 0: it follows from the size of a head."""
+    unit_values: bool = False
+    """Whether values have a norm without weights, and are the keys before theirs where a layer has no values."""
     causal: bool = True
     """Whether tokens do not see those behind them, where the file does not say it."""
     forward_norm: str = "ffn_norm"
@@ -103,6 +114,9 @@ ARCHITECTURES = {
     ),
     "gemma3": Architecture(
         activation="gelu", scaled_embeddings=True, window_period=6, local_base=10000.0, scales_by_width=62
+    ),
+    "gemma4": Architecture(
+        activation="gelu", scaled_embeddings=True, local_base=10000.0, attention_scale=1.0, unit_values=True
     ),
     "glm4": Architecture(pairs=True),
     "glm4moe": Architecture(
@@ -147,5 +161,5 @@ def is_known(architecture: str, layers: int, name: str) -> bool:
         name: The name of the tensor.
     """
     whole, parts = (ENCODER_WHOLE, ENCODER_LAYERS) if architecture in ENCODERS else (WHOLE, LAYERS)
-    found = LAYER.fullmatch(name)
-    return name in whole if found is None else int(found[1]) >= layers or found[2] in parts
+    found, own = LAYER.fullmatch(name), OWN.get(architecture, set())
+    return name in whole | own if found is None else int(found[1]) >= layers or found[2] in parts | own

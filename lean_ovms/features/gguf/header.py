@@ -24,14 +24,11 @@ from ...types import Json
 from ...util.files import open_regular
 from .architectures import ARCHITECTURES, ENCODERS, SCALINGS, is_known
 
-REFUSED = {
-    "gemma2": "the soft cap of its attention cannot be paged",
-    "gemma4": "embeddings of tokens for each layer, and caches that layers share, are not built",
-}
+REFUSED = {"gemma2": "the soft cap of its attention cannot be paged"}
 """What networks lack of architectures that are not known."""
 GENAI = ("llama", "qwen2", "qwen3")
 """The architectures that openvino-genai 2026.4.1 can load; the only tokenizer that it supports is "gpt2"."""
-TOKENIZERS = ("bert", "gpt2", "llama")
+TOKENIZERS = ("bert", "gemma4", "gpt2", "llama")
 TEMPLATE = "tokenizer.chat_template"
 """The key of the chat template; a template with a name has the name behind it."""
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
@@ -382,7 +379,7 @@ def _require_whole(header: Header) -> None:
     groups = {*header.numbers("attention.head_count_kv")}
     if isinstance(header.metadata.get(key), list):
         groups.discard(0)  # of layers without attention
-    if key in header.metadata and (len(groups) != 1 or min(groups) < 1 or heads % min(groups)):
+    if key in header.metadata and (not groups or any(group < 1 or heads % group for group in groups)):
         raise Malformed(f"its heads are not divided among {key}")
     tokens = header.vocab_size
     kinds = header.metadata.get("tokenizer.ggml.token_type")
@@ -400,7 +397,8 @@ def _expected(header: Header) -> Iterator[str]:
     """Yields names of tensors that a file cannot lack: each layer has those of the others."""
     yield "token_embd.weight"
     parts = {name.split(".", 2)[2] for name in header.tensors if name.startswith("blk.") and name.count(".") > 1}
-    if header.number("leading_dense_block_count") or any(part.startswith(("shortconv.", "ssm_")) for part in parts):
+    kinds = header.number("leading_dense_block_count") or header.number("attention.key_length_swa")
+    if kinds or any(part.startswith(("shortconv.", "ssm_")) for part in parts):
         return  # its layers are of two kinds; what one lacks is named when the network is built
     for layer in range(min(header.number("block_count"), len(header.tensors) + 1)):
         for part in sorted(parts):

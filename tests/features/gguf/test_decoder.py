@@ -26,6 +26,7 @@ UNROTATED = {"smollm3": 1}
 """Layers without positions."""
 DELTAS = {"RoPE": 2, "RMS": 8, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedGatedDeltaNet": 1}
 HYBRIDS = {
+    "gemma4_text": {"RoPE": 10, "RMS": 46},
     "glm4_moe": {"GatherMatmul": 3},
     "lfm2_moe": {"RoPE": 2, "RMS": 9, "PagedAttention": 1, "PagedCausalConv1D": 2, "GatherMatmul": 6},
     "granitemoehybrid": {"RoPE": 0, "RMS": 6, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedSelectiveSSM": 1},
@@ -33,9 +34,9 @@ HYBRIDS = {
     "qwen3_5_moe_text": DELTAS,
     "qwen3_5_text": DELTAS,
 }
-"""The operations of models of which not all layers have attention, or experts."""
+"""The operations of models of which not all layers have attention, experts, or keys of their own."""
 FOUR = ("glm4", "glm4_moe", "olmo2", "olmoe", "qwen3", "qwen3-yarn", "qwen3_moe")
-NORMS = {"gemma3_text": 6, **dict.fromkeys(FOUR, 4)}
+NORMS = {"gemma3_text": 6, "gemma4_text-equal": 7, **dict.fromkeys(FOUR, 4)}
 """Norms of a layer, where these are not 2."""
 SHARED = ("qwen2_moe", "qwen3_5_moe_text", "glm4_moe")
 """Models with an expert that all tokens have."""
@@ -74,6 +75,8 @@ def test_layers_have_the_names_that_adapters_know(name, tmp_path):
     model = network.read(zoo_gguf.write(tmp_path / "x.gguf", name), adapted=True)
     found = {layer for group in insert(model, ov.Type.f32).groups for layer in group}
     other = {"self_attn.q_proj", "self_attn.k_proj"} if name == "glm4" else set()  # its rows are in another order
+    if name == "gemma4_text-equal":
+        other = {"self_attn.v_proj"}  # its values are keys
     if name in EXPERTS:
         other = {layer for layer in PROJECTIONS if layer.startswith("mlp.")}
     renamed = ARCHITECTURES[RECORDED[name]["architecture"]].renamed

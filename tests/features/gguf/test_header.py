@@ -135,7 +135,7 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path, kind):
         (file({"llama.block_count": None}), "block_count is missing"),
         (file({"llama.attention.head_count_kv": (4, struct.pack("<I", 8))}), "its heads are not divided among llama"),
         (file({"llama.attention.head_count_kv": (4, struct.pack("<I", 0))}), "its heads are not divided among llama"),
-        (file({"tokenizer.ggml.model": (8, text("rwkv"))}), "kind rwkv, and not bert or gpt2 or llama"),
+        (file({"tokenizer.ggml.model": (8, text("rwkv"))}), "kind rwkv, and not bert or gemma4 or gpt2 or llama"),
         (file({"tokenizer.ggml.tokens": None}), "vocabulary"),
         (file({"tokenizer.ggml.tokens": (9, numbers("i", 5, 1, 2, 3))}), "vocabulary"),
         (file({"tokenizer.ggml.token_type": (9, numbers("i", 5, 1))}), "vocabulary"),

@@ -104,6 +104,19 @@ def test_hostile_texts_have_the_pieces_of_the_best_scores(made, prefix):
             assert tokenizer.decode(tokenizer.encode(text, False), False) == text.replace(SPACE, " ")
 
 
+def test_merges_of_a_file_join_its_pieces(made):
+    merges = [
+        f"{token[:cut]} {token[cut:]}"
+        for token in TOKENS[259:]
+        for cut in range(1, len(token))
+        if {token[:cut], token[cut:]} <= {*TOKENS}
+    ]
+    tokenizer = made({**PIECES, "tokenizer.ggml.model": "gemma4", "tokenizer.ggml.merges": merges})
+    for text in ("hello world", "  12xxxxx\n\n", "hel lo\u00e9\U0001f600"):
+        assert tokenizer.encode(text, False) == best_pairs(text, prefix=False)
+        assert tokenizer.decode(tokenizer.encode(text, True), True) == text
+
+
 @pytest.mark.parametrize(("name", "ids"), [("qwen2", [4, 5]), ("glm4", [3]), ("llama-bpe", [0, 3])])
 def test_a_word_of_the_vocabulary_may_need_no_merges(made, name, ids):
     words = {"tokenizer.ggml.tokens": ["<s>", "</s>", "<pad>", "AB", "A", "B"], "tokenizer.ggml.token_type": None}
@@ -125,6 +138,7 @@ def test_control_tokens_are_found_in_a_text_and_hidden(made):
         (["<|im_end|>", "</s>"], {}, {0, 1}),
         (["<|return|>", "<|call|>", "<|end|>"], {}, {0, 1}),
         (["x", "<eos>"], {"tokenizer.ggml.eot_token_id": 0}, {0, 1}),
+        (["<turn|>", "<|tool_response>"], {"tokenizer.ggml.model": "gemma4"}, {0, 1}),
     ],
 )
 def test_all_tokens_that_end_an_answer_are_known(made, tokens, changes, ends):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from openvino import opset13 as ops
@@ -25,6 +25,17 @@ VALUES = 2
 """The place of values behind queries and keys."""
 
 
+class Heads(NamedTuple):
+    """The heads of a layer."""
+
+    counts: list[int]
+    """The number of those of queries, keys and values."""
+    sizes: list[int]
+    """The size of each of these."""
+    rotated: int
+    """The elements of a head that are turned."""
+
+
 class FileDecoder:
     """A decoder while its network is built from the tensors of a file."""
 
@@ -42,13 +53,10 @@ class FileDecoder:
         self._layers = FileLayers(tensors, epsilon, adapted=adapted)
         self._row = ARCHITECTURES[header.architecture]
         self._width = header.number("embedding_length")
-        heads = header.number("attention.head_count")
-        keys = max(header.numbers("attention.head_count_kv"), default=0) or heads
-        size = header.number("attention.key_length") or self._width // heads
-        self._heads = [heads, keys, keys]
-        self._sizes = [size, size, header.number("attention.value_length") or size]
         self._logits_scale = 1 / header.real("logit_scale", 1.0)
-        self._rotated = min(size, header.number("rope.dimension_count") or size)
+        self._sharing = header.layers - header.number("attention.shared_kv_layers")
+        self._shared: dict[bool, list[Any]] = {}
+        """The keys and values of the last layer with a sliding window, and of the last one without."""
         self._embeddings = tensors.matrix(TensorRows("token_embd.weight"))
         self._turned: dict[bool, layers.Cosine] = {}
         self._temperature: Any = None
@@ -68,22 +76,62 @@ class FileDecoder:
         x = layers.looked_up(self._embeddings, ids)
         scale = math.sqrt(self._width) if self._row.scaled_embeddings else self._header.real("embedding_scale", 1.0)
         x = layers.times(x, scale)
+        each_layer = self._for_layers(ids, x)
         more = self._header.real("residual_scale", 1.0)
         for layer in range(count := self._header.layers):
             result, last = self._mixed(layer, self._layers.norm(x, f"blk.{layer}.attn_norm"), positions, sequences)
             if layer == count - 1 and wanted is not None:
                 x, result = (ops.gather(each, wanted, np.array([0])) for each in (x, result))
+                each_layer = [ops.gather(each, wanted, np.array([0])) for each in each_layer]
             result = self._layers.product(result, last)
             if self._row.forward_norm != "post_attention_norm":
                 result = self._layers.norm(result, f"blk.{layer}.post_attention_norm")
             x = ops.add(x, layers.times(result, more))
             result = self._forward(layer, self._layers.norm(x, f"blk.{layer}.{self._row.forward_norm}"))
             x = ops.add(x, layers.times(self._layers.norm(result, f"blk.{layer}.post_ffw_norm"), more))
+            if each_layer:
+                x = self._with_token(layer, x, each_layer[layer])
+            if self._layers.has(f"blk.{layer}.layer_output_scale"):
+                x = ops.multiply(x, self._tensors.numbers(f"blk.{layer}.layer_output_scale.weight").reshape(1, 1, 1))
         return self._layers.norm(x, self._row.last_norm)
+
+    def _for_layers(self, ids: Any, x: Any) -> list[Any]:
+        """Returns what each layer gets of the tokens themselves [tokens, 1, width]; []: the network has none of that.
+
+        Args:
+            ids: The ids of the tokens [tokens, 1].
+            x: Their embeddings.
+        """
+        width = self._header.number("embedding_length_per_layer_input")
+        if not width:
+            return []
+        shape = np.array([0, self._header.layers, width])
+        own = layers.looked_up(self._tensors.matrix(TensorRows("per_layer_token_embd.weight")), ids)
+        own = layers.times(ops.reshape(own, shape, True), math.sqrt(width))
+        shown = layers.times(self._layers.product(x, LinearLayer("per_layer_model_proj", "")), self._width**-0.5)
+        shown = self._layers.norm(ops.reshape(shown, shape, True), "per_layer_proj_norm")
+        both = layers.times(ops.add(shown, own), 2**-0.5)
+        return ops.split(both, np.int64(1), self._header.layers).outputs()  # type: ignore[no-any-return]
+
+    def _with_token(self, layer: int, x: Any, own: Any) -> Any:
+        """Returns what a layer makes of its tokens [tokens, 1, width], with what it gets of the tokens themselves.
+
+        Args:
+            layer: The number of the layer.
+            x: The result of its other parts.
+            own: What it gets of the tokens.
+        """
+        name = f"blk.{layer}"
+        gate = layers.ACTIVATIONS[self._row.activation](self._layers.product(x, LinearLayer(f"{name}.inp_gate", "")))
+        found = self._layers.product(ops.multiply(gate, own), LinearLayer(f"{name}.proj", ""))
+        return ops.add(x, self._layers.norm(found, f"{name}.post_norm"))
 
     def logits(self, hidden: Any) -> Any:
         """Returns the logits of hidden states."""
-        return layers.times(layers.product(hidden, self.head(), self._layers.sums, None, "lm_head"), self._logits_scale)
+        found = layers.product(hidden, self.head(), self._layers.sums, None, "lm_head")
+        found = layers.times(found, self._logits_scale)
+        cap = self._header.real("final_logit_softcapping", 0.0)
+        return layers.times(ops.tanh(layers.times(found, 1 / cap)), cap) if cap else found
 
     def vectors(self, hidden: Any) -> Any:
         """Returns what becomes vectors of texts: hidden states behind the last projections that some models have.
@@ -188,36 +236,55 @@ class FileDecoder:
         name = self._row.renamed.get(place, place)
         return name and f"model.layers.{layer}.{name}"
 
+    def _heads(self, layer: int) -> Heads:
+        header, local = self._header, "_swa" if self._window(layer) else ""
+        heads, groups = header.number("attention.head_count"), header.numbers("attention.head_count_kv")
+        keys = (groups[layer] if layer < len(groups) > 1 else max(groups, default=0)) or heads
+
+        def number(name: str) -> int:
+            return header.number(f"{name}{local}") or header.number(name)
+
+        size = number("attention.key_length") or self._width // heads
+        sizes = [size, size, number("attention.value_length") or size]
+        return Heads([heads, keys, keys], sizes, min(size, number("rope.dimension_count") or size))
+
     def _attention(self, layer: int, x: Any, positions: Any, sequences: Sequences) -> Any:
         """Returns the result of an attention [tokens, 1, heads * size], before it is projected."""
-        window = self._window(layer)
-        projected, gate = self._projections(layer, x), None
-        width = self._heads[0] * self._sizes[2]
-        if self._is_gated(layer):
-            both = ops.reshape(projected[0], np.array([0, self._heads[0], 2, self._sizes[0]]), True)
+        window, heads = self._window(layer), self._heads(layer)
+        projected, gate = self._projections(layer, x, heads), None
+        width = heads.counts[0] * heads.sizes[2]
+        if self._is_gated(layer, heads):
+            both = ops.reshape(projected[0], np.array([0, heads.counts[0], 2, heads.sizes[0]]), True)
             projected[0], gate = (
                 ops.reshape(part, np.array([0, 1, width]), True) for part in ops.split(both, np.int64(2), 2).outputs()
             )
         values = [
-            ops.reshape(self._placed(value, layer, place, positions, bool(window)), np.array([0, -1]), True)
+            ops.reshape(self._placed(value, layer, place, positions, heads), np.array([0, -1]), True)
             for place, value in enumerate(projected)
         ]
+        if layer < self._sharing:
+            self._shared[bool(window)] = values[1:]
+        elif (shared := self._shared.get(bool(window))) is None:
+            raise ValueError(f"layer {layer} shares keys and values with a layer that is not there")
+        else:
+            values += shared
         by = self._header.number("block_count") == self._row.scales_by_width
-        scale = self._header.real("attention.scale", (self._width / self._heads[0] if by else self._sizes[0]) ** -0.5)
+        size = self._width / heads.counts[0] if by else heads.sizes[0]
+        scale = self._header.real("attention.scale", self._row.attention_scale or size**-0.5)
         sinks = None
         if (name := f"blk.{layer}.attn_sinks.weight") in self._tensors:
             sinks = ops.constant(self._tensors.numbers(name).reshape(1, -1, 1, 1))
-        found = sequences.attend(Projected(values, self._heads, self._sizes, np.float32(scale), window, sinks))
+        found = sequences.attend(Projected(values, heads.counts, heads.sizes, np.float32(scale), window, sinks))
         found = ops.reshape(found, np.array([0, 1, width]), True)
         return found if gate is None else ops.multiply(found, ops.sigmoid(gate))
 
-    def _is_gated(self, layer: int) -> bool:
+    def _is_gated(self, layer: int, heads: Heads) -> bool:
         """Returns whether the rows of a head's queries are followed by those of gates of its results."""
         name = f"blk.{layer}.attn_q"
-        rows = self._heads[0] * self._sizes[0]
+        rows = heads.counts[0] * heads.sizes[0]
         return self._layers.has(name) and self._tensors.rows(f"{name}.weight") == 2 * rows
 
-    def _placed(self, value: Any, layer: int, place: int, positions: Any, local: bool) -> Any:
+    def _placed(self, value: Any, layer: int, place: int, positions: Any, heads: Heads) -> Any:
         """Returns queries, keys or values with their norm and, but for values, turned by their positions.
 
         Args:
@@ -225,20 +292,22 @@ class FileDecoder:
             layer: The number of the layer.
             place: Which of them they are: 0, 1 or 2.
             positions: The positions of the tokens.
-            local: Whether the layer has a sliding window.
+            heads: The heads of the layer.
         """
-        heads, size, name = self._heads[place], self._sizes[place], f"blk.{layer}.attn_{'qkv'[place]}_norm"
+        count, size, name = heads.counts[place], heads.sizes[place], f"blk.{layer}.attn_{'qkv'[place]}_norm"
         if place == VALUES:
-            return value
+            shape = np.array([0, count, 1, size])
+            return self._layers.unit_norm(ops.reshape(value, shape, True)) if self._row.unit_values else value
         for_each = not self._layers.has(name) or self._tensors.shape(f"{name}.weight")[-1] == size
         value = value if for_each else self._layers.norm(value, name)
-        value = ops.reshape(value, np.array([0, heads, 1, size]), True)
+        value = ops.reshape(value, np.array([0, count, 1, size]), True)
         value = self._layers.norm(value, name) if for_each else value
         if self._row.unrotated and (layer + 1) % self._row.unrotated == 0:
             return value
         if self._row.switched and self._header.metadata.get(self._trained) is False:
             return value
-        found = layers.rotate(value, self._angles(positions, local), size, self._rotated)
+        angles = self._angles(positions, heads.rotated, bool(self._window(layer)))
+        found = layers.rotate(value, angles, size, heads.rotated)
         growth = self._header.real("attention.temperature_scale", 0.0)
         if place or not growth:
             return found
@@ -247,18 +316,28 @@ class FileDecoder:
             self._temperature = layers.temperature(positions, growth, period)
         return ops.multiply(found, self._temperature)
 
-    def _projections(self, layer: int, x: Any) -> list[Any]:
-        """Returns queries, keys and values [tokens, 1, heads * size]."""
+    def _projections(self, layer: int, x: Any, heads: Heads) -> list[Any]:
+        """Returns queries, keys and values [tokens, 1, heads * size]; of a layer that has no keys of its own, queries.
+
+        Args:
+            layer: The number of the layer.
+            x: What they are computed of.
+            heads: The heads of the layer.
+        """
         joined, start, parts = f"blk.{layer}.attn_qkv", 0, list[LinearLayer]()
-        for letter, heads, size in zip("qkv", self._heads, self._sizes, strict=True):
-            order = _halves(heads, size, self._rotated) if self._row.pairs and letter != "v" else None
-            rows = slice(start, start := start + heads * size)
+        for letter, count, size in zip("qkv", heads.counts, heads.sizes, strict=True):
+            if letter != "q" and layer >= self._sharing:
+                break
+            order = _halves(count, size, heads.rotated) if self._row.pairs and letter != "v" else None
+            rows = slice(start, start := start + count * size)
             name = f"blk.{layer}.attn_{letter}"
             name, rows = (joined, rows) if self._layers.has(joined) else (name, slice(None))
             moved = order is not None and not self._row.permuted  # an adapter's rows would be those of other elements
             place = "" if moved else self._name(layer, f"self_attn.{letter}_proj")
-            parts.append(LinearLayer(name, place, rows, order))
-        return self._layers.products(x, parts)
+            if letter != "v" or not self._row.unit_values or self._layers.has(name):
+                parts.append(LinearLayer(name, place, rows, order))
+        found = self._layers.products(x, parts)
+        return found if layer >= self._sharing or len(found) > VALUES else [*found, found[-1]]
 
     def _experts(self, layer: int, x: Any) -> Any:
         """Returns the result of a mixture of experts."""
@@ -326,19 +405,26 @@ class FileDecoder:
         return self._layers.product(x, LinearLayer(down, self._name(layer, f"{place}.down_proj")))
 
     def _window(self, layer: int) -> int:
-        period = self._row.window_period
-        return self._header.number("attention.sliding_window") if period and (layer + 1) % period else 0
+        period, pattern = self._row.window_period, self._header.numbers("attention.sliding_window_pattern")
+        local = bool(pattern[layer]) if layer < len(pattern) > 1 else bool(period and (layer + 1) % period)
+        return self._header.number("attention.sliding_window") if local else 0
 
-    def _angles(self, positions: Any, local: bool) -> layers.Cosine:
-        """Returns the cosines and sines of positions. local: of a layer with a sliding window."""
+    def _angles(self, positions: Any, rotated: int, local: bool) -> layers.Cosine:
+        """Returns the cosines and sines of positions.
+
+        Args:
+            positions: The positions of the tokens.
+            rotated: The elements of a head that are turned.
+            local: Whether the layer has a sliding window.
+        """
         local = local and bool(self._row.local_base)
         if local not in self._turned:
             if local:
                 base = self._header.real("rope.freq_base_swa", self._row.local_base)
-                found, factor = base ** -(np.arange(0, self._rotated, 2, dtype=np.float64) / self._rotated), 1.0
+                found, factor = base ** -(np.arange(0, rotated, 2, dtype=np.float64) / rotated), 1.0
             else:
                 whole = self._row.whole_ramp
-                found, factor = frequencies(self._header, self._tensors, self._rotated, whole_ramp=whole)
+                found, factor = frequencies(self._header, self._tensors, rotated, whole_ramp=whole)
             self._turned[local] = layers.angles(positions, found.astype(np.float32), factor)
         return self._turned[local]
 

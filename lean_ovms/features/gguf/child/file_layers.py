@@ -84,5 +84,10 @@ class FileLayers:
             return x
         return layers.norm(x, self._tensors.numbers(f"{name}.weight"), self._epsilon)
 
+    def unit_norm(self, x: Any) -> Any:
+        """Returns the norm of values without weights."""
+        size = x.get_output_partial_shape(0)[-1].get_length()
+        return layers.norm(x, np.ones(size, np.float32), self._epsilon)
+
     def has(self, name: str) -> bool:
         return f"{name}.weight" in self._tensors

@@ -54,6 +54,7 @@ class _State:
         self._sequences = [network_input(name, [-1], np.int32) for name in SEQUENCES]
         self._longest = network_input("max_context_len", [], np.int32)
         self._caches: list[Any] = []
+        self._pairs: dict[str, list[Any]] = {}  # caches by the name of the keys in them
         self._slots = [network_input(name, [-1], np.int32) for name in paged_states.STATES]
         self._tables: list[Any] = []
         self._made = Counter[Any]()
@@ -89,11 +90,16 @@ class _State:
         return found
 
     def attend(self, rows: Projected) -> Any:
-        """Implements Sequences.attend, with caches of its own for each attention."""
-        number = len(self._caches) // 2
-        pair = [network_input(f"{kind}_cache.{number}", [-1] * 4, ov.Type.dynamic) for kind in ("key", "value")]
-        self._caches += pair
-        return attention.paged(rows, [*pair, *self._sequences], self._longest)
+        """Implements Sequences.attend, with caches of its own for all attentions with the same keys.
+
+        Each of these writes the same into them.
+        """
+        keys, number = rows.values[1].get_friendly_name(), len(self._pairs)
+        if keys not in self._pairs:
+            pair = [network_input(f"{kind}_cache.{number}", [-1] * 4, ov.Type.dynamic) for kind in ("key", "value")]
+            self._pairs[keys] = pair
+            self._caches += pair
+        return attention.paged(rows, [*self._pairs[keys], *self._sequences], self._longest)
 
 
 def read(path: Path, *, adapted: bool = False) -> Any:

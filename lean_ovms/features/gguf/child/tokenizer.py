@@ -1,8 +1,8 @@
 """A tokenizer from the metadata of a GGUF file, by the library `tokenizers`, and what else the metadata says of tokens.
 
-A vocabulary is of the kind "gpt2" (bytes, with merges), "llama" (SentencePiece: pieces with scores) or "bert"
-(WordPiece: words and their ends). The first kind has a pre-tokenizer by llama.cpp's name; here are the regular
-expressions of the tokenizer.json that it stands for.
+A vocabulary is of the kind "gpt2" (bytes, with merges), "llama" (SentencePiece: pieces with scores), "gemma4" (pieces
+with merges) or "bert" (WordPiece: words and their ends). The first kind has a pre-tokenizer by llama.cpp's name; here
+are the regular expressions of the tokenizer.json that it stands for.
 """
 
 from __future__ import annotations
@@ -89,10 +89,13 @@ ENDS = frozenset(
     (
         *("<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>"),
         *("<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<eos>"),
+        "<turn|>",
         *("<end_of_utterance>", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
     )
 )
 """Control tokens that end an answer, whatever the metadata says of them; as in llama.cpp."""
+TOOL_RESPONSE = "<|tool_response>"
+"""What ends an answer of Gemma 4 with calls, though it is no control token."""
 HARMONY = {"<|return|>", "<|call|>"}
 """Where these end an answer, <|end|> ends only a message of it."""
 SPACE = "\u2581"
@@ -110,13 +113,16 @@ class GgufTokenizer:
         metadata, tokens = header.metadata, header.strings("tokenizer.ggml.tokens")
         kinds = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
         model = metadata["tokenizer.ggml.model"]
-        pieces, words = model != "gpt2", model == "bert"
+        pieces, words, merged = model != "gpt2", model == "bert", model == "gemma4"
         self.single = _frame(header, "bos", pieces), _frame(header, "eos", False)
         if words:
             self.single = _mark(header, "cls", "[CLS]"), _mark(header, "seperator", "[SEP]")
-        prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", pieces)) and pieces
+        prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", pieces and not merged)) and pieces
         try:
-            made = _wordpiece(header, kinds) if words else _sentencepiece(header, prefix) if pieces else _bytes(header)
+            if words:
+                made = _wordpiece(header, kinds)
+            else:
+                made = _sentencepiece(header, prefix, merged) if pieces else _bytes(header)
             _add_tokens(made, tokens, kinds)
         except Exception as error:  # the library raises bare Exceptions
             raise StartError(f"{path}: its tokenizer cannot be built: {error}; {gguf.EXPORT}") from error
@@ -127,6 +133,7 @@ class GgufTokenizer:
             strip_leading_space=prefix,
         )
         texts = {token: i for i, token in enumerate(tokens) if kinds[i] == CONTROL and token in ENDS}
+        texts |= {token: i for i, token in enumerate(tokens) if merged and token == TOOL_RESPONSE}
         if texts.keys() >= HARMONY:
             texts.pop("<|end|>", None)
         named = {_id(header, name) for name in ("eos", "eot", "eom")}
@@ -222,29 +229,41 @@ def _pair(text: str) -> tuple[str, str]:
     return text[:place], text[place + 1 :]
 
 
-def _sentencepiece(header: gguf.Header, prefix: bool) -> Any:
-    """Returns a tokenizer of the kind llama. Its merges follow from the scores: the best pair of pieces comes first."""
+def _sentencepiece(header: gguf.Header, prefix: bool, merged: bool) -> Any:
+    """Returns a tokenizer of the kind llama or gemma4.
+
+    Args:
+        header: The header of the file.
+        prefix: Whether texts begin with a space.
+        merged: Whether the file has the merges; else they follow from the scores.
+    """
     from tokenizers import Tokenizer, models, normalizers
 
-    tokens, scores = header.strings("tokenizer.ggml.tokens"), header.metadata.get("tokenizer.ggml.scores")
-    if not isinstance(scores, list) or len(scores) < len(tokens):
-        raise ValueError("its pieces have no scores")
-    if max(map(len, tokens)) > MAX_PIECE:
-        raise ValueError(f"a piece has more than {MAX_PIECE} characters")
+    tokens = header.strings("tokenizer.ggml.tokens")
     vocab = {token: i for i, token in enumerate(tokens)}
-    ranked = sorted((-scores[i], i, token) for token, i in vocab.items() if len(token) > 1)
-    merges = [
-        (token[:cut], token[cut:])
-        for _, _, token in ranked
-        for cut in range(1, len(token))
-        if token[:cut] in vocab and token[cut:] in vocab
-    ]
+    merges = [*map(_pair, header.strings("tokenizer.ggml.merges"))] if merged else _scored_merges(header, vocab)
     unknown = header.metadata.get("tokenizer.ggml.unknown_token_id", 0)
     name = tokens[unknown] if type(unknown) is int and 0 <= unknown < len(tokens) else None
     made = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token=name, fuse_unk=True, byte_fallback=True))
     steps = [normalizers.Prepend(SPACE)] if prefix else []
     made.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
     return made
+
+
+def _scored_merges(header: gguf.Header, vocab: dict[str, int]) -> list[tuple[str, str]]:
+    """Returns the merges that follow from the scores: the best pair of pieces comes first. Raises ValueError."""
+    scores = header.metadata.get("tokenizer.ggml.scores")
+    if not isinstance(scores, list) or len(scores) < header.vocab_size:
+        raise ValueError("its pieces have no scores")
+    if max(map(len, vocab)) > MAX_PIECE:
+        raise ValueError(f"a piece has more than {MAX_PIECE} characters")
+    ranked = sorted((-scores[i], i, token) for token, i in vocab.items() if len(token) > 1)
+    return [
+        (token[:cut], token[cut:])
+        for _, _, token in ranked
+        for cut in range(1, len(token))
+        if token[:cut] in vocab and token[cut:] in vocab
+    ]
 
 
 def _wordpiece(header: gguf.Header, kinds: Sequence[int]) -> Any:
