@@ -39,7 +39,7 @@ from lean_ovms.features.gguf.child.tokenizer import GgufTokenizer
 BARE = {"bare: GenAI": "bare", "bare: paged": "bare_paged"}
 RIVALS = ("plain", "llama-server", "vllm", "ovms")
 COLUMNS = (
-    *("case", "who", "tokens_per_s", "of_limit", "prompt_tokens_per_s", "ttft_ms", "itl_ms"),
+    *("case", "who", "prompt_tokens", "tokens_per_s", "of_limit", "prompt_tokens_per_s", "ttft_ms", "itl_ms"),
     *("cpu_s_per_1000", "failed"),
 )
 ONCE = ("who", "rss_mb", "peak_mb", "start_s", "idle_cpu")
@@ -192,6 +192,7 @@ def compact(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "case": row["case"],
         "who": row["who"],
+        "prompt_tokens": row["prompt_tokens"],
         "tokens_per_s": row["tokens_per_s"],
         "of_limit": row.get("ratio", ""),
         "prompt_tokens_per_s": round(row["prompt_tokens"] / first, 1) if alone and first else "",
