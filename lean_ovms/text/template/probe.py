@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable
 
 from ...types import Json
-from .markup import HARMONY, NOTATIONS, ReasoningMarks
-from .messages import NO_PARAMETERS, Capabilities, ToolNeeds
+from .messages import HARMONY, NO_PARAMETERS, NOTATIONS, Capabilities, ReasoningMarks, ToolNeeds
 
 Render = Callable[[list[Json], list[Json], bool, Json], str]
 """(messages, tools, add_generation_prompt, template arguments) to text; may raise anything."""
