@@ -41,11 +41,12 @@ from bench.direct import Requests
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.engine.loading import settings
-from lean_ovms.engine.paged import assemble, running
+from lean_ovms.engine.paged import assemble
 from lean_ovms.engine.paged.ir_weights import last_projection
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.engine.paged.sampling.logprobs import Logits
 from lean_ovms.engine.paged.sampling.sampler import SamplingBatch
+from lean_ovms.features.drafting.child import ngrams
 from lean_ovms.features.drafting.child.drafter import Draft, Drafter
 from lean_ovms.features.drafting.child.ngrams import NgramProposer
 from lean_ovms.repository.model_dir import LANGUAGE_MODEL, MTP_HEAD
@@ -200,8 +201,8 @@ class SimulatedDrafter(Drafter):
 
 def simulated(config: Config, kind: str) -> PagedPipeline:
     """An engine with simulated drafts."""
+    ngrams.NgramProposer = SimulatedNgrams  # type: ignore[misc]
     pipe = load(config.replace(enable_prefix_caching=False, ngram_speculation=kind == "ngrams"))
-    running.NgramProposer = SimulatedNgrams  # type: ignore[attr-defined, misc]
     if (proposer := pipe.scheduler.speculation.proposer) is not None:
         proposer.__class__ = type("Simulated", (SimulatedDrafter, type(proposer)), {})
     assert (proposer is None) is (kind == "ngrams")
