@@ -107,6 +107,16 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "gemma": ("gemma", {"head_dim": 32}, {}),
     "gemma3_text": ("gemma3", {**GEMMA, "num_hidden_layers": 6}, {"attention.sliding_window": WINDOW}),
+    "ernie4_5": ("ernie4_5", {"head_dim": 16}, {}),
+    "exaone4": (
+        "exaone4",
+        {
+            "num_hidden_layers": 4,
+            "sliding_window": WINDOW,
+            "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+        },
+        WINDOWED,
+    ),
     "gemma4_text": (
         "gemma4",
         {

@@ -71,6 +71,8 @@ class Architecture:
     """The base of the rotations in layers with a sliding window, which are not scaled; 0: that of all layers."""
     unrotated: int = 0
     """Every so many layers one has no positions; 0: all have them."""
+    windowed: bool = False
+    """Whether all layers have positions in models without a sliding window."""
     switched: bool = False
     """Whether no layer has positions where the file says that these were not trained."""
     scales_by_width: int = 0
@@ -108,6 +110,8 @@ LFM2 = Architecture(
     },
 )
 ARCHITECTURES = {
+    "ernie4_5": Architecture(pairs=True),
+    "exaone4": Architecture(window_period=4, unrotated=4, windowed=True),
     "gemma": Architecture(activation="gelu", scaled_embeddings=True),
     "gemma-embedding": Architecture(
         activation="gelu", scaled_embeddings=True, window_period=6, local_base=10000.0, causal=False

@@ -22,8 +22,10 @@ from tests.makers import make_gguf, zoo_gguf
 
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
 BUILT = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
-UNROTATED = {"smollm3": 1}
+UNROTATED = {"exaone4": 1, "smollm3": 1}
 """Layers without positions."""
+MOVED = ("ernie4_5", "glm4")
+"""Models whose rows of queries and keys are in another order."""
 DELTAS = {"RoPE": 2, "RMS": 8, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedGatedDeltaNet": 1}
 HYBRIDS = {
     "gemma4_text": {"RoPE": 10, "RMS": 46},
@@ -35,7 +37,7 @@ HYBRIDS = {
     "qwen3_5_text": DELTAS,
 }
 """The operations of models of which not all layers have attention, experts, or keys of their own."""
-FOUR = ("glm4", "glm4_moe", "olmo2", "olmoe", "qwen3", "qwen3-yarn", "qwen3_moe")
+FOUR = ("exaone4", "glm4", "glm4_moe", "olmo2", "olmoe", "qwen3", "qwen3-yarn", "qwen3_moe")
 NORMS = {"gemma3_text": 6, "gemma4_text-equal": 7, **dict.fromkeys(FOUR, 4)}
 """Norms of a layer, where these are not 2."""
 SHARED = ("qwen2_moe", "qwen3_5_moe_text", "glm4_moe")
@@ -74,7 +76,7 @@ def test_a_file_that_takes_long_is_told_of_while_it_is_read(tmp_path, caplog, mo
 def test_layers_have_the_names_that_adapters_know(name, tmp_path):
     model = network.read(zoo_gguf.write(tmp_path / "x.gguf", name), adapted=True)
     found = {layer for group in insert(model, ov.Type.f32).groups for layer in group}
-    other = {"self_attn.q_proj", "self_attn.k_proj"} if name == "glm4" else set()  # its rows are in another order
+    other = {"self_attn.q_proj", "self_attn.k_proj"} if name in MOVED else set()
     if name == "gemma4_text-equal":
         other = {"self_attn.v_proj"}  # its values are keys
     if name in EXPERTS:

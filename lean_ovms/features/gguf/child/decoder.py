@@ -302,7 +302,8 @@ class FileDecoder:
         value = value if for_each else self._layers.norm(value, name)
         value = ops.reshape(value, np.array([0, count, 1, size]), True)
         value = self._layers.norm(value, name) if for_each else value
-        if self._row.unrotated and (layer + 1) % self._row.unrotated == 0:
+        windowed = not self._row.windowed or self._header.number("attention.sliding_window") > 0
+        if self._row.unrotated and (layer + 1) % self._row.unrotated == 0 and windowed:
             return value
         if self._row.switched and self._header.metadata.get(self._trained) is False:
             return value
