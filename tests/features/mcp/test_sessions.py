@@ -85,8 +85,8 @@ async def test_a_client_with_many_sessions_leaves_some_to_others(tools: Tools) -
     for one in (*alices, bob, carol):
         one.close()
         one.close()
-    await until(lambda: tools.open == 0)
-    assert (servers.slots.free, tools.most) == (4, 4)
+    await until(lambda: (tools.open, servers.slots.free) == (0, 4))
+    assert tools.most == 4
 
 
 async def test_the_servers_of_a_response_share_a_slot_until_the_last_has_ended(tools: Tools) -> None:
@@ -96,9 +96,7 @@ async def test_the_servers_of_a_response_share_a_slot_until_the_last_has_ended(t
     assert (tools.open, servers.slots.free) == (2, 0)
     one.close()
     assert servers.slots.free == 0
-    await until(lambda: tools.open == 0)
-    await asyncio.sleep(0)
-    assert servers.slots.free == 1
+    await until(lambda: (tools.open, servers.slots.free) == (0, 1))
 
 
 async def test_a_tool_server_has_its_own_time_after_the_wait(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
