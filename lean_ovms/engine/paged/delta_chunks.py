@@ -7,8 +7,8 @@ those before them by a triangular matrix A, as (I - A)^-1 says. A loop takes the
 
 All of it is computed in f32, also where the rest of the network is in bf16: the decays and the inverse would err by
 several percent. The outputs leave the loop in f32, too: openvino 2026.4 mixes up the rows of more than two chunks in
-bf16. openvino keeps copies of what goes into each layer's loop and comes out, so tokens and states go in as they are
-kept, and a step has parts of MOST_PROMPTS prompts at most (StateCheckpoints).
+bf16. Tokens and states go in as they are kept, since openvino copies them; so a step has parts of MOST_PROMPTS prompts
+at most (StateCheckpoints).
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from __future__ import annotations
 from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
-import logging
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,21 +23,18 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from ...util.resources import free_memory_bytes
 from ..loading.exact import exact
-from ..loading.network_inputs import network_input
+from . import prompt_chunks
 from .network import (
     CHUNK,
-    DELTA_BEGINS,
-    DELTA_LENGTHS,
-    DELTA_OTHERS,
-    DELTA_PLACES,
-    DELTA_SLOTS,
-    DELTA_STARTS,
-    DELTA_TOKENS,
-    DELTA_WRITES,
-    NEW_STATES,
-    STATES,
+    CHUNK_BEGINS,
+    CHUNK_LENGTHS,
+    CHUNK_OTHERS,
+    CHUNK_PLACES,
+    CHUNK_SLOTS,
+    CHUNK_STARTS,
+    CHUNK_TOKENS,
+    CHUNK_WRITES,
 )
 from .short_convolution import (
     CONVOLUTION,
@@ -51,14 +46,10 @@ from .short_convolution import (
     convolution_before,
 )
 
-log = logging.getLogger(__name__)
-
 OPERATION = "PagedGatedDeltaNet"
 MEMORY = 36
 """Memory that a layer takes to compute by chunks: so many times that of its state in f32. openvino keeps the values of
 each layer's loop for itself. Measured with 512 tokens in a step it is 33; with 256 it is 30."""
-MEMORY_SHARE = 0.25
-"""The part of the free memory that all layers may take."""
 QUERY, KEY, VALUE, TABLE, GATE, BETA, BEGINS = range(7)
 """Inputs of the operation, of which BEGINS says where the tokens of each sequence begin."""
 
@@ -96,28 +87,17 @@ def compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
             activate_rows(node)
     nodes = [node for node in ordered if node.get_type_name() == OPERATION]
     pairs = [(convolution_before(node, _values(node)), node) for node in nodes]
-    if not pairs or not all(convolution for convolution, _ in pairs) or not _fits(nodes):
+    tables = [node.input_value(TABLE) for node in nodes]
+    if not pairs or not all(convolution for convolution, _ in pairs) or not prompt_chunks.fits(tables, MEMORY):
         model.validate_nodes_and_infer_types()
         return
-    names = [DELTA_TOKENS, DELTA_LENGTHS, DELTA_STARTS, DELTA_SLOTS, DELTA_PLACES, DELTA_WRITES, DELTA_OTHERS]
-    names.append(DELTA_BEGINS)
-    inputs = {name: network_input(name, [-1], np.int32) for name in names}
+    inputs = prompt_chunks.new_inputs()
     kind, results = precision(), []
     for convolution, node in pairs:
         results += _replace(convolution, node, inputs, kind)
     model.add_parameters(list(inputs.values()))
     model.add_results(results)
     model.validate_nodes_and_infer_types()
-
-
-def _fits(nodes: list[Any]) -> bool:
-    """Returns whether there is memory enough to compute prompts by chunks."""
-    states = [list(node.input_value(TABLE).get_partial_shape())[1:] for node in nodes]
-    needed = sum(MEMORY * 4 * math.prod(size.get_length() for size in state) for state in states)
-    if needed <= free_memory_bytes() * MEMORY_SHARE:
-        return True
-    log.warning("prompts are computed slowly, token by token: to do it by chunks takes %d MB", needed / 1e6)
-    return False
 
 
 def _values(node: Any) -> list[Any]:
@@ -145,79 +125,23 @@ def _replace(convolution: Any, node: Any, inputs: dict[str, Any], kind: Any) -> 
     Returns:
         The results with the states of both.
     """
-    readers = list(node.output(0).get_target_inputs())
     part = exact(_part(_sizes(node), ShortConvolution(convolution, _values(node)), kind))
     tables = convolution.input_value(ROW_TABLE), node.input_value(TABLE)
     given = [convolution.input_value(ROWS), node.input_value(GATE), node.input_value(BETA)]
-    tokens = ops.reshape(inputs[DELTA_TOKENS], _int64([-1, CHUNK]), False)
+    tokens = ops.reshape(inputs[CHUNK_TOKENS], _int64([-1, CHUNK]), False)
     values = [ops.convert(ops.gather(each, tokens, _int64(0)), kind.to_string()) for each in given[:1]]
     values += [ops.convert(ops.gather(each, tokens, _int64(0)), "f32") for each in given[1:]]
-    values += [inputs[name] for name in (DELTA_LENGTHS, DELTA_STARTS, DELTA_WRITES)]
-    values += [ops.convert(ops.gather(each, inputs[DELTA_SLOTS], _int64(0)), kind.to_string()) for each in tables]
-    outputs, *states = _if_any(_count(inputs[DELTA_STARTS]), part, values)
-    others = [ops.gather(each, inputs[DELTA_OTHERS], _int64(0)) for each in given]
+    values += [inputs[name] for name in (CHUNK_LENGTHS, CHUNK_STARTS, CHUNK_WRITES)]
+    values += [ops.convert(ops.gather(each, inputs[CHUNK_SLOTS], _int64(0)), kind.to_string()) for each in tables]
+    count = prompt_chunks.first_size(inputs[CHUNK_STARTS])
+    outputs, *states = prompt_chunks.in_branch(count, part, values, sliced=len(values) - 2, states=2)
+    others = [ops.gather(each, inputs[CHUNK_OTHERS], _int64(0)) for each in given]
     for user, port, value in zip((convolution, node, node), (ROWS, GATE, BETA), others, strict=True):
         user.input(port).replace_source_output(value.output(0))
-    convolution.input(ROW_BEGINS).replace_source_output(inputs[DELTA_BEGINS].output(0))
-    node.input(BEGINS).replace_source_output(inputs[DELTA_BEGINS].output(0))
-    shape = [-1, *list(node.output(0).get_partial_shape().get_max_shape())[1:]]
-    outputs = ops.gather(ops.reshape(outputs, _int64(shape), False), inputs[DELTA_PLACES], _int64(0))
-    joined = ops.concat([node, ops.convert(outputs, node.get_output_element_type(0).to_string())], 0)
-    for reader in readers:
-        reader.replace_source_output(joined.output(0))
-    results = []
-    for table, value in zip(tables, states, strict=True):
-        [name] = [name for name in table.get_names() if STATES in name]
-        value.get_tensor().set_names({name.replace(STATES, NEW_STATES)})
-        results.append(ops.result(value))
-    return results
-
-
-def _if_any(count: Any, part: Any, values: list[Any]) -> list[Any]:
-    """Returns the outputs of all chunks, and the states behind those where they are wanted.
-
-    The loop is in a branch: without any chunk it would still take time, to copy what it computed last.
-
-    Args:
-        count: The number of chunks.
-        part: The network of one chunk, as of `_part`.
-        values: For each of its parameters but the last four, the values of all chunks, and of all sequences.
-    """
-    parameters = part.get_parameters()
-    given, tables, last, kept = parameters[:-6], parameters[-6:-4], parameters[-4:-2], parameters[-2:]
-    inner = [ops.parameter(value.output(0).get_partial_shape(), value.get_element_type()) for value in values]
-    loop = ops.loop(_count(inner[0]), ops.constant(True))
-    loop.set_function(part)
-    loop.set_special_body_ports([-1, 0])
-    for parameter, value in zip(given, inner, strict=False):
-        loop.set_sliced_input(parameter, value.output(0), 0, 1, 1, -1, 0)
-    for parameter, value in zip(tables, inner[-2:], strict=True):
-        loop.set_invariant_input(parameter, value.output(0))
-    _, outputs, *after = (result.input_value(0) for result in part.get_results())
-    for parameter, result in zip(last, after[:2], strict=True):
-        loop.set_merged_input(parameter, _zeros(parameter, 1), result)
-    for parameter, result in zip(kept, after[2:], strict=True):
-        loop.set_merged_input(parameter, _zeros(parameter, 0), result)
-    found = [loop.get_concatenated_slices(outputs, 0, 1, 1, -1, 0), *(loop.get_iter_value(r, -1) for r in after[2:])]
-    some = ov.Model(found, inner)
-    none = ov.Model([_zeros(value, 0) for value in (outputs, *after[2:])], [])
-    branches = ops.if_op(ops.greater(count, _int32(0)).output(0))
-    branches.set_then_body(some)
-    branches.set_else_body(none)
-    for parameter, value in zip(inner, values, strict=True):
-        branches.set_input(value.output(0), parameter, None)
-    return [branches.set_output(*pair) for pair in zip(some.results, none.results, strict=True)]
-
-
-def _count(values: Any) -> Any:
-    """Returns the size of the first axis."""
-    return ops.gather(ops.shape_of(values, "i32"), _int64(0), _int64(0))
-
-
-def _zeros(value: Any, count: int) -> Any:
-    """Returns zeros, so many times those of one chunk or sequence."""
-    sizes = [size.get_length() for size in list(value.get_partial_shape())[1:]]
-    return ops.constant(np.zeros([count, *sizes], np.float32), value.get_element_type()).output(0)
+    convolution.input(ROW_BEGINS).replace_source_output(inputs[CHUNK_BEGINS].output(0))
+    node.input(BEGINS).replace_source_output(inputs[CHUNK_BEGINS].output(0))
+    prompt_chunks.join(node, outputs, inputs[CHUNK_PLACES])
+    return [prompt_chunks.states_result(*pair) for pair in zip(tables, states, strict=True)]
 
 
 def _part(sizes: Sizes, convolution: ShortConvolution, kind: Any) -> Any:

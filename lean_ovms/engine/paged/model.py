@@ -66,7 +66,7 @@ class PagedModel:
             adapters: Adds the inputs of adapters; None: it takes none.
             keep_base_model: Whether steps in which no row has an adapter have a compiled network without them.
             separate_prefill_model: Whether such steps with prompts have one of their own, too.
-            prompts_by_chunks: Whether linear attention may round by how prompts are divided, to be fast (delta_chunks).
+            prompts_by_chunks: Whether linear attention may round by how prompts are divided, for speed (prompt_chunks).
             while_compiling: Is called meanwhile.
 
         Raises:

@@ -22,14 +22,14 @@ from .block_manager import BlockTables
 from .network import (
     ADAPTER_CHOICE,
     CHUNK,
-    DELTA_BEGINS,
-    DELTA_LENGTHS,
-    DELTA_OTHERS,
-    DELTA_PLACES,
-    DELTA_SLOTS,
-    DELTA_STARTS,
-    DELTA_TOKENS,
-    DELTA_WRITES,
+    CHUNK_BEGINS,
+    CHUNK_LENGTHS,
+    CHUNK_OTHERS,
+    CHUNK_PLACES,
+    CHUNK_SLOTS,
+    CHUNK_STARTS,
+    CHUNK_TOKENS,
+    CHUNK_WRITES,
     HIDDEN_INPUT,
     IMAGE_DEEPER,
     IMAGE_PLACES,
@@ -217,7 +217,7 @@ class ModelInputs:
             self._write_images()
         if "la.block_indices" in self._names:
             self._describe_states(rows, chunks)
-        if DELTA_TOKENS in self._names:
+        if CHUNK_TOKENS in self._names:
             self._divide_prompts(decoding, chunks, begins)
 
     def _choose(self, adapters: AdapterProvider, rows: NDArray[np.int64], chunks: list[Chunk], tokens: int) -> None:
@@ -253,7 +253,7 @@ class ModelInputs:
         self._fill("la.block_indices", np.concatenate(slots))
 
     def _divide_prompts(self, decoding: int, chunks: list[Chunk], begins: Ints) -> None:
-        """Writes how the delta rule computes the parts of prompts at the end of a step (delta_chunks).
+        """Writes how layers with states compute the parts of prompts at the end of a step (prompt_chunks).
 
         Args:
             decoding: The number of decoding sequences.
@@ -265,9 +265,9 @@ class ModelInputs:
             others -= 1
         prompts, at = chunks[others:], int(begins[decoding + others])
         starts, pieces, writes, new_states = list[int](), list[tuple[int, int]](), list[int](), list[int]()
-        self._fill(DELTA_OTHERS, self._count[:at])
+        self._fill(CHUNK_OTHERS, self._count[:at])
         # the operations get all sequences: with fewer openvino 2026.4 computes nothing in this step, without an error
-        self._fill(DELTA_BEGINS, np.minimum(begins[: decoding + len(chunks) + 1], at))
+        self._fill(CHUNK_BEGINS, np.minimum(begins[: decoding + len(chunks) + 1], at))
         for number, chunk in enumerate(prompts):
             first, ends = len(pieces), [at + end - chunk.start for end in chunk.ends]
             for end in ends:
@@ -280,12 +280,12 @@ class ModelInputs:
         for row, (place, end) in zip(tokens, pieces, strict=True):
             row[: end - place] = self._count[place:end]
         lengths = np.array([end - place for place, end in pieces], np.int32)
-        self._fill(DELTA_TOKENS, tokens.reshape(-1))
-        self._fill(DELTA_LENGTHS, lengths)
-        self._fill(DELTA_STARTS, np.array(starts, np.int32))
-        self._fill(DELTA_SLOTS, np.array([chunk.states[0] for chunk in prompts], np.int32))
-        self._fill(DELTA_PLACES, np.flatnonzero(self._count[:CHUNK] < lengths[:, None]))
-        self._fill(DELTA_WRITES, np.array(writes, np.int32))
+        self._fill(CHUNK_TOKENS, tokens.reshape(-1))
+        self._fill(CHUNK_LENGTHS, lengths)
+        self._fill(CHUNK_STARTS, np.array(starts, np.int32))
+        self._fill(CHUNK_SLOTS, np.array([chunk.states[0] for chunk in prompts], np.int32))
+        self._fill(CHUNK_PLACES, np.flatnonzero(self._count[:CHUNK] < lengths[:, None]))
+        self._fill(CHUNK_WRITES, np.array(writes, np.int32))
         self._network.new_states = new_states
 
     def _write_trees(self, decoding: int, chunks: list[Chunk], padding: int) -> None:

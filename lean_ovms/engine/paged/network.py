@@ -31,26 +31,26 @@ STATES = "_state_table."
 NEW_STATES = "_state_new."
 """In the names of outputs with states that are to be written into the slots of a table; the rest is the table's."""
 CHUNK = 64
-"""Tokens of a prompt that the delta rule computes at once (delta_chunks). More of them cost more products for each
-token, fewer make the products small."""
+"""Tokens of a prompt that a layer with states computes at once (prompt_chunks). More of them cost more products for
+each token, fewer make the products small."""
 MOST_PROMPTS = 2
 """Prompts at most of which a step computes chunks: each takes some MB in each layer, for its states."""
-DELTA_TOKENS = "delta.tokens"
+CHUNK_TOKENS = "chunk.tokens"
 """The input [chunks * CHUNK]: the places of the chunks' tokens in the step, those of a sequence one after the other;
 any for padding."""
-DELTA_LENGTHS = "delta.lengths"
+CHUNK_LENGTHS = "chunk.lengths"
 """The input [chunks]: how many tokens each has without padding."""
-DELTA_STARTS = "delta.starts"
-"""The input [chunks]: which of the sequences in DELTA_SLOTS begins with each; -1: none does."""
-DELTA_OTHERS = "delta.others"
+CHUNK_STARTS = "chunk.starts"
+"""The input [chunks]: which of the sequences in CHUNK_SLOTS begins with each; -1: none does."""
+CHUNK_OTHERS = "chunk.others"
 """The input [other tokens]: the places in the step of the tokens before those of prompts."""
-DELTA_SLOTS = "delta.slots"
+CHUNK_SLOTS = "chunk.slots"
 """The input [sequences with chunks]: the slots that their states are read from."""
-DELTA_PLACES = "delta.places"
-"""The input [tokens of prompts]: where they are in DELTA_TOKENS."""
-DELTA_WRITES = "delta.writes"
+CHUNK_PLACES = "chunk.places"
+"""The input [tokens of prompts]: where they are in CHUNK_TOKENS."""
+CHUNK_WRITES = "chunk.writes"
 """The input [chunks]: 1 where the state behind a chunk is wanted, else 0."""
-DELTA_BEGINS = "delta.begins"
+CHUNK_BEGINS = "chunk.begins"
 """The input [sequences + 1]: where each sequence's tokens begin, those of prompts left out."""
 
 Part = tuple[int, int, NDArray[np.float32]]
@@ -122,7 +122,7 @@ class Network(Protocol):
     adapting: bool
     """Whether a row of what is in the input tensors has an adapter; the user of the network sets it."""
     new_states: list[int]
-    """The slots for the states that DELTA_WRITES asks for; the user of the network sets it."""
+    """The slots for the states that CHUNK_WRITES asks for; the user of the network sets it."""
 
     @property
     def hidden(self) -> NDArray[np.float32]:

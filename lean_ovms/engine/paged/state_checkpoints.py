@@ -39,7 +39,7 @@ import numpy as np
 
 from .block_manager import BlockManager, BlockTables
 from .model_inputs import ONE_STATE, Chunk
-from .network import DELTA_TOKENS, MOST_PROMPTS, Network
+from .network import CHUNK_TOKENS, MOST_PROMPTS, Network
 from .sequence import NO_STATE, Sequence
 
 MOST_SHARED_ENDS = 4
@@ -64,7 +64,7 @@ class StateCheckpoints:
         self.states = states
         self.enabled = states.total > 0
         """Whether the network has states."""
-        self.most_prompts = MOST_PROMPTS if DELTA_TOKENS in network.inputs else sys.maxsize
+        self.most_prompts = MOST_PROMPTS if CHUNK_TOKENS in network.inputs else sys.maxsize
         """Prompts at most of which a step computes parts."""
         self.interval = interval
         self.message_starts: frozenset[int] = frozenset()

@@ -2,12 +2,12 @@
 
 openvino's operation PagedSelectiveSSM computes token by token: with a head's state S [size of the head, size of the
 state], for each token S = exp(a d) S + d x b^T; output = S c, where the decay a is the head's and the step d the head's
-and the token's. It still does so for decoding sequences. The parts of prompts are cut into the chunks of delta_chunks.
+and the token's. It still does so for decoding sequences. The parts of prompts are cut into chunks (prompt_chunks).
 In a chunk the output of a token is the sum over those before it and itself of (c b) d x, as much of it as is left by
 then, and what is left of the state before the chunk (arXiv:2405.21060, section 6). A loop takes the state from chunk to
 chunk.
 
-All of it is computed in f32, also where the rest of the network is in bf16, as in delta_chunks.
+All of it is computed in f32, also where the rest of the network is in bf16.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from __future__ import annotations
 from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
-import logging
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -24,24 +22,20 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from ...util.resources import free_memory_bytes
 from ..loading.exact import exact
-from ..loading.network_inputs import network_input
+from . import prompt_chunks
 from .network import (
     CHUNK,
-    DELTA_BEGINS,
-    DELTA_LENGTHS,
-    DELTA_OTHERS,
-    DELTA_PLACES,
-    DELTA_SLOTS,
-    DELTA_STARTS,
-    DELTA_TOKENS,
-    DELTA_WRITES,
-    NEW_STATES,
-    STATES,
+    CHUNK_BEGINS,
+    CHUNK_LENGTHS,
+    CHUNK_OTHERS,
+    CHUNK_PLACES,
+    CHUNK_SLOTS,
+    CHUNK_STARTS,
+    CHUNK_TOKENS,
+    CHUNK_WRITES,
 )
-
-log = logging.getLogger(__name__)
+from .prompt_chunks import ZERO, sizes
 
 OPERATION = "PagedSelectiveSSM"
 DECAYS, STEPS, GIVEN, VALUES, TAKEN, TABLE, BEGINS = range(7)
@@ -51,9 +45,6 @@ ROWS = (STEPS, GIVEN, VALUES, TAKEN)
 MEMORY = 45
 """Memory that a layer takes to compute by chunks: so many times that of its state in f32. Measured with 256 tokens in a
 step and the sizes of Granite-4.0-H-350M (36) and 1B (42)."""
-MEMORY_SHARE = 0.25
-"""The part of the free memory that all layers may take."""
-ZERO = np.int64(0)
 
 
 def compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
@@ -67,24 +58,12 @@ def compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
         precision: Returns the element type of its tables of states, in which the network computes.
     """
     nodes = [node for node in model.get_ordered_ops() if node.get_type_name() == OPERATION]
-    if not nodes or not _fits(nodes):
+    if not nodes or not prompt_chunks.fits([node.input_value(TABLE) for node in nodes], MEMORY):
         return
-    names = [DELTA_TOKENS, DELTA_LENGTHS, DELTA_STARTS, DELTA_SLOTS, DELTA_PLACES, DELTA_WRITES, DELTA_OTHERS]
-    names.append(DELTA_BEGINS)
-    kind = precision().to_string()
-    inputs = {name: network_input(name, [-1], np.int32) for name in names}
+    inputs, kind = prompt_chunks.new_inputs(), precision().to_string()
     model.add_results([_replace(node, exact(_part(node)), inputs, kind) for node in nodes])
     model.add_parameters(list(inputs.values()))
     model.validate_nodes_and_infer_types()
-
-
-def _fits(nodes: list[Any]) -> bool:
-    """Returns whether there is memory enough to compute prompts by chunks."""
-    needed = sum(MEMORY * 4 * math.prod(_sizes(node.input_value(TABLE))) for node in nodes)
-    if needed <= free_memory_bytes() * MEMORY_SHARE:
-        return True
-    log.warning("prompts are computed slowly, token by token: to do it by chunks takes %d MB", needed / 1e6)
-    return False
 
 
 def _replace(node: Any, part: Any, inputs: dict[str, Any], kind: str) -> Any:
@@ -99,77 +78,20 @@ def _replace(node: Any, part: Any, inputs: dict[str, Any], kind: str) -> Any:
     Returns:
         The result with the states.
     """
-    readers, table = list(node.output(0).get_target_inputs()), node.input_value(TABLE)
+    table = node.input_value(TABLE)
     rows = [node.input_value(port) for port in ROWS]
     for port, row in zip(ROWS, rows, strict=True):  # it refuses tokens that are of none of its sequences
-        node.input(port).replace_source_output(ops.gather(row, inputs[DELTA_OTHERS], ZERO).output(0))
-    node.input(BEGINS).replace_source_output(inputs[DELTA_BEGINS].output(0))
-    tokens = ops.reshape(inputs[DELTA_TOKENS], np.array([-1, CHUNK]), False)
+        node.input(port).replace_source_output(ops.gather(row, inputs[CHUNK_OTHERS], ZERO).output(0))
+    node.input(BEGINS).replace_source_output(inputs[CHUNK_BEGINS].output(0))
+    tokens = ops.reshape(inputs[CHUNK_TOKENS], np.array([-1, CHUNK]), False)
     values = [ops.convert(ops.gather(row, tokens, ZERO), "f32") for row in rows]
-    values += [inputs[name] for name in (DELTA_LENGTHS, DELTA_STARTS, DELTA_WRITES)]
+    values += [inputs[name] for name in (CHUNK_LENGTHS, CHUNK_STARTS, CHUNK_WRITES)]
     values.append(ops.convert(node.input_value(DECAYS), "f32"))
-    values.append(ops.convert(ops.gather(table, inputs[DELTA_SLOTS], ZERO), "f32"))
-    outputs, states = _if_any(part, values)
-    outputs = ops.reshape(outputs, np.array([-1, *_sizes(node.output(0))]), False)
-    outputs = ops.gather(outputs, inputs[DELTA_PLACES], ZERO)
-    joined = ops.concat([node, ops.convert(outputs, node.get_output_element_type(0).to_string())], 0)
-    for reader in readers:
-        reader.replace_source_output(joined.output(0))
-    [name] = [name for name in table.get_names() if STATES in name]
-    new_states = ops.convert(states, kind)
-    new_states.output(0).get_tensor().set_names({name.replace(STATES, NEW_STATES)})
-    return ops.result(new_states)
-
-
-def _if_any(part: Any, values: list[Any]) -> tuple[Any, Any]:
-    """Returns the outputs of all chunks, and the states behind those where they are wanted.
-
-    The loop is in a branch, without which it takes time in steps without chunks, too.
-
-    Args:
-        part: The network of one chunk, as of `_part`.
-        values: For each of its parameters but the last two, the values of all chunks, the decays, and the states of
-            sequences.
-    """
-    *given, last, kept = part.get_parameters()
-    inner = [
-        ops.parameter(value.output(0).get_partial_shape(), each.get_element_type())
-        for value, each in zip(values, given, strict=True)
-    ]
-    loop = ops.loop(_count(inner[0]), ops.constant(True))
-    loop.set_function(part)
-    loop.set_special_body_ports([-1, 0])
-    for parameter, value in zip(given[:-2], inner, strict=False):
-        loop.set_sliced_input(parameter, value.output(0), 0, 1, 1, -1, 0)
-    for parameter, value in zip(given[-2:], inner[-2:], strict=True):
-        loop.set_invariant_input(parameter, value.output(0))
-    _, outputs, after, states = (result.input_value(0) for result in part.get_results())
-    loop.set_merged_input(last, inner[-1].output(0), after)
-    loop.set_merged_input(kept, _nothing(kept), states)
-    some = ov.Model([loop.get_concatenated_slices(outputs, 0, 1, 1, -1, 0), loop.get_iter_value(states, -1)], inner)
-    none = ov.Model([_nothing(value) for value in (outputs, states)], [])
-    branches = ops.if_op(ops.greater(_count(values[0]), np.int32(0)).output(0))
-    branches.set_then_body(some)
-    branches.set_else_body(none)
-    for parameter, value in zip(inner, values, strict=True):
-        branches.set_input(value.output(0), parameter, None)
-    found = [branches.set_output(*pair) for pair in zip(some.results, none.results, strict=True)]
-    return found[0], found[1]
-
-
-def _count(values: Any) -> Any:
-    """Returns the size of the first axis."""
-    return ops.gather(ops.shape_of(values, "i32"), ZERO, ZERO)
-
-
-def _sizes(value: Any) -> list[int]:
-    """Returns the sizes of all axes but the first."""
-    return list(value.get_partial_shape().get_max_shape())[1:]
-
-
-def _nothing(value: Any) -> Any:
-    """Returns values of no chunk, like those of one."""
-    return ops.constant(np.zeros([0, *_sizes(value)], np.float32)).output(0)
+    values.append(ops.convert(ops.gather(table, inputs[CHUNK_SLOTS], ZERO), "f32"))
+    count = prompt_chunks.first_size(inputs[CHUNK_STARTS])
+    outputs, states = prompt_chunks.in_branch(count, part, values, sliced=len(values) - 2, states=1)
+    prompt_chunks.join(node, outputs, inputs[CHUNK_PLACES])
+    return prompt_chunks.states_result(table, ops.convert(states, kind).output(0))
 
 
 def _part(node: Any) -> Any:
@@ -181,9 +103,9 @@ def _part(node: Any) -> Any:
         sequences, the state behind the chunk before, and the states that were wanted until now. Its results are True,
         the outputs, the state behind the chunk, and the states that were wanted.
     """
-    rows = [ops.parameter([1, CHUNK, *_sizes(node.input_value(port))], np.float32) for port in ROWS]
+    rows = [ops.parameter([1, CHUNK, *sizes(node.input_value(port))], np.float32) for port in ROWS]
     length, start, write = (ops.parameter([1], np.int32) for _ in range(3))
-    shape = [-1, *_sizes(node.input_value(TABLE))]
+    shape = [-1, *sizes(node.input_value(TABLE))]
     decays = ops.parameter([shape[1]], np.float32)
     sequences, state, kept = (ops.parameter(shape, np.float32) for _ in range(3))
     real = ops.convert(ops.less(np.arange(CHUNK, dtype=np.int32)[:, None], length), "f32")

@@ -12,14 +12,14 @@ import numpy as np
 
 from lean_ovms.engine.paged.network import (
     CHUNK,
-    DELTA_BEGINS,
-    DELTA_LENGTHS,
-    DELTA_OTHERS,
-    DELTA_PLACES,
-    DELTA_SLOTS,
-    DELTA_STARTS,
-    DELTA_TOKENS,
-    DELTA_WRITES,
+    CHUNK_BEGINS,
+    CHUNK_LENGTHS,
+    CHUNK_OTHERS,
+    CHUNK_PLACES,
+    CHUNK_SLOTS,
+    CHUNK_STARTS,
+    CHUNK_TOKENS,
+    CHUNK_WRITES,
     HIDDEN_INPUT,
     LOGITS_INPUT,
     MOST_PROMPTS,
@@ -198,8 +198,8 @@ class HybridNetwork(FakeNetwork):
     inputs = (
         FakeNetwork.inputs
         | {"la.block_indices", "la.block_indices_begins", "la.past_lens", "la.cache_interval"}
-        | {DELTA_TOKENS, DELTA_LENGTHS, DELTA_STARTS, DELTA_SLOTS, DELTA_PLACES, DELTA_WRITES}
-        | {DELTA_OTHERS, DELTA_BEGINS}
+        | {CHUNK_TOKENS, CHUNK_LENGTHS, CHUNK_STARTS, CHUNK_SLOTS, CHUNK_PLACES, CHUNK_WRITES}
+        | {CHUNK_OTHERS, CHUNK_BEGINS}
     )
 
     def allocate(self, blocks, states):
@@ -241,21 +241,21 @@ class HybridNetwork(FakeNetwork):
 
     def _check_chunks(self, begins, read, writes, ends):
         """The last sequences are divided into chunks, whose ends are where a state is written."""
-        rows, lengths = self._input(DELTA_TOKENS).reshape(-1, CHUNK), self._input(DELTA_LENGTHS).tolist()
-        starts, wanted = (self._input(name).tolist() for name in (DELTA_STARTS, DELTA_WRITES))
-        first = len(read) - len(self._input(DELTA_SLOTS))
+        rows, lengths = self._input(CHUNK_TOKENS).reshape(-1, CHUNK), self._input(CHUNK_LENGTHS).tolist()
+        starts, wanted = (self._input(name).tolist() for name in (CHUNK_STARTS, CHUNK_WRITES))
+        first = len(read) - len(self._input(CHUNK_SLOTS))
         assert len(read) - first <= MOST_PROMPTS
-        assert self._input(DELTA_SLOTS).tolist() == read[first:]
+        assert self._input(CHUNK_SLOTS).tolist() == read[first:]
         assert self.new_states == list(itertools.chain(*writes[first:]))
-        assert self._input(DELTA_OTHERS).tolist() == list(range(begins[first]))
-        assert self._input(DELTA_BEGINS).tolist() == [min(begin, begins[first]) for begin in begins]
+        assert self._input(CHUNK_OTHERS).tolist() == list(range(begins[first]))
+        assert self._input(CHUNK_BEGINS).tolist() == [min(begin, begins[first]) for begin in begins]
         tokens = [row[:length].tolist() for row, length in zip(rows, lengths, strict=True)]
         assert list(itertools.chain(*tokens)) == list(range(begins[first], begins[-1]))
         assert [row[0] for row, start in zip(tokens, starts, strict=True) if start >= 0] == begins[first:-1]
         assert [start for start in starts if start >= 0] == list(range(len(read) - first))
         found = [row[-1] + 1 for row, write in zip(tokens, wanted, strict=True) if write]
         assert found == list(itertools.chain(*ends[first:]))
-        assert rows.reshape(-1)[self._input(DELTA_PLACES)].tolist() == list(range(begins[first], begins[-1]))
+        assert rows.reshape(-1)[self._input(CHUNK_PLACES)].tolist() == list(range(begins[first], begins[-1]))
 
     def state_buffers(self, slot):
         return [self.states.rows[slot].view(np.uint8)]

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.paged import model
-from lean_ovms.engine.paged.delta_chunks import Sizes, _count, _if_any, _part, compute_in_chunks
+from lean_ovms.engine.paged.delta_chunks import Sizes, _part, compute_in_chunks
 from lean_ovms.engine.paged.network import CHUNK
+from lean_ovms.engine.paged.prompt_chunks import first_size, in_branch
 from tests.engine.paged.test_zoo import VOCAB, unpacked
 from tests.engine.real import EXACT, load
 from tests.engine.rig import Rig
@@ -77,7 +78,8 @@ def test_the_states_behind_each_prompt_of_a_step_are_in_order(hint):
     inputs = [ops.parameter([-1, *shape], np.int32 if not shape else np.float32) for shape in shapes]
     values = [*inputs[:6], *(ops.convert(each, kind.to_string()) for each in inputs[6:])]
     values[0] = ops.convert(values[0], kind.to_string())
-    found = [ops.convert(each, "f32").output(0) for each in _if_any(_count(inputs[4]), part, values)]
+    results = in_branch(first_size(inputs[4]), part, values, sliced=6, states=2)
+    found = [ops.convert(each, "f32").output(0) for each in results]
     network = ov.Core().compile_model(ov.Model(found, inputs), "CPU", {"INFERENCE_PRECISION_HINT": hint})
     floats = [np.zeros((chunks, *shape), np.float32) for shape in shapes]
     floats[6] += np.arange(chunks, dtype=np.float32)[:, None, None]

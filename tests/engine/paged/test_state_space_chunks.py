@@ -10,7 +10,7 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from lean_ovms.engine.loading.exact import exact
-from lean_ovms.engine.paged import state_space_chunks
+from lean_ovms.engine.paged import prompt_chunks, state_space_chunks
 from lean_ovms.engine.paged.network import CHUNK
 from tests.engine.paged.test_delta_chunks import by_tokens, log_probabilities
 from tests.engine.paged.test_zoo import unpacked
@@ -37,7 +37,7 @@ def test_in_bf16_chunks_are_as_near_to_f32_as_tokens(path):
 
 
 def test_without_room_for_the_chunks_it_stays_token_by_token(path, monkeypatch, caplog):
-    monkeypatch.setattr(state_space_chunks, "free_memory_bytes", lambda: 0)
+    monkeypatch.setattr(prompt_chunks, "free_memory_bytes", lambda: 0)
     assert len(log_probabilities(path, 256)) > 0
     assert "prompts are computed slowly, token by token" in caplog.text
 

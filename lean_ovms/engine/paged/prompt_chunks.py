@@ -1,0 +1,159 @@
+"""The frame in which layers with states compute prompts by chunks of CHUNK tokens.
+
+The parts of prompts in a step are cut into chunks, as the inputs CHUNK_* say. A layer has a network that computes one
+chunk of them, and a loop that takes its states from chunk to chunk. The layer's operation of openvino, which computes
+token by token, is left the tokens of decoding sequences.
+
+openvino keeps copies of what goes into each layer's loop and comes out of it. So there must be memory for them.
+"""
+
+from __future__ import annotations
+
+from ..loading import quiet_imports  # noqa: F401 - first, for its effect
+
+# isort: split
+import logging
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from openvino import opset13 as ops
+
+from ...util.resources import free_memory_bytes
+from ..loading.network_inputs import network_input
+from .network import (
+    CHUNK_BEGINS,
+    CHUNK_LENGTHS,
+    CHUNK_OTHERS,
+    CHUNK_PLACES,
+    CHUNK_SLOTS,
+    CHUNK_STARTS,
+    CHUNK_TOKENS,
+    CHUNK_WRITES,
+    NEW_STATES,
+    STATES,
+)
+
+log = logging.getLogger(__name__)
+
+INPUTS = (
+    CHUNK_TOKENS,
+    CHUNK_LENGTHS,
+    CHUNK_STARTS,
+    CHUNK_SLOTS,
+    CHUNK_PLACES,
+    CHUNK_WRITES,
+    CHUNK_OTHERS,
+    CHUNK_BEGINS,
+)
+"""The names of the inputs that a network gets."""
+MEMORY_SHARE = 0.25
+"""The part of the free memory that all layers may take."""
+ZERO = np.int64(0)
+
+
+def new_inputs() -> dict[str, Any]:
+    """Returns new parameters for the inputs CHUNK_*, by their names."""
+    return {name: network_input(name, [-1], np.int32) for name in INPUTS}
+
+
+def fits(tables: Sequence[Any], times: int) -> bool:
+    """Returns whether there is memory enough to compute prompts by chunks; if there is not, the log says so.
+
+    Args:
+        tables: The table of states of each layer, [slots, ...].
+        times: The memory that a layer takes, in so many times that of one state in f32.
+    """
+    needed = sum(times * 4 * math.prod(sizes(table)) for table in tables)
+    if needed <= free_memory_bytes() * MEMORY_SHARE:
+        return True
+    log.warning("prompts are computed slowly, token by token: to do it by chunks takes %d MB", needed / 1e6)
+    return False
+
+
+def in_branch(count: Any, part: Any, values: Sequence[Any], *, sliced: int, states: int) -> list[Any]:
+    """Returns the outputs of all chunks, and for each kind of state those behind chunks where they are wanted.
+
+    The loop is in a branch: in a step without chunks it would still take time, to copy what it computed last.
+
+    Args:
+        count: The number of chunks.
+        part: The network of one chunk. Its parameters are the values of a chunk, values that are the same for each,
+            the states behind the chunk before, and the states that were wanted until now. Its results are True, the
+            outputs, the states behind the chunk, and the states that were wanted.
+        values: The values of all chunks, and those that are the same for each.
+        sliced: How many of these have something for each chunk.
+        states: How many kinds of states there are.
+    """
+    parameters = part.get_parameters()
+    given, last, kept = parameters[: -2 * states], parameters[-2 * states : -states], parameters[-states:]
+    inner = [
+        ops.parameter(value.output(0).get_partial_shape(), each.get_element_type())
+        for value, each in zip(values, given, strict=True)
+    ]
+    loop = ops.loop(first_size(inner[0]), ops.constant(True))
+    loop.set_function(part)
+    loop.set_special_body_ports([-1, 0])
+    for parameter, value in zip(given[:sliced], inner[:sliced], strict=True):
+        loop.set_sliced_input(parameter, value.output(0), 0, 1, 1, -1, 0)
+    for parameter, value in zip(given[sliced:], inner[sliced:], strict=True):
+        loop.set_invariant_input(parameter, value.output(0))
+    _, outputs, *after = (result.input_value(0) for result in part.get_results())
+    for parameter, result in zip(last, after[:states], strict=True):
+        loop.set_merged_input(parameter, _zeros(parameter, 1), result)
+    for parameter, result in zip(kept, after[states:], strict=True):
+        loop.set_merged_input(parameter, _zeros(parameter, 0), result)
+    written = [loop.get_iter_value(result, -1) for result in after[states:]]
+    some = ov.Model([loop.get_concatenated_slices(outputs, 0, 1, 1, -1, 0), *written], inner)
+    none = ov.Model([_zeros(value, 0) for value in (outputs, *after[states:])], [])
+    branches = ops.if_op(ops.greater(count, np.int32(0)).output(0))
+    branches.set_then_body(some)
+    branches.set_else_body(none)
+    for parameter, value in zip(inner, values, strict=True):
+        branches.set_input(value.output(0), parameter, None)
+    return [branches.set_output(*pair) for pair in zip(some.results, none.results, strict=True)]
+
+
+def join(node: Any, outputs: Any, places: Any) -> None:
+    """Puts what is computed by chunks behind the results of an operation, for all that read these.
+
+    Args:
+        node: The operation.
+        outputs: The outputs of all chunks.
+        places: The places of the prompts' tokens in them.
+    """
+    readers = list(node.output(0).get_target_inputs())
+    outputs = ops.reshape(outputs, np.array([-1, *sizes(node.output(0))]), False)
+    outputs = ops.gather(outputs, places, ZERO)
+    joined = ops.concat([node, ops.convert(outputs, node.get_output_element_type(0).to_string())], 0)
+    for reader in readers:
+        reader.replace_source_output(joined.output(0))
+
+
+def states_result(table: Any, states: Any) -> Any:
+    """Returns the result of a network by which states get into a table.
+
+    Args:
+        table: The table.
+        states: The states that are wanted.
+    """
+    [name] = [name for name in table.get_names() if STATES in name]
+    states.get_tensor().set_names({name.replace(STATES, NEW_STATES)})
+    return ops.result(states)
+
+
+def first_size(values: Any) -> Any:
+    """Returns the size of the first axis, as a value of the network."""
+    return ops.gather(ops.shape_of(values, "i32"), ZERO, ZERO)
+
+
+def sizes(value: Any) -> list[int]:
+    """Returns the sizes of all axes but the first."""
+    return list(value.get_partial_shape().get_max_shape())[1:]
+
+
+def _zeros(value: Any, count: int) -> Any:
+    """Returns zeros, so many times those of one chunk or sequence."""
+    return ops.constant(np.zeros([count, *sizes(value)], np.float32), value.get_element_type()).output(0)
