@@ -67,6 +67,7 @@ FOREIGN = {
     "openvino": {
         "features/genai_pipelines/child/",
         "engine/loading/",
+        "engine/paged/prompt_chunks.py",
         "engine/paged/delta_chunks.py",
         "engine/paged/state_space_chunks.py",
         "engine/paged/short_convolution.py",
