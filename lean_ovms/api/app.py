@@ -20,7 +20,8 @@ from ..observability.logging import safe
 from ..observability.metrics import Metrics
 from ..observability.records import RequestRecord, current_record
 from ..types import Request, Response
-from ..util.concurrency import Budget, InlineTime, Offload, inline_time
+from ..util.budget import Budget
+from ..util.concurrency import InlineTime, Offload, inline_time
 from ..util.memory import Trimmer
 from . import router
 from .keys import ApiKey, kind_of

@@ -15,7 +15,8 @@ from ..observability.metrics import Metrics
 from ..observability.records import log_quietly
 from ..types import Json, Request, Response
 from ..util import chunked_json
-from ..util.concurrency import Budget, Lease, Offload
+from ..util.budget import Budget, Lease
+from ..util.concurrency import Offload
 from .fields import Values, json_body
 from .keys import ApiKeys
 from .middleware import RequestRecords

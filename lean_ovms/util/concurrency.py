@@ -6,9 +6,6 @@ interval; a single long call into C blocks the loop, so callers limit the input 
 Short work is done at once, on the event loop, which saves the change of threads. What a request may do there is one
 budget, whatever the number of its parts, and so is what all requests may do in one turn of the loop: beyond it, short
 work goes to the thread, too. There the clients take turns, and the requests of a client.
-
-A `Budget` is an amount that requests share, such as memory: who asks for more than is left waits, in order, for a
-limited time.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
@@ -211,108 +208,3 @@ class InFlight:
         if self._count:
             self._none = self._none or asyncio.Event()
             await self._none.wait()
-
-
-MAX_WAIT_S = 30.0
-"""Seconds to wait for room in a budget; then a 503 with Retry-After."""
-
-
-class Budget:
-    """An amount that is lent, and given back; `used` says how much of it is lent now."""
-
-    def __init__(
-        self, most: int, most_waiting: int, refusal: str, code: str, on_idle: Callable[[], None] | None = None
-    ) -> None:
-        """Lends nothing yet.
-
-        Args:
-            most: the most that is lent at once. More than that is lent only when nothing else is.
-            most_waiting: the sum of the amounts that may wait; beyond it the answer is a 503 at once.
-            refusal: the message of that 503.
-            code: its code.
-            on_idle: is called when everything is given back.
-        """
-        self.used = 0
-        self.waiting = 0
-        self._most = most
-        self._most_waiting = most_waiting
-        self._refusal = refusal
-        self._code = code
-        self._on_idle = on_idle
-        self._queue: deque[tuple[int, asyncio.Future[bool]]] = deque()
-
-    async def acquire(self, amount: int) -> Lease:
-        """Takes an amount, waiting for room. Raises Unavailable."""
-        amount = min(amount, self._most)
-        if self._queue or self.used + amount > self._most:
-            await self._wait(amount)
-        else:
-            self.used += amount
-        return Lease(self, amount)
-
-    async def _wait(self, amount: int) -> None:
-        if self.waiting and self.waiting + amount > self._most_waiting:
-            raise self._unavailable()
-        loop = asyncio.get_running_loop()
-        turn: asyncio.Future[bool] = loop.create_future()
-        self._queue.append((amount, turn))
-        self.waiting += amount
-        timer = loop.call_later(MAX_WAIT_S, self._end_wait, amount, turn)
-        try:
-            granted = await turn
-        except asyncio.CancelledError:
-            if turn.cancelled():
-                self._end_wait(amount, turn)
-            elif turn.result():  # the grant came in the same turn of the loop
-                self.release(amount)
-            raise
-        finally:
-            timer.cancel()
-        if not granted:
-            raise self._unavailable()
-
-    def _end_wait(self, amount: int, turn: asyncio.Future[bool]) -> None:
-        """Ends a wait without a grant: the time is over, or the client has left."""
-        if (amount, turn) in self._queue:
-            self._queue.remove((amount, turn))
-            self.waiting -= amount
-        if not turn.done():
-            turn.set_result(False)
-        self._grant()  # a smaller one behind it may fit
-
-    def release(self, amount: int) -> None:
-        self.used -= amount
-        self._grant()
-        if not self.used and amount and self._on_idle is not None:
-            self._on_idle()
-
-    def _grant(self) -> None:
-        while self._queue and self.used + self._queue[0][0] <= self._most:
-            amount, turn = self._queue.popleft()
-            self.waiting -= amount
-            if not turn.done():  # else its task has been cancelled, and has not run since
-                self.used += amount
-                turn.set_result(True)
-
-    def _unavailable(self) -> Unavailable:
-        return Unavailable(self._refusal, code=self._code)
-
-
-class Lease:
-    """What one request has taken of a budget."""
-
-    __slots__ = ("_amount", "_budget")
-
-    def __init__(self, budget: Budget, amount: int) -> None:
-        self._budget = budget
-        self._amount = amount
-
-    def shrink(self, amount: int) -> None:
-        """Keep only this amount, if it is less."""
-        if amount < self._amount:
-            rest, self._amount = self._amount - amount, amount
-            self._budget.release(rest)
-
-    def release(self) -> None:
-        """Give everything back. Idempotent."""
-        self.shrink(0)

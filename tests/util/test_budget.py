@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from lean_ovms.errors import Unavailable
-from lean_ovms.util import concurrency
-from lean_ovms.util.concurrency import Budget, Lease
+from lean_ovms.util import budget as budgets
+from lean_ovms.util.budget import Budget, Lease
 
 
 async def turns() -> None:
@@ -45,7 +45,7 @@ async def test_more_than_there_is_gets_everything() -> None:
 
 
 async def test_few_wait_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concurrency, "MAX_WAIT_S", 0.05)
+    monkeypatch.setattr(budgets, "MAX_WAIT_S", 0.05)
     budget = Budget(10, 10, "too many", "full")
     lease = await budget.acquire(10)
     waiting = asyncio.ensure_future(budget.acquire(10))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from lean_ovms.transports.http11.writer import ResponseWriter
 from lean_ovms.types.push import Sink
+from lean_ovms.util.budget import Budget
 from lean_ovms.util.client_slots import ClientSlots
-from lean_ovms.util.concurrency import Budget
 
 MOST = 4
 STEPS = st.lists(

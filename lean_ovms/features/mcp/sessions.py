@@ -18,8 +18,9 @@ from ...config import Config
 from ...errors import RequestError, TooManyRequests, Unavailable
 from ...observability.records import current_client
 from ...types import Json
+from ...util.budget import MAX_WAIT_S
 from ...util.client_slots import ClientSlots, share
-from ...util.concurrency import MAX_WAIT_S, InFlight
+from ...util.concurrency import InFlight
 from ..responses.mcp_forms import error_text
 from ..responses.tool_origin import ToolOrigin
 from .feature import McpOptions

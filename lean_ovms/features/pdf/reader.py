@@ -13,7 +13,7 @@ from ...errors import BadRequest, RequestError, Unavailable
 from ...media.file_slice import FileSlice
 from ...media.helper import Helper, IdleHelpers
 from ...types import Json
-from ...util.concurrency import Budget
+from ...util.budget import Budget
 
 log = logging.getLogger("lean_ovms.media")
 

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from ...config import Config
 from ...errors import BadRequest, PayloadTooLarge, RequestError, Unavailable
 from ...types.audio import SAMPLE_BYTES, SAMPLE_RATE
-from ...util.concurrency import Budget, Lease
+from ...util.budget import Budget, Lease
 from ..file_slice import FileSlice
 from ..helper import Helper, IdleHelpers
 from ..options import AudioFileOptions

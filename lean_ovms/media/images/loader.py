@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from ...config import Config
 from ...errors import BadRequest, counted
 from ...types import Image, Json
-from ...util.concurrency import Budget, Lease
+from ...util.budget import Budget, Lease
 from ..file_slice import FileSlice
 from ..options import ImageFileOptions
 from .decoder_pool import DecodeJob, DecoderPool
