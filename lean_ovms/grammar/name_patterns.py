@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ..types import LITERALS, MAPS, Json
+from ..types import Json
+from ..util.schema_keywords import LITERALS, MAPS
 from .schema import Schema
 
 

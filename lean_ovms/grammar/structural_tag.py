@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..types import LITERALS, MAPS, Json
+from ..types import Json
+from ..util.schema_keywords import LITERALS, MAPS
 from . import formats
 
 MAX_BLANKS = 25

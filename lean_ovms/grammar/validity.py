@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..errors import GrammarInvalid, GrammarTooComplex, SchemaInvalid
-from ..types import MAPS, Json
+from ..types import Json
+from ..util.schema_keywords import MAPS
 from .schema import MAX_NODES, TYPES, resolved
 
 MAX_ROUNDS = 50

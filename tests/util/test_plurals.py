@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lean_ovms.errors import counted, requests_waiting
+from lean_ovms.util.plurals import counted, requests_waiting
 
 ROOT = Path(__file__).parents[2]
 FIXED = re.compile(r"\{[^{}]*[a-z][^{}]*\} (?:requests|messages|images|blocks|prompts|errors)\b")

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from ...errors import GrammarInvalid, GrammarTooComplex
-from ...types import MAPS
+from ...util.schema_keywords import MAPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from ...config import EngineConfig
-from ...errors import BadRequest, RequestError, TooManyRequests, counted, requests_waiting
+from ...errors import BadRequest, RequestError, TooManyRequests
+from ...util.plurals import counted, requests_waiting
 from .. import protocol
 from ..task import Task, busy
 from . import request_validator

@@ -11,9 +11,10 @@ from ...api.forms import read_query
 from ...api.response import json, warning_headers
 from ...api.services import Services
 from ...engine.protocol import ResetPrefixCache
-from ...errors import NotSupported, StoreFailure, counted
+from ...errors import NotSupported, StoreFailure
 from ...models.text_model import TextModel
 from ...types import Request, Response
+from ...util.plurals import counted
 from .feature import DiskCacheOptions
 from .records import BlocksOnDisk, DiskCacheAction
 

@@ -23,8 +23,9 @@ from ...cli.arguments import own, parse
 from ...cli.client import CommandFailed, ServerClient, connect, is_url
 from ...cli.command_table import CommandParser, hint, parser
 from ...config.options import read_object
-from ...errors import BadRequest, StartError, counted
+from ...errors import BadRequest, StartError
 from ...server import exit_status
+from ...util.plurals import counted
 
 PROMPT, MORE = ">>> ", "... "
 TEXTS = ("content", "reasoning_content", "reasoning")

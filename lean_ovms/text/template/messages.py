@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from itertools import chain, dropwhile, groupby
 from typing import Any
 
-from ...types import LITERALS, MAPS, Json
+from ...types import Json
+from ...util.schema_keywords import LITERALS, MAPS
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from ....config import EngineConfig
 from ....engine import protocol
 from ....engine.errors import EngineLost, for_client
 from ....engine.task import Task, busy
-from ....errors import RequestError, counted
+from ....errors import RequestError
+from ....util.plurals import counted
 from .. import records
 from .recognizer import Job, Recognizer, Samples
 from .session import MIN_SAMPLES, Transcription
