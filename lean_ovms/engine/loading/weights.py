@@ -17,9 +17,14 @@ _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 def floats(tensor: TensorInfo) -> Floats:
     """Returns a tensor's numbers in its shape. Raises ValueError: it has not as many."""
     values = np.frombuffer(tensor.data, _DTYPES[tensor.kind])
-    if tensor.kind == "BF16":  # the upper half of a float32
-        values = (values.astype(np.uint32) << 16).view(np.float32)
+    if tensor.kind == "BF16":
+        values = of_bf16(values)
     return values.astype(np.float32).reshape(tensor.shape)
+
+
+def of_bf16(bits: NDArray[np.uint16]) -> Floats:
+    """Returns the numbers of which these are the bits in bf16, the upper half of a float32."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def rounded_to_bf16(values: Floats) -> NDArray[np.uint16]:

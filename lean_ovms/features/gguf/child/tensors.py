@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from openvino import opset13 as ops
 
 from ....engine.errors import last_line
+from ....engine.loading.weights import of_bf16
 from ....errors import StartError
 from ....repository import model_file
 from ....util.files import open_regular
@@ -119,7 +120,7 @@ class Tensors:
             numbers = apart(numbers) if BLOCKS[kind].bits == 4 else numbers
             found = numbers * scale[..., None] + (0 if offset is None else offset[..., None])
         elif kind == BF16:
-            found = (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+            found = of_bf16(data.view(np.uint16))
         else:
             found = data.view(PLAIN[kind].to_dtype()).astype(np.float32)
         return found.reshape(shape)

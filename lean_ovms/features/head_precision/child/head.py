@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from openvino import opset13 as ops
 
 from ....config import EngineConfig
+from ....engine.loading.weights import of_bf16
 from ....engine.paged.ir_weights import last_projection
 from ....engine.paged.network import WeightsSource
 from ....errors import StartError
@@ -93,7 +94,7 @@ class _Rows:
         if kind == "Constant":
             data = node.data[part] if node.data.ndim and len(node.data) == self._count else node.data
             if node.get_element_type() == ov.Type.bf16:
-                return (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+                return of_bf16(data.view(np.uint16))
             return data.astype(np.float32)
         values = [self._floats(value, part) for value in node.input_values()]
         if kind == "Reshape":
