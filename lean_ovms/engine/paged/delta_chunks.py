@@ -24,18 +24,8 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from ..loading.exact import exact
-from . import prompt_chunks
-from .network import (
-    CHUNK,
-    CHUNK_BEGINS,
-    CHUNK_LENGTHS,
-    CHUNK_OTHERS,
-    CHUNK_PLACES,
-    CHUNK_SLOTS,
-    CHUNK_STARTS,
-    CHUNK_TOKENS,
-    CHUNK_WRITES,
-)
+from . import network, prompt_chunks
+from .network import CHUNK
 from .short_convolution import (
     CONVOLUTION,
     ROW_BEGINS,
@@ -74,7 +64,7 @@ class Sizes(NamedTuple):
 def compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
     """Adds the computation of prompts by chunks to each gated delta rule of a network that has any.
 
-    The network gets the inputs DELTA_*, and for each table of states an output with the states behind the ends of
+    The network gets the inputs CHUNK_*, and for each table of states an output with the states behind the ends of
     chunks that are wanted.
 
     Args:
@@ -119,7 +109,7 @@ def _replace(convolution: Any, node: Any, inputs: dict[str, Any], kind: Any) -> 
     Args:
         convolution: The convolution before the operation.
         node: The operation.
-        inputs: The inputs DELTA_*.
+        inputs: The inputs CHUNK_*.
         kind: The element type in which states are kept.
 
     Returns:
@@ -128,19 +118,21 @@ def _replace(convolution: Any, node: Any, inputs: dict[str, Any], kind: Any) -> 
     part = exact(_part(_sizes(node), ShortConvolution(convolution, _values(node)), kind))
     tables = convolution.input_value(ROW_TABLE), node.input_value(TABLE)
     given = [convolution.input_value(ROWS), node.input_value(GATE), node.input_value(BETA)]
-    tokens = ops.reshape(inputs[CHUNK_TOKENS], _int64([-1, CHUNK]), False)
+    tokens = ops.reshape(inputs[network.CHUNK_TOKENS], _int64([-1, CHUNK]), False)
     values = [ops.convert(ops.gather(each, tokens, _int64(0)), kind.to_string()) for each in given[:1]]
     values += [ops.convert(ops.gather(each, tokens, _int64(0)), "f32") for each in given[1:]]
-    values += [inputs[name] for name in (CHUNK_LENGTHS, CHUNK_STARTS, CHUNK_WRITES)]
-    values += [ops.convert(ops.gather(each, inputs[CHUNK_SLOTS], _int64(0)), kind.to_string()) for each in tables]
-    count = prompt_chunks.first_size(inputs[CHUNK_STARTS])
+    values += [inputs[name] for name in (network.CHUNK_LENGTHS, network.CHUNK_STARTS, network.CHUNK_WRITES)]
+    values += [
+        ops.convert(ops.gather(each, inputs[network.CHUNK_SLOTS], _int64(0)), kind.to_string()) for each in tables
+    ]
+    count = prompt_chunks.first_size(inputs[network.CHUNK_STARTS])
     outputs, *states = prompt_chunks.in_branch(count, part, values, sliced=len(values) - 2, states=2)
-    others = [ops.gather(each, inputs[CHUNK_OTHERS], _int64(0)) for each in given]
+    others = [ops.gather(each, inputs[network.CHUNK_OTHERS], _int64(0)) for each in given]
     for user, port, value in zip((convolution, node, node), (ROWS, GATE, BETA), others, strict=True):
         user.input(port).replace_source_output(value.output(0))
-    convolution.input(ROW_BEGINS).replace_source_output(inputs[CHUNK_BEGINS].output(0))
-    node.input(BEGINS).replace_source_output(inputs[CHUNK_BEGINS].output(0))
-    prompt_chunks.join(node, outputs, inputs[CHUNK_PLACES])
+    convolution.input(ROW_BEGINS).replace_source_output(inputs[network.CHUNK_BEGINS].output(0))
+    node.input(BEGINS).replace_source_output(inputs[network.CHUNK_BEGINS].output(0))
+    prompt_chunks.join(node, outputs, inputs[network.CHUNK_PLACES])
     return [prompt_chunks.states_result(*pair) for pair in zip(tables, states, strict=True)]
 
 

@@ -23,30 +23,20 @@ from openvino import opset13 as ops
 
 from ...util.resources import free_memory_bytes
 from ..loading.network_inputs import network_input
-from .network import (
-    CHUNK_BEGINS,
-    CHUNK_LENGTHS,
-    CHUNK_OTHERS,
-    CHUNK_PLACES,
-    CHUNK_SLOTS,
-    CHUNK_STARTS,
-    CHUNK_TOKENS,
-    CHUNK_WRITES,
-    NEW_STATES,
-    STATES,
-)
+from . import network
+from .network import NEW_STATES, STATES
 
 log = logging.getLogger(__name__)
 
 INPUTS = (
-    CHUNK_TOKENS,
-    CHUNK_LENGTHS,
-    CHUNK_STARTS,
-    CHUNK_SLOTS,
-    CHUNK_PLACES,
-    CHUNK_WRITES,
-    CHUNK_OTHERS,
-    CHUNK_BEGINS,
+    network.CHUNK_TOKENS,
+    network.CHUNK_LENGTHS,
+    network.CHUNK_STARTS,
+    network.CHUNK_SLOTS,
+    network.CHUNK_PLACES,
+    network.CHUNK_WRITES,
+    network.CHUNK_OTHERS,
+    network.CHUNK_BEGINS,
 )
 """The names of the inputs that a network gets."""
 MEMORY_SHARE = 0.25

@@ -23,18 +23,8 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from ..loading.exact import exact
-from . import prompt_chunks
-from .network import (
-    CHUNK,
-    CHUNK_BEGINS,
-    CHUNK_LENGTHS,
-    CHUNK_OTHERS,
-    CHUNK_PLACES,
-    CHUNK_SLOTS,
-    CHUNK_STARTS,
-    CHUNK_TOKENS,
-    CHUNK_WRITES,
-)
+from . import network, prompt_chunks
+from .network import CHUNK
 from .prompt_chunks import ZERO, sizes
 
 OPERATION = "PagedSelectiveSSM"
@@ -50,7 +40,7 @@ step and the sizes of Granite-4.0-H-350M (36) and 1B (42)."""
 def compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
     """Adds the computation of prompts by chunks to each state space of a network that has any.
 
-    The network gets the inputs DELTA_*, and for each table of states an output with the states behind the ends of
+    The network gets the inputs CHUNK_*, and for each table of states an output with the states behind the ends of
     chunks that are wanted.
 
     Args:
@@ -72,7 +62,7 @@ def _replace(node: Any, part: Any, inputs: dict[str, Any], kind: str) -> Any:
     Args:
         node: The operation.
         part: The network of one chunk, as of `_part`.
-        inputs: The inputs DELTA_*.
+        inputs: The inputs CHUNK_*.
         kind: The element type in which states are kept.
 
     Returns:
@@ -81,16 +71,16 @@ def _replace(node: Any, part: Any, inputs: dict[str, Any], kind: str) -> Any:
     table = node.input_value(TABLE)
     rows = [node.input_value(port) for port in ROWS]
     for port, row in zip(ROWS, rows, strict=True):  # it refuses tokens that are of none of its sequences
-        node.input(port).replace_source_output(ops.gather(row, inputs[CHUNK_OTHERS], ZERO).output(0))
-    node.input(BEGINS).replace_source_output(inputs[CHUNK_BEGINS].output(0))
-    tokens = ops.reshape(inputs[CHUNK_TOKENS], np.array([-1, CHUNK]), False)
+        node.input(port).replace_source_output(ops.gather(row, inputs[network.CHUNK_OTHERS], ZERO).output(0))
+    node.input(BEGINS).replace_source_output(inputs[network.CHUNK_BEGINS].output(0))
+    tokens = ops.reshape(inputs[network.CHUNK_TOKENS], np.array([-1, CHUNK]), False)
     values = [ops.convert(ops.gather(row, tokens, ZERO), "f32") for row in rows]
-    values += [inputs[name] for name in (CHUNK_LENGTHS, CHUNK_STARTS, CHUNK_WRITES)]
+    values += [inputs[name] for name in (network.CHUNK_LENGTHS, network.CHUNK_STARTS, network.CHUNK_WRITES)]
     values.append(ops.convert(node.input_value(DECAYS), "f32"))
-    values.append(ops.convert(ops.gather(table, inputs[CHUNK_SLOTS], ZERO), "f32"))
-    count = prompt_chunks.first_size(inputs[CHUNK_STARTS])
+    values.append(ops.convert(ops.gather(table, inputs[network.CHUNK_SLOTS], ZERO), "f32"))
+    count = prompt_chunks.first_size(inputs[network.CHUNK_STARTS])
     outputs, states = prompt_chunks.in_branch(count, part, values, sliced=len(values) - 2, states=1)
-    prompt_chunks.join(node, outputs, inputs[CHUNK_PLACES])
+    prompt_chunks.join(node, outputs, inputs[network.CHUNK_PLACES])
     return prompt_chunks.states_result(table, ops.convert(states, kind).output(0))
 
 
