@@ -12,8 +12,10 @@ Parser = TypeVar("Parser", bound=argparse.ArgumentParser)
 
 
 class EngineArgs:
-    """The options of a model, as a script of vLLM reads them from its command line. Its attributes are the options that
-    were given: `LLM(**vars(args))` is the model."""
+    """The options of a model, as a script of vLLM reads them from its command line.
+
+    Its attributes are the options that were given: `LLM(**vars(args))` is the model.
+    """
 
     def __init__(self, **options: Any) -> None:
         vars(self).update(options)

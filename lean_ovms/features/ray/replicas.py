@@ -141,7 +141,7 @@ class Replicas:
     # --- changes
 
     def _can_tell_others(self) -> bool:
-        """Returns whether the class of the deployment takes changes: one of a user's around LeanOvms may not."""
+        """Returns whether other replicas can be told a change: a user's class around LeanOvms may lack the method."""
         return hasattr(getattr(replica_context(), "servable_object", None), "change")
 
     def _remember(self, route: Route, change: Change) -> None:

@@ -50,7 +50,7 @@ class SmallHead:
 
 
 def compress(model: Any, bits: int) -> None:
-    """Puts a network's output head into 4 or 8 bits, unless it has no more. Raises StartError."""
+    """Puts a network's output head into 4 or 8 bits, unless it has as few already. Raises StartError."""
     projection, _ = last_projection(model)
     weights = projection.input_value(1)
     shape = [size.get_length() for size in weights.get_partial_shape()]

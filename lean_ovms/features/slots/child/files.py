@@ -103,7 +103,7 @@ class SlotFiles:
             self._used.popitem(last=False)
 
     def used_s(self, slot: int) -> float:
-        """Returns when a text has used a slot last, as SlotUse.at_s; 0: none has."""
+        """Returns when a text has used a slot last, in seconds of the machine's monotonic clock; 0: none has."""
         return self._used.get(slot, UNUSED).at_s
 
     def save(self, slot: int, name: str, process: int = 0) -> tuple[int, int]:
