@@ -183,13 +183,14 @@ SERVERS = ("OVMS", "vLLM", "llama.cpp")
 
 def aliases() -> str:
     """Other servers' names of options."""
-    known = foreign_flags.known()
-    lines = ["| server | flag | option here |", "|---|---|---|"]
-    for alias in sorted(known.aliases, key=lambda row: SERVERS.index(row.server)):
+    groups: dict[tuple[str, str], list[str]] = {}
+    for alias in sorted(foreign_flags.known().aliases, key=lambda row: SERVERS.index(row.server)):
         value = f" {alias.bare}" if alias.bare else ""
         further = f", further names: `--{alias.further}`" if alias.further else ""
-        lines.append(f"| {alias.server} | {_flags(alias.names)} | `--{alias.option}{value}`{further} |")
-    return "\n".join(lines)
+        names = [name for name in alias.names if name != alias.option]
+        groups.setdefault((alias.server, f"`--{alias.option}{value}`{further}"), []).extend(names)
+    rows = [f"| {server} | {_flags(names)} | {option} |" for (server, option), names in groups.items() if names]
+    return "\n".join(["| server | flag | option here |", "|---|---|---|", *rows])
 
 
 def ignored() -> str:
