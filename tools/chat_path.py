@@ -31,6 +31,9 @@ TOUR = Path(__file__).parents[1] / "docs" / "tour.md"
 LISTENING = re.compile(r"http://127\.0\.0\.1:(\d+)")
 READY = "ready: demo"
 WAIT_S = 60
+START_ENDS_S = 0.5
+"""Seconds from the line that says "ready" to the request: by then the start has ended, and files are not looked at yet,
+which are no parts of a chat."""
 MARKER_LINES = 5
 """An __init__.py of no more lines has nothing to read."""
 HOOK = """
@@ -106,6 +109,7 @@ def _chat(folder: str) -> tuple[float, float]:
             assert server.stderr is not None
             port = next(int(found[1]) for line in server.stderr if (found := LISTENING.search(line)))
             next(line for line in server.stderr if READY in line)
+            time.sleep(START_ENDS_S)
             began = time.monotonic()
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
             body = {"model": "demo", "messages": [{"role": "user", "content": "Hello!"}], "stream": True}

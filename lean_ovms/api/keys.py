@@ -15,7 +15,6 @@ from ..errors import Unauthorized
 from ..manifest import API_KEYS, Route
 from ..observability.records import GenerationRecord, RequestRecord
 from ..types import Request
-from ..types.websocket import PROTOCOLS_HEADER
 
 KEY_SUBPROTOCOL = "openai-insecure-api-key."
 """How the subprotocol begins in which OpenAI's clients send a key that opens a WebSocket of a browser."""
@@ -130,5 +129,7 @@ def digest_of(secret: str) -> bytes:
 
 def keys_in_subprotocols(request: Request) -> list[str]:
     """API keys among the subprotocols that a client offers: a browser's WebSocket has no Authorization header."""
+    from ..types.websocket import PROTOCOLS_HEADER  # late: few requests are for a WebSocket
+
     offered = [name.strip() for name in request.headers.get(PROTOCOLS_HEADER, "").split(",")]
     return [name.removeprefix(KEY_SUBPROTOCOL) for name in offered if name.startswith(KEY_SUBPROTOCOL)]

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from ..config import Config
 from ..errors import Forbidden, StartError, install_command
@@ -24,10 +24,12 @@ from ..manifest import ObserverRow, Route, named
 from ..observability.logging import Access, safe
 from ..observability.metrics import Metrics
 from ..observability.records import CLIENT_LEFT, RequestRecord, current_record
-from ..types import ByteStream, Request, Response
+from ..types import SWITCHING_PROTOCOLS, ByteStream, Request, Response
 from ..types.push import Sink
-from ..types.websocket import Close, Upgrade, WebSocket
 from .response import is_safe_id
+
+if TYPE_CHECKING:
+    from ..types.websocket import Close, Upgrade, WebSocket
 
 logger = logging.getLogger("lean_ovms.access")
 
@@ -105,8 +107,8 @@ class RequestRecords:
     def observe(self, request: Request, response: Response, record: RequestRecord) -> Response:
         """The response with an end that finishes the record and gives back what the request has taken; the same one
         where nothing is recorded or taken."""
-        if isinstance(response, Upgrade):
-            return self._observe_websocket(response, record)
+        if response.status == SWITCHING_PROTOCOLS:
+            return self._observe_websocket(cast("Upgrade", response), record)
         if not (self._enabled or record.releases):
             return response
         return _ObservedResponse(response, record, self._closed, has_body=request.method != "HEAD")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
-from ..engine.client.engine import ModelEngine, ReplyStream
+from ..engine.client.replies import ReplyStream
 from ..engine.protocol import REPETITION, DetailedTokens, Progress, SpokenTokens, Tokens
 from ..errors import RequestError, RequestTimeout
 from ..observability.metrics import TokenTimer
@@ -34,6 +34,7 @@ from ..types import (
 from ..types.push import Paused, Sink, never
 
 if TYPE_CHECKING:
+    from ..engine.client.interface import ModelEngine
     from ..text.decode.stop_strings import StopMatcher
     from ..text.parsers import Parser
 

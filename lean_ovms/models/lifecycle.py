@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ..config import Config, listed
 from ..config.options import DIRECTORY, PRIVATE_DIRECTORY
-from ..engine.client.engine import ModelEngine, engine_of
+from ..engine.client.engine import engine_of
 from ..errors import StartError, WrongOptions
 from ..manifest import ADAPTER_SET
 from ..observability.metrics import Metrics
@@ -29,6 +29,8 @@ from .residency import LOADED, LOADING, UNLOADED, Residency
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from ..engine.client.interface import ModelEngine
 
 log = logging.getLogger("lean_ovms.models")
 

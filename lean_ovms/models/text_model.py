@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import listed
 from ..config.options import MODEL
-from ..engine.client.engine import ReplyStream
+from ..engine.client.replies import ReplyStream
 from ..errors import GrammarInvalid, GrammarTooComplex, WrongOptions, prompt_too_long, too_many_characters
 from ..observability.logging import safe
 from ..observability.metrics import TokenTimer

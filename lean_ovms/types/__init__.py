@@ -82,6 +82,10 @@ class ByteStream(Protocol):
     async def aclose(self) -> None: ...
 
 
+SWITCHING_PROTOCOLS = 101
+"""The status of a `types.websocket.Upgrade`, and of no other response."""
+
+
 @dataclass(slots=True)
 class Response:
     """What a request is answered with."""

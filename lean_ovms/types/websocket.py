@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from . import Response
+from . import SWITCHING_PROTOCOLS, Response
 
 PROTOCOLS_HEADER = "sec-websocket-protocol"
 """The request's header with the subprotocols that the client offers, separated by commas."""
@@ -77,7 +77,7 @@ class Upgrade(Response):
             subprotocol: one of those that the client offered; empty: none.
             max_message_bytes: larger messages close the connection with TOO_BIG.
         """
-        super().__init__(101)
+        super().__init__(SWITCHING_PROTOCOLS)
         self.serve = serve
         self.subprotocol = subprotocol
         self.max_message_bytes = max_message_bytes

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...composition import records_of
 from ...config import Config
@@ -25,11 +25,11 @@ from ...types.engine import EngineStats, ModelInfo, Vocabulary
 from .. import protocol
 from ..protocol import changed_fields
 from .child import GRACE_S, Child
-from .interface import ModelEngine
 from .prestart import COMMAND
 from .replies import Close, L, OnPartial, R, ReplyRouter, ReplyStream, Send
 
-__all__ = ["EngineClient", "ModelEngine", "ReplyStream", "engine_of"]
+if TYPE_CHECKING:
+    from .interface import ModelEngine
 
 log = logging.getLogger("lean_ovms.engine")
 

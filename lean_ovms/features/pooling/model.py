@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...config import Config
-from ...engine.client.engine import ModelEngine
+from ...engine.client.interface import ModelEngine
 from ...errors import BadRequest, too_many_characters
 from ...models.model import Model, UsageRecorder, too_slow
 from ...models.token_model import MIN_ENCODE_LIMIT, TokenModel

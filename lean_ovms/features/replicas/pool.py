@@ -20,9 +20,10 @@ from ...config import Config
 from ...config.options import read_object
 from ...engine import protocol
 from ...engine.client import prestart
-from ...engine.client.engine import EngineClient, ModelEngine, ReplyStream
+from ...engine.client.engine import EngineClient
+from ...engine.client.interface import ModelEngine
 from ...engine.client.prestart import COMMAND
-from ...engine.client.replies import Close, L, OnPartial, R, Send
+from ...engine.client.replies import Close, L, OnPartial, R, ReplyStream, Send
 from ...errors import TooManyRequests, Unavailable
 from ...manifest import named
 from ...types import Image, SamplingParams

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import RequestError, RequestTimeout, Unavailable
 from ...types import Request
@@ -22,7 +23,6 @@ from .cycle import Http11Cycle
 from .protocol import Phase, ServerProtocol
 from .request_parser import RequestHead
 from .server_state import ServerState, client_of, too_many_connections
-from .sockets import peer_name, tune
 from .writer import ResponseWriter
 
 if TYPE_CHECKING:
@@ -419,3 +419,22 @@ class HttpConnection(asyncio.Protocol):
         """Drop the connection; a running request is cancelled when the transport reports the loss."""
         self._discarding = True
         self._transport.abort()
+
+
+def tune(sock: socket.socket | None) -> None:
+    """Turns Nagle's delay off (TTFT), and keep-alive probes on that notice a vanished peer in about two minutes."""
+    if sock is None or sock.family == socket.AF_UNIX:
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, seconds in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
+
+
+def peer_name(peer: Any) -> str:
+    """Returns host:port of an IP peer's address; Unix sockets have no name."""
+    if not isinstance(peer, tuple):
+        return "unix"
+    host, port = peer[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

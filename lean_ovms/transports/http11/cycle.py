@@ -9,17 +9,17 @@ import asyncio
 import importlib
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ...errors import InternalError, MissingExtra
-from ...types import ByteStream, Handle, Response
+from ...types import SWITCHING_PROTOCOLS, ByteStream, Handle, Response
 from ...types.push import Sink
-from ...types.websocket import Upgrade
 from ..cycle import RequestResponseCycle
 from .protocol import ServerProtocol
 from .writer import ResponseWriter
 
 if TYPE_CHECKING:
+    from ...types.websocket import Upgrade
     from .websocket import Http11WebSocket
 
 
@@ -50,8 +50,8 @@ class Http11Cycle(RequestResponseCycle):
         self._gone: asyncio.Future[None] | None = None
 
     async def send(self, response: Response) -> None:
-        if isinstance(response, Upgrade):
-            await self._upgrade(response)
+        if response.status == SWITCHING_PROTOCOLS:
+            await self._upgrade(cast("Upgrade", response))
             return
         protocol, body = self._protocol, response.body
         self._pending = protocol.start_response(response)

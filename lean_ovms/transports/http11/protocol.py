@@ -138,8 +138,7 @@ class ServerProtocol:
         self.closing = False
         self.client_closes = False
         self._parser = HttpRequestParser(config.max_header_bytes, config.max_body_bytes, peer)
-        self._cors_headers = config.cors_headers()
-        self._error_forms = config.composition.error_forms.below(config.root_path)
+        self._config = config
         self._access_log = config.access_log
         self._peer = peer
         self._outgoing = b""
@@ -256,7 +255,8 @@ class ServerProtocol:
 
     def error_response(self, error: RequestError) -> Response:
         """Returns the response for an error that the transport itself reports, with the CORS headers of the api."""
-        return self._error_forms.response(error, self._cors_headers, request=self._head)
+        forms = self._config.composition.error_forms.below(self._config.root_path)
+        return forms.response(error, self._config.cors_headers(), request=self._head)
 
     def start_response(self, response: Response) -> bytes:
         """Returns the response's head; with a bytes body all of it. Raises ValueError for headers that cannot be sent.

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -111,7 +112,7 @@ class Server(ServerState):
         loop = asyncio.get_running_loop()
         create = loop.create_unix_server if sock.family == socket.AF_UNIX else loop.create_server
         return await create(
-            lambda: HttpConnection(self, loop),
+            partial(HttpConnection, self, loop),
             sock=sock,
             backlog=BACKLOG,
             ssl=context,

@@ -1,4 +1,4 @@
-"""Sockets: binding, options, names. Every failure is a StartError of one line."""
+"""Sockets that listen: binding, names. Every failure is a StartError of one line."""
 
 from __future__ import annotations
 
@@ -145,25 +145,6 @@ def close_all(sockets: list[socket.socket]) -> None:
     """Close and remove sockets that will not be listened on."""
     while sockets:
         sockets.pop().close()
-
-
-def tune(sock: socket.socket | None) -> None:
-    """Turns Nagle's delay off (TTFT), and keep-alive probes on that notice a vanished peer in about two minutes."""
-    if sock is None or sock.family == socket.AF_UNIX:
-        return
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, seconds in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
-
-
-def peer_name(peer: Any) -> str:
-    """Returns host:port of an IP peer's address; Unix sockets have no name."""
-    if not isinstance(peer, tuple):
-        return "unix"
-    host, port = peer[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def url(sock: socket.socket, tls: bool) -> str:
