@@ -1,20 +1,27 @@
 """What generates tokens for requests: the interface between the task and an engine with its scheduler.
 
-`paged.pipeline.PagedPipeline` implements it, `scripted.backend.ScriptedEngine` without a model, and
-a feature may have others (manifest.BackendRow). No openvino here.
+A LoadedModel is what requests are checked and tokenized with, a Backend is one that generates, too.
+`paged.pipeline.PagedPipeline` implements it, `scripted.backend.ScriptedEngine` without a model, and a feature may have
+others (manifest.BackendRow). No openvino here.
 """
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from ...types.engine import EngineStats
-from ..protocol import Record
+from ...types.engine import EngineStats, ModelInfo, Vocabulary
+from ..protocol import Record, Submit
 from .fair_queue import FairQueue
-from .loaded_model import ImagePlaceholders, LoadedModel
-from .sequence import GenerationRequest
+from .grammar_limits import GrammarBounds, GrammarCost
+from .sequence import GenerationRequest, ImagePrompt
 
+ASSISTANT_TOKENS = 5
+NGRAM_SIZE = 3
+"""OVMS's defaults for speculative decoding."""
+HEAD_TOKENS = 3
+"""The same for a head of the model, which was trained to know one token or a few."""
 POSITIONS = 20
 """Places of a draft that are counted one by one: requests choose how long drafts are, and each is a series."""
 
@@ -62,6 +69,89 @@ class WaitingRequests(Protocol):
         """Requests of all clients."""
 
     def waiting_of(self, client: str) -> int: ...
+
+
+class Compiler(Protocol):
+    """Compiles grammars for a pipeline in advance, outside its steps."""
+
+    def compile(self, tag: str) -> None:
+        """Takes its time in C++, with the GIL released. Raises errors.BadRequest."""
+
+    def clear(self) -> None:
+        """Drops everything compiled. Between two steps only."""
+
+
+class GrammarChecker(Protocol):
+    """Finds out whether a grammar can be compiled and how fast it is, with no risk for this process. Blocks its caller
+    and takes no time of other threads."""
+
+    def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
+        """Returns what it costs. Raises errors.RequestError for one that is invalid, beyond the bounds, or too slow."""
+
+    def stop(self) -> object:
+        """Frees its resources; the next `check` starts it again."""
+
+
+class ImagePlaceholders(Protocol):
+    """The part that only models with vision have."""
+
+    takes_ids: bool
+    """Whether prompts without images may be token ids."""
+
+    def parse(self, submit: Submit, context: int, max_characters: int) -> ImagePrompt:
+        """Returns the text and the images of a prompt, checked.
+
+        Args:
+            submit: the command with the prompt.
+            context: the tokens of the model's context, for the error.
+            max_characters: the most characters of the text.
+
+        Raises:
+            errors.BadRequest: the prompt is not valid.
+        """
+
+    def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
+        """Returns the prompt as ids, with one negative id per token of each image, the same id for the same image.
+
+        Their number is exact for image sizes that were learned, and an upper estimate for others.
+        """
+
+
+class LongTextEncoder(Protocol):
+    """Tokenizes long texts in a thread, without the interpreter's lock."""
+
+    def is_long(self, text: str) -> bool:
+        """Returns whether `LoadedModel.encode` would take too long between two steps."""
+
+    def encode(self, text: str, add_special_tokens: bool) -> array[int]:
+        """Encodes as `LoadedModel.encode` does, in one other thread, to an array: millions of ids take some MB."""
+
+    def learn(self, text: str, ids: list[int], add_special_tokens: bool) -> None:
+        """Remembers what `encode` returned, so that the next turn of a conversation is short."""
+
+
+class Grammars(NamedTuple):
+    """What grammar_queue needs to let a request with a grammar run."""
+
+    compiler: Compiler
+    checker: GrammarChecker
+
+
+class LoadedModel(Protocol):
+    """What requests are checked and tokenized with."""
+
+    info: ModelInfo
+    vocabulary: Vocabulary
+    grammars: Grammars | None
+    """None: no structured output."""
+    long_text_encoder: LongTextEncoder | None
+    """None: every text is tokenized between two steps."""
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        """Returns the ids of a text. Raises errors.BadRequest for text that is not Unicode (lone surrogates)."""
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        """Returns the text of ids, by the model's own detokenizer."""
 
 
 class Backend(LoadedModel, Protocol):

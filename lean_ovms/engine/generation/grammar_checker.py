@@ -24,8 +24,7 @@ from typing import Any
 
 from ...errors import GrammarInvalid, GrammarTooComplex, Unavailable
 from ...util.child_process import spawn_with_socket
-from .grammar_limits import GrammarBounds, too_complex
-from .loaded_model import GrammarCost
+from .grammar_limits import GrammarBounds, GrammarCost, too_complex
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +58,7 @@ class CheckerSettings:
 
 
 class ProcessGrammarChecker:
-    """A loaded_model.GrammarChecker with one process, started when needed."""
+    """A backend.GrammarChecker with one process, started when needed."""
 
     def __init__(self, settings: CheckerSettings, command: Sequence[str]) -> None:
         self.settings = settings

@@ -1,15 +1,15 @@
-"""Limits on the text of a grammar: the first and cheapest check. Pure, linear in its length.
+"""Limits on the text of a grammar, the first and cheapest check: pure, linear in its length. And what one costs.
 
-They refuse grammars that would crash a process (10,000 nested brackets overflow xgrammar's stack) and those that cost
-time only after they were compiled (a repetition of 100,000 takes 150 ms for every token). Everything else is found out
-by compiling in a process that can be killed; so these bounds are wide.
+The limits refuse grammars that would crash a process (10,000 nested brackets overflow xgrammar's stack) and those that
+cost time only after they were compiled (a repetition of 100,000 takes 150 ms for every token). Everything else is found
+out by compiling in a process that can be killed; so these bounds are wide.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -37,6 +37,19 @@ class GrammarBounds:
     """The values of one enum."""
     multiple: int = 10_000
     """The value of multipleOf, without its factors 2 and 5."""
+
+
+class GrammarCost(NamedTuple):
+    """What a grammar costs to compile and to match."""
+
+    seconds: float
+    """The CPU seconds of compiling it."""
+    bytes: int
+    """The bytes that it takes when it is compiled."""
+    mask_s: float = 0.0
+    """The CPU seconds of the mask of a token, the slowest that was found."""
+    notices: tuple[str, ...] = ()
+    """What the library does not impose, for the client."""
 
 
 def check(text: str, bounds: GrammarBounds) -> Any:

@@ -20,8 +20,8 @@ from ...config import EngineConfig
 from ...errors import EngineFailure, GrammarInvalid, RequestError, TooManyRequests, Unavailable, from_wire
 from ..protocol import Submit
 from . import grammar_limits
-from .grammar_limits import GrammarBounds
-from .loaded_model import GrammarCost, Grammars
+from .backend import Grammars
+from .grammar_limits import GrammarBounds, GrammarCost
 from .sequence import GenerationRequest
 from .worker_thread import WorkerThread
 

@@ -13,7 +13,7 @@ from ...errors import BadRequest, too_many_characters
 from ...types import IMAGE_TAG_START, Image
 from ...util.plurals import counted
 from ..protocol import Submit
-from .loaded_model import ImagePrompt
+from .sequence import ImagePrompt
 
 TAG = re.compile(IMAGE_TAG_START + r"(?:image_(\d{1,6})>|audio_(\d{1,6})>)?")
 """The tag of an image or of audio, or the beginning of other text that openvino_genai might read as one."""

@@ -14,14 +14,8 @@ from ...errors import NO_VIDEO, BadRequest, prompt_too_long, too_long, too_many_
 from ...types import SamplingParams
 from ...types.engine import CAPABILITIES, ModelInfo
 from ..protocol import Submit
-from .backend import Backend
-from .loaded_model import (
-    ASSISTANT_TOKENS,
-    HEAD_TOKENS,
-    NGRAM_SIZE,
-    Thinking,
-)
-from .sequence import GenerationRequest
+from .backend import ASSISTANT_TOKENS, HEAD_TOKENS, NGRAM_SIZE, Backend
+from .sequence import GenerationRequest, Thinking
 
 GREEDY_BELOW = 1e-5
 """Temperatures that divide every logit to infinity mean greedy decoding (vLLM's limit too)."""

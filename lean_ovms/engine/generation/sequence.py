@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from ...types import SamplingParams
-from .loaded_model import GrammarCost, ImagePrompt, Thinking
+from ...types import Image, SamplingParams
+from .grammar_limits import GrammarCost
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +55,35 @@ class SequenceGroup:
     """The sequences that have not started, or will start again."""
     running: int = 0
     """The number of its running sequences."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePrompt:
+    """A prompt for a model with vision: text in which <ov_genai_image_0>, ... stand for the images."""
+
+    text: str
+    """The text."""
+    add_special_tokens: bool
+    """Whether the tokenizer adds special tokens such as BOS."""
+    images: tuple[Image, ...] = ()
+    """The images, by their numbers."""
+    salt: str = ""
+    """What is cached of its images is shared with prompts of the same salt only."""
+    audio: tuple[bytes, ...] = ()
+    """The samples (types.audio) of <ov_genai_audio_0>, ..."""
+
+
+class Thinking(NamedTuple):
+    """A limit of reasoning."""
+
+    budget: int
+    """The number of tokens inside the reasoning after which its end is forced."""
+    start: tuple[int, ...]
+    """The ids that begin reasoning."""
+    end: tuple[int, ...]
+    """The ids that end it."""
+    opened: bool
+    """Whether the prompt ends inside it."""
 
 
 @dataclass(slots=True, eq=False)

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from ...errors import RequestError, TooManyRequests
 from ..protocol import Encode, Submit
-from .backend import Backend
-from .loaded_model import LongTextEncoder
+from .backend import Backend, LongTextEncoder
 from .request_validator import BadWords, RequestValidator, kept
 from .worker_thread import WorkerThread
 

@@ -19,7 +19,7 @@ from ...manifest import ADAPTER_INPUTS, CHANGED_WEIGHTS, DRAFT_PLAN, INPUT_EMBED
 from ...repository.model_dir import LANGUAGE_MODEL
 from ...util import memory
 from ...util.resources import allowed_cores
-from ..generation.loaded_model import ASSISTANT_TOKENS
+from ..generation.backend import ASSISTANT_TOKENS
 from ..loading import model_info, pipeline_choice
 from ..loading.load_errors import as_start_error, check_files, network
 from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, network_bytes, resolve
@@ -110,17 +110,18 @@ def load(
         adapters = AdapterProvider()
         if inputs is not None:
             adapters = inputs.provider(model)
+        # A hybrid network writes a state for each draft token, where cached prefixes have theirs.
+        drafting = Drafting(kind=drafts.kind, ngrams=drafts.ngrams and not model.hybrid)
         parts = PipelineParts(
             new_matcher=libraries.NewMatcher(compiler) if compiler is not None else no_grammar,
             prepare=prepare,
             new_proposer=drafts.proposer_factory(model, sizes, prepare),
-            new_text_proposer=config.part(TEXT_PROPOSER),
+            new_text_proposer=config.part(TEXT_PROPOSER) if drafting.possible else None,
             adapters=adapters,
             tokenizer=tokenizer,
             compiler=compiler,
             images=_input_embeddings(config, settings, tokenizer, wake) if sees else None,
-            # A hybrid network writes a state for each draft token, where cached prefixes have theirs.
-            drafting=Drafting(kind=drafts.kind, ngrams=drafts.ngrams and not model.hybrid),
+            drafting=drafting,
         )
         pipeline = PagedPipeline(model, sizes, parts)
         # Grammars are matched against text, not token text.

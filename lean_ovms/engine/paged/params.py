@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..generation.loaded_model import Thinking
 from ..generation.request_validator import GREEDY_BELOW
-from ..generation.sequence import GenerationRequest
+from ..generation.sequence import GenerationRequest, Thinking
 
 if TYPE_CHECKING:
     from .adapters import AdapterWeights

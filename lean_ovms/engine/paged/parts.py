@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...errors import BadRequest, RequestError
-from ..generation.backend import WaitingRequests
-from ..generation.loaded_model import ImagePlaceholders
+from ..generation.backend import ImagePlaceholders, WaitingRequests
 from ..record import Record
 from .adapters import AdapterProvider
 from .grammar.matcher import Matcher, Prepare, one_by_one

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from ...errors import BadRequest
 from ...types import SamplingParams
 from ...types.engine import ModelInfo
-from ..generation.backend import SpecDecodeStats, WaitingRequests
-from ..generation.loaded_model import (
+from ..generation.backend import (
     ASSISTANT_TOKENS,
     Grammars,
     ImagePlaceholders,
     LongTextEncoder,
+    SpecDecodeStats,
+    WaitingRequests,
 )
 from ..generation.sequence import GenerationRequest
 from ..loading.settings import warm_up_prompts

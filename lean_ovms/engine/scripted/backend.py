@@ -14,14 +14,8 @@ from ...manifest import TEXT_PROPOSER
 from ..errors import RESTARTING, EngineLost, last_line
 from ..generation import fake_tokenizer as words
 from ..generation import grammar_limits
-from ..generation.backend import WaitingRequests
-from ..generation.grammar_limits import GrammarBounds
-from ..generation.loaded_model import (
-    GrammarCost,
-    Grammars,
-    ImagePlaceholders,
-    LongTextEncoder,
-)
+from ..generation.backend import Grammars, ImagePlaceholders, LongTextEncoder, WaitingRequests
+from ..generation.grammar_limits import GrammarBounds, GrammarCost
 from ..generation.sequence import GenerationRequest
 from ..paged.engine import Engine
 from ..paged.params import read
@@ -55,7 +49,7 @@ class AnyText:
 
 
 class AnyGrammar:
-    """A loaded_model.Compiler and GrammarChecker that accept every grammar of bounded size."""
+    """A backend.Compiler and GrammarChecker that accept every grammar of bounded size."""
 
     def compile(self, tag: str) -> None:
         """Implements Compiler.compile: there is nothing to do."""

@@ -10,8 +10,7 @@ import pytest
 
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
-from lean_ovms.engine.generation.grammar_limits import GrammarBounds
-from lean_ovms.engine.generation.loaded_model import GrammarCost
+from lean_ovms.engine.generation.grammar_limits import GrammarBounds, GrammarCost
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex, Unavailable
 from lean_ovms.features.genai_pipelines.child.grammar_compiler import COMMAND
 from lean_ovms.grammar.constraint import GrammarContext, build

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from lean_ovms.engine.generation import grammar_limits, grammar_queue
-from lean_ovms.engine.generation.loaded_model import GrammarCost, Grammars
+from lean_ovms.engine.generation.backend import Grammars
+from lean_ovms.engine.generation.grammar_limits import GrammarCost
 from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.generation.task import GenerationTask
 from lean_ovms.engine.protocol import Submit

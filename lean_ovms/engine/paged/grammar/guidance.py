@@ -23,8 +23,7 @@ from ....types import Json
 from ....util.resources import allowed_cores
 from ...generation import grammar_limits
 from ...generation.grammar_checker import ProcessGrammarChecker
-from ...generation.grammar_limits import GrammarBounds
-from ...generation.loaded_model import GrammarCost
+from ...generation.grammar_limits import GrammarBounds, GrammarCost
 from ..sampling.logits_processors import NoToken
 from .matcher import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Matcher, Needed, forbid, padded
 
@@ -83,7 +82,7 @@ def validate(text: str) -> None:
 
 
 class Guidance:
-    """A loaded_model.Compiler and GrammarChecker: compiling takes milliseconds here and needs no process of its own.
+    """A backend.Compiler and GrammarChecker: compiling takes milliseconds here and needs no process of its own.
 
     Thread-safe. The vocabulary is read when the first grammar comes (0.5 s for 150,000 tokens).
     """

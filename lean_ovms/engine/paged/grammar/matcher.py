@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...generation.loaded_model import Compiler, GrammarChecker
+from ...generation.backend import Compiler, GrammarChecker
 
 NO_TEXT = b"\xfe"
 """A byte that is in no UTF-8: free text may have it, other text may not."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from ...generation.loaded_model import Thinking
+from ...generation.sequence import Thinking
 
 
 class ThinkingState:

@@ -13,7 +13,7 @@ from array import array
 import numpy as np
 from numpy.typing import NDArray
 
-from ...generation.loaded_model import Thinking
+from ...generation.sequence import Thinking
 from ..sequence import LogitArrays, Sequence
 from .logit_state import ThinkingState, TokenCounts
 

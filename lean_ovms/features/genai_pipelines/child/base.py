@@ -9,7 +9,7 @@ import openvino_genai as genai
 
 from ....config import EngineConfig
 from ....engine.errors import last_line
-from ....engine.generation.loaded_model import LongTextEncoder
+from ....engine.generation.backend import LongTextEncoder
 from ....engine.generation.request_validator import GREEDY_BELOW, MAX_SEED
 from ....engine.loading import json_tokenizer, model_info, vocabulary
 from ....engine.loading.settings import PipelineSettings

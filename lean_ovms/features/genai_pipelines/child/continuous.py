@@ -16,7 +16,7 @@ import openvino_genai as genai
 
 from ....config import EngineConfig
 from ....engine.errors import last_line
-from ....engine.generation.loaded_model import ASSISTANT_TOKENS, NGRAM_SIZE
+from ....engine.generation.backend import ASSISTANT_TOKENS, NGRAM_SIZE
 from ....engine.generation.request_validator import GREEDY_BELOW
 from ....engine.loading.adapters import genai_adapters
 from ....engine.loading.devices import TOKENIZER_PROPERTIES

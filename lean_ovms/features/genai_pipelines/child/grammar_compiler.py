@@ -27,8 +27,8 @@ from openvino.op.util import Variable, VariableInfo
 
 from ....config import EngineConfig
 from ....engine.errors import last_line
+from ....engine.generation.backend import Grammars
 from ....engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
-from ....engine.generation.loaded_model import Grammars
 from ....engine.loading.network_inputs import network_input
 from ....errors import GrammarInvalid, StartError
 from ....grammar.structural_tag import PlainFormat

@@ -19,8 +19,7 @@ from jsonschema import Draft202012Validator, SchemaError
 
 from ....engine.generation import grammar_limits
 from ....engine.generation.grammar_answers import data_bytes, limit_memory, serve
-from ....engine.generation.grammar_limits import GrammarBounds, members, too_complex
-from ....engine.generation.loaded_model import GrammarCost
+from ....engine.generation.grammar_limits import GrammarBounds, GrammarCost, members, too_complex
 from ....errors import GrammarInvalid
 from .grammar_compiler import GrammarCompiler, lowered, reason
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ....engine.generation import image_prompts
 from ....engine.generation.image_prompts import TAG
-from ....engine.generation.loaded_model import ImagePrompt
+from ....engine.generation.sequence import ImagePrompt
 from ....util.files import read_bytes
 from .guard.pipeline import Handle
 

@@ -21,7 +21,7 @@ import openvino_genai as genai
 
 from ....config import EngineConfig
 from ....engine.generation.image_prompts import TAG
-from ....engine.generation.loaded_model import ImagePrompt
+from ....engine.generation.sequence import ImagePrompt
 from ....engine.loading.settings import PipelineSettings
 from ....errors import StartError
 from ....manifest import GENAI_ADAPTERS

@@ -20,7 +20,7 @@ import openvino_genai as genai
 from ....config import EngineConfig
 from ....engine.errors import last_line
 from ....engine.generation import image_prompts
-from ....engine.generation.loaded_model import ImagePrompt
+from ....engine.generation.sequence import ImagePrompt
 from ....engine.loading import model_info
 from ....engine.loading.drafts import drafts_of
 from ....engine.loading.settings import PipelineSettings

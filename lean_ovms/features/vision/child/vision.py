@@ -10,8 +10,7 @@ import numpy as np
 
 from ....engine.generation import image_prompts
 from ....engine.generation.image_prompts import TAG
-from ....engine.generation.loaded_model import ImagePrompt
-from ....engine.generation.sequence import GenerationRequest
+from ....engine.generation.sequence import GenerationRequest, ImagePrompt
 from ....engine.paged.network import Places
 from ....errors import BadRequest
 from ....types import Image

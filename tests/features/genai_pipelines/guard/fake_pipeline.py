@@ -15,7 +15,8 @@ from typing import Literal
 
 from lean_ovms.engine.generation import fake_tokenizer as words
 from lean_ovms.engine.generation import image_prompts
-from lean_ovms.engine.generation.loaded_model import Grammars, ImagePrompt, LongTextEncoder
+from lean_ovms.engine.generation.backend import Grammars, LongTextEncoder
+from lean_ovms.engine.generation.sequence import ImagePrompt
 from lean_ovms.engine.scripted import script as scripted
 from lean_ovms.engine.scripted.backend import AnyGrammar
 from lean_ovms.engine.scripted.script import answer, model_info

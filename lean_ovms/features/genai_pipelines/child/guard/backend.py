@@ -22,9 +22,14 @@ import logging
 
 from .....config import EngineConfig
 from .....engine.errors import RESTARTING, EngineLost, last_line
-from .....engine.generation.backend import SpecDecodeStats, WaitingRequests
+from .....engine.generation.backend import (
+    ASSISTANT_TOKENS,
+    ImagePlaceholders,
+    LongTextEncoder,
+    SpecDecodeStats,
+    WaitingRequests,
+)
 from .....engine.generation.fair_queue import FairQueue
-from .....engine.generation.loaded_model import ASSISTANT_TOKENS, ImagePlaceholders, LongTextEncoder
 from .....engine.generation.request_validator import BEAM_SPARE_BLOCKS
 from .....engine.generation.sequence import GenerationRequest
 from .....engine.loading.drafts import drafts_of

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from .....engine.generation.loaded_model import ImagePlaceholders, ImagePrompt, LoadedModel
+from .....engine.generation.backend import ImagePlaceholders, LoadedModel
+from .....engine.generation.sequence import ImagePrompt
 from .....types import SamplingParams
 
 Status = Literal["running", "finished", "lost"]
