@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from openvino import opset13 as ops
 
 from ..generation.worker_thread import in_thread
+from ..loading import mapped_weights
 from .adapters import AdapterInputs
 from .network import (
     IMAGE_DEEPER,
@@ -79,12 +80,14 @@ class PagedModel:
         precision = partial(_precision, core, device, properties)
         if adapters is not None:
             model = source.read(core)
+            mapped_weights.keep(model)
             if prompts_by_chunks:
                 _compute_in_chunks(model, precision)
             adapters.insert(model, precision())
             networks.append((model, ALL))
         if keep_base_model or adapters is None:
             model = source.read(core)
+            mapped_weights.keep(model)
             if prompts_by_chunks:
                 _compute_in_chunks(model, precision)
             networks.append((model, ALL[:2] if adapters is not None else ALL))

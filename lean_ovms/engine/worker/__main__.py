@@ -19,9 +19,11 @@ from ...config import EngineConfig
 from ...errors import StartError
 from ...manifest import named
 from ...observability import logging as logs
+from ...util import memory
 from ...util.child_process import EXIT_USAGE, inherit_socket, write_lines_at_once
 from ...util.resources import with_memory_limit
 from ..errors import EngineLost, last_line
+from ..loading import mapped_weights
 from ..protocol import Load, LoadFailed
 from ..record import LOG_FD, PREIMPORT
 from ..task import Task
@@ -42,6 +44,7 @@ def main(argv: list[str]) -> int:
         return EXIT_USAGE
     transport = Transport(sock)
     write_lines_at_once()
+    memory.configure()
     log_fd = os.environ.pop(LOG_FD, "")
     if preimport:
         with contextlib.suppress(ImportError):  # loading a model reports it
@@ -74,9 +77,9 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
             )
         row = config.composition.task(command.task)
         transport.know(records_of(row, *config.engine_rows))
-        task: Task = named(row.package, row.loader)(
-            config, transport.wake
-        )  # numpy alone takes 0.1 s, and not all need it
+        with mapped_weights.dropping():
+            loader = named(row.package, row.loader)  # numpy alone takes 0.1 s, and not all need it
+            task: Task = loader(config, transport.wake)
     except Exception as error:  # anything that keeps a model from loading has to reach the front end in one line
         log.debug("loading failed", exc_info=True)
         reason = str(error) if isinstance(error, StartError) else last_line(error)
