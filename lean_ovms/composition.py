@@ -16,12 +16,12 @@ from .errors import StartError
 from .manifest import (
     SEAMS,
     BackendRow,
+    BodyRow,
     Command,
     Companion,
     ContentRow,
     DemoModel,
     EngineRow,
-    ErrorForm,
     Feature,
     FormatRow,
     GraphRow,
@@ -33,6 +33,7 @@ from .manifest import (
     PanelRow,
     PartRow,
     Route,
+    Row,
     StartRow,
     TaskRow,
     named,
@@ -44,21 +45,7 @@ if TYPE_CHECKING:
     from .error_forms import ErrorForms
     from .model_files import ModelFiles
 
-R = TypeVar(
-    "R",
-    Route,
-    PanelRow,
-    TaskRow,
-    EngineRow,
-    ContentRow,
-    Command,
-    BackendRow,
-    FormatRow,
-    StartRow,
-    ModelRow,
-    ErrorForm,
-    DemoModel,
-)
+R = TypeVar("R", bound=Row | Route | Command)
 
 CHATS = ("InternVLChatModel",)
 """Architectures that generate text, and whose names are not like those of others that do."""
@@ -261,6 +248,16 @@ class Composition:
                     raise StartError(f"parts of the type {kind} are read by {found[kind].package} and {row.package}")
                 found[kind] = row
         return found
+
+    @cached_property
+    def bodies(self) -> tuple[BodyRow, ...]:
+        """The fields that clients of the features' APIs send to OpenAI's endpoints."""
+        return self._rows(lambda one: (one.body,))
+
+    @cached_property
+    def changing_lines(self) -> tuple[str, ...]:
+        """How the lines before system texts begin that are left out."""
+        return tuple(line for one in self.features for line in one.changing_lines)
 
     @cached_property
     def helpers(self) -> tuple[HelperRow, ...]:

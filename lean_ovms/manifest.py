@@ -159,7 +159,15 @@ class PageRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PanelRow:
+class Row:
+    """What a feature adds to one of the core's tables."""
+
+    package: str = ""
+    """The package of the feature, below which its modules are named; the composition sets it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PanelRow(Row):
     """A panel of the page for browsers, for models of some tasks. What it shows is in the folder `web` of the feature:
     panel.html, its script panel.js, and its texts in other languages in strings/."""
 
@@ -173,8 +181,6 @@ class PanelRow:
     """The symbol on that button, by its name in the page."""
     tasks: tuple[tuple[str, str], ...]
     """The names of the tasks, each with what it is called on the page."""
-    package: str = ""
-    """The package of the feature; the composition sets it."""
 
     @property
     def folder(self) -> Path:
@@ -224,7 +230,7 @@ class GraphRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRow:
+class TaskRow(Row):
     """A task of models: what its models are known by, and what serves them in both processes."""
 
     name: str
@@ -253,12 +259,10 @@ class TaskRow:
     text; empty: no model needs it."""
     bodies: tuple[tuple[tuple[str, ...], str], ...] = ()
     """Where a body goes that is sent to no endpoint of its own: to the path of the first row whose members it has."""
-    package: str = ""
-    """The package of these modules; the composition sets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineRow:
+class EngineRow(Row):
     """What a feature does inside the steps of the paged engine. Nothing of it is imported unless one of its options is
     set."""
 
@@ -274,12 +278,10 @@ class EngineRow:
     of_process: str = ""
     """A function as "module:function" of the options of a model and the number of one of its several processes, which
     returns the options that this process has instead, by their names; empty: it has those of the model."""
-    package: str = ""
-    """The package of these modules; the composition sets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartRow:
+class PartRow(Row):
     """A part of a model, an engine or a server that a feature supplies, in the place of the core's own."""
 
     seam: str
@@ -291,12 +293,10 @@ class PartRow:
     out are not set."""
     file: str = ""
     """A file without which a model's directory wants no such part; empty: it does in any case."""
-    package: str = ""
-    """The package of the module; the composition sets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackendRow:
+class BackendRow(Row):
     """What generates text in the place of the paged engine."""
 
     pipelines: tuple[str, ...]
@@ -306,12 +306,10 @@ class BackendRow:
     devices it returns a loaded `engine.generation.backend.Backend`, and raises StartError."""
     options: tuple[str, ...] = ()
     """Options that the paged engine does not have: any one that is set makes AUTO choose one of `pipelines`."""
-    package: str = ""
-    """The package of the module; the composition sets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FormatRow:
+class FormatRow(Row):
     """A form of files of which one is a whole model."""
 
     name: str
@@ -329,12 +327,10 @@ class FormatRow:
     network: str
     """A class of the engine process as "module:Class": made with a path, it is an
     `engine.paged.engine_file.EngineFile`."""
-    package: str = ""
-    """The package of these modules; the composition sets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContentRow:
+class ContentRow(Row):
     """Parts of messages beside text, and what reads them."""
 
     kinds: tuple[str, ...]
@@ -345,8 +341,20 @@ class ContentRow:
     """What models read by them, as lists of models have it."""
     reader: str
     """An `api.generation.content.ContentReader` as "module:name"; the first request with such a part imports it."""
-    package: str = ""
-    """The package of the module; the composition sets it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyRow(Row):
+    """Fields that clients of an API send to OpenAI's endpoints as well, which do not know them."""
+
+    names: tuple[str, ...]
+    """The names of the fields: a body that has any of them is rewritten."""
+    fields: str
+    """Their declarations, for the documentation: an `api.fields.FieldSet` as "module:NAME"."""
+    rewrite: str
+    """A function as "module:function": for a body as an `api.generation.request.ReadableBody` and the names of the
+    endpoint's own fields it returns one without these fields. It raises BadRequest. The first request with such a field
+    imports it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,19 +370,17 @@ class HelperRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartRow:
+class StartRow(Row):
     """What a feature does while a server starts, before models are loaded, where one of its options is set."""
 
     prepare: str
     """A function as "module:function" that is awaited with the api.services.Services. It raises StartError."""
     options: tuple[str, ...]
     """Options of which any one that is set makes the function be called."""
-    package: str = ""
-    """The package of the module; the composition sets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRow:
+class ModelRow(Row):
     """What a feature does for a model before requests may use it, where one of its options is set."""
 
     install: str
@@ -382,12 +388,10 @@ class ModelRow:
     `models.lifecycle.Preparation`, or None for a model that needs none."""
     options: tuple[str, ...]
     """Options of which any one that is set for a model makes the function be called for it."""
-    package: str = ""
-    """The package of the module; the composition sets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObserverRow:
+class ObserverRow(Row):
     """What a feature does with the record of each request, where one of its options is set."""
 
     make: str
@@ -397,8 +401,6 @@ class ObserverRow:
     """Options of which any one that is set makes the function be called."""
     extra: str = ""
     """The extra of the feature; the composition sets it."""
-    package: str = ""
-    """The package of the module; the composition sets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,7 +427,7 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorForm:
+class ErrorForm(Row):
     """How errors look for clients of an API with another form of errors than OpenAI's."""
 
     name: str
@@ -444,8 +446,6 @@ class ErrorForm:
     """The HTTP statuses that this API has in place of others, by those others."""
     request_id: str = ""
     """A further header in which its responses, errors or not, have the id of the request; empty: none."""
-    package: str = ""
-    """The package of these modules; the composition sets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -492,7 +492,7 @@ class Companion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DemoModel:
+class DemoModel(Row):
     """A small model in the package, which is served beside the demo model where no option points to a model."""
 
     name: str
@@ -501,8 +501,6 @@ class DemoModel:
     """The folder with its files, below `package`."""
     task: str
     """The name of its task."""
-    package: str = ""
-    """The package that it is part of; the composition sets that of the feature."""
 
     @property
     def path(self) -> Path:
@@ -561,6 +559,11 @@ class Feature:
     """The parts of models, engines or servers that it supplies."""
     contents: tuple[ContentRow, ...] = ()
     """The parts of messages that it reads."""
+    body: BodyRow | None = None
+    """The fields that its clients send to OpenAI's endpoints."""
+    changing_lines: tuple[str, ...] = ()
+    """How lines begin that its clients write before a system text, and that change with each request: they are left
+    out, or no prefix would be cached."""
     helpers: tuple[HelperRow, ...] = ()
     """The models that may work for those that read and write text."""
     backends: tuple[BackendRow, ...] = ()

@@ -115,7 +115,7 @@ def request_fields() -> str:
     """Every request field by name, with its values and the endpoints that read it."""
     found: dict[str, dict[str, Field]] = {}
     for route in table.table():
-        for field in doc_of(imported(route)).body:
+        for field in openapi.fields_of(doc_of(imported(route)), compose()):
             found.setdefault(field.name, {}).setdefault(_path(route), field)
     lines = ["| field | value | read by |", "|---|---|---|"]
     for name, fields in sorted(found.items()):

@@ -292,6 +292,8 @@ class RouteDoc:
     """What the endpoint does."""
     body: tuple[Field, ...] = ()
     """The fields of the body that the handler reads."""
+    other_clients: bool = False
+    """Whether clients of other APIs use the endpoint, too, with fields of their own (manifest.BodyRow)."""
     form: bool = False
     """Whether the body is multipart/form-data."""
     body_optional: bool = False

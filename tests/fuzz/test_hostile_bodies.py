@@ -20,6 +20,7 @@ from lean_ovms.config import Config
 from lean_ovms.features.anthropic.fields import ALL_FIELDS as ANTHROPIC
 from lean_ovms.features.chat import request as chat_request
 from lean_ovms.features.completions import request as completion_request
+from lean_ovms.features.llama_cpp.other_names import FIELDS as OTHER_NAMES
 from lean_ovms.features.responses.api import conversations
 from lean_ovms.features.responses.fields import ALL_FIELDS as RESPONSES
 from lean_ovms.features.vllm_extras.api import tokenize
@@ -34,9 +35,9 @@ MOST_S = 0.05
 MESSAGES = '[{"role":"user","content":"hi"}]'
 HI = b'{"model":"m","messages":' + MESSAGES.encode()
 ENDPOINTS: dict[str, tuple[tuple[Any, ...], dict[str, str]]] = {
-    "/v1/chat/completions": (chat_request.ALL_FIELDS, {"model": '"m"', "messages": MESSAGES}),
+    "/v1/chat/completions": ((*chat_request.ALL_FIELDS, *OTHER_NAMES), {"model": '"m"', "messages": MESSAGES}),
     "/v1/messages": (ANTHROPIC, {"model": '"m"', "max_tokens": "9", "messages": MESSAGES}),
-    "/v1/completions": (completion_request.ALL_FIELDS, {"model": '"m"', "prompt": '"hi"'}),
+    "/v1/completions": ((*completion_request.ALL_FIELDS, *OTHER_NAMES), {"model": '"m"', "prompt": '"hi"'}),
     "/v1/responses": (RESPONSES, {"model": '"m"', "input": '"hi"'}),
     "/v1/tokenize": (tokenize.FIELDS, {"model": '"m"', "text": '"hi"'}),
     "/v1/detokenize": (tokenize.DETOKENIZE_FIELDS, {"model": '"m"', "tokens": "[65]"}),

@@ -30,28 +30,25 @@ def read_messages(value: Any, composition: Composition) -> list[Json]:
     if not value:
         raise BadRequest("Messages array cannot be empty", param="messages")
     messages = [_checked(message, f"messages[{index}]", composition) for index, message in enumerate(value)]
-    return _without_functions([_without_billing(message) for message in messages])
+    lines = composition.changing_lines
+    return _without_functions([_without_changing_line(message, lines) for message in messages])
 
 
-_BILLING = "x-anthropic-billing-header:"
-"""A system text of Claude Code begins with this line, which changes with each request: no prefix would be cached."""
+def without_changing_line(text: str, lines: tuple[str, ...]) -> str:
+    """Returns a system text without its first line, if that begins as one of these (manifest.Feature)."""
+    return text.partition("\n")[2] if text.startswith(lines) else text
 
 
-def without_billing(text: str) -> str:
-    """A system text without that line."""
-    return text.partition("\n")[2] if text.startswith(_BILLING) else text
-
-
-def _without_billing(message: Json) -> Json:
+def _without_changing_line(message: Json, lines: tuple[str, ...]) -> Json:
     content = message.get("content")
     if message["role"] != "system" or not content:
         return message
     if isinstance(content, str):
-        return {**message, "content": without_billing(content)}
+        return {**message, "content": without_changing_line(content, lines)}
     parts = []
     for part in content:
         text = part.get("text")
-        kept = without_billing(text) if isinstance(text, str) else text
+        kept = without_changing_line(text, lines) if isinstance(text, str) else text
         if kept or kept == text:
             parts.append(part if kept == text else {**part, "text": kept})
     return {**message, "content": parts}

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from ...config import Config
 from ...errors import BadRequest
+from ...manifest import named
 from ...models.generation import DeltaStream, Generation, WrappedStream
 from ...models.text_model import TextModel
 from ...observability.records import current_record
@@ -23,7 +24,6 @@ from . import unsupported
 from .common_fields import stream_options
 from .content import read_media
 from .sampling import (
-    PARSED,
     Defaults,
     GenerationFields,
     LogprobsRequest,
@@ -150,6 +150,22 @@ class GenerationBody:
         return SingleCallStream(generation, self.sampling.n) if self.one_call else generation
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadableBody:
+    """A body without the fields that only clients of another API know (manifest.BodyRow)."""
+
+    body: Json
+    """The body, in the words of its endpoint."""
+    unlimited: bool = False
+    """Whether a body without a limit has as many tokens generated as fit, at any endpoint."""
+    parse_reasoning: bool = True
+    """Whether reasoning is parsed out of the text."""
+    parse_calls: bool = True
+    """Whether tool calls are parsed out of the text."""
+    notices: tuple[str, ...] = ()
+    """What of the other fields is not honoured, as sentences."""
+
+
 class BodyReader:
     """A body on its way to a GenerationBody: its values, and the model that they are for.
 
@@ -159,13 +175,29 @@ class BodyReader:
 
     __slots__ = ("_body", "_fields", "_services", "_stream_options", "model", "values")
 
-    def __init__(self, fields: GenerationFields, body: Json, services: Services) -> None:
-        """Raises RequestError."""
-        self.values = values = read(fields, body)
+    def __init__(
+        self, fields: GenerationFields, body: Json, services: Services, *, other_clients: bool = False
+    ) -> None:
+        """Reads the fields.
+
+        Args:
+            fields: the fields of the endpoint.
+            body: the body of the request.
+            services: the services of the server.
+            other_clients: whether clients of other APIs use the endpoint, too, with fields of their own.
+
+        Raises:
+            RequestError: the value of a field is wrong, or the server has no such model.
+        """
+        readable = ReadableBody(body=body)
+        for row in services.config.composition.bodies if other_clients else ():
+            if not body.keys().isdisjoint(row.names):
+                readable = named(row.package, row.rewrite)(readable, fields.names)
+        self.values = values = read(fields, readable.body)
         self.model = services.named_model(values, TextModel)
         if record := current_record.get():
             record.stream = values["stream"]
-        self._fields, self._body, self._services = fields, body, services
+        self._fields, self._body, self._services = fields, readable, services
         place = fields.places.get("stream_options")
         self._stream_options = {} if place is None else stream_options(fields[place], values)
         if services.config.enable_force_include_usage and "include_usage" in self._stream_options:
@@ -181,7 +213,7 @@ class BodyReader:
         *,
         offer: ToolOffer = NO_TOOLS,
         logprobs: LogprobsRequest = NO_LOGPROBS,
-        parsing: OutputParams = PARSED,
+        parsed: bool = True,
         default_max_tokens: int = 0,
         max_tokens_name: str = "max_tokens",
     ) -> GenerationBody:
@@ -191,7 +223,7 @@ class BodyReader:
             renamed: values that have another name or form in this API, by the names that all APIs share.
             offer: the tools, and whether one must be called.
             logprobs: the log probabilities that the client wants.
-            parsing: what is parsed out of the text.
+            parsed: whether reasoning and tool calls are parsed out of the text.
             default_max_tokens: the limit of generated tokens where neither the request, an option nor
                 generation_config.json has one; 0: as many as fit.
             max_tokens_name: the field that wins over max_tokens.
@@ -210,7 +242,7 @@ class BodyReader:
             dropped.append("cache_salt")
             shared = [SHARED_CACHE] * config.enable_prefix_caching
         given = {**values, **renamed, **dict.fromkeys(dropped)} if renamed or dropped else values
-        defaults = Defaults(model.directory.generation_config, default_max_tokens)
+        defaults = Defaults(model.directory.generation_config, 0 if self._body.unlimited else default_max_tokens)
         sampling = build_sampling(given, defaults, config)
         if sampling.max_tokens == 0:
             name = "max_tokens" if values[max_tokens_name] is None else max_tokens_name
@@ -230,7 +262,9 @@ class BodyReader:
             given,
             defaults,
             stream=stream,
-            parsing=parsing,
+            parse=parsed,
+            parse_reasoning=self._body.parse_reasoning,
+            parse_calls=self._body.parse_calls,
             tools=offer.tools,
             parallel=offer.parallel,
             constraint=rule,
@@ -249,7 +283,8 @@ class BodyReader:
             truncate=given["truncate_prompt_tokens"],
             truncation_side=given["truncation_side"],
             priority=given["priority"],
-            notices=unsupported.warnings(self._fields, self._body, unread)
+            notices=unsupported.warnings(self._fields, self._body.body, unread)
+            + [*self._body.notices]
             + idle_fields(values, sampling, model.info.speculative if model.known else None, dropped)
             + (unknown + shared + notices)
             + model.keep_loaded(values.get("keep_alive")),

@@ -221,7 +221,6 @@ SAMPLING = FieldSet((
         "longest sequence of tokens that is looked up in the prompt; prompt lookup only", high=64),
 ))  # fmt: skip
 """OVMS's and vLLM's parameters that the engine supports."""
-PARSED = OutputParams(parse=True)
 
 
 class GenerationFields(FieldSet):
@@ -316,7 +315,9 @@ def build_output(
     defaults: Defaults,
     *,
     stream: bool,
-    parsing: OutputParams = PARSED,
+    parse: bool = True,
+    parse_reasoning: bool = True,
+    parse_calls: bool = True,
     tools: list[Json] | None = None,
     parallel: bool | None = None,
     constraint: OutputConstraint | None = None,
@@ -327,7 +328,9 @@ def build_output(
         given: the values by the fields' names.
         defaults: the values of what the client does not set.
         stream: whether the response is a stream.
-        parsing: what is parsed out of the text, unless special tokens stay in it.
+        parse: whether the text is parsed, unless special tokens stay in it.
+        parse_reasoning: whether reasoning is parsed out of it.
+        parse_calls: whether tool calls are parsed out of it.
         tools: the tools that may be called.
         parallel: whether an answer may have several calls; None: the client does not say.
         constraint: what the answer must match; None: anything is allowed.
@@ -340,9 +343,9 @@ def build_output(
         include_stop=include,
         min_tokens=given["min_tokens"] or 0,
         skip_special_tokens=skip_special,
-        parse=parsing.parse and skip_special,
-        parse_reasoning=parsing.parse_reasoning,
-        parse_calls=parsing.parse_calls,
+        parse=parse and skip_special,
+        parse_reasoning=parse_reasoning,
+        parse_calls=parse_calls,
         tools=tuple(tools or ()),
         parallel=parallel,
         constraint=constraint,

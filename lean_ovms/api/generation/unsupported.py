@@ -151,12 +151,7 @@ def similar(name: str, known: frozenset[str]) -> str:
     return next(iter(difflib.get_close_matches(name.lower(), known, 1)), "")
 
 
-PRECEDENCE = (
-    ("max_completion_tokens", "max_tokens"),
-    ("max_completion_tokens", "n_predict"),
-    ("max_tokens", "n_predict"),
-    ("repetition_penalty", "repeat_penalty"),
-)
+PRECEDENCE = (("max_completion_tokens", "max_tokens"),)
 """Two names of one setting each; the first has precedence."""
 NOT_WITH_BEAMS = {
     "temperature": (0, 1),

@@ -6,6 +6,8 @@ from ...manifest import BASES, ErrorForm, Feature, Route
 
 HEADER = "anthropic-version"
 """A header that all of its clients send."""
+CHANGING_LINES = ("x-anthropic-billing-header:",)
+"""The line that Claude Code writes before its system text."""
 
 FEATURE = Feature(
     name="anthropic",
@@ -13,6 +15,7 @@ FEATURE = Feature(
     title="Anthropic",
     reference="https://docs.anthropic.com/en/api/messages",
     flags="flags.txt",
+    changing_lines=CHANGING_LINES,
     routes=(
         Route("POST", "/messages", "api.messages:handle", BASES),
         Route("POST", "/messages/count_tokens", "api.messages:handle_count_tokens", BASES),

@@ -31,7 +31,7 @@ from .request import (
 )
 
 
-@RouteDoc("The next message of a conversation", body=ALL_FIELDS, stream=True)
+@RouteDoc("The next message of a conversation", body=ALL_FIELDS, other_clients=True, stream=True)
 async def handle(request: Request, services: Services) -> Response:
     chat = await services.parse_body(request, parse_chat)
     want_ids = chat.options.token_ids or chat.generation.logprobs.prompt is not None
@@ -53,7 +53,7 @@ async def handle(request: Request, services: Services) -> Response:
         await generation.aclose()
 
 
-@RouteDoc("How many tokens the prompt of a chat request would have", body=ALL_FIELDS)
+@RouteDoc("How many tokens the prompt of a chat request would have", body=ALL_FIELDS, other_clients=True)
 async def handle_input_tokens(request: Request, services: Services) -> Response:
     """Generates nothing. llama.cpp's server has it; the response is that of /responses/input_tokens."""
     chat = await services.parse_body(request, parse_chat)

@@ -25,7 +25,6 @@ from ...api.generation.common_fields import (
     TOP_LOGPROBS,
     token_limit,
 )
-from ...api.generation.llama_cpp_fields import PARSING, SAMPLING_NAMES, parsing, sampling_names
 from ...api.generation.messages import chat_prompt, read_messages
 from ...api.generation.request import BodyReader, GenerationBody
 from ...api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest
@@ -107,8 +106,6 @@ FIELDS = (
     MEDIA_IO_KWARGS,
     Field("include_reasoning", "bool", "false: leave out what the model thinks", default=True),
     Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like", default=False),
-    *PARSING,
-    *SAMPLING_NAMES,
 )  # fmt: skip
 ALL_FIELDS = GenerationFields((*RESPONSE_FIELDS, *FIELDS, *STRUCTURED, *SAMPLING))
 
@@ -135,19 +132,17 @@ class ChatRequest:
 
 def parse_chat(body: Json, services: Services) -> ChatRequest:
     """Raises RequestError."""
-    reader = BodyReader(ALL_FIELDS, body, services)
-    values, renamed = reader.values, sampling_names(reader.values)
+    reader = BodyReader(ALL_FIELDS, body, services, other_clients=True)
+    values = reader.values
     reader.check_max_tokens(MAX_TOKENS.name)
-    if (most := values[MAX_TOKENS.name]) is not None:
-        renamed["max_tokens"] = most
+    most = values[MAX_TOKENS.name]
     functions, offer, messages = conversation(values, services.config.composition)
     generation = reader.generation(
-        renamed,
+        {} if most is None else {"max_tokens": most},
         offer=offer,
         logprobs=LogprobsRequest(
             chosen=values["logprobs"], top=values["top_logprobs"] or 0, prompt=values["prompt_logprobs"]
         ),
-        parsing=parsing(values),
         max_tokens_name=MAX_TOKENS.name,
     )
     prompt = chat_prompt(values, messages, offer.tools, add_special_tokens=values["add_special_tokens"])

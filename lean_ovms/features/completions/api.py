@@ -23,7 +23,7 @@ from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogp
 from .request import ALL_FIELDS, CompletionRequest, max_tokens_of, parse_completion, start
 
 
-@RouteDoc("Continue a text", body=ALL_FIELDS, stream=True)
+@RouteDoc("Continue a text", body=ALL_FIELDS, other_clients=True, stream=True)
 async def handle(request: Request, services: Services) -> Response:
     parse = partial(parse_completion, default_max_tokens=max_tokens_of(request))
     completion = await services.parse_body(request, parse)

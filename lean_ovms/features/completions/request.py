@@ -13,7 +13,6 @@ from typing import Any
 
 from ...api.fields import Field, Values
 from ...api.generation.common_fields import NUM_LOGPROBS, PROMPT_LOGPROBS, RESPONSE_FIELDS
-from ...api.generation.llama_cpp_fields import SAMPLING_NAMES, sampling_names
 from ...api.generation.request import BodyReader, GenerationBody, check_sequences
 from ...api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest, token_ids
 from ...api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
@@ -25,7 +24,7 @@ from ...api.services import Services
 from ...config import Config
 from ...errors import BadRequest
 from ...models.generation import Generation
-from ...types import Json, OutputParams, Request, TextPrompt, TokenPrompt
+from ...types import Json, Request, TextPrompt, TokenPrompt
 from ...util.plurals import counted
 from .fim import filled_in
 
@@ -45,7 +44,7 @@ FIELDS = (
 
 
 _SAMPLING = tuple(field for field in SAMPLING if field.name != "max_tokens")
-ALL_FIELDS = GenerationFields((*RESPONSE_FIELDS, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *_SAMPLING, *SAMPLING_NAMES))
+ALL_FIELDS = GenerationFields((*RESPONSE_FIELDS, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *_SAMPLING))
 TokenPrompts = Sequence[TextPrompt | TokenPrompt]
 MAX_ECHOED = 8 << 20
 """Bytes of the prompts in a response: writing them is one call, 1 ms for each MB."""
@@ -78,18 +77,16 @@ def max_tokens_of(request: Request) -> int:
 
 def parse_completion(body: Json, services: Services, default_max_tokens: int) -> CompletionRequest:
     """Raises RequestError."""
-    reader = BodyReader(ALL_FIELDS, body, services)
-    values, renamed = reader.values, sampling_names(reader.values)
+    reader = BodyReader(ALL_FIELDS, body, services, other_clients=True)
+    values = reader.values
     if values["suffix"] and (values["echo"] or values["prompt_logprobs"] is not None):
         raise BadRequest("suffix cannot be combined with echo and prompt_logprobs", param="suffix")
     score_only = values["max_tokens"] == 0
-    if score_only:
-        if not values["echo"]:
-            raise BadRequest("max_tokens value should be greater than 0 unless echo is set", param="max_tokens")
-        renamed["max_tokens"] = 1  # the engine always generates; this token is not shown
+    if score_only and not values["echo"]:
+        raise BadRequest("max_tokens value should be greater than 0 unless echo is set", param="max_tokens")
     number = values["logprobs"]
     generation = reader.generation(
-        renamed,
+        {"max_tokens": 1} if score_only else {},  # the engine always generates; this token is not shown
         logprobs=LogprobsRequest(
             chosen=number is not None,  # 0 requests them, too
             top=number or 0,
@@ -97,8 +94,8 @@ def parse_completion(body: Json, services: Services, default_max_tokens: int) ->
             prompt=values["prompt_logprobs"],
             echoed=values["echo"],
         ),
-        parsing=OutputParams(),
-        default_max_tokens=default_max_tokens if values["n_predict"] is None else 0,
+        parsed=False,
+        default_max_tokens=default_max_tokens,
     )
     prompts = read_prompts(values, services.config)
     check_sequences(len(prompts), generation.sampling, services.config)

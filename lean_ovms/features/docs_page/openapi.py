@@ -135,12 +135,18 @@ def _operation(
         operation["parameters"] = parameters
     if doc.body:
         media = "multipart/form-data" if doc.form else "application/json"
-        read = [field for field in doc.body if not field.seam or field.seam in composition.parts]
+        read = [field for field in fields_of(doc, composition) if not field.seam or field.seam in composition.parts]
         content = {media: {"schema": body_schema(read, models, nullable=not doc.form) | (doc.rules or {})}}
         operation["requestBody"] = {"required": not doc.body_optional, "content": content}
     if authenticated:
         operation["security"] = [{"key": []}]
     return operation
+
+
+def fields_of(doc: RouteDoc, composition: Composition) -> list[Field]:
+    """Returns the fields of a body, with those that clients of other APIs send."""
+    rows = composition.bodies if doc.other_clients else ()
+    return [*doc.body, *(field for row in rows for field in named(row.package, row.fields))]
 
 
 def _operation_id(route: Route, path: str) -> str:

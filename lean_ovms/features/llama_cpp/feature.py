@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...manifest import Command, Feature, PageRow, Route
+from ...manifest import BodyRow, Command, Feature, PageRow, Route
 
 FEATURE = Feature(
     name="llama_cpp",
@@ -11,6 +11,11 @@ FEATURE = Feature(
     reference="https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md",
     needs=("pooling", "completions"),
     flags="flags.txt",
+    body=BodyRow(
+        names=("n_predict", "repeat_penalty", "reasoning_format", "parse_tool_calls"),
+        fields="other_names:FIELDS",
+        rewrite="other_names:rewrite",
+    ),
     commands=(Command("stop", "NAME [URL]", "unload a model of a running server", "stop:main"),),
     routes=(
         Route("POST", "/apply-template", "api.apply_template:handle"),

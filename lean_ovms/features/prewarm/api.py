@@ -45,6 +45,7 @@ FIELDS = FieldSet((
 @RouteDoc(
     "Compute a prompt at once and whenever the model is loaded: it is added to the file of --prewarm",
     body=FIELDS,
+    other_clients=True,
     rules=schemas.one_of("messages", "prompt"),
     errors=(501,),
 )

@@ -13,7 +13,8 @@ from typing import Any
 
 import orjson
 
-from ...api.generation.messages import without_billing
+from ...api.generation.messages import without_changing_line
+from ...composition import compose
 from ...types import Json
 from ...util.prefix_router import BLOCK, MAX_BLOCKS, Prefixes, prefixes
 
@@ -152,9 +153,11 @@ def reported(report: Mapping[str, Any]) -> frozenset[bytes]:
 
 def _stable(value: Any) -> Any:
     """Returns a system text, or its parts, without what differs in each request."""
+    lines = compose().changing_lines
     if isinstance(value, str):
-        return without_billing(value)
+        return without_changing_line(value, lines)
     if not isinstance(value, list):
         return value
     texts = [part.get("text") if isinstance(part, dict) else None for part in value]
-    return [part for part, text in zip(value, texts, strict=True) if not isinstance(text, str) or without_billing(text)]
+    pairs = zip(value, texts, strict=True)
+    return [part for part, text in pairs if not isinstance(text, str) or without_changing_line(text, lines)]

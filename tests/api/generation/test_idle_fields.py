@@ -113,12 +113,6 @@ SET = {
     "frequency_penalty": (-0.5, [0]),
 }
 PAIRS = [
-    ({"n_predict": 3, "max_tokens": 5}, "n_predict has no effect: max_tokens has precedence"),
-    ({"n_predict": 5, "max_tokens": 5}, None),
-    (
-        {"repeat_penalty": 1.5, "repetition_penalty": 2},
-        "repeat_penalty has no effect: repetition_penalty has precedence",
-    ),
     ({"length_penalty": 2}, "length_penalty has no effect without beam search"),
     ({"early_stopping": True}, "early_stopping has no effect without beam search"),
     ({"early_stopping": True, **BEAMS}, None),

@@ -444,31 +444,6 @@ async def test_old_function_calling_is_read_as_tool_calls(make_app: MakeApp) -> 
     assert error["param"] == "messages[0].function_call"
 
 
-HEADER = "x-anthropic-billing-header: cc_version=2.1; cch=7adab;"
-
-
-@pytest.mark.parametrize(
-    ("role", "content", "seen"),
-    [
-        ("system", f"{HEADER}\nYou are an agent.", "You are an agent."),
-        (
-            "system",
-            [{"type": "text", "text": HEADER}, {"type": "text", "text": "You are an agent."}],
-            "You are an agent.",
-        ),
-        ("system", f"Quote: {HEADER}", f"Quote: {HEADER}"),
-        ("user", HEADER, HEADER),
-    ],
-)
-async def test_a_line_that_changes_with_each_request_of_an_agent_is_left_out(
-    make_app: MakeApp, role: str, content: Any, seen: str
-) -> None:
-    app, engine = await make_app(say("x"))
-    messages = [{"role": role, "content": content}, {"role": "user", "content": "hi"}]
-    assert (await post(app, PATH, ask(messages=messages))).status == 200
-    assert engine.submitted[0][0] == f"{role}:{seen};user:hi;"
-
-
 async def test_parts_of_the_responses_api_are_read(make_app: MakeApp) -> None:
     app, engine = await make_app(say("x"))
     messages = [

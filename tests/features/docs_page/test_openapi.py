@@ -16,11 +16,12 @@ from lean_ovms.api.router import imported
 from lean_ovms.api.schemas import field_schema
 from lean_ovms.composition import compose
 from lean_ovms.errors import BadRequest
-from lean_ovms.features.docs_page.openapi import references
+from lean_ovms.features.docs_page.openapi import fields_of, references
 from tests.api.conftest import MakeApp, get, post, whole
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-ALL_FIELDS = {id(field): field for route in router.table() for field in doc_of(imported(route)).body}.values()
+BODIES = [fields_of(doc_of(imported(route)), compose()) for route in router.table()]
+ALL_FIELDS = {id(field): field for fields in BODIES for field in fields}.values()
 
 
 async def document(app: App, **headers: str) -> dict[str, Any]:

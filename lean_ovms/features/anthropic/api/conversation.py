@@ -11,9 +11,10 @@ from typing import Any
 import orjson
 
 from ....api.generation.content import check_member
-from ....api.generation.messages import without_billing
+from ....api.generation.messages import without_changing_line
 from ....errors import BadRequest
 from ....types import Json
+from ..feature import CHANGING_LINES
 
 ROLES = ("user", "assistant", "system")
 
@@ -41,11 +42,11 @@ def is_prefill(messages: list[Json]) -> bool:
 def _system(content: Any, param: str) -> str:
     """The text of a system prompt; its blocks are joined by newlines."""
     if isinstance(content, str):
-        return without_billing(content)
+        return without_changing_line(content, CHANGING_LINES)
     if not isinstance(content, list):
         raise BadRequest(f"{param} must be a string or an array of text blocks", param=param)
     texts = [_text(_object(block, f"{param}.{i}"), f"{param}.{i}") for i, block in enumerate(content)]
-    return "\n".join(filter(None, map(without_billing, texts)))
+    return "\n".join(filter(None, (without_changing_line(text, CHANGING_LINES) for text in texts)))
 
 
 def _turn(found: list[Json], role: str) -> Json:

@@ -21,7 +21,7 @@ from ....api.response import prompt_progress, timings, warning_headers, written
 from ....api.services import Services
 from ....api.sse import Renderer, event
 from ....models.generation import Collector, CompletedChoice, DeltaStream, Generation, joined
-from ....types import Delta, Json, OutputParams, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt
+from ....types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt
 from ....types.push import Sink
 from ...completions.fim import filling_of
 from ..fields import AS_COMPLETION, COMPLETION, INFILL, PRECEDENCE, translated, values_of
@@ -53,7 +53,7 @@ def _read(fields: FieldSet, body: Json, services: Services) -> tuple[Values, Gen
     values = values_of(fields, body)
     reader = BodyReader(AS_COMPLETION, translated(values), services)
     logprobs = LogprobsRequest(chosen=values["n_probs"] > 0, top=values["n_probs"])
-    generation = reader.generation(logprobs=logprobs, parsing=OutputParams())
+    generation = reader.generation(logprobs=logprobs, parsed=False)
     return values, replace(generation, notices=[*generation.notices, *overruled(values, PRECEDENCE)])
 
 

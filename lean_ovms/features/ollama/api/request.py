@@ -9,7 +9,7 @@ from ....api.generation import unsupported
 from ....api.generation.common_fields import KEEP_ALIVE
 from ....api.generation.messages import read_messages
 from ....api.generation.request import BodyReader, GenerationBody
-from ....api.generation.sampling import PARSED, LogprobsRequest, token_ids
+from ....api.generation.sampling import LogprobsRequest, token_ids
 from ....api.generation.tools import read_offer
 from ....api.response import warning_headers
 from ....api.services import Services
@@ -17,7 +17,7 @@ from ....errors import TOO_LONG, BadRequest
 from ....models.generation import Generation
 from ....models.model import Model
 from ....models.text_model import TextModel
-from ....types import ChatPrompt, Json, OutputParams, Prompt, TextPrompt
+from ....types import ChatPrompt, Json, Prompt, TextPrompt
 from ....util.plurals import counted
 from ...completions.fim import filled_in
 from ..fields import AS_CHAT, CHAT, GENERATE, template_variables, translated
@@ -193,7 +193,7 @@ def parse_generate(body: Json, services: Services) -> OllamaRequest | LoadModelR
     plain = values["raw"] or values["suffix"] or reader.model.chat_format.template.problem
     if (plain or values["context"]) and values["images"]:
         raise BadRequest("images need a prompt for the chat template, without context and suffix", param="images")
-    generation = reader.generation(logprobs=_logprobs(values), parsing=OutputParams() if plain else PARSED)
+    generation = reader.generation(logprobs=_logprobs(values), parsed=not plain)
     prompt: Prompt = TextPrompt(values["prompt"])
     if not plain:
         system = [{"role": "system", "content": values["system"]}] if values["system"] else []

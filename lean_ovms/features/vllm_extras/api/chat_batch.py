@@ -30,7 +30,7 @@ _OTHERWISE: dict[str, Json] = {
 FIELDS = FieldSet(replace(field, **_OTHERWISE.get(field.name, {})) for field in ALL_FIELDS)
 
 
-@RouteDoc("The next message of each of several conversations", body=FIELDS)
+@RouteDoc("The next message of each of several conversations", body=FIELDS, other_clients=True)
 async def handle(request: Request, services: Services) -> Response:
     chat, prompts = await services.parse_body(request, parse_batch)
     parsed = chat.generation

@@ -27,7 +27,7 @@ from ....api.schemas import TOKENS
 from ....api.services import Services
 from ....errors import BadRequest
 from ....models.generation import Generation, collect
-from ....types import Delta, Json, OutputParams, Request, Response, Text, TokenLogprob, TokenPrompt, Usage
+from ....types import Delta, Json, Request, Response, Text, TokenLogprob, TokenPrompt, Usage
 
 _OUTSIDE = FieldSet(
     (MODEL, STREAM, STREAM_OPTIONS, REQUEST_ID, SAMPLING.named("cache_salt"), SAMPLING.named("priority"))
@@ -129,7 +129,7 @@ def _read(body: Json, services: Services) -> GenerateRequest:
         logprobs=LogprobsRequest(
             chosen=number is not None, top=number or 0, param="logprobs", prompt=reader.values["prompt_logprobs"]
         ),
-        parsing=OutputParams(),
+        parsed=False,
     )
     if generation.model.image_tokens is not None:
         raise BadRequest("a model with vision generates from messages alone", param="model")

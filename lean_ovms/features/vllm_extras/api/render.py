@@ -26,7 +26,7 @@ SAME = (
 """What SamplingParams have by the name that it has in the body."""
 
 
-@RouteDoc("A chat request as a body for /inference/v1/generate", body=chat_request.ALL_FIELDS)
+@RouteDoc("A chat request as a body for /inference/v1/generate", body=chat_request.ALL_FIELDS, other_clients=True)
 async def handle_chat(request: Request, services: Services) -> Response:
     def read(body: Json, services: Services) -> tuple[chat_request.ChatRequest, Json]:
         chat = chat_request.parse_chat(body, services)
@@ -41,6 +41,7 @@ async def handle_chat(request: Request, services: Services) -> Response:
 @RouteDoc(
     "A completions request as a body for /inference/v1/generate, one for each prompt",
     body=completion_request.ALL_FIELDS,
+    other_clients=True,
     answer="array",
 )
 async def handle_completions(request: Request, services: Services) -> Response:

@@ -1,4 +1,4 @@
-"""Fields of llama.cpp's clients in chat and completions: other names, and what is parsed out of the text."""
+"""Fields that llama.cpp's clients send to chat and completions: other names, and what is parsed out of the text."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from lean_ovms.features.llama_cpp.feature import FEATURE
+from lean_ovms.features.llama_cpp.other_names import FIELDS
 from tests.api.conftest import MakeApp, events, post, whole
 from tests.fakes import say
 
@@ -35,6 +37,42 @@ async def test_other_names(make_app: MakeApp, path: str, fields: dict[str, Any],
     assert "Warning" not in dict(response.headers)
     [(_, sampling)] = engine.submitted
     assert {name: getattr(sampling, name) for name in wanted} == wanted
+
+
+def test_the_manifest_has_their_names() -> None:
+    assert FEATURE.body is not None
+    assert FEATURE.body.names == tuple(field.name for field in FIELDS)
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+async def test_a_name_that_is_overruled_is_told(make_app: MakeApp, path: str) -> None:
+    app, engine = await make_app(lambda *_: say("x"), capable=True)
+    body = {**ASKED, "n_predict": 3, "max_tokens": 5, "repeat_penalty": 1.5, "repetition_penalty": 2}
+    response = await post(app, path, body)
+    warnings = " ".join(value for name, value in response.headers if name == "Warning")
+    assert "n_predict has no effect: max_tokens has precedence" in warnings
+    assert "repeat_penalty has no effect: repetition_penalty has precedence" in warnings
+    [(_, sampling)] = engine.submitted
+    assert (sampling.max_tokens, sampling.repetition_penalty) == (5, 2)
+    response = await post(app, path, {**ASKED, "n_predict": 5, "max_tokens": 5})
+    assert "Warning" not in dict(response.headers)
+
+
+async def test_the_newer_limit_of_a_chat_overrules_the_name_as_well(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda *_: say("x"), capable=True)
+    response = await post(app, CHAT, {**ASKED, "n_predict": 3, "max_completion_tokens": 5})
+    told = [value for name, value in response.headers if name == "Warning"]
+    assert len(told) == 1
+    assert "n_predict has no effect: max_completion_tokens has precedence" in told[0]
+    assert engine.submitted[0][1].max_tokens == 5
+
+
+async def test_a_server_without_the_feature_does_not_know_them(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda *_: say("x"), capable=True, without="llama_cpp")
+    response = await post(app, CHAT, {**ASKED, "reasoning_format": "x", "n_predict": 3})
+    assert response.status == 200
+    assert "reasoning_format is not a field of this endpoint" in dict(response.headers)["Warning"]
+    assert engine.submitted[0][1].max_tokens != 3
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,57 @@
+"""Fields that llama.cpp's clients send to OpenAI's chat and completions, in the words of these.
+
+https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. Some are other names of fields: that one wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from ...api.fields import UINT32_MAX, Field, FieldSet, read
+from ...api.generation.request import ReadableBody
+from ...api.generation.sampling import SAMPLING
+from ...api.generation.unsupported import overruled
+from ...types import Json
+
+FORMATS = ("auto", "deepseek", "none")
+FIELDS = FieldSet((
+    Field("n_predict", "int",
+        "llama.cpp's name of max_tokens; -1: no limit; 0: one token, so that the prompt gets into the prefix cache",
+        low=-1, high=UINT32_MAX),
+    replace(SAMPLING.named("repetition_penalty"), name="repeat_penalty", help="llama.cpp's name of repetition_penalty"),
+    Field("reasoning_format", "string", "llama.cpp's; none: reasoning stays in the content, with its tags",
+        default="auto", choices=FORMATS, outside=f"reasoning_format must be one of: {', '.join(FORMATS)}"),
+    Field("parse_tool_calls", "bool", "llama.cpp's; false: tool calls stay in the content", default=True),
+))  # fmt: skip
+LIMITS = ("max_completion_tokens", "max_tokens")
+PRECEDENCE = (*((limit, "n_predict") for limit in LIMITS), ("repetition_penalty", "repeat_penalty"))
+"""Two names of one setting each; the first has precedence."""
+
+
+def rewrite(given: ReadableBody, names: Collection[str]) -> ReadableBody:
+    """Returns a body without these fields, whose values have the names that all servers know.
+
+    Args:
+        given: the body of a client.
+        names: the fields of the endpoint.
+
+    Raises:
+        BadRequest: a value is not one of its field.
+    """
+    values = read(FIELDS, given.body)
+    body: Json = {name: value for name, value in given.body.items() if name not in FIELDS.places}
+    most, penalty = values["n_predict"], values["repeat_penalty"]
+    limited = any(body.get(name) is not None for name in LIMITS if name in names)
+    if most is not None and most >= 0 and not limited:
+        body["max_tokens"] = max(1, most)
+    if penalty is not None and body.get("repetition_penalty") is None:
+        body["repetition_penalty"] = penalty
+    return replace(
+        given,
+        body=body,
+        unlimited=most == -1,
+        parse_reasoning=values["reasoning_format"] != "none",
+        parse_calls=values["parse_tool_calls"],
+        notices=(*given.notices, *overruled({**given.body, **values}, PRECEDENCE)),
+    )
