@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from ....engine.generation import image_prompts
 from ....engine.generation.image_prompts import TAG
 from ....engine.generation.sequence import GenerationRequest, ImagePrompt
 from ....engine.paged.network import Places
+from ....engine.protocol import Submit
 from ....errors import BadRequest
 from ....types import Image
 from .families import NotReadable
@@ -23,11 +25,18 @@ from .prompt_images import PromptImages
 TRIAL_SIDE = 64
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptParts(ImagePrompt):
+    """A prompt of which is known what its images and videos consist of; `images` are all parts of these."""
+
+    parts: list[list[Part]]
+    """The parts of each image or video, by its number."""
+
+
 class Vision:
     """The paged.parts.InputEmbeddings of one model that reads images."""
 
     takes_ids = True
-    parse = staticmethod(image_prompts.parse)
 
     def __init__(
         self,
@@ -69,13 +78,21 @@ class Vision:
         if rows.shape[0] != tokens or not np.isfinite(rows).all():
             raise NotReadable(f"an image of {tokens} tokens was encoded to {rows.shape[0]}")
 
+    def parse(self, submit: Submit, context: int, max_characters: int) -> PromptParts:
+        """Implements ImagePlaceholders.parse."""
+        found = image_prompts.parse(submit, context, max_characters)
+        parts = [self._parts(image) for image in found.images]
+        images = tuple(part.image for several in parts for part in several)  # a video's are copies of its pixels
+        return PromptParts(found.text, found.add_special_tokens, images, found.salt, parts=parts)
+
     def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
         """Implements ImagePlaceholders.placeholder_ids. The number of ids is exact. Raises BadRequest."""
+        assert isinstance(image_prompt, PromptParts)
         salt = image_prompt.salt if self._shares else str(next(self._numbers))
         known = list[KnownImage]()
 
         def text(tag: re.Match[str]) -> str:
-            parts = self._parts(image_prompt.images[int(tag[1])])
+            parts = image_prompt.parts[int(tag[1])]
             found = [self._cache.get(part.image, salt, part.layout) for part in parts]
             known.extend(found)
             return "".join(self._text(part, one.layout) for part, one in zip(parts, found, strict=True))
@@ -108,9 +125,9 @@ class Vision:
 
     def encode(self, request: GenerationRequest) -> None:
         """Implements InputEmbeddings.encode."""
-        assert request.image_prompt is not None, "some of its images are not encoded"
-        images, tags = request.image_prompt.images, TAG.finditer(request.image_prompt.text)
-        content = [part.image for tag in tags for part in self._parts(images[int(tag[1])])]
+        prompt = request.image_prompt
+        assert isinstance(prompt, PromptParts), "some of its images are not encoded"
+        content = [part.image for tag in TAG.finditer(prompt.text) for part in prompt.parts[int(tag[1])]]
         self.queue.add(request, request.native.images, content)
 
     def _parts(self, image: Image) -> list[Part]:
