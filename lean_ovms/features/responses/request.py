@@ -1,7 +1,5 @@
-"""The body of POST …/responses, read: what to generate, what to keep, and what the answer repeats of it.
-
-What cannot be honoured and would change the answer is refused; what would not is echoed. Knows no stream.
-"""
+"""The body of POST …/responses, read: what to generate, what to keep, and what the answer repeats of it. Knows no
+stream."""
 
 from __future__ import annotations
 
@@ -13,24 +11,15 @@ from typing import Any
 from ...api.fields import Values
 from ...api.generation.common_fields import template_kwargs
 from ...api.generation.messages import read_messages
-from ...api.generation.request import BodyReader, GenerationBody
-from ...api.generation.sampling import LogprobsRequest
-from ...api.generation.spoken import AnswerAudio, read_spoken
-from ...api.generation.tools import read_offer, read_tools
-from ...api.response import warning_headers
+from ...api.generation.request import GenerationBody
+from ...api.generation.spoken import AnswerAudio
 from ...api.services import INLINE_BYTES, Services
-from ...config import Config
-from ...errors import TOO_LONG, BadRequest, MissingExtra
-from ...manifest import SERVER_TOOLS
+from ...errors import TOO_LONG, BadRequest
 from ...models.generation import Generation
-from ...types import ChatPrompt, Json, Request
-from .agent_tools import AgentTools, read_agent_tools
-from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT
-from .items import read_input, to_messages
-from .mcp_forms import KIND, ServerTool
+from ...types import ChatPrompt, Json
+from .agent_tools import AgentTools
+from .items import to_messages
 from .response import ResponseObject
-from .service import ResponseService
-from .store import Context
 
 ITEM_BYTES = 64
 """What an item of a context takes at least, where its size is not known."""
@@ -109,149 +98,6 @@ class ResponsesRequest:
             raise
         kwargs = _template_kwargs(self.values)
         return ChatPrompt(messages=messages, tools=self.generation.tools, template_kwargs=kwargs)
-
-
-async def read_request(
-    request: Request, services: Services, parse: Callable[[Json, Services], ResponsesRequest]
-) -> tuple[ResponsesRequest, Context]:
-    """The body of a request, and the stored items that it refers to. Raises RequestError."""
-    store = services.get(ResponseService).store  # it is made here: a large body is parsed in a thread
-    parsed = await services.parse_body(request, parse)
-    values = parsed.values
-    return parsed, await store.context(values["previous_response_id"], values["conversation"], parsed.items)
-
-
-def parse_response(body: Json, services: Services) -> ResponsesRequest:
-    """Raises RequestError."""
-    if refused := next(filter(body.get, REFUSED), None):
-        raise BadRequest(REFUSED[refused], param=refused)
-    reader = BodyReader(ALL_FIELDS, body, services)
-    values = reader.values
-    _check_together(values)
-    tools = read_agent_tools(values["tools"], values["tool_choice"], partial(_server_tool, services.config))
-    if values["max_output_tokens"] == 0:
-        raise BadRequest("max_output_tokens value should be greater than 0", param="max_output_tokens")
-    reader.check_max_tokens("max_output_tokens")
-    form = (values["text"] or {}).get("format", TEXT_FORMAT)
-    include = values["include"] or ()
-    listed = "message.output_text.logprobs" in include
-    sealer, seal, warnings = services.get(ResponseService).sealer, None, list(tools.warnings)
-    if "reasoning.encrypted_content" in include:
-        try:
-            seal = sealer.sealing()
-        except MissingExtra as error:  # agents always include it, and the summary has all of the reasoning
-            warnings.append(f"there is no reasoning.encrypted_content: {error.message}")
-
-    def offering(functions: Any, choice: Any) -> GenerationBody:
-        return reader.generation(
-            {"max_tokens": values["max_output_tokens"], "text.format": None if form == TEXT_FORMAT else form},
-            offer=read_offer(functions, choice, values["parallel_tool_calls"]),
-            logprobs=LogprobsRequest(
-                chosen=bool(values["logprobs"] or values["top_logprobs"] or listed), top=values["top_logprobs"] or 0
-            ),
-        )
-
-    generation = offering(tools.functions, None if tools.mcp else tools.choice)
-    if tools.mcp and (generation.sampling.n > 1 or values["return_token_ids"]):
-        name = "n" if generation.sampling.n > 1 else "return_token_ids"
-        raise BadRequest(f"{name} is not possible with MCP tools, which make several generations", param=name)
-    generation, audio = read_spoken(values, generation, services)
-    if audio is not None and (tools.mcp or values["background"]):
-        what = "MCP tools" if tools.mcp else "background"
-        raise BadRequest(f"an answer with {what} is not spoken", param="modalities")
-    return ResponsesRequest(
-        values=values,
-        generation=generation,
-        tools=tools,
-        offering=offering if tools.mcp else None,
-        items=[] if values["input"] is None else sealer.opened(read_input(values["input"]), "input"),
-        response=partial(
-            ResponseObject,
-            model=generation.model.name,
-            echo=_echo(values, tools, generation),
-            request_id=values["request_id"] or "",
-            named_by_id=generation.named_by_id,
-            origins=tools.origins,
-            seal=seal,
-            timed_events=values["timings_per_token"],
-        ),
-        audio=audio,
-        headers=generation.headers + warning_headers(warnings),
-    )
-
-
-def _server_tool(config: Config, tool: Json, param: str) -> ServerTool:
-    """Reads a tool that this server is to run. Raises BadRequest."""
-    make = config.composition.part(SERVER_TOOLS)  # not by server_tools.py, whose protocols name the request
-    if make is None:
-        raise BadRequest(f"tools of type {KIND} are not run by this server", param=f"{param}.type")
-    found: ServerTool = make(config).read(tool, param)
-    return found
-
-
-def _echo(values: Values, tools: AgentTools, generation: GenerationBody) -> Json:
-    """The fields of the response object (OpenAI's Response) that repeat the request, in OVMS's order."""
-    sampling = generation.sampling
-    functions = [tool["function"] for tool in read_tools(tools.functions, None)[0]]
-    plain = [function for function in functions if function["name"] not in tools.origins]
-    fields: Json = {
-        "parallel_tool_calls": values["parallel_tool_calls"] is not False,
-        "store": values["store"],
-        "temperature": sampling.temperature,
-        "text": _text(values),
-        "tool_choice": _tool_choice(values["tool_choice"]),
-        "tools": [*({"type": "function", "strict": None, "parameters": None, **f} for f in plain), *tools.shown],
-        "top_p": sampling.top_p,
-    }
-    if values["min_p"] is not None:
-        fields["min_p"] = values["min_p"]
-    conversation = values["conversation"]
-    return fields | {
-        "truncation": values["truncation"] or "disabled",
-        "metadata": values["metadata"] or {},
-        "max_output_tokens": sampling.max_tokens,
-        "background": values["background"],
-        "conversation": None if conversation is None else {"id": conversation},
-        "instructions": values["instructions"],
-        "max_tool_calls": values["max_tool_calls"],
-        "previous_response_id": values["previous_response_id"],
-        "prompt_cache_key": values["prompt_cache_key"],
-        "prompt_cache_retention": values["prompt_cache_retention"],
-        "reasoning": values["reasoning"] or {"effort": None, "summary": None},
-        "safety_identifier": values["safety_identifier"],
-        "service_tier": "default",
-        "top_logprobs": generation.logprobs.top,
-        "user": values["user"],
-    }
-
-
-def _text(values: Values) -> Json:
-    """`text`, with response_format (of the other APIs) as its format."""
-    text = values["text"] or {"format": TEXT_FORMAT}
-    response_format = values["response_format"]
-    if response_format is None:
-        return text
-    inner = response_format.get("json_schema")
-    flat = {"type": "json_schema", **inner} if isinstance(inner, dict) and "schema" in inner else response_format
-    return {**text, "format": flat}
-
-
-def _tool_choice(tool_choice: Any) -> str | Json:
-    """A validated tool_choice in OpenAI's form."""
-    if isinstance(tool_choice, dict) and isinstance(tool_choice.get("function"), dict):
-        return {"type": "function", "name": tool_choice["function"]["name"]}
-    return "auto" if tool_choice is None else tool_choice
-
-
-def _check_together(values: Values) -> None:
-    if values["input"] is None and not values["previous_response_id"] and not values["conversation"]:
-        raise BadRequest("input missing in request", param="input")
-    if values["previous_response_id"] and values["conversation"]:
-        raise BadRequest("previous_response_id and conversation exclude each other", param="previous_response_id")
-    if not values["store"]:
-        for name in ("background", "conversation"):
-            if values[name]:
-                raise BadRequest(f"{name} needs store: with store false nothing is kept", param=name)
 
 
 def _template_kwargs(values: Values) -> Json:

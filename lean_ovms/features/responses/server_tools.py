@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...api.services import Services
 from ...config import Config
+from ...errors import BadRequest
 from ...manifest import SERVER_TOOLS
 from ...models.generation import DeltaStream
 from ...types import Json
-from .mcp_forms import ServerTool
+from .mcp_forms import KIND, ServerTool
 
 if TYPE_CHECKING:
     from .events import Events
@@ -39,6 +40,23 @@ class ServerTools(Protocol):
 
     async def with_tools(self, parsed: ResponsesRequest, context: Context, services: Services) -> ResponsesRequest:
         """Returns the request with what its servers offer the model. Raises RequestError."""
+
+
+def read_server_tool(config: Config, tool: Json, param: str) -> ServerTool:
+    """Reads a tool of a request that this server is to run.
+
+    Args:
+        config: the options.
+        tool: the tool.
+        param: its place in the body.
+
+    Raises:
+        BadRequest: it is wrong, or this server runs no tools.
+    """
+    tools = server_tools(config)
+    if tools is None:
+        raise BadRequest(f"tools of type {KIND} are not run by this server", param=f"{param}.type")
+    return tools.read(tool, param)
 
 
 def server_tools(config: Config) -> ServerTools | None:

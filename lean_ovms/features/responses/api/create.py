@@ -23,7 +23,8 @@ from ....util import chunked_json
 from .. import fields
 from ..events import Events
 from ..output_items import Frame, joined, pieces_of
-from ..request import ResponsesRequest, parse_response, read_request
+from ..reading import parse_response, read_request
+from ..request import ResponsesRequest
 from ..response import TokenIds
 from ..server_tools import ToolStream, server_tools
 from ..service import ResponseService
