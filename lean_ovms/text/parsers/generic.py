@@ -11,40 +11,11 @@ from __future__ import annotations
 from ...grammar import formats
 from ...grammar.call_syntax import CallForm, in_json
 from .base import ModelFamily
-from .json_calls import EnclosedJson
-from .scanner import Steps
-
-_FENCE = "```"
-
-
-class GenericCalls(EnclosedJson):
-    """Calls between the tags, in a fence, or as the whole answer."""
-
-    tags = (_FENCE, "<tool_call>", "</tool_call>")
-    keep_special_tokens = True
-    at_start = True
-    offered_only = True
-
-    def read(self, tag: str) -> Steps[bool]:
-        if tag != _FENCE:
-            return (yield from super().read(tag))
-        yield from self.scanner.literal("json")
-        yield from self.scanner.space()
-        if not (yield from self.start()):
-            return False
-        yield from self.scanner.space()
-        yield from self.scanner.literal(_FENCE)
-        return True
-
-    def start(self) -> Steps[bool]:
-        if (yield from self.scanner.space()) not in ("[", "{"):
-            return False
-        return (yield from self.calls(eager=False))
-
+from .json_calls import FENCE, EnclosedOrOffered
 
 FAMILIES = {
     "generic": ModelFamily(
-        tools=GenericCalls,
+        tools=EnclosedOrOffered.variant(tags=(FENCE, "<tool_call>", "</tool_call>"), keep_special_tokens=True),
         form=CallForm(
             one=in_json(around=("<tool_call>\n", "\n</tool_call>"), style=formats.ONE_LINE),
             between="\n",

@@ -13,6 +13,8 @@ import orjson
 from .base import CombinedParser, Enclosed, Syntax
 from .scanner import Sink, Steps, ignore
 
+FENCE = "```"
+"""What begins and ends a block of code in Markdown."""
 _IGNORED_KEYS = frozenset(("id", "type", "index", "tool_call_id"))
 """Other keys of a call that models write; dropped."""
 
@@ -28,8 +30,8 @@ class JsonCalls(Syntax):
     """Whether a tag without a list after it is text."""
     one_call: ClassVar[bool] = False
     """Whether one object follows a tag."""
-    start_bracket: ClassVar[str] = "["
-    """How an answer that has no tag begins, where at_start: "[" for a list of calls, "{" for calls alone."""
+    start_brackets: ClassVar[str] = "["
+    """How an answer that has no tag may begin, where at_start: "[" for a list of calls, "{" for calls alone."""
     offered_only: ClassVar[bool] = False
     """Whether a call that has no tag must be of a tool that the client offers; an answer in JSON with other names is
     text."""
@@ -40,11 +42,24 @@ class JsonCalls(Syntax):
         return (yield from (self.call() if self.one_call else self.calls()))
 
     def start(self) -> Steps[bool]:
-        if self.start_bracket == "[" and not (yield from self.scanner.literal("[")):
+        bracket = yield from self.scanner.space()
+        if not bracket or bracket not in self.start_brackets:
             return False
-        if (yield from self.scanner.space()) != "{":
-            return False
+        if bracket == "[":
+            self.scanner.pos += 1
+            if (yield from self.scanner.space()) != "{":
+                return False
         return (yield from self.calls(eager=False))
+
+    def fenced(self) -> Steps[bool]:
+        """Reads calls after the first line of a fence, and its end. False as for `read`."""
+        yield from self.scanner.literal("json")
+        yield from self.scanner.space()
+        if not (yield from self.start()):
+            return False
+        yield from self.scanner.space()
+        yield from self.scanner.literal(FENCE)
+        return True
 
     def call(self, *, eager: bool = True) -> Steps[bool]:
         """Reads one object. False, with the record still on, if it is no call.
@@ -96,6 +111,21 @@ class EnclosedJson(Enclosed, JsonCalls):
 
     def enclosed(self, tag: str) -> Steps[bool]:
         return (yield from self.calls())
+
+
+class EnclosedOrOffered(EnclosedJson):
+    """Call objects between tags; or in a fence, or as the whole answer, where they name a tool of the request.
+
+    Models that were not trained much for the tags write the others: of nine calls, Qwen2.5-Coder 1.5B writes nine in a
+    fence.
+    """
+
+    at_start = True
+    offered_only = True
+    start_brackets = "[{"
+
+    def read(self, tag: str) -> Steps[bool]:
+        return (yield from (self.fenced() if tag == FENCE else super().read(tag)))
 
 
 class _Call:
@@ -219,7 +249,7 @@ def unwrapped(literal: str, whole: bool) -> str:
     return text if isinstance(inner, dict) else literal
 
 
-_CLOSING = " \t\r\n]}"
+_CLOSING = " \t\r\n]}`"
 _HELD = 64
 """Most characters at the end of broken arguments that are looked at for the brackets of what is around them."""
 
@@ -228,7 +258,7 @@ def json_arguments(out: CombinedParser, sink: Sink, *, in_call: bool = False) ->
     """Passes on the arguments as they come; False if they broke off.
 
     What follows a mistake (a quote that was not escaped, say) belongs to the arguments up to the next tag: they are
-    shown as the model wrote them, and no part of them becomes text.
+    shown as the model wrote them, and no part of them becomes text. A fence among them is part of what is written.
 
     Args:
         out: the parser whose text is read.
@@ -248,9 +278,10 @@ def json_arguments(out: CombinedParser, sink: Sink, *, in_call: bool = False) ->
             sink(text[:end])
         pending = text[end:]
 
-    tag = yield from out.scanner.until(out.markup, more)
+    while (tag := (yield from out.scanner.until(out.markup, more))) == FENCE:
+        more(tag)
     out.scanner.pos -= len(tag)
-    pending = pending.rstrip()
+    pending = pending.rstrip().removesuffix(FENCE).rstrip()
     if in_call:
         pending = pending.removesuffix("]").rstrip().removesuffix("}").rstrip()
     if pending:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...grammar.call_syntax import CallForm, in_json
 from .base import ModelFamily
-from .json_calls import EnclosedJson, JsonCalls
+from .json_calls import FENCE, EnclosedJson, EnclosedOrOffered, JsonCalls
 from .think_tags import SpelledThinkTags, ThinkThenAnswer
 
 _HERMES = EnclosedJson.variant(tags=("<tool_call>", "</tool_call>"))
@@ -50,7 +50,7 @@ FAMILIES = {
     ),
     # Hermes, Qwen2.5, Qwen3. Several objects, or a list of them, may stand between one pair of tags.
     "hermes3": ModelFamily(
-        tools=_HERMES,
+        tools=EnclosedOrOffered.variant(tags=(FENCE, *_HERMES.tags)),
         form=_HERMES_FORM,
     ),
     # InternLM2.
@@ -86,7 +86,7 @@ FAMILIES = {
             noise=("<|eom_id|>", "<|eot_id|>", "<|end_of_text|>"),
             keep_special_tokens=True,
             at_start=True,
-            start_bracket="{",
+            start_brackets="{",
         ),
         form=CallForm(one=in_json(arguments_key="parameters"), between="; ", trigger='{"name": "'),
     ),

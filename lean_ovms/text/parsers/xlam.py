@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from ...grammar.call_syntax import CallForm, in_json
 from .base import ModelFamily
-from .json_calls import JsonCalls
+from .json_calls import FENCE, JsonCalls
 from .scanner import Steps
-
-_FENCE = "```"
 
 
 class XlamCalls(JsonCalls):
     """Calls in a list, where an answer begins or after a tag. A list of anything else is text."""
 
-    tags = (_FENCE, "[TOOL_CALLS]", "<tool_call>")
+    tags = (FENCE, "[TOOL_CALLS]", "<tool_call>")
     noise = ("<|eot_id|>", "<|im_end|>")
     keep_special_tokens = True
     at_start = True
 
     def read(self, tag: str) -> Steps[bool]:
-        if tag == _FENCE:
-            yield from self.scanner.literal("json")
+        if tag == FENCE:
+            return (yield from self.fenced())
         yield from self.scanner.space()
         if not (yield from self.start()):
             return False
-        end = {_FENCE: _FENCE, "<tool_call>": "</tool_call>"}.get(tag, "")
         yield from self.scanner.space()
-        yield from self.scanner.literal(end)
+        yield from self.scanner.literal("</tool_call>" if tag == "<tool_call>" else "")
         return True
 
 
