@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any, ClassVar
 
 from ..errors import StartError
@@ -153,3 +154,9 @@ class Options:
 
         config: the config.Config that they are part of.
         """
+
+
+@cache
+def defaults(kind: type[Options]) -> Options:
+    """Returns the options of a class with none given; they do not change, so that all that need them share them."""
+    return kind()
