@@ -17,7 +17,7 @@ from ..composition import TEXT_GENERATION, Composition, compose
 from ..errors import StartError
 from ..manifest import ENGINE_SEAMS, RUNTIME_PULLS, EngineRow, TaskRow
 from .core import DEMO_MODEL, EngineOptions, LimitOptions, ModelOptions, ServerOptions
-from .options import Options, defaults
+from .options import Options
 
 __all__ = [
     "DEMO_MODEL",
@@ -76,7 +76,7 @@ class EngineConfig(ModelOptions, EngineOptions):
         for name, value in values.items():
             parts.get(owners.get(name, Options), own)[name] = value
         super().__init__(**own)
-        made = {kind: kind(**given) if given else defaults(kind) for kind, given in parts.items()}
+        made = {kind: kind(**given) if given else kind.defaults() for kind, given in parts.items()}
         object.__setattr__(self, "_parts", made)
         for part in self._parts.values():
             part.check(self)

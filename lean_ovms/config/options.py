@@ -149,14 +149,14 @@ class Options:
         if values:
             raise TypeError(f"{type(self).__name__} has no option {', '.join(sorted(values))}")
 
+    @classmethod
+    @cache
+    def defaults(cls) -> Options:
+        """Returns the options of the class with none given; they do not change, so that all configs share them."""
+        return cls()
+
     def check(self, config: Any) -> None:
         """Checks the options of a feature together, and with those of the others. Raises StartError.
 
         config: the config.Config that they are part of.
         """
-
-
-@cache
-def defaults(kind: type[Options]) -> Options:
-    """Returns the options of a class with none given; they do not change, so that all that need them share them."""
-    return kind()

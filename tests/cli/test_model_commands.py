@@ -6,12 +6,14 @@ import json
 import re
 import shutil
 from collections import deque
+from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lean_ovms.cli import command_table, completion
+from lean_ovms.cli import command_table, completion, version
 from lean_ovms.cli.arguments import parse, parser
 from lean_ovms.cli.command_table import commands
 from lean_ovms.cli.main import run_command
@@ -21,6 +23,7 @@ from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
 from tests.cli.scripted import MODELS, ScriptedServer
 
 Capture = pytest.CaptureFixture[str]
+DISTRIBUTIONS = cache(packages_distributions)
 DRAFT = Path(__file__).parents[1] / "data" / "demo_draft"
 
 
@@ -30,6 +33,12 @@ def models(tmp_path: Path) -> Path:
     for source, name in ((DEMO_MODEL, "org/chat"), (DEMO_EMBED, "org/embed")):
         shutil.copytree(source, tmp_path / name)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def distributions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is installed does not change between tests, and looking through all of it takes long."""
+    monkeypatch.setattr(version, "packages_distributions", DISTRIBUTIONS)
 
 
 def run(name: str, *argv: str) -> int:

@@ -13,6 +13,7 @@ import json
 import sys
 import zlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -271,7 +272,12 @@ def write_parts(first: Path, name: str) -> None:
 
 
 def values(tensor: str, shape: list[int]) -> np.ndarray:
-    """Returns the weights of a tensor, the same with every version of numpy."""
+    """Returns the weights of a tensor, the same with every version of numpy; made once for all that ask."""
+    return _values(tensor, tuple(shape))
+
+
+@cache
+def _values(tensor: str, shape: tuple[int, ...]) -> np.ndarray:
     for factors in FACTORS.values():
         if tensor in factors:
             return np.asarray(factors[tensor], np.float32)

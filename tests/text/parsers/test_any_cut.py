@@ -67,6 +67,7 @@ class Case:
         return make(tool, thinks, tools=self.tools, prompt_tail=self.want.get("prompt_tail", ""))
 
 
+@cache
 def read_cases(family: str) -> list[Case]:
     data = json.loads((VECTORS / f"{family}.json").read_text())
     return [Case(family, c["name"], c["text"], c, c.get("tools", data.get("tools", ANY_TOOLS))) for c in data["cases"]]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import copy
 import json
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from lean_ovms.text.template.chat_template import ChatTemplate
 
 DATA = Path(__file__).parents[2] / "data"
 VECTORS = Path(__file__).parents[2] / "vectors" / "templates.json"
@@ -15,6 +18,12 @@ TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 TEMPLATES = {path.stem.removeprefix("chat_template_"): path for path in sorted(DATA.glob("chat_templates/*.jinja"))}
 STRING_ARGUMENTS = {"gpt_oss", "phi4_mini", "qwen3coder_instruct"}
 """Templates that want the arguments of earlier calls as JSON text; the others want objects."""
+
+
+@cache
+def compiled(family: str) -> ChatTemplate:
+    """Returns the template of a family, compiled and probed once for all tests."""
+    return ChatTemplate(TEMPLATES[family].read_text(), special_tokens=TOKENS)
 
 
 class FixedDate(datetime):

@@ -17,7 +17,7 @@ from lean_ovms.text.template.chat_template import ChatTemplate
 from lean_ovms.text.template.messages import with_ids, with_short_ids
 from lean_ovms.types import ChatPrompt, Json
 from tests.cases import few_fast
-from tests.text.template.template_cases import TEMPLATES, TOKENS, assistant, user
+from tests.text.template.template_cases import TEMPLATES, TOKENS, assistant, compiled, user
 
 ALTERNATING = (
     "{{ bos_token }}{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
@@ -234,8 +234,8 @@ SHAPES = shapes()
 
 
 @cache
-def compiled(name: str) -> ChatTemplate:
-    return ChatTemplate(SOURCES[name], special_tokens=TOKENS)
+def template(name: str) -> ChatTemplate:
+    return compiled(name) if name in TEMPLATES else ChatTemplate(SOURCES[name], special_tokens=TOKENS)
 
 
 @cache
@@ -245,7 +245,7 @@ def plain(name: str, tools: bool) -> str:
 
 
 def rendered(name: str, shape: Shape, **more: Any) -> str:
-    return compiled(name).render(ChatPrompt(messages=shape.messages, tools=list(shape.tools), **more))
+    return template(name).render(ChatPrompt(messages=shape.messages, tools=list(shape.tools), **more))
 
 
 GROUPS = 6
@@ -427,4 +427,4 @@ def test_a_role_that_the_template_names_and_shows_is_known() -> None:
 def test_a_plain_conversation_is_given_as_it_is() -> None:
     messages = [SYS, ASK, ANSWER, NEXT, CALLING, RESULT, ANSWER, NEXT]
     for name in ("qwen3", "mistral7b_v03", "gpt_oss"):
-        assert compiled(name)._main._arranger.arrange(messages, tools=False, add=True) is messages
+        assert template(name)._main._arranger.arrange(messages, tools=False, add=True) is messages

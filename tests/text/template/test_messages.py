@@ -9,7 +9,7 @@ import pytest
 from lean_ovms.text.template.chat_template import ChatTemplate
 from lean_ovms.text.template.messages import Capabilities, prepare
 from lean_ovms.types import ChatPrompt
-from tests.text.template.template_cases import EVERY_ROLE, READ_PARTS, STRING_ARGUMENTS, TEMPLATES, TOKENS
+from tests.text.template.template_cases import EVERY_ROLE, READ_PARTS, STRING_ARGUMENTS, TEMPLATES, TOKENS, compiled
 
 TEXT = Capabilities()
 
@@ -178,7 +178,7 @@ def capabilities_of(source):
 @pytest.mark.parametrize("family", list(TEMPLATES))
 @pytest.mark.slow
 def test_what_the_model_families_templates_read(family):
-    found = capabilities_of(TEMPLATES[family].read_text())
+    found = compiled(family).capabilities
     assert found.strings
     assert found.parts - {"developer"} == READ_PARTS.get(family, set())
     assert found.arguments == ("string" if family in STRING_ARGUMENTS else "object")

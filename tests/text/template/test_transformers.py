@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 
 import pytest
 
@@ -15,11 +14,11 @@ from tests.text.template.template_cases import (
     CASES,
     STRING_ARGUMENTS,
     TEMPLATES,
-    TOKENS,
     VECTORS,
     Case,
     FixedDate,
     cases_for,
+    compiled,
     with_string_arguments,
 )
 
@@ -73,11 +72,6 @@ def check(family: str, name: str, case: Case, rendered: str | None) -> None:
 @pytest.fixture(scope="module", params=list(TEMPLATES))
 def family(request):
     return request.param
-
-
-@cache
-def compiled(family):
-    return ChatTemplate(TEMPLATES[family].read_text(), special_tokens=TOKENS)
 
 
 @pytest.fixture(scope="module")
