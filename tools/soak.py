@@ -4,7 +4,7 @@ right.
 
     python -m tools.soak --minutes 20 --out soak
 
-writes soak.svg, soak.json and exits with 1 if anything was not as it must be. Linux.
+writes soak.json and exits with 1 if anything was not as it must be. Linux.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tools.soaking.client import Connection, Manner
 from tools.soaking.hostile import Hostile
 from tools.soaking.ledger import AFTERMATH_S, Ledger
 from tools.soaking.server import READY_S, Server
-from tools.soaking.watch import Sample, Watch, engines, plot
+from tools.soaking.watch import Sample, Watch, engines
 
 PATIENCE_S = 200.0
 """Seconds, more than --request_timeout_s: a request without an end by then was lost."""
@@ -215,20 +215,16 @@ async def main(options: argparse.Namespace) -> int:
     early = [s.front_mb for s in watch.samples if s.t < options.minutes * 20]
     if early and after.front_mb > max(early) + GROWTH_MB:
         ledger.violate(f"the front end grew from {max(early):.0f} to {after.front_mb:.0f} MB")
-    report = summary(options, soak, watch, before, after)
-    times = [(when - watch.began, what) for when, what in ledger.disturbances]
-    write(options, report, watch, times)
+    write(options, summary(options, soak, watch, before, after), watch, ledger)
     return 1 if ledger.violations else 0
 
 
-def write(
-    options: argparse.Namespace, report: dict[str, object], watch: Watch, disturbances: list[tuple[float, str]]
-) -> None:
-    """Print the summary; write it with all samples, and the plot."""
+def write(options: argparse.Namespace, report: dict[str, object], watch: Watch, ledger: Ledger) -> None:
+    """Print the summary; write it with all samples."""
     print(json.dumps(report, indent=1))
     samples = [asdict(sample) for sample in watch.samples]
-    Path(f"{options.out}.json").write_text(json.dumps({**report, "samples": samples}))
-    plot(watch.samples, disturbances, Path(f"{options.out}.svg"))
+    times = [(when - watch.began, what) for when, what in ledger.disturbances]
+    Path(f"{options.out}.json").write_text(json.dumps({**report, "samples": samples, "disturbances": times}))
 
 
 def summary(options: argparse.Namespace, soak: Soak, watch: Watch, before: Sample, after: Sample) -> dict[str, object]:
@@ -296,7 +292,7 @@ def parsed(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--burst_every_s", type=float, default=40.0)
     parser.add_argument("--sample_s", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", default="soak", help="where SVG and JSON go, without their endings")
+    parser.add_argument("--out", default="soak", help="where the summary and all samples go, without .json")
     options = parser.parse_args(argv)
     if options.hours:
         options.minutes = options.hours * 60

@@ -38,6 +38,8 @@ UNKNOWN: tuple[str, ...] = lists["UNKNOWN"]
 FOREIGN: tuple[tuple[str, str, str], ...] = lists["FOREIGN"]
 FOREIGN_MEMORIES: tuple[tuple[str, str, str], ...] = lists["FOREIGN_MEMORIES"]
 JSON_REQUESTS: tuple[tuple[str, Any], ...] = lists["JSON_REQUESTS"]
+# schemas as pydantic writes them, each with a question that may say nothing of it
+FORMS: tuple[tuple[dict[str, Any], str], ...] = data_of("heldout_forms")["FORMS"]
 
 
 def plain_words(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Sample the server from outside while it runs: memory, descriptors, KV cache, queue; and plot the samples."""
+"""Sample the server from outside while it runs: memory, descriptors, KV cache, queue."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import asyncio
 import os
 import re
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tools.soaking.client import Connection, Manner
-from tools.soaking.clock import LONG_S, Pauses
-from tools.soaking.picture import Panel, svg
+from tools.soaking.clock import Pauses
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -115,27 +113,3 @@ def _memory_mb(pid: int) -> float:
 
 def _total(text: str, name: str) -> float:
     return sum(float(value) for value in re.findall(rf"^{re.escape(name)}{{.*}} (\S+)$", text, re.M))
-
-
-def plot(samples: list[Sample], disturbances: list[tuple[float, str]], file: Path) -> None:
-    """The samples as an SVG."""
-    rows = [asdict(sample) for sample in samples]
-
-    def panel(title: str, lines: dict[str, str], **more: Any) -> Panel:
-        return Panel(title, {label: [row[name] for row in rows] for name, label in lines.items()}, **more)
-
-    panels = [
-        panel("memory, MB", {"front_mb": "front end", "engine_mb": "engines"}),
-        panel("KV cache in use, share", {"kv": "all engines"}),
-        panel("requests", {"in_flight": "in flight", "running": "running", "waiting": "waiting"}),
-        panel("descriptors", {"descriptors": "front end"}),
-        panel(
-            "longest pause, ms",
-            {"loop_ms": "the server's event loop", "empty_loop_ms": "an empty loop beside it"},
-            marks=[LONG_S * 1e3],
-        ),
-    ]
-    colours = {"kill": "#d62728", "reload": "#2ca02c"}
-    events = [(when / 60, colours[what]) for when, what in disturbances if what in colours]
-    caption = "minutes; red: an engine was killed, green: the configuration was reloaded"
-    file.write_text(svg([sample.t / 60 for sample in samples], panels, events, caption))
