@@ -44,7 +44,7 @@ from lean_ovms.engine.loading import settings
 from lean_ovms.engine.paged import assemble
 from lean_ovms.engine.paged.ir_weights import last_projection
 from lean_ovms.engine.paged.pipeline import PagedPipeline
-from lean_ovms.engine.paged.sampling.logprobs import Logits
+from lean_ovms.engine.paged.sampling.reductions import Logits
 from lean_ovms.engine.paged.sampling.sampler import SamplingBatch
 from lean_ovms.features.drafting.child import ngrams
 from lean_ovms.features.drafting.child.drafter import Draft, Drafter

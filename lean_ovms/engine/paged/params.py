@@ -20,6 +20,10 @@ MAX_COPIED = 32
 """Draft tokens of a step at most, and compared tokens of an n-gram, where requests do not set them."""
 
 
+class NoToken(Exception):
+    """Raised when a request's parameters leave no token to sample."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Params:
     """The parameters by which a request's tokens are chosen. The defaults are greedy decoding without other options."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from ..generation import sequence as generation
 from .grammar.matcher import Matcher
 from .params import Params
-from .sampling.logit_state import ThinkingState, TokenCounts
-from .sampling.logprobs import TokenLogprobs
+
+if TYPE_CHECKING:
+    from .sampling.logit_state import ThinkingState, TokenCounts
+    from .sampling.logprobs import TokenLogprobs
 
 JUMP_FORWARD_SCORE = 4
 """A sequence gets no draft tokens of its grammar any more after so many more rejected than accepted ones."""

@@ -28,16 +28,17 @@ from ..protocol import (
 from .grammar.matcher import Matcher, Prepare
 from .model_inputs import Chunk, ModelInputs
 from .network import Network
+from .params import NoToken
 from .parts import StepHook
-from .sampling import logprobs, reductions
-from .sampling.logits_processors import NoToken
-from .sampling.logprobs import Logits, TokenLogprobs
+from .sampling import reductions
+from .sampling.reductions import Logits
 from .sampling.sampler import Sampled, SamplingBatch, sample
 from .scheduler import Scheduler, Step
 from .sequence import JUMP_FORWARD_SCORE, Sequence, forked
 
 if TYPE_CHECKING:
     from .sampling.beam_search import BeamSearch, Continuation, Hypothesis
+    from .sampling.logprobs import TokenLogprobs
 
 log = logging.getLogger(__name__)
 
@@ -360,6 +361,8 @@ class StepRunner:
         sequence, end = chunk.sequence, chunk.start + chunk.length
         self._scheduler.prefixes.computed(chunk)
         if sequence.needs_prompt_logprobs:
+            from .sampling import logprobs  # late: few requests ask for them
+
             following = sequence.ids[chunk.start + 1 : min(end + 1, sequence.prompt)]
             scored = logits[: len(following)]
             sequence.prompt_details += logprobs.details(

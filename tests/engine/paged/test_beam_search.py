@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.paged.grammar.matcher import forbid
-from lean_ovms.engine.paged.sampling.logits_processors import NoToken
+from lean_ovms.engine.paged.params import NoToken
 from lean_ovms.engine.paged.sampling.logprobs import log_sum_exp
 from tests.cases import few_fast
 from tests.engine.paged.harness import Driver, Params

@@ -17,7 +17,7 @@ from lean_ovms.engine.paged.grammar import guidance as guidance_module
 from lean_ovms.engine.paged.grammar import guidance_process
 from lean_ovms.engine.paged.grammar.guidance import Guidance
 from lean_ovms.engine.paged.grammar.libraries import GRAMMAR_PROCESS
-from lean_ovms.engine.paged.sampling.logits_processors import NoToken
+from lean_ovms.engine.paged.params import NoToken
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
 from lean_ovms.grammar.constraint import GrammarContext, build
 from lean_ovms.text import parsers

@@ -17,7 +17,7 @@ from lean_ovms.engine.generation.grammar_checker import CheckerSettings, Process
 from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.engine.paged.grammar.guidance import Guidance
 from lean_ovms.engine.paged.grammar.matcher import TOO_COMPLEX, padded
-from lean_ovms.engine.paged.sampling.logits_processors import NoToken
+from lean_ovms.engine.paged.params import NoToken
 from lean_ovms.errors import BadRequest, GrammarInvalid, GrammarTooComplex, Unavailable
 from lean_ovms.features.xgrammar.child import core, matcher
 from lean_ovms.features.xgrammar.child.library import PROCESS, XGrammarLibrary

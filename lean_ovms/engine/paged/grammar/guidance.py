@@ -24,7 +24,7 @@ from ....util.resources import allowed_cores
 from ...generation import grammar_limits
 from ...generation.grammar_checker import ProcessGrammarChecker
 from ...generation.grammar_limits import GrammarBounds, GrammarCost
-from ..sampling.logits_processors import NoToken
+from ..params import NoToken
 from .matcher import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Matcher, Needed, forbid, padded
 
 if TYPE_CHECKING:

@@ -126,7 +126,7 @@ class Matcher(Protocol):
         """Computes the mask early, while the network computes. Optional before `apply`."""
 
     def apply(self, row: NDArray[np.float32]) -> None:
-        """Forbids, in a logits row [vocab], what may not come next. Raises logits.NoToken."""
+        """Forbids, in a logits row [vocab], what may not come next. Raises params.NoToken."""
 
     def consume(self, token: int) -> bool:
         """Takes the next token; True when the grammar is over and nothing may follow."""

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..params import NO_LOGPROBS
+from ..params import NO_LOGPROBS, NoToken
 from ..sequence import Sequence
-from .logits_processors import FORBIDDEN, NONE_LEFT, NoToken, edit
+from .logits_processors import FORBIDDEN, NONE_LEFT, edit
 from .logprobs import TokenLogprobs, log_sum_exp, top
 
 
@@ -77,7 +77,7 @@ class BeamSearch:
 
         logits: [beams, vocab], changed in place.
 
-        Raises logits.NoToken when no beam can go on and none has ended.
+        Raises NoToken when no beam can go on and none has ended.
         """
         width, vocab = self._params.beams, logits.shape[1]
         raw = scores = np.subtract(logits, log_sum_exp(logits)[:, None], dtype=np.float32)

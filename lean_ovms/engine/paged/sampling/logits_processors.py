@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...generation.sequence import Thinking
+from ..params import NoToken
 from ..sequence import LogitArrays, Sequence
 from .logit_state import ThinkingState, TokenCounts
 
@@ -22,10 +23,6 @@ FORBIDDEN = np.float32(-np.inf)
 FIRST = 64
 """How many tokens are checked first for one that is left: mostly there is one among them."""
 NONE_LEFT = "no token is left that the request allows"
-
-
-class NoToken(Exception):
-    """Raised when a request's parameters leave no token to sample."""
 
 
 def edit(row: LogitsRow, sequence: Sequence) -> None:

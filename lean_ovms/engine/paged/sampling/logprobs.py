@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import reductions
-
-Logits = NDArray[np.float32]
+from .reductions import Logits
 
 UNKNOWN = -1
 """Stands for the token with the greatest logit of its row."""

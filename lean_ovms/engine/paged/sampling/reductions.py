@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from ....util.resources import allowed_cores
 
 Floats = NDArray[np.float32]
+Logits = NDArray[np.float32]
+"""Logits [rows, vocab]."""
 
 COLUMN = 32
 """Tokens of a column: those whose numbers are equal modulo the table's width."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..params import NO_LOGPROBS
+from ..params import NO_LOGPROBS, NoToken
 from ..sequence import Sequence
 from . import reductions, rejection
-from .logits_processors import NoToken, edit, touched
-from .logprobs import UNKNOWN, Logits, TokenLogprobs, details, named
 from .random_sampling import Numbers, Sampling, sample_full, sample_top_k
+from .reductions import Logits
+
+if TYPE_CHECKING:
+    from .logprobs import TokenLogprobs
 
 Tokens = NDArray[np.int64]
 
@@ -63,6 +65,20 @@ def sample(logits: Logits, batch: SamplingBatch) -> Sampled:
     if batch.none:
         return Sampled(_greatest(logits, batch.greedy), {}, {})
     before = _Before(logits, batch)
+    failed = _edit(logits, batch) if batch.edited else {}
+    together = logits.shape[1] >= reductions.WIDE
+    tokens = _greatest(logits, batch.early if together else batch.greedy)
+    _sample_random(logits, batch.few, batch.many, tokens)
+    if not batch.with_logprobs:
+        return Sampled(tokens, {}, failed)
+    before.restore(logits)
+    return Sampled(tokens, _details(logits, batch, tokens, late=together), failed)
+
+
+def _edit(logits: Logits, batch: SamplingBatch) -> dict[int, Exception]:
+    """Applies the parameters of requests to their rows. Returns why a place gets no token; its row is all zeros."""
+    from .logits_processors import edit  # late: most requests have no such parameters
+
     failed: dict[int, Exception] = {}
     for place in batch.edited:
         try:
@@ -73,23 +89,31 @@ def sample(logits: Logits, batch: SamplingBatch) -> Sampled:
         except Exception as error:  # one request's fault must not end the step of all
             failed[place] = RuntimeError(f"the token could not be chosen: {error}")
             logits[place] = 0
-    together = logits.shape[1] >= reductions.WIDE
-    tokens = _greatest(logits, batch.early if together else batch.greedy)
-    if together:
+    return failed
+
+
+def _details(logits: Logits, batch: SamplingBatch, tokens: Tokens, *, late: bool) -> dict[int, TokenLogprobs]:
+    """Returns the log probabilities that requests want, by place.
+
+    Args:
+        logits: the model's own logits, [rows, vocab].
+        batch: the parameters.
+        tokens: the tokens of all places; those of `batch.late` are written if they are to be chosen here.
+        late: whether they are.
+    """
+    from .logprobs import UNKNOWN, details, named  # late: few requests ask for them
+
+    if late:
         tokens[batch.late] = UNKNOWN
-    _sample_random(logits, batch.few, batch.many, tokens)
-    if not batch.with_logprobs:
-        return Sampled(tokens, {}, failed)
-    before.restore(logits)
     theirs = tokens[batch.with_logprobs]
-    logprobs = details(logits, theirs, batch.most, batch.with_logprobs)
+    found = details(logits, theirs, batch.most, batch.with_logprobs)
     tokens[batch.with_logprobs] = theirs
-    for place, detail in zip(batch.with_logprobs, logprobs, strict=True):
+    for place, detail in zip(batch.with_logprobs, found, strict=True):
         del detail.top[max(0, batch.sequences[place].params.logprobs) :]
     for number in batch.named:
         place = batch.with_logprobs[number]
-        logprobs[number].top = named(logits[place], batch.sequences[place].params.logprob_token_ids)
-    return Sampled(tokens, dict(zip(batch.with_logprobs, logprobs, strict=True)), failed)
+        found[number].top = named(logits[place], batch.sequences[place].params.logprob_token_ids)
+    return dict(zip(batch.with_logprobs, found, strict=True))
 
 
 class _Before:
@@ -100,9 +124,7 @@ class _Before:
 
     def __init__(self, logits: Logits, batch: SamplingBatch) -> None:
         both = sorted(set(batch.edited).intersection(batch.with_logprobs))
-        changed = (
-            {place: touched(batch.sequences[place]) for place in both} if logits.shape[1] >= reductions.WIDE else {}
-        )
+        changed = _touched(batch, both) if both and logits.shape[1] >= reductions.WIDE else {}
         self._parts = [(place, ids, logits[place, ids]) for place, ids in changed.items() if ids is not None]
         self._whole = [place for place in both if changed.get(place) is None]
         if self._whole:
@@ -114,6 +136,13 @@ class _Before:
             logits[place, ids] = values
         if self._whole:
             logits[self._whole] = self._copies
+
+
+def _touched(batch: SamplingBatch, places: list[int]) -> dict[int, NDArray[np.int64] | None]:
+    """Returns the tokens of each place whose logits edits may change; None: any."""
+    from .logits_processors import touched
+
+    return {place: touched(batch.sequences[place]) for place in places}
 
 
 def _greatest(logits: Logits, places: list[int]) -> Tokens:

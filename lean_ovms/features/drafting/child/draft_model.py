@@ -14,7 +14,7 @@ from ....engine.paged.block_manager import BlockManager, BlockTables
 from ....engine.paged.grammar.matcher import Prepare, one_by_one
 from ....engine.paged.model_inputs import Chunk, ModelInputs
 from ....engine.paged.network import Network
-from ....engine.paged.sampling.logprobs import Logits
+from ....engine.paged.sampling.reductions import Logits
 from ....engine.paged.sequence import Sequence, forked
 from .draft_length import DraftLength
 from .drafter import NO_ROWS, Draft, Drafter

@@ -18,7 +18,8 @@ from ....engine.paged.block_manager import BlockManager, BlockTables
 from ....engine.paged.grammar.matcher import Prepare
 from ....engine.paged.model_inputs import Chunk, ModelInputs
 from ....engine.paged.network import TREE_MASK, Network
-from ....engine.paged.sampling.logprobs import Logits, log_sum_exp
+from ....engine.paged.sampling.logprobs import log_sum_exp
+from ....engine.paged.sampling.reductions import Logits
 from ....engine.paged.sampling.sampler import SamplingBatch, sample
 from ....engine.paged.sequence import Sequence, forked
 from .draft_length import DraftLength

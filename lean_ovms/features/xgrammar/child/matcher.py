@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ....engine.generation.grammar_checker import ProcessGrammarChecker
 from ....engine.generation.grammar_limits import GrammarBounds, GrammarCost
 from ....engine.paged.grammar.matcher import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Needed, forbid, padded
-from ....engine.paged.sampling.logits_processors import NoToken
+from ....engine.paged.params import NoToken
 from ....errors import BadRequest, GrammarTooComplex, Unavailable
 from . import core
 from .bounded import CallThread
