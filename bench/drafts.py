@@ -49,7 +49,7 @@ from lean_ovms.engine.paged.sampling.sampler import SamplingBatch
 from lean_ovms.features.drafting.child import ngrams
 from lean_ovms.features.drafting.child.drafter import Draft, Drafter
 from lean_ovms.features.drafting.child.ngrams import NgramProposer
-from lean_ovms.repository.model_dir import LANGUAGE_MODEL, MTP_HEAD
+from lean_ovms.repository.weights import LANGUAGE_MODEL, MTP_HEAD
 from lean_ovms.types import SamplingParams
 
 ZOO = Path(__file__).parents[1] / "tests" / "data" / "zoo_vision"

@@ -62,7 +62,7 @@ def facts(config: Config) -> Rows:
     problem = "" if path.is_file() else weights.short_file(path, needed_only=True)
     form = compose().format_of(path) if path.is_file() else None
     precision = weights.precision(path) if form is None else form.name
-    rows.append(("weights", ", ".join(filter(None, (precision, human_size(model_dir.weights_bytes(path)), problem)))))
+    rows.append(("weights", ", ".join(filter(None, (precision, human_size(weights.weights_bytes(path)), problem)))))
     if kind != TEXT_GENERATION.name:
         context = model_config.context_length(described)
         return [*rows, ("context", f"{context} tokens")] if context else rows
@@ -136,7 +136,7 @@ def _chat(config: Config, directory: ModelDir) -> Rows:
 
 def _template_of_tokenizer(path: Path | None) -> str:
     try:
-        text = (path / model_dir.TOKENIZERS[0]).read_text("utf-8") if path is not None else ""
+        text = (path / weights.TOKENIZERS[0]).read_text("utf-8") if path is not None else ""
     except (OSError, UnicodeDecodeError):
         return ""
     found = TEMPLATE.search(text)

@@ -21,8 +21,9 @@ from ..errors import StartError, WrongOptions
 from ..manifest import ADAPTER_SET
 from ..observability.metrics import Metrics
 from ..repository import weights
-from ..repository.model_dir import MISSING, ModelDir, weights_bytes
+from ..repository.model_dir import MISSING, ModelDir
 from ..repository.model_dir import read as read_model_dir
+from ..repository.weights import weights_bytes
 from ..types.engine import EngineStats, ModelInfo, Vocabulary
 from ..util.concurrency import Offload
 from .residency import LOADED, LOADING, UNLOADED, Residency

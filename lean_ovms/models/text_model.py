@@ -22,7 +22,7 @@ from ..errors import GrammarInvalid, GrammarTooComplex, WrongOptions, prompt_too
 from ..observability.logging import safe
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord, RequestRecord, current_record, own_salt
-from ..repository import model_config, model_dir, model_file, weights
+from ..repository import model_config, model_file, weights
 from ..types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams, TokenPrompt, Usage
 from ..types.engine import ModelInfo
 from ..util import files
@@ -131,7 +131,7 @@ class TextModel(TokenModel):
     def input_modalities(self) -> tuple[str, ...]:
         """By its files until it is loaded."""
         path = self.directory.path
-        files = path is not None and (path / model_dir.LANGUAGE_MODEL).is_file()
+        files = path is not None and (path / weights.LANGUAGE_MODEL).is_file()
         images = self.info.vision if self.known else files
         video = self.known and self.info.video
         own = (*["image"] * images, *["video"] * video, *["audio"] * self.takes_audio)
@@ -377,7 +377,7 @@ def _check_model(option: str, path: Path) -> None:
     try:
         if not files.exists(path):
             raise WrongOptions(f"{wrong}: there is {model_file.absent(path)}")
-        if path.is_dir() and not (path / model_dir.WEIGHTS[0]).is_file():
-            raise WrongOptions(f"{wrong} has no {model_dir.WEIGHTS[0]}")
+        if path.is_dir() and not (path / weights.TEXT_NETWORKS[0]).is_file():
+            raise WrongOptions(f"{wrong} has no {weights.TEXT_NETWORKS[0]}")
     except OSError as error:
         raise WrongOptions(f"{wrong} cannot be read: {error.strerror}") from None

@@ -10,7 +10,8 @@ from pathlib import Path, PurePath
 from ..composition import Composition
 from ..errors import StartError, WrongOptions
 from ..observability.logging import safe
-from .model_dir import GRAPH, networks
+from .model_dir import GRAPH
+from .weights import networks
 
 log = logging.getLogger("lean_ovms.models")
 

@@ -22,18 +22,10 @@ from ..manifest import TaskRow
 from ..model_files import ModelFiles
 from ..util.files import NOT_REGULAR, exists, read_text
 from . import model_file
+from .weights import TEXT_NETWORKS, TOKENIZERS, networks
 
 GRAPH = "graph.pbtxt"
 """The name of OVMS's graph in a model's directory."""
-LANGUAGE_MODEL = "openvino_language_model.xml"
-TEXT_EMBEDDINGS = "openvino_text_embeddings_model.xml"
-"""The files of a model with vision: its language model, which takes embeddings, and what makes these of token ids."""
-TALKER = "openvino_talker_model.xml"
-"""The file of such a model's speech, which shows an omni model."""
-MTP_HEAD = "openvino_mtp_model.xml"
-"""The file of such a model's head for multi-token prediction, which drafts tokens."""
-WEIGHTS = ("openvino_model.xml", LANGUAGE_MODEL)
-"""The network of a text model, or the text part of a vision model."""
 HUB_NAME = re.compile(r"[\w.-]*\w[\w.-]*/[\w.-]+")
 """Matches ORGANISATION/NAME, for a directory that is not there."""
 
@@ -41,7 +33,6 @@ MISSING = "Its files are missing or incomplete."
 UNREADABLE = "Its files cannot be read."
 """Reasons that a client may know."""
 
-TOKENIZERS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 """The names under which transformers gives special tokens to a chat template."""
 TOKENIZER = (
@@ -152,15 +143,6 @@ def single_files(path: Path) -> list[Path]:
     return [] if other else model_file.models_in(path)
 
 
-def weights_bytes(path: Path) -> int:
-    """Returns the size of the weights of a model directory or model file; 0 if they cannot be read."""
-    try:
-        files = [*path.iterdir(), *path.glob("*/openvino_model.bin")] if path.is_dir() else model_file.parts(path)
-        return sum(file.stat().st_size for file in files if file.suffix == ".bin" or model_file.is_one(file))
-    except OSError:
-        return 0
-
-
 def check(path: Path, task: str = "") -> None:
     """Raise StartError unless path is a directory with an OpenVINO text model and its tokenizer."""
     try:
@@ -216,17 +198,7 @@ def missing_files(names: Collection[str], task: str = "") -> list[str]:
         if row.missing is not None and (row.name == task or _shows(names, row)):
             return row.missing(names)
     missing = [name for name in TOKENIZERS if name not in names]
-    return missing if any(name in names for name in WEIGHTS) else [WEIGHTS[0], *missing]
-
-
-def networks() -> tuple[str, ...]:
-    """Returns names of files of which each shows that its directory is a model."""
-    return (*WEIGHTS, *(row.networks[0] for row in compose().tasks if row.networks))
-
-
-def needed_networks() -> tuple[str, ...]:
-    """Returns names of the files of networks that no model of their task does without."""
-    return (*WEIGHTS, *(name for row in compose().tasks for name in row.networks))
+    return missing if any(name in names for name in TEXT_NETWORKS) else [TEXT_NETWORKS[0], *missing]
 
 
 def _shows(names: Collection[str], row: TaskRow) -> bool:
@@ -256,7 +228,7 @@ def _describe(path: Path) -> str:
             f"optimum-cli export openvino --model {shlex.quote(str(path))} {shlex.quote(f'{path.name}-ov')}"
         )
     inside = sorted(entry.name for entry in path.iterdir())
-    below = [entry.parent.name for entry in path.glob(f"*/{WEIGHTS[0]}")]
+    below = [entry.parent.name for entry in path.glob(f"*/{TEXT_NETWORKS[0]}")]
     if below:
         return f"there is a model one level below, in {sorted(below)[0]}"
     content = f"it holds {', '.join(inside[:8])}{', ...' if len(inside) > 8 else ''}" if inside else "it is empty"

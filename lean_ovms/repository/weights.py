@@ -1,4 +1,4 @@
-"""The weights of an OpenVINO model: their precision and size, and files that are shorter than their network says.
+"""The networks of an OpenVINO model: their files, precision and size of their weights, and files that are too short.
 
 A network (.xml) names for each constant its type, and its place and size in the .bin file of the same name.
 https://docs.openvino.ai/2026/documentation/openvino-ir-format.html
@@ -12,10 +12,20 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..composition import compose
 from . import model_file
-from .model_dir import TOKENIZERS, needed_networks, weights_bytes
-from .model_dir import WEIGHTS as NETWORKS
 
+LANGUAGE_MODEL = "openvino_language_model.xml"
+TEXT_EMBEDDINGS = "openvino_text_embeddings_model.xml"
+"""The files of a model with vision: its language model, which takes embeddings, and what makes these of token ids."""
+TALKER = "openvino_talker_model.xml"
+"""The file of such a model's speech, which shows an omni model."""
+MTP_HEAD = "openvino_mtp_model.xml"
+"""The file of such a model's head for multi-token prediction, which drafts tokens."""
+TEXT_NETWORKS = ("openvino_model.xml", LANGUAGE_MODEL)
+"""The network of a text model, or the text part of a vision model."""
+TOKENIZERS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
+"""The networks of a tokenizer, and of its inverse."""
 _CONSTANT = re.compile(rb'<data element_type="(\w+)"[^>]*? offset="(\d+)" size="(\d+)"')
 _BITS = {"u4": 4, "i4": 4, "nf4": 4, "u8": 8, "i8": 8, "f8e4m3": 8, "f8e5m2": 8, "f16": 16, "bf16": 16, "f32": 32}
 """The bits of one weight; constants of other types are indices and the like."""
@@ -38,6 +48,16 @@ class WeightsSummary:
     """When a file was last changed, in seconds since 1970."""
     digest: str = ""
     """64 hexadecimal digits that change when a file does."""
+
+
+def networks() -> tuple[str, ...]:
+    """Returns names of files of which each shows that its directory is a model."""
+    return (*TEXT_NETWORKS, *(row.networks[0] for row in compose().tasks if row.networks))
+
+
+def needed_networks() -> tuple[str, ...]:
+    """Returns names of the files of networks that no model of their task does without."""
+    return (*TEXT_NETWORKS, *(name for row in compose().tasks for name in row.networks))
 
 
 def summary(path: Path) -> WeightsSummary:
@@ -76,7 +96,7 @@ def _most(sizes: dict[str, int]) -> str:
 
 def _bytes_by_type(directory: Path) -> dict[str, int]:
     """Returns the size of the constants of each element type; {} if the network is not known."""
-    network = next((directory / name for name in NETWORKS if (directory / name).is_file()), None)
+    network = next((directory / name for name in TEXT_NETWORKS if (directory / name).is_file()), None)
     sizes: dict[str, int] = {}
     once = {place: (kind, size) for kind, place, size in _constants(network)} if network else {}  # places are shared
     for kind, size in once.values():
@@ -115,6 +135,15 @@ def _is_cut(network: Path) -> bool:
             return b"<net " in begin and b"</net>" not in file.read()
     except OSError:
         return False
+
+
+def weights_bytes(path: Path) -> int:
+    """Returns the size of the weights of a model directory or model file; 0 if they cannot be read."""
+    try:
+        files = [*path.iterdir(), *path.glob("*/openvino_model.bin")] if path.is_dir() else model_file.parts(path)
+        return sum(file.stat().st_size for file in files if file.suffix == ".bin" or model_file.is_one(file))
+    except OSError:
+        return 0
 
 
 def memory(directory: Path, free: int) -> str:

@@ -11,7 +11,7 @@ import pytest
 from lean_ovms.composition import compose
 from lean_ovms.errors import StartError
 from lean_ovms.features.images.feature import FILES as IMAGE_FILES
-from lean_ovms.repository import graph_schema, model_dir
+from lean_ovms.repository import graph_schema, model_dir, weights
 from lean_ovms.repository.model_dir import detect_task
 from lean_ovms.repository.pbtxt import of_calculators
 
@@ -143,7 +143,7 @@ def test_an_image_model_is_known_by_its_folders(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     (tmp_path / "vae_decoder" / "openvino_model.bin").write_bytes(b"1234")
     model_dir.check(tmp_path, "image_generation")
-    assert model_dir.weights_bytes(tmp_path) == 4
+    assert weights.weights_bytes(tmp_path) == 4
 
 
 @pytest.mark.parametrize(

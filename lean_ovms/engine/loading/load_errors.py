@@ -17,7 +17,7 @@ from ...config import EngineConfig
 from ...config.core import PROPERTIES
 from ...errors import StartError
 from ...repository import model_file, weights
-from ...repository.model_dir import TOKENIZERS
+from ...repository.weights import TOKENIZERS
 from ...util.resources import free_memory_bytes, lacks_thread, with_memory_limit, with_thread_limits
 from ..errors import last_line
 from .drafts import drafts_of

@@ -15,7 +15,7 @@ from ...config import EngineConfig
 from ...errors import StartError
 from ...manifest import GENAI_ADAPTERS, GRAMMAR_LIBRARY
 from ...repository import model_config, model_file
-from ...repository.model_dir import TALKER, TEXT_EMBEDDINGS
+from ...repository.weights import TALKER, TEXT_EMBEDDINGS
 from ...types.engine import CAPABILITIES, SPEECH
 from . import devices
 from .drafts import drafts_of

@@ -17,7 +17,7 @@ from ...config.core import PROPERTIES
 from ...config.options import read_object
 from ...errors import StartError
 from ...repository import model_config
-from ...repository.model_dir import MTP_HEAD, weights_bytes
+from ...repository.weights import MTP_HEAD, weights_bytes
 from ...types import Json
 from ...util.resources import free_memory_bytes as free_memory_bytes
 from ...util.resources import thread_limit

@@ -16,7 +16,7 @@ import openvino_genai as genai
 from ...config import EngineConfig
 from ...errors import StartError
 from ...manifest import ADAPTER_INPUTS, CHANGED_WEIGHTS, DRAFT_PLAN, INPUT_EMBEDDINGS, TEXT_PROPOSER, named
-from ...repository.model_dir import LANGUAGE_MODEL
+from ...repository.weights import LANGUAGE_MODEL
 from ...util import memory
 from ...util.resources import allowed_cores
 from ..generation.backend import ASSISTANT_TOKENS

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from openvino import opset13 as ops
 
-from ...repository.model_dir import TEXT_EMBEDDINGS
+from ...repository.weights import TEXT_EMBEDDINGS
 from ..loading.network_inputs import find_input, network_input
 from .network import EMBEDDINGS_INPUT, IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ...composition import compose
-from ...repository.model_dir import TOKENIZERS
+from ...repository.weights import TOKENIZERS
 from .client import PullError
 
 log = logging.getLogger("lean_ovms.hub")

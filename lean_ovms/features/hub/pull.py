@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...errors import StartError
 from ...observability.logging import safe
-from ...repository import model_dir, model_file
+from ...repository import model_dir, model_file, weights
 from ...util.sizes import human_size
 from . import convert, select
 from .client import HubClient, Listing, PullError, RemoteFile
@@ -103,7 +103,7 @@ def prepare(path: Path, task: str, weight_format: str, extra: str) -> Path:
     """Returns a directory that can be served: path itself, whose missing tokenizers are made, or the directory next to
     it to which a checkpoint is converted. Raises PullError; what it cannot repair, loading reports."""
     missing = model_dir.missing_in(path, task)
-    if missing and set(missing) <= set(model_dir.TOKENIZERS):
+    if missing and set(missing) <= set(weights.TOKENIZERS):
         if (path / "tokenizer.json").is_file() and convert.find_program("convert_tokenizer"):
             log.info("%s has no %s: making them", path, " and ".join(missing))
             convert.make_tokenizers(path)

@@ -9,7 +9,8 @@ from pathlib import PurePosixPath
 from ...composition import compose
 from ...observability.logging import safe
 from ...repository import model_file
-from ...repository.model_dir import TOKENIZERS, WEIGHTS, missing_files, needed_networks, networks
+from ...repository.model_dir import missing_files
+from ...repository.weights import TEXT_NETWORKS, TOKENIZERS, needed_networks, networks
 from .client import Listing, PullError, RemoteFile
 
 OTHER_WEIGHTS = (
@@ -105,7 +106,7 @@ def _with_safe_names(files: Iterable[RemoteFile]) -> list[RemoteFile]:
 def _not_openvino(listing: Listing) -> NotOpenVino:
     names = sorted(file.path for file in listing.files)
     here = f"{listing.repo} holds no OpenVINO model"
-    below = sorted({path.rpartition("/")[0] for path in names if path.rpartition("/")[2] in WEIGHTS})
+    below = sorted({path.rpartition("/")[0] for path in names if path.rpartition("/")[2] in TEXT_NETWORKS})
     if below:
         where = ", ".join(below)
         return NotOpenVino(f"{here} at its top, but in {where}: download that and use --model_path", checkpoint=False)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...repository import safetensors
-from ...repository.model_dir import LANGUAGE_MODEL
+from ...repository.weights import LANGUAGE_MODEL
 from ...util import files
 from .modules import LoraModule, invalid
 

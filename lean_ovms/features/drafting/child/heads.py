@@ -17,7 +17,7 @@ from openvino import opset13 as ops
 from ....engine.paged.ir_weights import ELEMENTWISE, embedding_edit, gather, last_projection, paged, takes_embeddings
 from ....engine.paged.network import HIDDEN_INPUT, STATES, NotPageable
 from ....repository import model_config
-from ....repository.model_dir import MTP_HEAD, TEXT_EMBEDDINGS
+from ....repository.weights import MTP_HEAD, TEXT_EMBEDDINGS
 
 OFFSETS = "d2t"
 """The output of an Eagle-3 head with what is added to the number of each logit to make it the model's token id."""

@@ -25,7 +25,7 @@ from ....engine.loading import model_info
 from ....engine.loading.drafts import drafts_of
 from ....engine.loading.settings import PipelineSettings
 from ....errors import BadRequest, StartError
-from ....repository.model_dir import LANGUAGE_MODEL
+from ....repository.weights import LANGUAGE_MODEL
 from ....types import IMAGE_TAG, Image
 from .continuous import ContinuousPipeline
 from .guard.pipeline import Handle, PipelineRequest

@@ -19,7 +19,7 @@ from ....engine.generation.sequence import ImagePrompt
 from ....engine.loading.settings import PipelineSettings
 from ....errors import BadRequest, StartError
 from ....manifest import GENAI_ADAPTERS
-from ....repository.model_dir import LANGUAGE_MODEL
+from ....repository.weights import LANGUAGE_MODEL
 from ....types import IMAGE_TAG, Image
 from .guard.pipeline import Handle, PipelineRequest
 from .image_tokens import GenAiImageTokens, Size

@@ -16,7 +16,7 @@ from ....engine.loading.settings import device_properties, network_bytes
 from ....engine.paged import engine_file, input_embeddings
 from ....engine.paged.network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
 from ....errors import StartError
-from ....repository.model_dir import LANGUAGE_MODEL
+from ....repository.weights import LANGUAGE_MODEL
 from ..types import IMAGES_ALONE, IMAGES_IN_TEXT
 from . import pooling_graph
 from .infer_runner import InferRequestPool, InferRunner, LazyCompiledModel
