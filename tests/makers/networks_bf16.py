@@ -1,10 +1,14 @@
-"""Records how far transformers in torch is from f32 in bf16, for the tiny networks that write no text: those of
-embeddings, scores and classes, Whisper, and SpeechT5. The records are tests/data/zoo/networks_bf16.json.
+"""Records how far transformers in torch is from f32 in bf16, for the tiny networks that write no text, and for what is
+beside those that do. The records are tests/data/zoo/networks_bf16.json.
+
+They are networks of embeddings, scores and classes, those of texts and images, encoders of models with vision, Whisper
+and SpeechT5; and log probabilities of models with an adapter, of heads that draft tokens, and of texts that are longer
+than a wide sliding window.
 
 Of each network: the mean difference of its output in bf16, and the first numbers of its last row in f32. Inputs are
 longer than 4,096 tokens where positions are computed, and as long as the table of positions where there is one. The
-weights in torch are made again as tests/makers/make_pooling_models.py, make_voice_model.py and zoo_gguf.py made those
-of the files; those of Whisper, which was trained, are read from its files.
+weights in torch are made again as tests/makers/make_pooling_models.py, make_voice_model.py, zoo_gguf.py and
+zoo_vision.py made those of the files; those of Whisper and of heads, which were trained, are read from their files.
 
 python -m tests.makers.networks_bf16 [NAME...]   (needs torch, transformers, optimum-intel and the package gguf)
 """
@@ -12,6 +16,7 @@ python -m tests.makers.networks_bf16 [NAME...]   (needs torch, transformers, opt
 from __future__ import annotations
 
 import json
+import random
 import sys
 import tempfile
 import zipfile
@@ -20,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.makers import zoo_bf16, zoo_gguf
+from tests.archives import extract
+from tests.makers import zoo_bf16, zoo_gguf, zoo_vision
 
 DATA = Path(__file__).parents[1] / "data"
 FILE = DATA / "zoo" / "networks_bf16.json"
@@ -32,18 +38,39 @@ POOLING = {
     "bert_tokens": (16, 60)
 }  # fmt: skip
 """The models of tests/data/pooling_models.zip: texts, and tokens of each."""
+WINDOWS = {"gemma3_text": (4500, 5200)}
+"""Models with layers that see a window of this many tokens, and the tokens of their texts."""
 GGUF = {name: (1, 1200 if name == "bert" else FAR) for name in zoo_gguf.EMBEDDING}
+TOWERS = [f"{name}-{part}" for name in ("clip", "siglip") for part in ("text", "image")]
+"""Networks of texts and of images in the same file, whose vectors are compared."""
+SAME = ("gemma4_unified", "gemma4-moe", "qwen3_5_moe", "smolvlm")
+"""Models with the encoder of another, and one that has a projection in its place."""
+VISION = [name for name in zoo_vision.MODELS if name not in SAME]
 WHISPER, VOICE = ("encoder", "decoder"), ("encoder", "decoder", "postnet", "vocoder")
+HEADS = "qwen3_5", "eagle3"
+"""Heads for multi-token prediction, and Eagle-3's."""
 NAMES = [
     *(f"pooling/{name}" for name in POOLING),
+    *(f"towers/{name}" for name in TOWERS),
     *(f"gguf/{name}" for name in GGUF),
+    *(f"vision/{name}" for name in VISION),
     *(f"whisper/{part}" for part in WHISPER),
     *(f"voice/{part}" for part in VOICE),
+    *(f"heads/{name}" for name in HEADS),
+    *(f"lora/{name}" for name in zoo_gguf.ADAPTED),
+    *(f"window/{name}" for name in WINDOWS),
 ]
 VOICE_STEPS, TEXT = 1200, 400
 """Steps of a speech decoder at once, and tokens of what is spoken."""
 SPOKEN = 100
 """Tokens that Whisper's decoder gets."""
+SIZES = {"qwen": (32, 4096), "gemma4": (48, 840)}
+"""Heights and widths of images whose patches are more than 2,000, in more columns than bf16 has whole numbers or nearly
+so; each is what the processor would make of it."""
+SMALL = (64, 64)
+"""Height and width of an image for the families that make a square of it, or tiles."""
+DRAFTED = 1200
+"""Tokens of the texts of heads and adapters."""
 
 
 def texts(name: str) -> np.ndarray:
@@ -51,6 +78,39 @@ def texts(name: str) -> np.ndarray:
     kind, _, model = name.partition("/")
     size = (POOLING if kind == "pooling" else GGUF)[model]
     return np.random.RandomState(5).randint(5, 380 if kind == "pooling" else 64, size).astype(np.int64)
+
+
+def titles(size: int) -> np.ndarray:
+    """Returns the ids of texts for a model of texts and images: int64 [texts, tokens]. size: the most tokens of one."""
+    ids = np.random.RandomState(5).randint(5, 380, (16, size)).astype(np.int64)
+    ids[:, 0], ids[:, -1] = 0, 1
+    return ids
+
+
+def pictures() -> np.ndarray:
+    """Returns images for a model of texts and images, as large as it reads them: uint8 [images, 32, 32, 3]."""
+    return np.random.RandomState(9).randint(0, 256, (64, 32, 32, 3)).astype(np.uint8)
+
+
+def image(name: str) -> tuple[np.ndarray, dict[str, Any]]:
+    """Returns the image that an encoder gets, uint8 [height, width, 3], and the preprocessor_config.json of the model."""
+    fields = dict(zoo_vision.PIXELS[name])
+    size = next((size for family, size in SIZES.items() if name.startswith(family)), SMALL)
+    if name.startswith("qwen"):
+        most = size[0] * size[1]
+        named = "max_pixels" in fields
+        fields |= {"max_pixels": most} if named else {"size": {**fields["size"], "longest_edge": most}}
+    if name.startswith("gemma4"):
+        fields |= {"max_soft_tokens": 280, "image_seq_length": 280}
+    return np.random.RandomState(9).randint(0, 256, (*size, 3)).astype(np.uint8), fields
+
+
+def tokens(name: str) -> list[int]:
+    """Returns the text for a model that writes, with a head or an adapter, or behind a wide window."""
+    kind, _, model = name.partition("/")
+    dice, length = random.Random(5), WINDOWS[model][1] if kind == "window" else DRAFTED
+    known = [token for token in range(30, 250) if token % 6] if kind == "heads" else range(3, 64)
+    return [dice.choice(known) for _ in range(length)]  # an Eagle-3 head of the zoo does not know every sixth
 
 
 def numbers(*shape: int) -> np.ndarray:
@@ -140,6 +200,145 @@ def of_pooling(name: str) -> tuple[Any, Any]:
         return found.last_hidden_state if what in ("MEAN", "CLS", "LAST") else found.logits
 
     return model, ask
+
+
+def of_towers(name: str) -> tuple[Any, Any]:
+    """Returns a network in torch, and how it is asked."""
+    import torch
+
+    from tests.makers import make_pooling_models as made
+
+    model_name, _, part = name.partition("-")
+    kind, config, *_ = made.MODELS[model_name]
+    model, size = made.network(kind, config), config.text_config.max_position_embeddings
+    ids, pixels = torch.tensor(titles(size)), made.PROCESSORS[model_name](list(pictures()), return_tensors="pt")
+    values = pixels["pixel_values"]
+    return model, lambda model: model(input_ids=ids, pixel_values=values.to(model.dtype))[f"{part}_embeds"]
+
+
+def of_vision(name: str) -> tuple[Any, Any]:
+    """Returns a network in torch, and how it is asked."""
+    import torch
+
+    from tests.makers import zoo_vision_torch
+
+    model = zoo_vision.network(name)
+    if not name.startswith("qwen"):  # whose angles are computed beside the files
+        zoo_bf16.in_16_bits(model)
+    pixels, zoo_vision.PIXELS[name] = image(name)
+    inputs, _ = zoo_vision_torch._shown(name, model, [pixels])
+
+    def ask(model: Any) -> Any:
+        own = {key: value.to(model.dtype) if value.is_floating_point() else value for key, value in inputs.items()}
+        found = model.get_image_features(**own)
+        rows = found.pooler_output
+        rows = torch.cat(list(rows)) if isinstance(rows, list | tuple) else rows.flatten(0, -2)
+        return torch.cat([rows, *(getattr(found, "deepstack_features", None) or ())], 1)
+
+    return model, ask
+
+
+def of_text(name: str, model: Any) -> tuple[Any, Any]:
+    """Returns a model that writes, and how it is asked: for the log probabilities of its text."""
+    import torch
+
+    ids = torch.tensor([tokens(name)])
+
+    def ask(model: Any) -> Any:
+        lines = model(input_ids=ids, use_cache=False).logits[0, -LAST - 1 : -1].double().log_softmax(-1)
+        return lines.gather(1, ids[0, -LAST:, None])[:, 0]
+
+    return model, ask
+
+
+def of_window(name: str) -> tuple[Any, Any]:
+    """Returns a network in torch with a wide window, and how it is asked."""
+    model, _ = zoo_gguf.network(name)
+    model.config.sliding_window = WINDOWS[name][0]
+    for layer in model.model.layers:
+        layer.self_attn.sliding_window = WINDOWS[name][0] if layer.self_attn.sliding_window else None
+    return of_text(f"window/{name}", model)
+
+
+def of_lora(name: str) -> tuple[Any, Any]:
+    """Returns a network in torch with an adapter beside its weights, and how it is asked."""
+    import torch
+
+    model, _ = zoo_gguf.network(name)
+    shapes = json.loads(zoo_gguf.FILE.read_text())[name]["tensors"]
+    for layer, matrices in zoo_gguf.adapter(shapes).items():
+        down, up = (torch.tensor(matrix.T) for matrix in matrices)
+
+        def adapted(module: Any, given: Any, found: Any, down: Any = down, up: Any = up) -> Any:
+            return found + (given[0] @ down.to(found.dtype) @ up.to(found.dtype)) * zoo_gguf.STRENGTH
+
+        model.get_submodule(layer).register_forward_hook(adapted)
+    return of_text(f"lora/{name}", model)
+
+
+def of_heads(name: str) -> tuple[Any, Any]:
+    """Returns a model in torch with its head, and how it is asked: for what the head says of the text."""
+    import torch
+
+    model, head, tapped, logits = (of_eagle3 if name == "eagle3" else of_mtp)(name)
+    ids = torch.tensor([tokens(f"heads/{name}")])
+
+    def ask(both: Any) -> Any:
+        model, head = both
+        states = model(input_ids=ids, output_hidden_states=True, use_cache=False).hidden_states
+        hidden = torch.cat([states[layer] for layer in tapped], -1)
+        lines = logits(model, head, hidden[:, :-2], ids[:, 1:-1])[0][0, -LAST:].double().log_softmax(-1)
+        return lines.gather(1, ids[0, -LAST:, None])[:, 0]
+
+    return torch.nn.ModuleList([model, head]), ask
+
+
+def of_mtp(name: str) -> tuple[Any, Any, Any, Any]:
+    """Returns a model, its head, the layers whose states the head gets, and how it is computed."""
+    from optimum.exporters.openvino import model_patcher
+
+    from tests.makers import zoo_mtp
+
+    model = zoo_bf16.network(f"{zoo_bf16.VISION}{name}")
+    head = model_patcher.Qwen3_5MTPModule(model.config.text_config).float()
+    with tempfile.TemporaryDirectory() as folder:
+        extract(DATA / "zoo_vision" / "heads" / f"{name}.tar.xz", Path(folder))
+        read(head, weights(Path(folder) / "openvino_mtp_model.xml"))
+    zoo_bf16.in_16_bits(head)
+    for part, values in head.named_parameters():
+        values.data -= float("norm" in part)  # the file has what the states are multiplied by
+    return model, head, (-1,), zoo_mtp.logits
+
+
+def of_eagle3(name: str) -> tuple[Any, Any, Any, Any]:
+    """Returns a model, its head, the layers whose states the head gets, and how it is computed."""
+    from optimum.exporters.openvino.model_patcher import LlamaEagle3ForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from tests.makers import zoo_eagle3
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        extract(DATA / "eagle3_model.tar.xz", path)
+        config, own = (json.loads((place / "config.json").read_text()) for place in (path, path / name))
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config)).float()
+        head = LlamaEagle3ForCausalLM(AutoConfig.for_model(**own)).float()
+        read(model, weights(path / "openvino_model.xml"))
+        read(head, weights(path / name / "openvino_model.xml"))
+    head.model.embed_tokens.weight = model.model.embed_tokens.weight
+    for module in (model, head):
+        zoo_bf16.in_16_bits(module)
+    return model, head, zoo_eagle3.TAPPED, lambda _, *given: zoo_eagle3.logits(*given)
+
+
+def read(module: Any, found: dict[str, np.ndarray]) -> None:
+    """Gives a module in torch the weights of an export; those that are all ones are in no file."""
+    import torch
+
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if name in found:
+                parameter.copy_(torch.tensor(found[name].reshape(parameter.shape)))
 
 
 def of_gguf(name: str) -> tuple[Any, Any]:
@@ -238,7 +437,9 @@ def record(name: str) -> dict[str, Any]:
     import torch
 
     kind, _, model_name = name.partition("/")
-    model, ask = {"pooling": of_pooling, "gguf": of_gguf, "whisper": of_whisper, "voice": of_voice}[kind](model_name)
+    makers = {"pooling": of_pooling, "towers": of_towers, "gguf": of_gguf, "vision": of_vision, "whisper": of_whisper}
+    makers |= {"voice": of_voice, "heads": of_heads, "lora": of_lora, "window": of_window}
+    model, ask = makers[kind](model_name)
     with torch.no_grad():
         exact = ask(model.eval()).float().numpy()
         found = ask(zoo_bf16.in_bf16(model)).float().numpy()

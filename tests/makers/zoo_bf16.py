@@ -63,10 +63,15 @@ def network(name: str) -> Any:
         return zoo_gguf.network(name.removesuffix(GGUF))[0]
     of_vision = name.startswith(VISION)
     model = zoo_vision.network(name.removeprefix(VISION)) if of_vision else zoo.network(name)
-    for buffer, values in model.named_buffers():
-        if buffer.endswith("inv_freq"):  # the files have them, as all constants, in 16 bits
-            values.copy_(values.half())
+    in_16_bits(model)
     return model
+
+
+def in_16_bits(model: Any) -> None:
+    """Rounds the frequencies of angles: the files have them, as all constants, in 16 bits."""
+    for buffer, values in model.named_buffers():
+        if buffer.endswith("inv_freq"):
+            values.copy_(values.half())
 
 
 def in_bf16(model: Any) -> Any:

@@ -49,7 +49,7 @@ def logits(head: Any, hidden: Any, ids: Any) -> tuple[Any, Any]:
     hook = head.model.midlayer.register_forward_hook(lambda *call: own.append(call[-1]))
     found = head(input_ids=ids, hidden_states=hidden, use_cache=False).logits
     hook.remove()
-    wide = torch.full((*ids.shape, head.vocab_size), -1e4)
+    wide = torch.full((*ids.shape, head.vocab_size), -1e4, dtype=found.dtype)
     return wide.index_copy(-1, torch.tensor(DRAFT_IDS), found), own[0]
 
 

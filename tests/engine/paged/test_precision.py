@@ -16,7 +16,7 @@ from lean_ovms.engine.paged.model import PagedModel
 from tests.engine.paged.test_zoo import NAMES, unpacked
 from tests.engine.real import load
 from tests.engine.rig import Rig
-from tests.makers import zoo_bf16, zoo_gguf
+from tests.makers import networks_bf16, zoo_bf16, zoo_gguf
 
 BF16 = {"INFERENCE_PRECISION_HINT": "bf16"}
 TORCH = json.loads(zoo_bf16.FILE.read_text())
@@ -117,3 +117,28 @@ def test_far_positions_are_as_near_to_f32_as_the_first(name, tmp_path, monkeypat
             found[hint, moved] = np.array(answer.prompt_logprobs[1:])
     near, far = (float(np.abs(found["f32", moved] - found["bf16", moved]).mean()) for moved in (0, FAR))
     assert 0 < far < 1.5 * near
+
+
+def in_both(path, name, **more):
+    """The log probabilities of the last tokens of a text in f32 and in bf16. more: options, and an adapter."""
+    adapter, found = more.pop("adapter", ""), []
+    for hint in ("f32", "bf16"):
+        properties = json.dumps({"INFERENCE_PRECISION_HINT": hint, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"})
+        options = {"kv_cache_precision": hint, "plugin_config": properties, **more}
+        rig = Rig(pipeline=load(200, pipeline_type="PAGED", model_path=str(path), **options))
+        number = rig.submit(networks_bf16.tokens(name), max_tokens=1, prompt_logprobs=True)
+        rig.transport.inbox[-1][0].adapter = adapter
+        rig.run()
+        found.append(np.array(rig.answer(number).prompt_logprobs[-networks_bf16.LAST :]))
+    return found
+
+
+@needs_bf16
+@pytest.mark.slow
+@pytest.mark.parametrize("name", networks_bf16.WINDOWS)
+def test_behind_a_window_of_more_than_4096_tokens_a_model_is_as_near_to_f32_as_torchs_bf16(name, tmp_path):
+    width, length = networks_bf16.WINDOWS[name]
+    known = json.loads(zoo_gguf.FILE.read_text())[name]["architecture"]
+    changes = {f"{known}.attention.sliding_window": width, f"{known}.context_length": 2 * length}
+    path = zoo_gguf.write(tmp_path / "x.gguf", name, **changes)
+    networks_bf16.assert_near(f"window/{name}", *in_both(path, f"window/{name}"), AS_NEAR)

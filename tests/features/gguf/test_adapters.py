@@ -1,5 +1,5 @@
 """LoRA adapters of GGUF files: tokens and log probabilities of transformers in torch, which tests/makers/zoo_gguf.py
-recorded, beside requests without an adapter."""
+recorded, beside requests without an adapter; and in bf16, as near to f32 as torch's."""
 
 import json
 
@@ -8,26 +8,31 @@ import pytest
 pytest.importorskip("gguf")
 
 from lean_ovms.features.lora import modules
+from tests.engine.paged.test_precision import AS_NEAR, in_both, needs_bf16
 from tests.engine.real import load
 from tests.engine.rig import Rig
 from tests.features.gguf.test_networks import OPTIONS, RECORDED
-from tests.makers import make_lora, zoo_gguf
+from tests.makers import make_lora, networks_bf16, zoo_gguf
 from tests.makers.zoo_torch import TOKENS, prompts
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("name", zoo_gguf.ADAPTED)
-def test_answers_with_an_adapter_are_those_of_torch(name, tmp_path):
-    known = RECORDED[name]
+def written(name, directory):
+    """Writes the adapter of a model; returns it as a request names it."""
     arrays = {}
-    for layer, (down, up) in zoo_gguf.adapter(known["tensors"]).items():
+    for layer, (down, up) in zoo_gguf.adapter(RECORDED[name]["tensors"]).items():
         arrays[f"base_model.model.{layer}.lora_A.weight"] = down
         arrays[f"base_model.model.{layer}.lora_B.weight"] = up
-    make_lora.write(tmp_path / "adapter_model.safetensors", arrays)
+    make_lora.write(directory / "adapter_model.safetensors", arrays)
     settings = {"peft_type": "LORA", "r": zoo_gguf.RANK, "lora_alpha": zoo_gguf.RANK * zoo_gguf.STRENGTH}
-    (tmp_path / "adapter_config.json").write_text(json.dumps(settings))
-    adapter = modules.dumps(modules.LoraModule("a", str(tmp_path), zoo_gguf.STRENGTH))
+    (directory / "adapter_config.json").write_text(json.dumps(settings))
+    return modules.dumps(modules.LoraModule("a", str(directory), zoo_gguf.STRENGTH))
+
+
+@pytest.mark.parametrize("name", zoo_gguf.ADAPTED)
+def test_answers_with_an_adapter_are_those_of_torch(name, tmp_path):
+    known, adapter = RECORDED[name], written(name, tmp_path)
     path = zoo_gguf.write(tmp_path / "x.gguf", name)
     rig = Rig(pipeline=load(blocks=120, model_path=str(path), allow_runtime_lora=True, **OPTIONS))
     asked = []
@@ -44,3 +49,11 @@ def test_answers_with_an_adapter_are_those_of_torch(name, tmp_path):
         assert answer.tokens[0] == ids
         assert answer.logprobs[0] == pytest.approx(logprobs, abs=5e-3)
     assert known["answers"] != known["adapted"]
+
+
+@needs_bf16
+@pytest.mark.parametrize("name", zoo_gguf.ADAPTED)
+def test_a_model_with_an_adapter_is_as_near_to_f32_as_torchs_bf16(name, tmp_path):
+    adapter, path = written(name, tmp_path), zoo_gguf.write(tmp_path / "x.gguf", name)
+    found = in_both(path, f"lora/{name}", adapter=adapter, allow_runtime_lora=True)
+    networks_bf16.assert_near(f"lora/{name}", *found, AS_NEAR)

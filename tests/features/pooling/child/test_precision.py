@@ -14,6 +14,7 @@ from lean_ovms.config import Config
 from lean_ovms.features.pooling.child.model import OpenVinoPooler
 from lean_ovms.features.pooling.child.pooler import Batch
 from lean_ovms.repository.model_dir import detect_task
+from lean_ovms.types import Image
 from tests.engine.paged.test_precision import AS_NEAR, needs_bf16, rounded_angles
 from tests.features.pooling.child.test_models import KINDS, ZIP
 from tests.makers import networks_bf16, zoo_gguf
@@ -38,10 +39,35 @@ def computed(path: Path, ids: np.ndarray, hint: str) -> np.ndarray:
     return output
 
 
+def vectors(path: Path, part: str, hint: str) -> np.ndarray:
+    """Returns the vectors of texts, or of images, by a network of both."""
+    options = json.dumps({"INFERENCE_PRECISION_HINT": hint})
+    pooler = OpenVinoPooler(Config(model_path=str(path), task=detect_task(path), plugin_config=options))
+    images: tuple[Image, ...] = ()
+    ids = networks_bf16.titles(pooler.pooling.window)
+    if part == "image":
+        images = tuple(Image(32, 32, pixels.tobytes()) for pixels in networks_bf16.pictures())
+        ids = np.zeros((len(images), 1), np.int64)
+    pooler.start(Batch(ids, np.ones_like(ids), np.zeros_like(ids), False, images), False)
+    _, output = pooler.wait()
+    assert isinstance(output, np.ndarray)
+    return output
+
+
 def test_every_network_was_compared_with_torchs_bf16() -> None:
     known = json.loads(networks_bf16.FILE.read_text())
     missing = {*networks_bf16.NAMES, *(f"pooling/{name}" for name in KINDS)} - {*known}
     assert not missing, "run: python -m tests.makers.networks_bf16 NAME"
+
+
+@needs_bf16
+@pytest.mark.parametrize("name", networks_bf16.TOWERS)
+def test_a_network_of_texts_and_images_is_as_near_to_f32_as_torchs_bf16(name: str, tmp_path: Path) -> None:
+    model, _, part = name.partition("-")
+    with zipfile.ZipFile(ZIP) as file:
+        file.extractall(tmp_path, [each for each in file.namelist() if each.startswith(f"{model}/")])
+    exact, found = (vectors(tmp_path / model, part, hint) for hint in ("f32", "bf16"))
+    networks_bf16.assert_near(f"towers/{name}", exact, found, AS_NEAR)
 
 
 @needs_bf16

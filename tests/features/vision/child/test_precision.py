@@ -1,11 +1,17 @@
 """The networks of models with vision in bf16: as near to f32 as torch's, and none of their angles is computed in it."""
 
+import json
+
 import pytest
 
+pytest.importorskip("gguf")
+
+from lean_ovms.features.vision.child import families
 from lean_ovms.features.vision.child.networks import VisionNetworks
-from tests.engine.paged.test_precision import BF16, assert_as_near, needs_bf16, rounded_angles
+from lean_ovms.types import Image
+from tests.engine.paged.test_precision import AS_NEAR, BF16, assert_as_near, needs_bf16, rounded_angles
 from tests.features.vision.child import models
-from tests.makers import zoo_bf16
+from tests.makers import networks_bf16, zoo_bf16
 
 pytestmark = [pytest.mark.model, pytest.mark.slow, needs_bf16]
 
@@ -17,3 +23,16 @@ def test_a_model_with_vision_is_as_near_to_f32_as_torchs_bf16(name, tmp_path):
     encoders = VisionNetworks(tmp_path, "CPU", BF16)
     for file in set(tmp_path.glob("openvino_vision*_model.xml")):
         assert rounded_angles(encoders.compiled(file)) == [], file.name
+
+
+@pytest.mark.parametrize("name", networks_bf16.VISION)
+def test_what_an_image_becomes_is_as_near_to_f32_as_torchs_bf16(name, tmp_path):
+    """With more than 2,000 patches where a model reads images of any size."""
+    models.unpacked(name, tmp_path)
+    pixels, processor = networks_bf16.image(name)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))
+    found = []
+    for hint in ("f32", "bf16"):
+        networks = VisionNetworks(tmp_path, "CPU", {**models.F32, "INFERENCE_PRECISION_HINT": hint})
+        found.append(families.load(tmp_path, networks).encode(Image(*pixels.shape[:2], pixels.tobytes())))
+    networks_bf16.assert_near(f"vision/{name}", *found, AS_NEAR)
