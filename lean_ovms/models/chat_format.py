@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from ..config import Config
 from ..config.options import read_object
 from ..errors import BadRequest, RequestError, WrongOptions
-from ..grammar.call_syntax import OutputForm
 from ..repository.model_dir import ModelDir
 from ..text import parsers
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
@@ -59,9 +58,7 @@ class ChatFormat:
             variables=read_object("default_chat_template_kwargs", config.default_chat_template_kwargs),
         )
         self.tool_parser, self.reasoning_parser = parser_names(config, self.template.source, self.template.tool_source)
-        self.template.write_calls = partial(
-            _write_calls, parsers.output_form(self.tool_parser or parsers.GENERIC, None)
-        )
+        self.template.write_calls = partial(_write_calls, self.tool_parser or parsers.GENERIC)
         kind = "openai" if "user" in self.template.capabilities.parts else "string"
         found = "set" if config.chat_template_content_format != "auto" else "detected"
         log.info("the content format of the chat template is %s (%s; --chat_template_content_format)", kind, found)
@@ -118,6 +115,7 @@ class ChatFormat:
 
     def setting(self, output: OutputParams, tail: str) -> GrammarContext:
         """The model and prompt that a grammar is built for. tail: the prompt's end."""
+        from ..grammar.call_syntax import OutputForm
         from ..grammar.constraint import GrammarContext
 
         form = OutputForm(unparsed=UNPARSED if self.tool_parser else "")
@@ -212,10 +210,11 @@ def check_options(config: Config) -> None:
     ChatTemplate.load(ModelDir(), override=config.chat_template)
 
 
-def _write_calls(form: OutputForm, calls: Sequence[tuple[str, Any]]) -> str:
-    from ..grammar.call_text import WrittenCall, calls_text
+def _write_calls(tool_parser: str, calls: Sequence[tuple[str, Any]]) -> str:
+    """Returns calls as the family of a tool parser writes them."""
+    from ..grammar.call_text import WrittenCall, calls_text  # late: most chats have no calls
 
-    return calls_text(form.calls, [WrittenCall(*call) for call in calls])
+    return calls_text(parsers.output_form(tool_parser, None).calls, [WrittenCall(*call) for call in calls])
 
 
 def parser_names(config: Config, template: str, tool_template: str = "") -> tuple[str | None, str | None]:

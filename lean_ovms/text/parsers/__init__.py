@@ -13,11 +13,13 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...grammar.call_syntax import OutputForm
 from ...types import Json
 from .base import CombinedParser, Detection, ModelFamily, Parser, PlainText, Syntax
+
+if TYPE_CHECKING:
+    from ...grammar.call_syntax import OutputForm
 
 __all__ = [
     "GENERIC",
@@ -126,6 +128,8 @@ def output_form(tool: str | None, reasoning: str | None, prompt_tail: str = "") 
 
 @cache
 def _output_form(tool: str | None, reasoning: str | None) -> OutputForm:
+    from ...grammar.call_syntax import OutputForm  # late: for requests with tools or a grammar
+
     family, thinking = load(tool), load(reasoning).thinking
     headers = [part.answer_header for part in (thinking, family.tools) if part is not None]
     return OutputForm(

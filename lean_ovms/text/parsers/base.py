@@ -13,16 +13,16 @@ from __future__ import annotations
 import inspect
 import secrets
 import string
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Any, ClassVar, TypeVar, cast
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
-from ...errors import GrammarInvalid, GrammarTooComplex
-from ...grammar.call_syntax import CallForm, OutputForm, ReasoningForm
-from ...grammar.schema import NOTES, flat, resolved
 from ...types import Event, Json, Reasoning, Text, ToolCallDelta, ToolCallStart
 from .scanner import Scanner, Steps, Tags
+
+if TYPE_CHECKING:
+    from ...grammar.call_syntax import CallForm, OutputForm, ReasoningForm
 
 _Kind = type[Text] | type[Reasoning] | type[ToolCallDelta]
 _QUOTES = ("`", '"', "'")
@@ -162,7 +162,12 @@ class CombinedParser(Parser):
     def __init__(self, tools: Sequence[Json] = (), prompt_tail: str = "") -> None:
         """Begins a choice. tools: those that it may call. prompt_tail: the end of the prompt, with its markup."""
         self.scanner = Scanner()
-        self.schemas = schemas_of(tools)
+        self.schemas: dict[str, Mapping[str, Any]] = {}
+        """The schemas of the tools' parameters: by the name of the tool, and by that of the parameter."""
+        if tools:
+            from .tool_schemas import schemas_of  # late: most requests have no tools
+
+            self.schemas = schemas_of(tools)
         self.prompt_tail = prompt_tail
         self.syntaxes: list[Syntax] = []
         self.count = 0
@@ -338,85 +343,6 @@ def _without_token(token: str, events: list[Event]) -> list[Event]:
 def new_call_id() -> str:
     """Returns call_ and 24 random characters: unique over requests and servers."""
     return "call_" + "".join([_ALPHABET[byte % 62] for byte in secrets.token_bytes(24)])
-
-
-MAX_DEPTH = 32
-"""Schemas within each other; what is deeper keeps its references."""
-_PARTS = ("anyOf", "oneOf", "allOf", "items", "properties", "additionalProperties")
-
-
-class ParameterSchemas(Mapping[str, Any]):
-    """The schemas of one tool's parameters, by name. A schema that refers to itself is within itself."""
-
-    def __init__(self, parameters: Any) -> None:
-        self._root = parameters
-        self._targets: dict[str, Json] = {}
-        self._known: dict[str, Any] = {}
-
-    @cached_property
-    def _properties(self) -> Json:
-        return _properties(self._root)
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._known:
-            self._known[name] = self._resolved(self._properties[name], MAX_DEPTH)
-        return self._known[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._properties)
-
-    def __len__(self) -> int:
-        return len(self._properties)
-
-    def _resolved(self, schema: Any, depth: int) -> Any:
-        if not isinstance(schema, dict) or not depth:
-            return schema
-        done = {key: self._part(key, part, depth - 1) if key in _PARTS else part for key, part in schema.items()}
-        ref = done.pop("$ref", None)
-        if not isinstance(ref, str):
-            return done
-        target = self._target(ref, depth - 1)
-        if set(done) <= NOTES:
-            return target
-        others = done.get("allOf")
-        return {**done, "allOf": [*(others if isinstance(others, list) else ()), target]}
-
-    def _part(self, key: str, part: Any, depth: int) -> Any:
-        if key == "properties" and isinstance(part, dict):
-            return {name: self._resolved(one, depth) for name, one in part.items()}
-        if isinstance(part, list):
-            return [self._resolved(one, depth) for one in part]
-        return self._resolved(part, depth)
-
-    def _target(self, ref: str, depth: int) -> Json:
-        """Returns what a reference leads to; an empty schema for one that leads nowhere."""
-        if ref not in self._targets:
-            target = self._targets[ref] = {}  # filled below: references in it may lead back to it
-            try:
-                found = self._resolved(resolved(self._root, ref), depth)
-            except GrammarInvalid:
-                found = None
-            target.update(found if isinstance(found, dict) else {})
-        return self._targets[ref]
-
-
-def _properties(parameters: Any) -> Json:
-    try:
-        whole = flat(parameters, parameters)
-    except (GrammarInvalid, GrammarTooComplex, AttributeError, TypeError, RecursionError):
-        whole = parameters
-    properties = whole.get("properties") if isinstance(whole, dict) else None
-    return properties if isinstance(properties, dict) else {}
-
-
-def schemas_of(tools: Sequence[Json]) -> dict[str, Mapping[str, Any]]:
-    """Maps tool names to the JSON schemas of their parameters by name, of tools in OpenAI's nested form."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for tool in tools:
-        function = tool.get("function") if isinstance(tool, dict) else None
-        if isinstance(function, dict) and isinstance(function.get("name"), str):
-            found[function["name"]] = ParameterSchemas(function.get("parameters"))
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from ...grammar.call_syntax import ReasoningForm
 from .base import ModelFamily, Syntax
 from .scanner import Steps, Tags
+
+if TYPE_CHECKING:
+    from ...grammar.call_syntax import ReasoningForm
 
 _NAME = re.compile(r"[\w.\-]*")
 
@@ -48,6 +50,8 @@ class ThinkTags(Syntax):
 
     @classmethod
     def reasoning_form(cls) -> ReasoningForm:
+        from ...grammar.call_syntax import ReasoningForm  # late: for grammars alone
+
         return ReasoningForm(start=cls.start_tag, end=cls.end_tag, opened=cls.opened, after=cls.next_header)
 
     def read(self, tag: str) -> Steps[bool]:
@@ -169,6 +173,8 @@ class ThinkingAsContent(Syntax):
 
     @classmethod
     def reasoning_form(cls) -> ReasoningForm:
+        from ...grammar.call_syntax import ReasoningForm
+
         return ReasoningForm(start=cls.start_tag, end="</think>", opened=cls.opened)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.text.parsers import make
-from lean_ovms.text.parsers.base import ParameterSchemas
+from lean_ovms.text.parsers.tool_schemas import ParameterSchemas
 from lean_ovms.text.parsers.values import kinds_of
 from lean_ovms.types import Json
 from tests.text.parsers.test_any_cut import parse
