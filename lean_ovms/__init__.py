@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._version import __version__
-
 if TYPE_CHECKING:
+    from ._version import __version__
     from .features.llm.async_llm import AsyncLLM
     from .features.llm.engine_args import EngineArgs
     from .features.llm.llm import LLM
@@ -38,8 +37,9 @@ _PLACES = {
     "RequestOutput": "features.llm.outputs",
     "SamplingParams": "features.llm.params",
     "StructuredOutputsParams": "features.llm.requests",
+    "__version__": "_version",
 }
-"""Modules that are imported when a program asks for their class: the package itself imports nothing."""
+"""Modules that are imported when a program asks for their names: the package itself imports nothing."""
 
 
 def __getattr__(name: str) -> Any:

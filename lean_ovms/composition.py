@@ -249,6 +249,10 @@ class Composition:
                 found[kind] = row
         return found
 
+    def prepare_requests(self) -> None:
+        """Makes the tables by which requests to generate are read, before the first one."""
+        _ = self.contents, self.bodies, self.changing_lines
+
     @cached_property
     def bodies(self) -> tuple[BodyRow, ...]:
         """The fields that clients of the features' APIs send to OpenAI's endpoints."""

@@ -83,7 +83,8 @@ class App:
                 await (await asyncio.to_thread(named, row.package, row.prepare))(self.services)
 
     async def preload(self) -> None:
-        """Import the main endpoints of the models that are served, before the first request does."""
+        """Import the main endpoints of the models that are served, with their tables, before the first request does."""
+        self.config.composition.prepare_requests()
         served = {kind.__name__ for model in self.registry.models.values() for kind in type(model).__mro__}
         for route in router.table(self.config.composition):
             if route.model in served:
