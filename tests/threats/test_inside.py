@@ -6,6 +6,7 @@ import ast
 import contextlib
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -190,6 +191,8 @@ def _broken(folder: Path, name: str, data: bytes) -> Path:
 def test_t22_nothing_between_processes_can_carry_code() -> None:
     """ZeroMQ only publishes KV events, to whom the operator names; its own pickled objects are not used there."""
     for path in PACKAGE.rglob("*.py"):
+        if not re.search("pickle|marshal|shelve|dill|zmq|pyobj", path.read_text()):
+            continue  # parsing all files takes seconds
         used = imports_and_calls(path)
         found = used & {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "zmq"}
         assert found <= ({"zmq"} if path.match("kv_events/child/publisher.py") else set()), path
