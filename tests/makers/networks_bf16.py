@@ -93,7 +93,7 @@ def pictures() -> np.ndarray:
 
 
 def image(name: str) -> tuple[np.ndarray, dict[str, Any]]:
-    """Returns the image that an encoder gets, uint8 [height, width, 3], and the preprocessor_config.json of the model."""
+    """Returns the image that an encoder gets, uint8 [height, width, 3], and its model's preprocessor_config.json."""
     fields = dict(zoo_vision.PIXELS[name])
     size = next((size for family, size in SIZES.items() if name.startswith(family)), SMALL)
     if name.startswith("qwen"):

@@ -1,10 +1,13 @@
-"""The networks of SpeechT5 in bf16, as openvino computes them: as near to f32 as torch's, at 1,200 steps of speech.
+"""The networks of SpeechT5 in bf16, as openvino computes them: as near to f32 as torch's, at 1,200 steps of speech; and
+Kokoro, which is not computed in bf16.
 
 tests/makers/networks_bf16.py recorded how near that is. What the decoder drops out at random stays in, as there.
 """
 
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -14,10 +17,12 @@ pytest.importorskip("gguf")
 
 from openvino import opset13 as ops
 
+from lean_ovms.config import Config
+from lean_ovms.features.voice.child import pipeline
 from tests.engine.paged.test_precision import AS_NEAR, needs_bf16
 from tests.makers import networks_bf16
 
-pytestmark = [pytest.mark.model, pytest.mark.slow, needs_bf16]
+pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 OUTPUTS = {
     "encoder": "last_hidden_state", "decoder": "spectrum", "postnet": "postnet_spectrogram", "vocoder": "waveform"
@@ -50,9 +55,37 @@ def computed(path: Path, part: str, hint: str) -> np.ndarray:
     return output.reshape(-1) if part == "vocoder" else output.reshape(1, -1, output.shape[-1])
 
 
+@needs_bf16
 @pytest.mark.parametrize("part", networks_bf16.VOICE)
 def test_speecht5_is_as_near_to_f32_as_torchs_bf16(part: str, tmp_path: Path) -> None:
     with zipfile.ZipFile(networks_bf16.DATA / "voice_model.zip") as file:
         file.extractall(tmp_path)
     exact, found = (computed(tmp_path / "speecht5_tiny", part, hint) for hint in ("f32", "bf16"))
     networks_bf16.assert_near(f"voice/{part}", exact, found, AS_NEAR)
+
+
+@pytest.mark.parametrize(
+    ("kokoro", "options", "precision"),
+    [(True, {}, "f32"), (True, {"plugin_config": '{"INFERENCE_PRECISION_HINT": "bf16"}'}, "bf16"), (False, {}, None)],
+)
+def test_kokoro_is_computed_in_f32_as_its_tones_need_it(
+    kokoro: bool, options: dict[str, str], precision: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+
+    class Pipeline:
+        def __init__(self, *_: Any, **properties: Any) -> None:
+            given.update(properties)
+
+        def get_speaker_embedding_shape(self) -> list[int]:
+            return [1, 512]
+
+        def generate(self, *_: Any, **__: Any) -> Any:
+            return SimpleNamespace(speeches=[])
+
+    monkeypatch.setattr(pipeline.genai, "Text2SpeechPipeline", Pipeline)
+    monkeypatch.setattr(pipeline.voices, "require_lexicon", lambda _: None)
+    if not kokoro:
+        (tmp_path / pipeline.VOCODER).touch()
+    pipeline.GenAiSynthesizer(Config(model_path=str(tmp_path), task="text2speech", **options))
+    assert given.get("INFERENCE_PRECISION_HINT") == precision
