@@ -88,7 +88,10 @@ class Lane:
             self.last = now
             self.events += events
         self.tail = (self.tail + data)[-TAIL:] if len(data) < TAIL else data[-TAIL:]
-        return self.tail.endswith(END) or (self.sized > 0 and self._whole(len(data)))
+        if self.sized > 0:
+            self.last = now
+            return self._whole(len(data))
+        return self.tail.endswith(END)
 
     def _begin(self, data: bytes) -> None:
         self.status = int(data[9:12])

@@ -7,18 +7,18 @@ For one text alone there is a second limit, with pauses: a server's engine waits
 
 from __future__ import annotations
 
-import json
 import random
-import selectors
+import select
 import shlex
-import socket
 import statistics
 import time
 from collections.abc import Sequence
 
 from bench import figures
+from bench.client import Lane, Load, payload
 from bench.processes import KvBudget, Server, Worker, closing, free_port, lean_ovms
 from bench.report import Report, options, tick
+from bench.work import Outcome, Work
 
 COMMON = """the of and to in is that it was for on are with his they at be this from have or by one had not but what
 all were when we there can an your which their said if do will each about how up out them then she many
@@ -26,7 +26,7 @@ some so these would other into has more her two like him see time could no make 
 now people my made over did down only way find use may water long little very after words called just
 where most know"""
 WORDS = COMMON.split()
-NAME = "embed"
+NAME, PATH = "embed", "/v1/embeddings"
 PAUSED = "bare, with pauses"
 PAUSE_S = 0.003
 """Between two lone texts: about what a server and its client take from one forward pass to the next."""
@@ -86,7 +86,7 @@ def once(
         rate["bare"], cpu["bare"] = len(chosen) / limit["seconds"], 1e3 * limit["cpu"] / len(chosen)  # type: ignore[operator]
         for who, server in servers.items():
             budget = KvBudget(server.all_pids)
-            rate[who] = len(chosen) / closed_loop(server.port, requests, connections).seconds
+            rate[who] = len(chosen) / closed_loop(server.port, requests, connections).wall_s
             cpu[who] = 1e3 * sum(budget.since().values()) / len(chosen)
     alone = texts(dice, 40, 30)
     found["one short alone, ms"] = {
@@ -95,7 +95,7 @@ def once(
     }
     for who, server in servers.items():
         done = closed_loop(server.port, [[text] for text in alone], 1)
-        found["one short alone, ms"][who] = 1e3 * statistics.median(done.latencies)
+        found["one short alone, ms"][who] = 1e3 * statistics.median(done.total)
     if with_behind:
         many = texts(dice, 2000, 30)
         found["one short behind 2,000, slowest ms"] = {"bare": 1e3 * bare.ask({"texts": many})["slowest"]}  # type: ignore[operator]
@@ -119,96 +119,30 @@ def texts(dice: random.Random, count: int, mean: int) -> list[str]:
     return [" ".join(dice.choices(WORDS, k=max(3, min(length, LONGEST)))) for length in lengths]
 
 
-class Done:
-    """seconds: of the whole loop. latencies: of each request."""
-
-    def __init__(self, seconds: float, latencies: list[float]) -> None:
-        self.seconds = seconds
-        self.latencies = latencies
-
-
 def request(chosen: list[str]) -> bytes:
     """A POST as the openai client sends it."""
-    body = json.dumps({"model": NAME, "input": chosen, "encoding_format": "base64"}).encode()
-    lines = (
-        "POST /v1/embeddings HTTP/1.1",
-        "Host: x",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-    )
-    return "\r\n".join((*lines, "", "")).encode() + body
+    return payload(PATH, {"model": NAME, "input": chosen, "encoding_format": "base64"})
 
 
-def closed_loop(port: int, lists: list[list[str]], connections: int) -> Done:
+def closed_loop(port: int, lists: list[list[str]], connections: int) -> Outcome:
     """Send each list as one request, over that many connections, one at a time on each."""
-    waiting = [request(chosen) for chosen in reversed(lists)]
-    selector = selectors.DefaultSelector()
-    lanes = [Lane(port) for _ in range(min(connections, len(waiting)))]
-    began = time.perf_counter()
-    for lane in lanes:
-        lane.send(waiting.pop())
-        selector.register(lane.sock, selectors.EVENT_READ, lane)
-    latencies: list[float] = []
-    while len(latencies) < len(lists):
-        for key, _ in selector.select():
-            if key.data.take():
-                latencies.append(time.perf_counter() - key.data.began)
-                if waiting:
-                    key.data.send(waiting.pop())
-                else:
-                    selector.unregister(key.fileobj)  # the server may close it while others are busy
-    seconds = time.perf_counter() - began
-    for lane in lanes:
-        lane.sock.close()
-    return Done(seconds, latencies)
+    work = Work(prompts=[], max_tokens=0, concurrency=min(connections, len(lists)))
+    done = Load(work, ("127.0.0.1", port), [request(chosen) for chosen in lists], PATH).run()
+    if done.failed:
+        raise SystemExit(f"{done.failed} requests failed")
+    return done
 
 
 def behind(port: int, many: list[str], short: list[str]) -> float:
     """The slowest of short requests that are sent one after the other while a long list is computed, in seconds."""
-    busy = Lane(port)
-    busy.send(request(many))
+    busy = Lane(("127.0.0.1", port), PATH)
+    busy.send(request(many), time.perf_counter())
     time.sleep(0.1)
-    slowest, selector = 0.0, selectors.DefaultSelector()
-    selector.register(busy.sock, selectors.EVENT_READ)
+    slowest = 0.0
     for text in short:
-        slowest = max(slowest, *closed_loop(port, [[text]], 1).latencies)
-        if selector.select(0):
+        slowest = max(slowest, *closed_loop(port, [[text]], 1).total)
+        if select.select([busy.sock], [], [], 0)[0]:
             break  # the list is done
-    while not busy.take():
-        pass
+    busy.finish()
     busy.sock.close()
     return slowest
-
-
-class Lane:
-    """One keep-alive connection, one request at a time."""
-
-    def __init__(self, port: int) -> None:
-        self.sock = socket.create_connection(("127.0.0.1", port))
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.began = 0.0
-        self._data = b""
-        self._missing = -1
-
-    def send(self, data: bytes) -> None:
-        """Send a request."""
-        self.began, self._data, self._missing = time.perf_counter(), b"", -1
-        self.sock.sendall(data)
-
-    def take(self) -> bool:
-        """Read what has arrived; True when the response is complete. Ends the benchmark if it is no 200."""
-        part = self.sock.recv(1 << 18)
-        if not part:
-            raise SystemExit("the server hung up")
-        if self._missing >= 0:
-            self._missing -= len(part)
-            return self._missing <= 0
-        self._data += part
-        head, found, rest = self._data.partition(b"\r\n\r\n")
-        if not found:
-            return False
-        if b" 200 " not in head[:16]:
-            raise SystemExit(self._data[:500].decode("utf-8", "replace"))
-        length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-        self._missing = int(length.split(b":")[1]) - len(rest)
-        return self._missing <= 0
