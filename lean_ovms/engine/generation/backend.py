@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ...types.engine import EngineStats, ModelInfo, Vocabulary
 from ..protocol import Record, Submit
 from .fair_queue import FairQueue
-from .grammar_limits import GrammarBounds, GrammarCost
 from .sequence import GenerationRequest, ImagePrompt
+
+if TYPE_CHECKING:
+    from .grammar_limits import GrammarBounds, GrammarCost
 
 ASSISTANT_TOKENS = 5
 NGRAM_SIZE = 3

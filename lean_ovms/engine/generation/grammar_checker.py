@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ...config import EngineConfig
 from ...errors import GrammarInvalid, GrammarTooComplex, Unavailable
 from ...util.child_process import spawn_with_socket
 from .grammar_limits import GrammarBounds, GrammarCost, too_complex
@@ -55,6 +56,17 @@ class CheckerSettings:
     """The bytes of each token, for a process that does not read the model."""
     eos: Sequence[int] = ()
     """The ids that end a text, for such a process."""
+
+    @classmethod
+    def of(cls, config: EngineConfig, width: int) -> CheckerSettings:
+        """Returns the settings of a process that only compiles grammars. width: the number of logits of a token."""
+        return cls(
+            model_dir=str(config.model_dir),
+            width=width,
+            timeout_s=config.grammar_timeout_s,
+            memory_bytes=config.grammar_memory_mb << 20,
+            probe_s=0.0,
+        )
 
 
 class ProcessGrammarChecker:

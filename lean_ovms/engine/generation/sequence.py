@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...types import Image, SamplingParams
-from .grammar_limits import GrammarCost
+
+if TYPE_CHECKING:
+    from .grammar_limits import GrammarCost
 
 
 @dataclass(slots=True, eq=False)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ...config import EngineConfig
 from ...errors import BadRequest, RequestError, TooManyRequests
@@ -16,10 +18,12 @@ from .. import protocol
 from ..task import Task, busy
 from . import request_validator
 from .backend import Backend, WaitingRequests
-from .grammar_queue import GrammarQueue
 from .request_validator import BadWords, RequestValidator
 from .sequence import GenerationRequest
 from .tokenize_queue import TokenizeQueue
+
+if TYPE_CHECKING:
+    from .grammar_queue import GrammarQueue
 
 MAX_ENCODE_CHARACTERS = 4 << 20
 """The most characters of one Encode: tokenizing them takes half a second to three, while no request gets a token."""
@@ -49,13 +53,29 @@ class GenerationTask(Task):
         self.backend = backend
         self.config = config
         self.validator = RequestValidator(backend)
-        self.grammars = GrammarQueue(backend.grammars, wake, config)
+        self._wake = wake
+        self._compiles_grammars = False  # there was one, and so there is `grammars`
         self.tokenize_queue = TokenizeQueue(backend, self.validator, wake)
-        queues: tuple[WaitingRequests | None, ...] = (self.grammars, self.tokenize_queue, backend.image_queue)
-        self._other_queues = [queue for queue in queues if queue is not None]
+        self._other_queues: list[WaitingRequests] = [self.tokenize_queue]
+        if backend.image_queue is not None:
+            self._other_queues.append(backend.image_queue)
         self.out = backend.out
         self._characters_left = TURN_CHARACTERS  # to tokenize in this turn
         self._refused_groups: deque[int] = deque(maxlen=64)  # the latest
+
+    @cached_property
+    def grammars(self) -> GrammarQueue:
+        """The requests that wait for their grammar, from the first request with one on."""
+        from .grammar_queue import GrammarQueue  # late: many models never see a grammar
+
+        queue = GrammarQueue(self.backend.grammars, self._wake, self.config)
+        self._other_queues.append(queue)
+        self._compiles_grammars = True
+        return queue
+
+    @property
+    def _compiling(self) -> bool:
+        return self._compiles_grammars and self.grammars.compiling
 
     @property
     def idle(self) -> bool:
@@ -79,9 +99,9 @@ class GenerationTask(Task):
         self._characters_left = TURN_CHARACTERS
         if self.tokenize_queue.waiting:
             self._process_tokenized()
-        if self.grammars.waiting or self.grammars.compiling:
+        if self._compiles_grammars and (self.grammars.waiting or self.grammars.compiling):
             self._process_grammars()
-        self.backend.admit(compiling=self.grammars.compiling)
+        self.backend.admit(compiling=self._compiling)
 
     def step(self) -> None:
         self.backend.step()
@@ -100,7 +120,8 @@ class GenerationTask(Task):
             case protocol.Cancel():
                 self.tokenize_queue.cancel(command.id, command.index)
                 self.backend.cancel(command.id, command.index)
-                self.grammars.cancel(command.id, command.index)
+                if self._compiles_grammars:
+                    self.grammars.cancel(command.id, command.index)
             case protocol.Encode():
                 self._encode(command)
             case protocol.Decode():
@@ -186,7 +207,7 @@ class GenerationTask(Task):
         if submit.group and submit.group in self._refused_groups:
             raise self._too_many("another prompt of this request was refused", self.config.max_queued_requests)
         if self._refusal_of(submit.client) is not None:
-            self.backend.admit(compiling=self.grammars.compiling)
+            self.backend.admit(compiling=self._compiling)
             if error := self._refusal_of(submit.client):
                 self._refused_groups.append(submit.group)
                 raise error

@@ -16,7 +16,7 @@ from lean_ovms.engine.loading.vocabulary import read
 from lean_ovms.engine.paged.grammar import guidance as guidance_module
 from lean_ovms.engine.paged.grammar import guidance_process
 from lean_ovms.engine.paged.grammar.guidance import Guidance
-from lean_ovms.engine.paged.grammar.libraries import GRAMMAR_PROCESS
+from lean_ovms.engine.paged.grammar.libraries import GRAMMAR_PROCESS, FirstUse
 from lean_ovms.engine.paged.params import NoToken
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
 from lean_ovms.grammar.constraint import GrammarContext, build
@@ -509,6 +509,22 @@ class Reader:
 
     def stop(self):
         self.read = 0
+
+
+def test_a_library_is_made_by_the_first_grammar_and_once(guidance):
+    made = []
+
+    def make():
+        made.append(guidance)
+        return guidance
+
+    library, form = FirstUse(make), tag(type="const_string", value="a")
+    library.clear()
+    library.stop()
+    assert made == []
+    assert library.check(form, GrammarBounds()).bytes > 0
+    assert allowed(begin(library, form)) == allowed(begin(guidance, form))
+    assert made == [guidance]
 
 
 @pytest.mark.slow

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ....config import EngineConfig
-from ....engine.generation.grammar_checker import ProcessGrammarChecker
-from ....engine.paged.grammar.libraries import NewLibrary, checker_settings
+from ....engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
+from ....engine.paged.grammar.libraries import NewLibrary
 from ....engine.paged.grammar.matcher import Library, Prepare, one_by_one
 from ....errors import StartError
 from ....types.engine import Vocabulary
@@ -44,7 +44,7 @@ class XGrammarLibrary:
 def _new(config: EngineConfig, words: Vocabulary, width: int, eos: Sequence[int]) -> Library:
     from .matcher import XGrammar
 
-    settings = replace(checker_settings(config, width), eos=sorted(eos), probe_s=1.0)
+    settings = replace(CheckerSettings.of(config, width), eos=sorted(eos), probe_s=1.0)
 
     def checker(pieces: Sequence[bytes]) -> ProcessGrammarChecker:
         return ProcessGrammarChecker(replace(settings, pieces=pieces), PROCESS)
