@@ -16,6 +16,15 @@ from bench.work import Work
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 
+def embeddings(port: int) -> int:
+    return len(closed_loop(port, [["text"]] * 2, 2).total)
+
+
+def chats(port: int) -> int:
+    work = Work(prompts=["", ""], max_tokens=1, concurrency=2)
+    return len(Load(work, ("127.0.0.1", port), [payload("/", None)] * 2, "/").run().total)
+
+
 def test_a_server_may_close_a_connection_that_has_nothing_left_to_send() -> None:
     """As uvicorn does after five seconds, while another connection still waits for its answer."""
     closed, sent = threading.Event(), request(["text"])
@@ -31,9 +40,7 @@ def test_a_server_may_close_a_connection_that_has_nothing_left_to_send() -> None
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         done: list[int] = []
-        asking = threading.Thread(
-            target=lambda: done.append(len(closed_loop(listener.getsockname()[1], [["text"]] * 2, 2).total))
-        )
+        asking = threading.Thread(target=lambda: done.append(embeddings(listener.getsockname()[1])))
         asking.start()
         servers = [threading.Thread(target=serve, args=(listener.accept()[0], last)) for last in (False, True)]
         for thread in servers:
