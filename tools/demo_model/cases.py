@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,60 +51,52 @@ def declared(row: Row) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
 
 
+Asked = Iterable[tuple[str, Check]]
+
+
+def asked(group: str, topic: str, rows: Asked, **more: Any) -> Iterator[Case]:
+    """One case for each question with its check."""
+    for text, check in rows:
+        yield Case(group, topic, [text], check, **more)
+
+
+def worded(ways: Sequence[str], rows: Iterable[tuple[dict[str, Any] | str, Check]]) -> Asked:
+    """Puts what is asked into one wording after the other."""
+    for i, (words, check) in enumerate(rows):
+        way = ways[i % len(ways)]
+        yield way.format(**words) if isinstance(words, dict) else way.format(words), check
+
+
 def chat_cases(r: random.Random) -> Iterator[Case]:
-    for text in heldout.GREETINGS:
-        yield Case("chat", "greeting", [text], checks.says("hello"))
-    for text in heldout.ABOUT:
-        yield Case("chat", "what it is", [text], checks.says("demo model", "lean_ovms"))
-    for text in heldout.RUNTIME:
-        yield Case("chat", "what it is", [text], checks.says("openvino genai"))
-    for text, needed in heldout.SERVER:
-        yield Case("chat", "the server", [text], checks.says(needed))
+    counts, sums = sorted(HELD_OUT_COUNTS) * 2, sorted(HELD_OUT_SUMS) * 2
+    texts = (*heldout.SENTENCES, *heldout.WORDS, *heldout.CITIES)
+    spelt = (*heldout.WORDS, *(name.lower() for name in heldout.NAMES))
+    yield from asked("chat", "greeting", ((text, checks.says("hello")) for text in heldout.GREETINGS))
+    yield from asked("chat", "what it is", ((text, checks.says("demo model", "lean_ovms")) for text in heldout.ABOUT))
+    yield from asked("chat", "what it is", ((text, checks.says("openvino genai")) for text in heldout.RUNTIME))
+    yield from asked("chat", "the server", ((text, checks.says(needed)) for text, needed in heldout.SERVER))
     for i in range(30):
         name, system = heldout.NAMES[i % len(heldout.NAMES)], heldout.PERSONAS[i % len(heldout.PERSONAS)]
-        yield Case(
-            "chat",
-            "named by the system",
-            [r.choice(heldout.PERSONA_QUESTIONS)],
-            checks.says(name),
-            system=system.format(n=name),
-        )
-    for i in range(30):
-        tell, between, ask = heldout.MEMORIES[i % len(heldout.MEMORIES)]
-        name = heldout.NAMES[(i * 7) % len(heldout.NAMES)]
-        yield Case("chat", "memory, 2-3 turns", [tell.format(v=name), *between, ask], checks.says(name))
-    for i in range(12):
-        tell, between, ask = heldout.CITY_MEMORIES[i % len(heldout.CITY_MEMORIES)]
-        city = heldout.CITIES[(i * 3) % len(heldout.CITIES)]
-        yield Case("chat", "memory, 2-3 turns", [tell.format(v=city), *between, ask], checks.says(city))
-    for i, text in enumerate((*heldout.SENTENCES, *heldout.WORDS, *heldout.CITIES)):
-        yield Case("chat", "repeat", [heldout.REPEATS[i % len(heldout.REPEATS)].format(text)], checks.exactly(text))
-    for i, word in enumerate((*heldout.WORDS, *(name.lower() for name in heldout.NAMES))):
-        yield Case("chat", "spell", [heldout.SPELLS[i % len(heldout.SPELLS)].format(word)], checks.spells(word))
-    for i, (a, b) in enumerate(sorted(HELD_OUT_COUNTS) * 2):
-        yield Case("chat", "count", [heldout.COUNTS[i % len(heldout.COUNTS)].format(a=a, b=b)], checks.counts(a, b))
-    for i, (a, b) in enumerate(sorted(HELD_OUT_SUMS) * 2):
-        yield Case(
-            "chat", "add, unseen pairs", [heldout.SUMS[i % len(heldout.SUMS)].format(a=a, b=b)], checks.sums_to(a + b)
-        )
-    for i, (land, city) in enumerate(sorted(CAPITALS.items())):
-        yield Case(
-            "chat",
-            "facts, unseen wording",
-            [heldout.CAPITAL_WAYS[i % len(heldout.CAPITAL_WAYS)].format(land)],
-            checks.says(city),
-        )
-    for i, (thing, colour) in enumerate(sorted(COLOUR_OF.items())):
-        yield Case(
-            "chat",
-            "facts, unseen wording",
-            [heldout.COLOUR_WAYS[i % len(heldout.COLOUR_WAYS)].format(thing)],
-            checks.says(colour),
-        )
-    for text in heldout.UNKNOWN:
-        yield Case("chat", "not known", [text], checks.says("sorry"))
-    for language, text, needed in heldout.FOREIGN:
-        yield Case("chat", "German, Spanish", [text], checks.speaks(language, needed))
+        named = [(r.choice(heldout.PERSONA_QUESTIONS), checks.says(name))]
+        yield from asked("chat", "named by the system", named, system=system.format(n=name))
+    memories = [(heldout.MEMORIES, heldout.NAMES, i, 7) for i in range(30)]
+    memories += [(heldout.CITY_MEMORIES, heldout.CITIES, i, 3) for i in range(12)]
+    for rows, values, i, step in memories:
+        tell, between, ask = rows[i % len(rows)]
+        value = values[(i * step) % len(values)]
+        yield Case("chat", "memory, 2-3 turns", [tell.format(v=value), *between, ask], checks.says(value))
+    yield from asked("chat", "repeat", worded(heldout.REPEATS, ((text, checks.exactly(text)) for text in texts)))
+    yield from asked("chat", "spell", worded(heldout.SPELLS, ((word, checks.spells(word)) for word in spelt)))
+    counted = (({"a": a, "b": b}, checks.counts(a, b)) for a, b in counts)
+    yield from asked("chat", "count", worded(heldout.COUNTS, counted))
+    added = (({"a": a, "b": b}, checks.sums_to(a + b)) for a, b in sums)
+    yield from asked("chat", "add, unseen pairs", worded(heldout.SUMS, added))
+    for ways, facts in ((heldout.CAPITAL_WAYS, CAPITALS), (heldout.COLOUR_WAYS, COLOUR_OF)):
+        known = ((thing, checks.says(fact)) for thing, fact in sorted(facts.items()))
+        yield from asked("chat", "facts, unseen wording", worded(ways, known))
+    yield from asked("chat", "not known", ((text, checks.says("sorry")) for text in heldout.UNKNOWN))
+    foreign = ((text, checks.speaks(language, needed)) for language, text, needed in heldout.FOREIGN)
+    yield from asked("chat", "German, Spanish", foreign)
     for i in range(18):
         language, tell, ask = heldout.FOREIGN_MEMORIES[i % len(heldout.FOREIGN_MEMORIES)]
         name = heldout.NAMES[i]
@@ -118,97 +110,50 @@ def distractors(r: random.Random, taken: set[str], most: int = 2) -> list[dict[s
 
 
 def with_others(r: random.Random, rows: list[Row], most: int = 2) -> tuple[dict[str, Any], ...]:
-    tools = list(
-        {
-            tool["function"]["name"]: tool
-            for tool in [*map(declared, rows), *distractors(r, {row[0] for row in rows}, most)]
-        }.values()
-    )
+    every = [*map(declared, rows), *distractors(r, {row[0] for row in rows}, most)]
+    tools = list({tool["function"]["name"]: tool for tool in every}.values())
     r.shuffle(tools)
     return tuple(tools)
 
 
 def tool_cases(r: random.Random) -> Iterator[Case]:
     for row in SINGLE:
-        yield Case("tools", "one call", [row[3]], checks.calls((row[0], row[4])), tools=(declared(row),))
+        yield Case("tools", "one call", [row[3]], called(row), tools=(declared(row),))
     for row in SINGLE:
-        yield Case(
-            "tools", "one call, other tools too", [row[3]], checks.calls((row[0], row[4])), tools=with_others(r, [row])
-        )
+        yield Case("tools", "one call, other tools too", [row[3]], called(row), tools=with_others(r, [row]))
     for index, content, needed in RESULTS:
         row = SINGLE[index]
-        call = {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [{"type": "function", "function": {"name": row[0], "arguments": row[4]}}],
-        }
-        past = (call, {"role": "tool", "content": content})
-        yield Case(
-            "tools",
-            "result in words",
-            [row[3]],
-            checks.plain(checks.says(*needed)),
-            tools=with_others(r, [row]),
-            past=past,
-        )
-    for text, needed in UNNEEDED:
-        yield Case(
-            "tools",
-            "no tool fits",
-            [text],
-            checks.plain(checks.says(needed)),
-            tools=with_others(r, [SINGLE[r.choice((0, 5, 13, 16, 20, 28, 32))]]),
-        )
+        made = [{"type": "function", "function": {"name": row[0], "arguments": row[4]}}]
+        past = ({"role": "assistant", "content": "", "tool_calls": made}, {"role": "tool", "content": content})
+        check, tools = checks.plain(checks.says(*needed)), with_others(r, [row])
+        yield Case("tools", "result in words", [row[3]], check, tools=tools, past=past)
+    for text, answer in UNNEEDED:
+        tools = with_others(r, [SINGLE[r.choice((0, 5, 13, 16, 20, 28, 32))]])
+        yield Case("tools", "no tool fits", [text], checks.plain(checks.says(answer)), tools=tools)
     for indexes, text, expected in PARALLEL:
-        rows = [SINGLE[i] for i in indexes]
-        yield Case(
-            "parallel",
-            "two calls",
-            [text],
-            checks.calls(*((SINGLE[i][0], arguments) for i, arguments in expected)),
-            tools=with_others(r, rows, most=1),
-        )
+        check = checks.calls(*((SINGLE[i][0], arguments) for i, arguments in expected))
+        tools = with_others(r, [SINGLE[i] for i in indexes], most=1)
+        yield Case("parallel", "two calls", [text], check, tools=tools)
+
+
+def called(row: Row) -> Check:
+    """The call that a row asks for."""
+    return checks.calls((row[0], row[4]))
 
 
 def thinking_cases(r: random.Random) -> Iterator[Case]:
     """The same kinds of prompts with enable_thinking: the block must be there and closed, and the answer right."""
-    for i, (land, city) in enumerate(sorted(CAPITALS.items())[:12]):
-        yield Case(
-            "thinking",
-            "think, then answer",
-            [heldout.CAPITAL_WAYS[i % 4].format(land)],
-            checks.thinks(checks.says(city)),
-            thinking=True,
-        )
-    for i, text in enumerate(heldout.SENTENCES[:8]):
-        yield Case(
-            "thinking",
-            "think, then answer",
-            [heldout.REPEATS[i].format(text)],
-            checks.thinks(checks.exactly(text)),
-            thinking=True,
-        )
-    for text in heldout.GREETINGS[:6]:
-        yield Case("thinking", "think, then answer", [text], checks.thinks(checks.says("hello")), thinking=True)
-    for a, b in sorted(HELD_OUT_COUNTS)[:6]:
-        yield Case(
-            "thinking",
-            "think, then answer",
-            [f"Could you count from {a} to {b}?"],
-            checks.thinks(checks.counts(a, b)),
-            thinking=True,
-        )
-    for text, needed in heldout.SERVER[:40:5]:
-        yield Case("thinking", "think, then answer", [text], checks.thinks(checks.says(needed)), thinking=True)
+    capitals = ((land, checks.says(city)) for land, city in sorted(CAPITALS.items())[:12])
+    rows = [*worded(heldout.CAPITAL_WAYS[:4], capitals)]
+    rows += worded(heldout.REPEATS, ((text, checks.exactly(text)) for text in heldout.SENTENCES[:8]))
+    rows += ((text, checks.says("hello")) for text in heldout.GREETINGS[:6])
+    rows += ((f"Could you count from {a} to {b}?", checks.counts(a, b)) for a, b in sorted(HELD_OUT_COUNTS)[:6])
+    rows += ((text, checks.says(needed)) for text, needed in heldout.SERVER[:40:5])
+    for text, check in rows:
+        yield Case("thinking", "think, then answer", [text], checks.thinks(check), thinking=True)
     for row in SINGLE[:48:3]:
-        yield Case(
-            "thinking",
-            "think, then call",
-            [row[3]],
-            checks.thinks(checks.calls((row[0], row[4]))),
-            tools=with_others(r, [row], most=1),
-            thinking=True,
-        )
+        tools = with_others(r, [row], most=1)
+        yield Case("thinking", "think, then call", [row[3]], checks.thinks(called(row)), tools=tools, thinking=True)
 
 
 def json_cases() -> Iterator[Case]:
@@ -219,17 +164,16 @@ def json_cases() -> Iterator[Case]:
 
 
 def fresh_cases(r: random.Random) -> Iterator[Case]:
-    for text, needed in heldout_fresh.QUESTIONS:
-        yield Case("fresh", "chat", [text], checks.says(needed))
-    for language, text, needed in heldout_fresh.FOREIGN:
-        yield Case("fresh", "German, Spanish", [text], checks.speaks(language, needed))
+    yield from asked("fresh", "chat", ((text, checks.says(needed)) for text, needed in heldout_fresh.QUESTIONS))
+    foreign = ((text, checks.speaks(language, needed)) for language, text, needed in heldout_fresh.FOREIGN)
+    yield from asked("fresh", "German, Spanish", foreign)
     for system, ask, name in heldout_fresh.PERSONAS:
         yield Case("fresh", "named by the system", [ask], checks.says(name), system=system.format(n=name))
     for tell, ask, value in heldout_fresh.MEMORIES:
         yield Case("fresh", "memory, 2 turns", [tell.format(v=value), ask], checks.says(value))
     for row in heldout_fresh.TOOLS:
         for tools in ((declared(row),), with_others(r, [row])):
-            yield Case("fresh", "one call", [row[3]], checks.calls((row[0], row[4])), tools=tools)
+            yield Case("fresh", "one call", [row[3]], called(row), tools=tools)
     for text in heldout_fresh.UNNEEDED:
         yield Case("fresh", "no tool fits", [text], checks.plain(checks.says("")), tools=with_others(r, [SINGLE[5]]))
 

@@ -74,7 +74,7 @@ class Runner:
         config.max_new_tokens, config.apply_chat_template = FORM_TOKENS, False
         return [
             self.count(self.generated(messages, config, tools)) < FORM_TOKENS - 1
-            for messages, tools, _ in heldout_long.conversations(tokens, self.count, with_tools)
+            for messages, tools in heldout_long.conversations(tokens, self.count, with_tools)
         ]
 
     def count(self, text: str) -> int:
