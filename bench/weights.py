@@ -21,7 +21,7 @@ REAL = {
     "SmolLM2": {"Q4_1": "smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "int8": "smollm2_ir", "bf16": "smollm2_hf"},
     "Gemma 3": {"Q4_K_M": "gemma3/gemma-3-270m-q4_k_m.gguf"},
 }
-"""Files in the folder of tools.real_models by kind (bf16: of vLLM); tests/real says how the exports are made."""
+"""Files in the folder of tools.real_models by kind (bf16: of vLLM); which also makes the exports."""
 BASE = "{{ messages[0].content }}"
 """The chat template of a model that was not trained to chat."""
 

