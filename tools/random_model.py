@@ -41,71 +41,10 @@ from tests.makers import make_gguf, zoo_gguf
 from tools.demo_model.export import NETWORK, save_tokenizer
 from tools.demo_model.tokenizer import MARKERS, SPECIAL, wrapped
 
-QWEN3 = {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "rope_theta": 1e6}
-DELTA_NETS = {
-    "hidden_size": 1024,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "head_dim": 256,
-    "intermediate_size": 3584,
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 16,
-    "linear_key_head_dim": 128,
-    "linear_value_head_dim": 128,
-    "num_hidden_layers": 24,
-    "vocab_size": 248_320,
-}
-EXPERTS = {"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "norm_topk_prob": True}
 CONFIG = {"expert_feed_forward_length": "moe_intermediate_size"}
 """Metadata of GGUF beyond that of all architectures, and its name in config.json."""
 HYBRID = "qwen3.5-0.8b"
-SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
-    "195m": (
-        "qwen3",
-        {
-            "hidden_size": 1024,
-            "num_hidden_layers": 16,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 8,
-            "head_dim": 32,
-            "intermediate_size": 3072,
-            "vocab_size": 2048,
-        },
-    ),
-    "qwen3-0.6b": ("qwen3", {**QWEN3, "hidden_size": 1024, "num_hidden_layers": 28, "intermediate_size": 3072}),
-    "qwen3-1.7b": ("qwen3", {**QWEN3, "hidden_size": 2048, "num_hidden_layers": 28, "intermediate_size": 6144}),
-    "qwen3-4b": (
-        "qwen3",
-        {**QWEN3, "hidden_size": 2560, "num_hidden_layers": 36, "intermediate_size": 9728, "num_attention_heads": 32},
-    ),
-    "llama-3.2-1b": (
-        "llama",
-        {
-            "hidden_size": 2048,
-            "num_hidden_layers": 16,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 8,
-            "head_dim": 64,
-            "intermediate_size": 8192,
-            "rope_theta": 5e5,
-            "vocab_size": 128_256,
-        },
-    ),
-    "qwen3-30b-a3b": (
-        "qwen3_moe",
-        {
-            **QWEN3,
-            **EXPERTS,
-            "hidden_size": 2048,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 4,
-            "num_hidden_layers": 2,
-            "intermediate_size": 6144,
-            "tie_word_embeddings": False,
-        },
-    ),
-    HYBRID: ("qwen3_5_text", DELTA_NETS),
-}
+SHAPES: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
 """model_type of transformers and sizes. qwen3-30b-a3b has 2 of 48 layers, 195m a small vocabulary."""
 COMMON = {"vocab_size": 151_936, "max_position_embeddings": 40_960, "tie_word_embeddings": True, "rms_norm_eps": 1e-6}
 WEIGHTS = ("int8", "int4", "f16")
@@ -178,8 +117,8 @@ class RandomModel:
     """A model of a shape: its weights, by their names in torch, and files of them."""
 
     def __init__(self, shape: str, layers: int, folder: Path) -> None:
-        self.kind, sizes = SHAPES[shape]
-        sizes = {**COMMON, **sizes, **({"num_hidden_layers": layers} if layers else {})}
+        sizes = {**COMMON, **SHAPES[shape], **({"num_hidden_layers": layers} if layers else {})}
+        self.kind = sizes.pop("model_type")
         if shape == HYBRID:
             full = range(sizes["num_hidden_layers"])
             sizes["layer_types"] = ["full_attention" if layer % 4 == 3 else "linear_attention" for layer in full]

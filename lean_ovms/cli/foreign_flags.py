@@ -232,13 +232,13 @@ def joined_members(argv: Iterable[str]) -> list[str]:
         if text is None and (text := next(arguments, None)) is None:
             raise StartError(f"{argument} needs a value")
         name = flag[:2] + flag[2:].replace("-", "_")
-        _set(objects.setdefault(name, {}), path[1:].split("."), text.split(",") if plus else _value(text), argument)
+        _set(objects.setdefault(name, {}), path[1:].split("."), text.split(",") if plus else value_of(text), argument)
     for name, members in objects.items():
         found += [name, json.dumps(members)]
     return found
 
 
-def _value(text: str) -> Any:
+def value_of(text: str) -> Any:
     """Returns the value of a JSON text, or else the text itself."""
     try:
         return json.loads(text)

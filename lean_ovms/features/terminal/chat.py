@@ -22,6 +22,7 @@ from typing import Any
 from ...cli.arguments import own, parse
 from ...cli.client import CommandFailed, ServerClient, connect, is_url
 from ...cli.command_table import CommandParser, hint, parser
+from ...cli.foreign_flags import value_of
 from ...config.options import read_object
 from ...errors import BadRequest, StartError
 from ...server import exit_status
@@ -299,20 +300,12 @@ def _set(conversation: Conversation, rest: str) -> None:
     elif not text:
         conversation.fields.pop(name, None)
     else:
-        value = _value(text)
+        value = value_of(text)
         try:
             read_one(known.named(name), value)
         except BadRequest as error:
             raise CommandFailed(error.message) from None
         conversation.fields[name] = value
-
-
-def _value(text: str) -> Any:
-    """Returns the JSON value that a text is, or the text itself."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _choose_model(conversation: Conversation, name: str) -> None:
