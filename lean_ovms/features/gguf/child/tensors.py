@@ -27,6 +27,7 @@ from ....util.files import open_regular
 from ....util.sizes import human_size
 from ..header import BLOCK_SIZES, EXPORT, PULL_AGAIN, Header
 from .blocks import BLOCKS, Floats, apart
+from .constant_file import ConstantFile, NewConstant
 
 log = logging.getLogger("lean_ovms.gguf")
 
@@ -93,6 +94,7 @@ class Tensors:
         self._read: set[str] = set()
         self._began = self._told = time.monotonic()
         self._maps: list[mmap.mmap] = []
+        self._constants = ConstantFile(sum(map(header.size, header.tensors)))
         for file in model_file.parts(path):
             with open_regular(file) as opened:
                 self._maps.append(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
@@ -103,6 +105,7 @@ class Tensors:
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if error is None and self._told > self._began:
             log.info("%s is read after %.0f s; OpenVINO compiles it", self._name, time.monotonic() - self._began)
+        self._constants.close()
         self._maps.clear()  # closing one would raise an error while the frames of another error refer to its bytes
 
     def __contains__(self, name: str) -> bool:
@@ -142,7 +145,7 @@ class Tensors:
         rows, columns = sum(map(self.count, parts)), self.shape(parts[0].tensor)[-1]
         if (kind := self.kind(parts[0].tensor)) not in BLOCKS:
             return Matrix(self._plain(parts, [rows, columns]))
-        node, offsets = _compressed(self._pieces(parts), [rows, columns], kind)
+        node, offsets = _compressed(self._constants, self._pieces(parts), [rows, columns], kind)
         node.set_friendly_name(parts[0].tensor)
         return Matrix(node.output(0), offsets)
 
@@ -161,34 +164,37 @@ class Tensors:
         parts, shape = [TensorRows(name) for name in names], [count, len(names) * rows, columns]
         if kind not in BLOCKS:
             return self._plain(parts, shape)
-        node, _ = _compressed(self._pieces(parts, turns=True), shape, kind, inside=True)
+        node, _ = _compressed(self._constants, self._pieces(parts, turns=True), shape, kind, inside=True)
         node.set_friendly_name(names[0])
         return node.output(0)
 
     def _plain(self, parts: Sequence[TensorRows], shape: list[int]) -> Any:
         """Returns a matrix of a type without blocks as an output."""
         kind = self.kind(parts[0].tensor)
-        constant, target = _constant(PLAIN[kind], shape[:-1], shape[-1:])
-        for piece, data in self._pieces(parts, turns=len(shape) > 2):
-            target.view(np.uint8)[piece] = data
-        node = constant if kind == F32 else ops.convert(constant, "f32")
+        made = NewConstant(self._constants, PLAIN[kind], shape)
+        for rows in self._pieces(parts, turns=len(shape) > 2):
+            made.append(rows)
+        node = made.node() if kind == F32 else ops.convert(made.node(), "f32")
         node.set_friendly_name(parts[0].tensor)
         return node.output(0)
 
-    def _pieces(self, parts: Sequence[TensorRows], *, turns: bool = False) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
-        """Yields pieces of rows as they are in the file, and where they belong in the matrix of all parts.
+    def _pieces(self, parts: Sequence[TensorRows], *, turns: bool = False) -> Iterator[NDArray[np.uint8]]:
+        """Yields rows of the matrix of all parts, in their order, as they are in the file.
 
         turns: Whether the rows of the parts take turns, and are not one part after the other.
         """
-        start, step = 0, len(parts) if turns else 1
+        count = max(1, PIECE // self.shape(parts[0].tensor)[-1])
+        if turns:
+            together = [self._bytes(part.tensor).reshape(self.rows(part.tensor), -1) for part in parts]
+            for first in range(0, len(together[0]), count):
+                found = np.stack([data[first : first + count] for data in together], 1)
+                yield found.reshape(-1, found.shape[-1])
+            return
         for part in parts:
             data = self._bytes(part.tensor).reshape(self.rows(part.tensor), -1)[part.rows]
-            order = np.arange(len(data)) if part.order is None else part.order
-            count = max(1, PIECE // self.shape(part.tensor)[-1])
             for first in range(0, len(data), count):
-                found = data[order[first : first + count]]
-                yield slice(start + first * step, start + (first + len(found)) * step, step), found
-            start += 1 if turns else len(data)
+                taken = slice(first, first + count)
+                yield data[taken] if part.order is None else data[part.order[taken]]
 
     def _bytes(self, name: str) -> NDArray[np.uint8]:
         """Returns the bytes of a tensor; the pages of what was read before leave the process's memory."""
@@ -203,12 +209,13 @@ class Tensors:
 
 
 def _compressed(
-    pieces: Iterable[tuple[slice, NDArray[np.uint8]]], shape: list[int], kind: int, *, inside: bool = False
+    file: ConstantFile, pieces: Iterable[NDArray[np.uint8]], shape: list[int], kind: int, *, inside: bool = False
 ) -> tuple[Any, Any]:
     """Returns a matrix of blocks as 32-bit floats, which OpenVINO makes within its products, and its offsets, if any.
 
     Args:
-        pieces: Rows as they are in the file, and where they belong.
+        file: Where the constants are.
+        pieces: All rows in their order, as they are in the GGUF file.
         shape: The shape of the matrix, rows and columns last.
         kind: The number of the type of the blocks.
         inside: Whether offsets are in the matrix, as zeros of its numbers, and not returned.
@@ -217,23 +224,23 @@ def _compressed(
     rows, groups = shape[:-1], shape[-1] // blocks.group
     zeroed = inside and blocks.offsets
     floats = ov.Type.f16 if blocks.exact and not zeroed else ov.Type.f32
-    numbers, bits = _constant(ov.Type.i8 if blocks.bits == 8 else ov.Type.i4, rows, [groups, blocks.group])
-    scales, factors = _constant(floats, rows, [groups, 1])
-    offsets, lifts = None, factors
-    if blocks.offsets:
-        offsets, lifts = _constant(ov.Type.f32, rows, [groups, 1] if inside else [groups])
-    for piece, data in pieces:
+    numbers = NewConstant(file, ov.Type.i8 if blocks.bits == 8 else ov.Type.i4, [*rows, groups, blocks.group])
+    scales = NewConstant(file, floats, [*rows, groups, 1])
+    offsets = (
+        NewConstant(file, ov.Type.f32, [*rows, groups, 1] if inside else [*rows, groups]) if blocks.offsets else None
+    )
+    for data in pieces:
         found, scale, offset = blocks.read(data.reshape(-1, size))
-        if offset is not None and zeroed:
-            found, scale, offset = _with_zeros(found, scale, offset)
-        factors[piece] = scale.reshape(-1, groups)
-        if offset is not None:
-            lifts[piece] = offset.reshape(-1, groups)
-        bits.view(np.uint8)[piece] = found.view(np.uint8).reshape(len(data), -1)
-    node = ops.convert(numbers, floats.to_string())
-    node = ops.multiply(ops.subtract(node, offsets) if zeroed else node, scales)
+        if offsets is not None and offset is not None:
+            if inside:
+                found, scale, offset = _with_zeros(found, scale, offset)
+            offsets.append(offset)
+        numbers.append(found)
+        scales.append(scale.astype(floats.to_dtype(), copy=False))
+    node, lifts = ops.convert(numbers.node(), floats.to_string()), None if offsets is None else offsets.node()
+    node = ops.multiply(ops.subtract(node, lifts) if zeroed else node, scales.node())
     node = ops.reshape(node, np.array(shape), False)
-    return ops.convert(node, "f32") if floats == ov.Type.f16 else node, None if inside else offsets
+    return ops.convert(node, "f32") if floats == ov.Type.f16 else node, None if inside else lifts
 
 
 def _with_zeros(numbers: NDArray[np.int8], scale: Floats, offset: Floats) -> tuple[NDArray[np.int8], Floats, Floats]:
@@ -241,15 +248,3 @@ def _with_zeros(numbers: NDArray[np.int8], scale: Floats, offset: Floats) -> tup
     flat = scale == 0
     zero = -np.divide(offset, scale, out=np.ones_like(offset), where=~flat)
     return np.where(flat[..., None], np.int8(0), numbers), np.where(flat, offset, scale), zero
-
-
-def _constant(kind: ov.Type, rows: list[int], row: list[int]) -> tuple[Any, NDArray[Any]]:
-    """Returns a constant, and its memory to be written [rows, all else].
-
-    Args:
-        kind: The type of its elements.
-        rows: The shape of the axes with its rows.
-        row: The shape of a row.
-    """
-    tensor = ov.Tensor(kind, ov.Shape([*rows, *row]))
-    return ov.op.Constant(tensor, shared_memory=True), tensor.data.reshape(math.prod(rows), -1)

@@ -1,0 +1,119 @@
+"""Constants of GGUF files are the same on a disk and in memory, and in memory where the disk cannot have them."""
+
+import errno
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import openvino as ov
+import pytest
+
+from lean_ovms.features.gguf.child import constant_file
+from lean_ovms.features.gguf.child.constant_file import ConstantFile, NewConstant
+
+pytestmark = pytest.mark.model
+ROWS, COLUMNS = 64, 1024
+
+
+@pytest.fixture(autouse=True)
+def disk(monkeypatch, tmp_path):
+    """A folder for the file, whatever the file system of the tests is."""
+    monkeypatch.setattr(constant_file.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(constant_file, "is_local", lambda folder: folder == str(tmp_path))
+    monkeypatch.setattr(constant_file, "_mapped", [])
+    return tmp_path
+
+
+def made(file: ConstantFile, kind: ov.Type, values: np.ndarray):
+    """Returns the node of values [ROWS, COLUMNS], of 4 bits [ROWS, COLUMNS / 2], written in pieces of seven rows."""
+    new = NewConstant(file, kind, [ROWS, COLUMNS])
+    for first in range(0, ROWS, 7):
+        new.append(values[first : first + 7])
+    return new.node()
+
+
+def in_file(node) -> bool:
+    """Returns whether a constant is in one of the mapped files."""
+    address = node.data.ctypes.data
+    places = ((np.frombuffer(mapped, np.uint8).ctypes.data, len(mapped)) for mapped in constant_file._mapped)
+    return any(begin <= address < begin + size for begin, size in places)
+
+
+@pytest.mark.parametrize("kind", ["i4", "i8", "f16", "bf16", "f32"])
+def test_each_type_is_the_same_in_the_file(kind, disk):
+    kind = getattr(ov.Type, kind)
+    random = np.random.default_rng(1).integers(0, 255, ROWS * COLUMNS * kind.bitwidth // 8, np.uint8)
+    values = random if kind.bitwidth < 16 else random.view(kind.to_dtype())
+    file = ConstantFile(1 << 20)
+    node = made(file, kind, values.reshape(ROWS, -1))
+    file.close()
+    assert in_file(node)
+    assert node.get_element_type() == kind
+    assert [*node.get_output_shape(0)] == [ROWS, COLUMNS]
+    assert node.data.tobytes() == values.tobytes()
+    assert not [*disk.iterdir()], "the file has no name"
+
+
+def test_small_constants_are_in_memory():
+    new = NewConstant(ConstantFile(1 << 20), ov.Type.f32, [8])
+    new.append(np.arange(8, dtype=np.float32))
+    assert np.array_equal(new.node().data, np.arange(8))
+    assert not constant_file._mapped
+
+
+@pytest.mark.parametrize("why", ["far away", "no room", "no file", "larger than expected"])
+def test_without_a_file_constants_are_in_memory(monkeypatch, why):
+    values = np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, -1)
+    size = 1 << 20
+    if why == "far away":
+        monkeypatch.setattr(constant_file, "is_local", lambda _: False)
+    elif why == "no room":
+        monkeypatch.setattr(constant_file.shutil, "disk_usage", lambda _: SimpleNamespace(free=size))
+    elif why == "no file":
+        monkeypatch.setattr(constant_file.tempfile, "TemporaryFile", failing(errno.EROFS))
+    else:
+        size = values.nbytes // constant_file.MOST - 1
+    node = made(ConstantFile(size), ov.Type.f32, values)
+    assert not in_file(node)
+    assert np.array_equal(node.data, values)
+
+
+def test_a_disk_that_fills_up_leaves_the_rest_in_memory(monkeypatch):
+    values = np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, -1)
+    file = ConstantFile(1 << 20)
+    first = made(file, ov.Type.f32, values)
+    calls, write = iter((False, False, True)), os.pwrite
+
+    def full(*args):
+        if next(calls):
+            raise OSError(errno.ENOSPC, "full")
+        return write(*args)
+
+    monkeypatch.setattr(constant_file.os, "pwrite", full)
+    nodes = [first, made(file, ov.Type.f32, -values), made(file, ov.Type.f32, values)]
+    assert [in_file(node) for node in nodes] == [True, False, False]
+    assert all(np.array_equal(node.data, sign * values) for node, sign in zip(nodes, (1, -1, 1), strict=True))
+
+
+def test_no_more_is_written_to_a_slow_disk(monkeypatch):
+    monkeypatch.setattr(constant_file, "SLOW_AFTER", 1)
+    monkeypatch.setattr(constant_file, "SLOW", float("inf"))
+    values = np.ones((ROWS, COLUMNS), np.float32)
+    file = ConstantFile(1 << 20)
+    nodes = [made(file, ov.Type.f32, values) for _ in range(2)]
+    assert [in_file(node) for node in nodes] == [True, False]
+    assert all(np.array_equal(node.data, values) for node in nodes)
+
+
+def failing(number: int):
+    """Returns a function that raises an OSError."""
+
+    def fail(**_):
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def test_the_kind_of_a_file_system_is_known(tmp_path):
+    assert not constant_file.is_local("/proc")
+    assert not constant_file.is_local(str(tmp_path / "none"))
