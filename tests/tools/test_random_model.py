@@ -15,9 +15,17 @@ from tools import random_model
 
 SIZES = {"hidden_size": 256, "num_hidden_layers": 2, "intermediate_size": 512, "vocab_size": 2048}
 SHAPES = {
-    "qwen3": {**random_model.QWEN3, **SIZES},
-    "llama": {**SIZES, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64},
-    "qwen3_moe": {**random_model.QWEN3, **SIZES, **random_model.EXPERTS, "num_experts": 4, "num_experts_per_tok": 2},
+    "qwen3": {**random_model.SHAPES["qwen3-0.6b"], **SIZES},
+    "llama": {"model_type": "llama", **SIZES, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64},
+    "qwen3_moe": {
+        **random_model.SHAPES["qwen3-30b-a3b"],
+        **SIZES,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "tie_word_embeddings": True,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+    },
 }
 PLUGIN = '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0", "INFERENCE_PRECISION_HINT": "f32"}'
 PROMPT = "a quiet town where people talk"
@@ -31,7 +39,7 @@ def answer(path: Path) -> list[tuple[list[int], list[float]]]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", SHAPES)
 def test_all_files_of_a_model_have_the_same_weights(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(random_model.SHAPES, "small", (kind, SHAPES[kind]))
+    monkeypatch.setitem(random_model.SHAPES, "small", SHAPES[kind])
     monkeypatch.setattr(random_model, "LARGE", 1 << 12)
     model = random_model.RandomModel("small", 0, tmp_path)
     model.export(tmp_path / "exported")
