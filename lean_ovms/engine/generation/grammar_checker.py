@@ -20,12 +20,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...config import EngineConfig
 from ...errors import GrammarInvalid, GrammarTooComplex, Unavailable
 from ...util.child_process import spawn_with_socket
 from .grammar_limits import GrammarBounds, GrammarCost, too_complex
+
+if TYPE_CHECKING:
+    from ...config import EngineConfig
 
 log = logging.getLogger(__name__)
 
