@@ -229,9 +229,8 @@ def commands() -> str:
 
 
 def parser_names() -> str:
-    """Every parser, what it reads, and vLLM's names of it."""
-    known = parsers.names()
-    lines = ["| name | tool calls | reasoning | vLLM's other names |", "|---|---|---|---|"]
+    """The parsers by what they read, each with vLLM's names of it."""
+    known, groups = parsers.names(), dict[str, list[str]]()
     for name in sorted({*known.tool, *known.reasoning}):
         others = {
             other
@@ -240,9 +239,11 @@ def parser_names() -> str:
             for other, ours in alias.words.items()
             if ours == name
         }
-        read = ("yes" if name in part else "" for part in known)
-        lines.append(f"| `{name}` | {' | '.join(read)} | {', '.join(f'`{other}`' for other in sorted(others))} |")
-    return "\n".join(lines)
+        reads = " and ".join(part for part, names in known._asdict().items() if name in names)
+        theirs = f" ({', '.join(f'`{other}`' for other in sorted(others))})" if others else ""
+        groups.setdefault(reads.replace("tool", "tool calls"), []).append(f"`{name}`{theirs}")
+    rows = [f"| {reads} | {', '.join(names)} |" for reads, names in groups.items()]
+    return "\n".join(["| reads | name, and vLLM's other names |", "|---|---|", *rows])
 
 
 TABLES = {"options": options, "routes": routes, "fields": request_fields, "metrics": metrics}

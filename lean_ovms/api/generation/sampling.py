@@ -224,7 +224,7 @@ SAMPLING = FieldSet((
 
 
 class GenerationFields(FieldSet):
-    """The fields of a generating endpoint: what it has not of SAMPLING is absent from every body."""
+    """The fields of a generating endpoint. Sampling fields that this API lacks have their defaults in every body."""
 
     @cached_property
     def defaults(self) -> Json:
