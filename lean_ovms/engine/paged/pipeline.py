@@ -131,10 +131,12 @@ class PagedPipeline(Engine):
         sizes = self._sizes
         most = min(sizes.context - ASSISTANT_TOKENS, sizes.step_tokens, sizes.blocks * sizes.block_size) - 8
         drafted = ASSISTANT_TOKENS if self._drafting.kind not in ("", "prompt_lookup") else 0
+        # A step behind a prompt, and one like all others; 5 more took 0.2 s of CPU time and made no request faster.
+        answer = 8 if drafted else 3
         sampling = SamplingParams(temperature=0.0, ignore_eos=True)
         for prompts in warm_up_prompts(most):
             for number, tokens in enumerate(prompts, 1):
-                request = GenerationRequest(number, sampling, {0}, prompt=tokens, max_tokens=8)
+                request = GenerationRequest(number, sampling, {0}, prompt=tokens, max_tokens=answer)
                 request.native = Params(lookahead=drafted, salt="warm-up")
                 self.add(request)
             while self._working:
