@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ INTERVAL_S = 0.02
 """Seconds between two drops while a model is loaded: OpenVINO packs some 20 MB meanwhile."""
 
 _kept: dict[tuple[int, int], Any] = {}
-"""The first address and the end of each mapping, with a constant in it, without which it could be unmapped."""
+"""The first address and the end of each mapping, with what keeps it from being unmapped, such as a constant in it."""
 
 
 def keep(model: Any) -> None:
@@ -44,6 +45,11 @@ def keep(model: Any) -> None:
             mappings.remove(found)
             if not mappings:
                 return
+
+
+def keep_mapping(address: int, mapped: mmap.mmap) -> None:
+    """Keeps a mapping that is only read, at this address; constants in it need not keep it."""
+    _kept[address, address + len(mapped)] = mapped
 
 
 def drop() -> None:

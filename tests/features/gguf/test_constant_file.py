@@ -8,6 +8,7 @@ import numpy as np
 import openvino as ov
 import pytest
 
+from lean_ovms.engine.loading import mapped_weights
 from lean_ovms.features.gguf.child import constant_file
 from lean_ovms.features.gguf.child.constant_file import ConstantFile, NewConstant
 
@@ -20,7 +21,7 @@ def disk(monkeypatch, tmp_path):
     """A folder for the file, whatever the file system of the tests is."""
     monkeypatch.setattr(constant_file.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(constant_file, "is_local", lambda folder: folder == str(tmp_path))
-    monkeypatch.setattr(constant_file, "_mapped", [])
+    monkeypatch.setattr(mapped_weights, "_kept", {})
     return tmp_path
 
 
@@ -35,8 +36,7 @@ def made(file: ConstantFile, kind: ov.Type, values: np.ndarray):
 def in_file(node) -> bool:
     """Returns whether a constant is in one of the mapped files."""
     address = node.data.ctypes.data
-    places = ((np.frombuffer(mapped, np.uint8).ctypes.data, len(mapped)) for mapped in constant_file._mapped)
-    return any(begin <= address < begin + size for begin, size in places)
+    return any(begin <= address < end for begin, end in mapped_weights._kept)
 
 
 @pytest.mark.parametrize("kind", ["i4", "i8", "f16", "bf16", "f32"])
@@ -48,6 +48,7 @@ def test_each_type_is_the_same_in_the_file(kind, disk):
     node = made(file, kind, values.reshape(ROWS, -1))
     file.close()
     assert in_file(node)
+    mapped_weights.drop()
     assert node.get_element_type() == kind
     assert [*node.get_output_shape(0)] == [ROWS, COLUMNS]
     assert node.data.tobytes() == values.tobytes()
@@ -58,7 +59,7 @@ def test_small_constants_are_in_memory():
     new = NewConstant(ConstantFile(1 << 20), ov.Type.f32, [8])
     new.append(np.arange(8, dtype=np.float32))
     assert np.array_equal(new.node().data, np.arange(8))
-    assert not constant_file._mapped
+    assert not mapped_weights._kept
 
 
 @pytest.mark.parametrize("why", ["far away", "no room", "no file", "larger than expected"])

@@ -22,6 +22,8 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
+from ....engine.loading.mapped_weights import keep_mapping
+
 log = logging.getLogger("lean_ovms.gguf")
 
 LEAST_BYTES = 1 << 14
@@ -37,9 +39,6 @@ STRUCT_BYTES = 512
 SLOW_AFTER, SLOW = 1 << 28, 30e6
 """Once so many bytes are written, further constants are on the disk only if it took so many in a second."""
 
-_mapped: list[mmap.mmap] = []
-"""The mappings of this process: OpenVINO refers to them, and does not keep them."""
-
 
 class ConstantFile:
     """The file of one network, which is made for its first large constant."""
@@ -49,6 +48,7 @@ class ConstantFile:
         self._size = size
         self._usable = sys.platform == "linux"
         self._map: mmap.mmap | None = None
+        self._address = 0
         self._number = -1
         self._end = 0
         self._took_s = 0.0
@@ -102,7 +102,7 @@ class ConstantFile:
             self._map = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
             self._number = os.dup(file.fileno())
         self._address = np.frombuffer(self._map, np.uint8, 1).ctypes.data
-        _mapped.append(self._map)
+        keep_mapping(self._address, self._map)  # OpenVINO does not
         return self._map
 
     def _give_up(self, why: object) -> None:
