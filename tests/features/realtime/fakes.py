@@ -7,7 +7,7 @@ import base64
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import orjson
@@ -34,7 +34,6 @@ for route in router.table():
 APPEND, COMMIT, CLEAR = (f"input_audio_buffer.{verb}" for verb in ("append", "commit", "clear"))
 
 
-@cache
 def tone(seconds: float, peak: float, rate: int = 16000) -> bytes:
     """Sound that the scripted recognizer reads as the tenth of its peak, in each half second."""
     size = int(seconds * rate)
