@@ -1,28 +1,31 @@
 """What transformers in torch computes with SmolLM2-135M-Instruct's weights in f32: tests/data/real/smollm2.json.
 
-python -m tests.makers.make_real FOLDER   (needs torch and transformers)
+python -m tests.makers.make_real FOLDER   (needs torch, transformers and openvino)
 
-FOLDER is that of tools.real_models. Its folder smollm2_hf is what transformers makes of the GGUF file
-(`AutoModelForCausalLM.from_pretrained("smollm2", gguf_file=...)`, `save_pretrained`), so that torch has the very same
-weights. The tokenizer that transformers makes of it lacks what splits texts into words, which is added here.
+FOLDER is that of tools.real_models, with its exports. Torch gets the weights that are compared: those of smollm2_hf
+are the GGUF file's; those that the exports in int8 and int4 quantize them to are read in the exports.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import openvino as ov
 import torch
-from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 DATA = Path(__file__).parents[1] / "data" / "real"
 TOKENS, PART = 7901, 450
 ANSWER = 64
-NEAR = 0.05
-"""Two tokens whose logits are no further apart are a tie, which rounding may decide either way."""
+KEPT = 0.5
+"""How far apart the logits of the best two tokens are at most where their distance is written down."""
+WEIGHTS = {"gguf": "", "int8": "smollm2_ir", "int4": "smollm2_int4"}
+"""The exports by the kind of their weights; the GGUF file's are in smollm2_hf."""
 SAMPLED, LIKELIEST = 1, 40
 """The prompt whose first tokens have their probabilities recorded, and how many of these tokens."""
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
@@ -60,23 +63,54 @@ Compare tea and coffee.""".splitlines()
 
 def losses(model: Any, ids: list[int]) -> list[float]:
     """Returns the mean loss of each part of the tokens behind the first."""
-    logits = model(torch.tensor([ids])).logits[0, :-1]
-    each = torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:]), reduction="none")
-    return [round(part.mean().item(), 4) for part in each.split(PART)]
+    hidden, following = model.model(torch.tensor([ids])).last_hidden_state[0, :-1], torch.tensor(ids[1:])
+    parts = zip(hidden.split(PART), following.split(PART), strict=True)
+    return [round(torch.nn.functional.cross_entropy(model.lm_head(part), right).item(), 4) for part, right in parts]
 
 
-def greedy(model: Any, prompt: list[int]) -> tuple[list[int], list[int]]:
-    """Returns the tokens of the greedy answer, and at which of them another one was as likely."""
-    answer: list[int] = []
-    ties, cache, ids = [], None, torch.tensor([prompt])
-    for number in range(ANSWER):
-        out = model(ids, past_key_values=cache, use_cache=True)
-        cache, best = out.past_key_values, out.logits[0, -1].topk(2)
-        if best.values[0] - best.values[1] <= NEAR:
-            ties.append(number)
-        answer.append(int(best.indices[0]))
-        ids = best.indices[:1][None]
-    return answer, ties
+def greedy(model: Any, prompts: list[list[int]]) -> tuple[list[list[int]], list[list[list[float]]]]:
+    """Returns the greedy answers, and for each the places where the best two tokens are close, with their distances."""
+    most = max(map(len, prompts))
+    ids = torch.tensor([[0] * (most - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([[0] * (most - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    cache, tokens, close = None, [], []
+    for _ in range(ANSWER):
+        positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        out = model(ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True)
+        cache, best = out.past_key_values, out.logits[:, -1].topk(2)
+        tokens.append(best.indices[:, 0])
+        close.append(best.values[:, 0] - best.values[:, 1])
+        ids, mask = best.indices[:, :1], torch.cat([mask, torch.ones(len(prompts), 1, dtype=mask.dtype)], 1)
+    apart = torch.stack(close, 1).tolist()
+    near = [[[at, round(far, 3)] for at, far in enumerate(row) if far <= KEPT] for row in apart]
+    return torch.stack(tokens, 1).tolist(), near
+
+
+def off_in_bf16(model: Any, prompts: list[list[int]], answers: list[list[int]], near: list[list[list[float]]]) -> float:
+    """Returns how far apart the best two tokens are at most, in f32, where torch in bf16 first takes another one."""
+    rough = copy.deepcopy(model).to(torch.bfloat16)
+    most = 0.0
+    for prompt, answer, close in zip(prompts, answers, near, strict=True):
+        chosen = rough(torch.tensor([[*prompt, *answer[:-1]]])).logits[0, len(prompt) - 1 :].argmax(-1).tolist()
+        first = next((at for at, pair in enumerate(zip(chosen, answer, strict=True)) if pair[0] != pair[1]), None)
+        if first is not None:
+            most = max(most, dict(map(tuple, close)).get(first, KEPT))  # type: ignore[arg-type]
+    return most
+
+
+def dequantized(folder: Path) -> dict[str, torch.Tensor]:
+    """Returns the quantized weights of an export in f32 by their names in torch."""
+    constants = {op.get_friendly_name(): op for op in ov.Core().read_model(folder / "openvino_model.xml").get_ops()}
+    weights = {}
+    for name, op in constants.items():
+        if name.startswith("self.") and name.endswith(".weight") and op.get_type_name() == "Constant":
+            if f"{name}/scale" not in constants:
+                continue
+            shift = constants.get(f"{name}/zero_point")
+            zero = shift.get_data(dtype=np.float32) if shift is not None else 0
+            values = (op.get_data(dtype=np.float32) - zero) * constants[f"{name}/scale"].get_data(dtype=np.float32)
+            weights[name.removeprefix("self.")] = torch.from_numpy(values.reshape(len(values), -1))
+    return weights
 
 
 @torch.inference_mode()
@@ -84,8 +118,6 @@ def main(folder: str) -> None:
     """Writes the file."""
     source = Path(folder) / "smollm2_hf"
     tokenizer = AutoTokenizer.from_pretrained(source)
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(True), byte_level])
     model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).eval()
 
     def encoded(text: str) -> list[int]:
@@ -97,18 +129,24 @@ def main(folder: str) -> None:
         return encoded(chat + "<|im_start|>assistant\n")
 
     prompts = [prompt(text) for text in QUESTIONS]
-    answers = [greedy(model, ids) for ids in prompts]
     first = model(torch.tensor([prompts[SAMPLED]])).logits[0, -1].softmax(-1).topk(LIKELIEST)
     text = encoded((DATA / "english.txt").read_text("utf-8"))[:TOKENS]
-    known = {
+    known: dict[str, Any] = {
         "questions": QUESTIONS,
         "prompts": prompts,
-        "answers": [tokens for tokens, _ in answers],
-        "near_ties": [ties for _, ties in answers],
         "sampled": SAMPLED,
         "first": [first.indices.tolist(), [round(p, 6) for p in first.values.tolist()]],
-        "losses": losses(model, text),
     }
+    for kind, export in WEIGHTS.items():
+        if export:
+            missing, unexpected = model.load_state_dict(quantized := dequantized(Path(folder) / export), strict=False)
+            assert not unexpected
+            assert not [name for name in missing if "norm" not in name and "lm_head" not in name]
+            print(kind, len(quantized))
+        answers, near = greedy(model, prompts)
+        off = off_in_bf16(model, prompts, answers, near)
+        known[kind] = {"answers": answers, "near": near, "off_in_bf16": off, "losses": losses(model, text)}
+        print(kind, off, known[kind]["losses"], flush=True)
     (DATA / "smollm2.json").write_text(json.dumps(known, separators=(",", ":")) + "\n", "utf-8")
 
 

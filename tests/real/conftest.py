@@ -1,14 +1,29 @@
-"""Folders of real models; a test whose model is not in the cache is skipped."""
+"""Real models and engines of them, loaded once; a test whose model is not in the cache is skipped."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import openvino as ov
 import pytest
 
-from tools import real_models
+from tests.engine.real import load
+from tools import real_exports, real_models
 
 HERE = Path(__file__).parent
+HINT, ALONE = "INFERENCE_PRECISION_HINT", {"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+PRECISIONS: dict[str, dict[str, Any]] = {
+    "exact": {"batch_invariant": True, "plugin_config": ""},
+    "f32": {"plugin_config": json.dumps({HINT: "f32"})},
+    "bf16": {"plugin_config": json.dumps({HINT: "bf16"})},
+    "rounded": {"plugin_config": json.dumps({HINT: "bf16", **ALONE})},
+}
+"""Options: the same answer in every batch; as CPUs compute without instructions for bf16; as those with them; in bf16
+without OpenVINO's dynamic quantization, which rounds the inputs of quantized weights to 8 bits."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -17,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.real)
 
 
-def _folder(name: str) -> Path:
+def fetched(name: str) -> Path:
     """Returns a model's folder; skips the test if it is not whole."""
     folder = real_models.cache()
     if not real_models.is_whole(folder, name):
@@ -25,60 +40,97 @@ def _folder(name: str) -> Path:
     return folder / name
 
 
+def exported(name: str) -> Path:
+    """Returns the folder of an export; skips the test if it was not made."""
+    folder = real_models.cache()
+    if not real_exports.is_whole(folder, name):
+        source = real_exports.EXPORTS[name].fetched
+        pytest.skip(f"no {name} in {folder}: python -m tools.real_models {folder} {source}, where torch is")
+    return folder / name
+
+
+def smollm2_of(weights: str) -> Path:
+    """Returns SmolLM2 with weights of a kind: gguf, int8 or int4."""
+    if weights == "gguf":
+        return fetched("smollm2") / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    return exported({"int8": "smollm2_ir", "int4": "smollm2_int4"}[weights])
+
+
+@contextmanager
+def engine_of(weights: str, precision: str, **options: Any) -> Iterator[Any]:
+    """Loads SmolLM2 and closes it. By default without draft tokens, and with keys and values as OpenVINO keeps them."""
+    path = smollm2_of(weights)
+    if precision in ("bf16", "rounded") and "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        pytest.skip("this CPU has no bf16")
+    made = {
+        "blocks": 300,
+        "cache_size": 1,
+        "ngram_speculation": False,
+        "kv_cache_precision": "",
+        **PRECISIONS[precision],
+        **options,
+    }
+    engine = load(pipeline_type="PAGED", model_path=str(path), **made)
+    yield engine
+    engine.close()
+
+
+class Loaded(NamedTuple):
+    """An engine of SmolLM2, and what its weights are."""
+
+    weights: str
+    """The kind: gguf, int8 or int4."""
+    precision: str
+    """One of PRECISIONS."""
+    pipeline: Any
+    """The engine."""
+
+
+@pytest.fixture(scope="session")
+def engine(request: pytest.FixtureRequest) -> Iterator[Loaded]:
+    """SmolLM2 as a test's parameter names it, "int8 bf16"; all tests that name the same share it."""
+    weights, precision, *options = request.param.split()
+    with engine_of(weights, precision, **dict(option.split("=") for option in options)) as made:
+        yield Loaded(weights, precision, made)
+
+
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """The GGUF file of SmolLM2-135M-Instruct."""
-    return _folder("smollm2") / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    return smollm2_of("gguf")
 
 
 @pytest.fixture(scope="session")
 def gemma3() -> Path:
     """The GGUF file of Gemma 3 270M, which has one head of keys."""
-    return _folder("gemma3") / "gemma-3-270m-q4_k_m.gguf"
+    return fetched("gemma3") / "gemma-3-270m-q4_k_m.gguf"
 
 
 @pytest.fixture(scope="session")
 def qwen25_coder() -> Path:
     """The GGUF file of Qwen2.5-Coder 1.5B Instruct, which is fetched only by its name."""
-    return _folder("qwen25_coder") / "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
+    return fetched("qwen25_coder") / "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
 
 
 @pytest.fixture(scope="session")
 def minilm() -> Path:
     """The folder of all-MiniLM-L6-v2, of sentence-transformers."""
-    return _folder("minilm")
-
-
-@pytest.fixture(scope="session")
-def whisper_ct2() -> Path:
-    """The folder of Whisper base, of CTranslate2."""
-    return _folder("whisper_ct2")
-
-
-def _export(name: str, file: str, how: str) -> Path:
-    """Returns the folder of an export, which is made by hand from a fetched model; skips the test without it."""
-    folder = real_models.cache() / name
-    if not (folder / file).is_file():
-        pytest.skip(f"no {file} in {folder}: {how}")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def smollm2_ir() -> Path:
-    """SmolLM2 as optimum-cli exports it in int8, of what transformers makes of the GGUF file."""
-    how = "optimum-cli export openvino -m smollm2_hf --task text-generation-with-past --weight-format int8 smollm2_ir"
-    return _export("smollm2_ir", "openvino_model.xml", how)
+    return fetched("minilm")
 
 
 @pytest.fixture(scope="session")
 def minilm_ir() -> Path:
     """all-MiniLM-L6-v2 as optimum-cli exports it without --library: with no pooling, and none of its files."""
-    how = "optimum-cli export openvino -m minilm --task feature-extraction minilm_ir"
-    return _export("minilm_ir", "openvino_model.xml", how)
+    return exported("minilm_ir")
+
+
+@pytest.fixture(scope="session")
+def minilm_int8() -> Path:
+    """The same with weights of 8 bits."""
+    return exported("minilm_int8")
 
 
 @pytest.fixture(scope="session")
 def whisper_ir() -> Path:
     """Whisper base as optimum-cli exports it."""
-    how = "optimum-cli export openvino -m openai/whisper-base --task automatic-speech-recognition-with-past whisper_ir"
-    return _export("whisper_ir", "openvino_encoder_model.xml", how)
+    return exported("whisper_ir")

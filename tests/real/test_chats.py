@@ -1,10 +1,9 @@
-"""SmolLM2-135M-Instruct answers in fifteen schemas that people use, and keeps a chat of ten turns with its template."""
+"""SmolLM2-135M-Instruct answers in fifteen schemas that people use, chats for ten turns, and ends a begun answer."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -13,6 +12,7 @@ import pytest
 
 from lean_ovms.types import Json
 from tests.e2e.conftest import local_server
+from tests.real.conftest import smollm2_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
@@ -64,11 +64,14 @@ CALL: Json = {"id": "c1", "type": "function", "function": {"name": "weather", "a
 
 
 @pytest.fixture
-async def client(smollm2: Path) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with local_server(model_path=str(smollm2), model_name="m") as local, local.client() as made:
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[openai.AsyncOpenAI]:
+    weights, *exact = getattr(request, "param", "gguf").split()
+    options: Json = {"model_path": str(smollm2_of(weights)), "batch_invariant": bool(exact)}
+    async with local_server(model_name="m", **options) as local, local.client() as made:
         yield made
 
 
+@pytest.mark.parametrize("client", ["gguf", "int8", "int4"], indirect=True)
 async def test_answers_are_what_their_schemas_allow(client: Any) -> None:
     for question, schema in SCHEMAS.items():
         answer = await client.chat.completions.create(
@@ -104,3 +107,21 @@ async def test_a_chat_of_ten_turns_is_streamed_as_it_is_whole(client: Any) -> No
         [reason] = [part.choices[0].finish_reason for part in parts if part.choices and part.choices[0].finish_reason]
         assert reason == whole.choices[0].finish_reason
         messages.append({"role": "assistant", "content": said})
+
+
+@pytest.mark.parametrize("client", ["gguf exact"], indirect=True)
+async def test_an_answer_that_was_begun_is_ended(client: Any) -> None:
+    """As it would have been without a stop in between."""
+    messages = [{"role": "user", "content": TURNS[2]}]
+    asked = {"model": "m", "temperature": 0, "max_tokens": 24}
+    whole = (await client.chat.completions.create(messages=messages, **asked)).choices[0].message.content
+    begun = " ".join(whole.split(" ")[:3])
+    assert whole.startswith(begun)
+    rest = await client.chat.completions.create(
+        messages=[*messages, {"role": "assistant", "content": begun}],
+        extra_body={"continue_final_message": True, "add_generation_prompt": False},
+        **asked,
+    )
+    said = rest.choices[0].message.content
+    assert said.startswith(" ")
+    assert (begun + said).startswith(whole)

@@ -20,21 +20,40 @@ DATA = Path(__file__).parents[1] / "data" / "real" / "minilm.json"
 WIDTH = 384
 
 
-def cosines(folder: Path, **options: Any) -> tuple[list[float], OpenVinoPooler]:
-    """The cosine of each text's vector and torch's."""
+def vectors(folder: Path, **options: Any) -> tuple[Any, Any, OpenVinoPooler]:
+    """Returns the vectors of the texts, torch's of the same, and what computed the first."""
     known = json.loads(DATA.read_text("utf-8"))
     expected = np.frombuffer(base64.b64decode(known["vectors"]), "<f2").astype(np.float32).reshape(-1, WIDTH)
     pooler = OpenVinoPooler(Config(model_path=str(folder), task="embeddings", plugin_config=EXACT, **options))
     rig = Rig(pooler=pooler)
     number = rig.submit(*known["texts"], truncate=256)
     rig.run()
-    found = np.stack([rows[0] for rows in rig.rows(number)])
-    return (np.sum(found * expected, axis=1) / np.linalg.norm(expected, axis=1)).tolist(), pooler
+    return np.stack([rows[0] for rows in rig.rows(number)]), expected, pooler
+
+
+def agreement(found: Any, expected: Any) -> list[float]:
+    """Returns the cosine of each vector and torch's."""
+    return (np.sum(found * expected, axis=1) / np.linalg.norm(expected, axis=1)).tolist()
+
+
+def cosines(folder: Path, **options: Any) -> tuple[list[float], OpenVinoPooler]:
+    """Returns the cosine of each text's vector and torch's, and what computed the vectors."""
+    found, expected, pooler = vectors(folder, **options)
+    return agreement(found, expected), pooler
 
 
 def test_vectors_are_torchs(minilm_ir: Path) -> None:
     found, _ = cosines(minilm_ir, pooling="MEAN")
     assert min(found) > 0.9999
+
+
+def test_vectors_of_weights_in_eight_bits_are_near_torchs_and_find_the_same(minilm_int8: Path) -> None:
+    """The nearest other text of each is torch's, or as near."""
+    found, expected, _ = vectors(minilm_int8, pooling="MEAN")
+    assert min(agreement(found, expected)) > 0.9973
+    near, right = (rows @ rows.T - 2 * np.eye(len(rows)) for rows in (found, expected))
+    best = near.argmax(axis=1)
+    assert np.all(right.max(axis=1) - right[np.arange(len(best)), best] < 0.01)
 
 
 def test_vectors_of_a_gguf_file_are_torchs(minilm: Path, tmp_path: Path) -> None:

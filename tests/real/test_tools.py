@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -11,6 +10,7 @@ import pytest
 
 from lean_ovms.types import Json
 from tests.e2e.conftest import local_server
+from tests.real.conftest import smollm2_of
 
 UNIT: Json = {"$defs": {"Unit": {"enum": ["celsius", "fahrenheit"], "title": "Unit", "type": "string"}}}
 PLACE: Json = {
@@ -70,11 +70,15 @@ def tool(name: str) -> Json:
 
 @pytest.mark.slow
 @pytest.mark.model
-async def test_every_call_is_what_its_schema_allows(smollm2: Path) -> None:
-    async with local_server(model_path=str(smollm2), model_name="m") as local, local.client() as client:
+@pytest.mark.parametrize(
+    ("weights", "choices"), [("gguf", ("required", "named", "auto")), ("int8", ("required",)), ("int4", ("named",))]
+)
+async def test_every_call_is_what_its_schema_allows(weights: str, choices: tuple[str, ...]) -> None:
+    path = str(smollm2_of(weights))
+    async with local_server(model_path=path, model_name="m") as local, local.client() as client:
         for name, (question, parameters) in FUNCTIONS.items():
             named = {"type": "function", "function": {"name": name}}
-            for choice in ("required", named, "auto"):
+            for choice in (named if choice == "named" else choice for choice in choices):
                 answer: Any = await client.chat.completions.create(
                     model="m",
                     messages=[{"role": "user", "content": question}],

@@ -1,4 +1,7 @@
-"""Whisper base on long speech: with times it says what it says without them. Its segments end before its windows do."""
+"""Whisper base: long speech with times as without them, speech in ten formats, and no text where nobody speaks.
+
+Its segments end before its windows do.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import re
 import shutil
 import subprocess
 import wave
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,10 +27,39 @@ from lean_ovms.features.speech.records import Audio, Transcribe, WindowTranscrib
 from lean_ovms.types.audio import SAMPLE_RATE
 from tests.engine.rig import WorkerRig
 from tests.features.speech.child.words import EXACT
+from tests.media.audio.test_decode import samples
+from tests.recordings import film, sound
 
 TEXT = (Path(__file__).parents[1] / "data" / "real" / "speech.txt").read_text("utf-8")
 LENGTHS = {66: (172, 135), 105: (290, 140), 240: (389, 87)}
 """Words of the text, and how many of them a minute, by about how many seconds of speech they are."""
+
+
+WORDS, ONCE = {"words": True}, {"fallback": False}
+"""Fields of a transcription: times of words, and no second try of what was heard badly."""
+FORMATS: dict[str, tuple[int, Callable[[Any, Any], bytes]]] = {
+    "PCM_U8": (3, lambda at16, at48: sound(at16, "WAV", subtype="PCM_U8")),
+    "FLOAT": (4, lambda at16, at48: sound(at16, "WAV", subtype="FLOAT")),
+    "ALAW": (5, lambda at16, at48: sound(at16, "WAV", subtype="ALAW")),
+    "PCM_24": (4, lambda at16, at48: sound(at48, "WAV", 48_000, "PCM_24")),
+    "FLAC": (4, lambda at16, at48: sound(at48, "FLAC", 48_000)),
+    "Vorbis": (4, lambda at16, at48: sound(at48, "OGG", 48_000, "VORBIS")),
+    "Opus": (5, lambda at16, at48: sound(at48, "OGG", 48_000, "OPUS")),
+    "MP3": (4, lambda at16, at48: sound(at48, "MP3", 48_000)),
+    "AAC in MP4": (3, lambda at16, at48: film(at48[:, None], "mp4", "aac", 48_000)),
+    "Opus in WebM": (5, lambda at16, at48: film(at48[:, None], "webm", "libopus", 48_000)),
+}
+"""How many words transformers in torch (f32, greedy, without times) mishears of a file, and what writes it of samples,
+which are there at 16 and at 48 kHz."""
+SENTENCES, SENTENCES_RATE = 26, 140
+"""Words of the text that are said in each format, and how many of them a minute."""
+SECONDS = 4
+QUIET = {
+    "silence": lambda times, dice: np.zeros_like(times),
+    "noise": lambda times, dice: 2000 * dice.standard_normal(len(times)),
+    "hum": lambda times, dice: 4000 * np.sin(2 * np.pi * 50 * times) + 1500 * np.sin(2 * np.pi * 150 * times),
+}
+"""Samples by their times, without anybody who speaks."""
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +78,9 @@ def words(text: str) -> list[str]:
 def speech(text: str, rate: int, noise: float) -> bytes:
     """The text as it is spoken. noise: its level by that of the speech."""
     command = ["espeak-ng", "-v", "en-us", "-s", str(rate), "--stdout", text]
-    spoken = subprocess.run(command, check=True, capture_output=True).stdout
-    with wave.open(io.BytesIO(spoken)) as sound:
-        data = np.frombuffer(sound.readframes(1 << 30), "<i2").astype(np.float32)
-        samples = soxr.resample(data, sound.getframerate(), SAMPLE_RATE)
+    with wave.open(io.BytesIO(subprocess.run(command, check=True, capture_output=True).stdout)) as recorded:
+        data = np.frombuffer(recorded.readframes(1 << 30), "<i2").astype(np.float32)
+        samples = soxr.resample(data, recorded.getframerate(), SAMPLE_RATE)
     level = noise * float(np.sqrt(np.mean(samples**2)))
     samples = samples + np.random.default_rng(1).standard_normal(len(samples)) * level
     return np.clip(samples, -32768, 32767).astype("<i2").tobytes()
@@ -75,15 +107,19 @@ def errors(found: list[str], expected: list[str]) -> float:
     return row[-1] / len(expected)
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.3])
-@pytest.mark.parametrize("seconds", LENGTHS)
-def test_the_words_with_times_are_those_without(task: SpeechTask, seconds: int, noise: float) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "noise", "ways"),
+    [(66, 0.0, (WORDS, ONCE)), (66, 0.3, (WORDS, ONCE)), (105, 0.3, (ONCE,)), (240, 0.0, (WORDS,))],
+)
+def test_the_words_with_times_are_those_without(
+    task: SpeechTask, seconds: int, noise: float, ways: tuple[dict[str, bool], ...]
+) -> None:
     count, rate = LENGTHS[seconds]
     text = " ".join(TEXT.split()[:count])
     audio = speech(text, rate, noise)
     plain = transcribed(task, audio)
     said = words("".join(window["text"] for window in plain))
-    for more in ({"words": True}, {"fallback": False}):
+    for more in ways:
         windows = transcribed(task, audio, segments=True, **more)
         timed = words("".join(window["text"] for window in windows))
         assert abs(len(timed) - len(said)) <= len(windows)
@@ -95,3 +131,24 @@ def test_the_words_with_times_are_those_without(task: SpeechTask, seconds: int, 
         if "words" in more:
             alone = [word["word"] for window in windows for word in window["words"]]
             assert "".join(words(" ".join(alone))) == "".join(timed)
+
+
+def test_speech_in_ten_formats_is_heard_as_well_as_by_torch(task: SpeechTask) -> None:
+    text = " ".join(TEXT.split()[:SENTENCES])
+    at16 = np.frombuffer(speech(text, SENTENCES_RATE, 0.0), "<i2").astype(np.float32) / 32768
+    at48 = soxr.resample(at16, SAMPLE_RATE, 48_000)
+    misheard = 0.0
+    for _, write in FORMATS.values():
+        heard = (samples(write(at16, at48)) * 32768).astype("<i2").tobytes()
+        said = words("".join(window["text"] for window in transcribed(task, heard)))
+        misheard += errors(said, words(text)) / len(FORMATS)
+    torchs = sum(count for count, _ in FORMATS.values()) / SENTENCES / len(FORMATS)
+    assert misheard <= torchs + 0.01
+
+
+@pytest.mark.parametrize("kind", QUIET)
+def test_where_nobody_speaks_there_is_no_text(task: SpeechTask, kind: str) -> None:
+    times = np.arange(SECONDS * SAMPLE_RATE) / SAMPLE_RATE
+    audio = QUIET[kind](times, np.random.default_rng(1)).astype("<i2").tobytes()
+    for params in ({}, {"segments": True}):
+        assert not "".join(window["text"] for window in transcribed(task, audio, **params)).strip(), params
