@@ -11,6 +11,10 @@ import pytest
 from lean_ovms.engine.loading import mapped_weights
 from lean_ovms.features.gguf.child import constant_file
 from lean_ovms.features.gguf.child.constant_file import ConstantFile, NewConstant
+from tests.engine.paged.test_zoo import answers
+from tests.engine.real import load
+from tests.features.gguf.test_networks import OPTIONS, RECORDED
+from tests.makers import zoo_gguf
 
 pytestmark = pytest.mark.model
 ROWS, COLUMNS = 64, 1024
@@ -104,6 +108,16 @@ def test_no_more_is_written_to_a_slow_disk(monkeypatch):
     nodes = [made(file, ov.Type.f32, values) for _ in range(2)]
     assert [in_file(node) for node in nodes] == [True, False]
     assert all(np.array_equal(node.data, values) for node in nodes)
+
+
+@pytest.mark.parametrize("name", ["gpt_oss", "qwen3_moe"])
+def test_a_network_answers_the_same_when_its_constants_left_memory(name, monkeypatch, tmp_path):
+    monkeypatch.setattr(constant_file, "LEAST_BYTES", 1)
+    pipe = load(blocks=60, model_path=str(zoo_gguf.write(tmp_path / "x.gguf", name)), **OPTIONS)
+    assert mapped_weights._kept
+    with mapped_weights.dropping():
+        found = answers(pipe)
+    assert [ids for ids, _ in found] == [ids for ids, _ in RECORDED[name]["answers"]]
 
 
 def failing(number: int):
