@@ -67,8 +67,11 @@ def load(
     with as_start_error(config):
         found: list[ModelTokenizer] = []
         load_tokenizer = new_loader(config.model_dir, file)
+        weights = open_weights(
+            file, drafts.edits, trees=drafts.trees, adapted=inputs is not None, exact=config.batch_invariant
+        )
         model = PagedModel(
-            _changed(config, open_weights(file, drafts.edits, trees=drafts.trees, adapted=inputs is not None)),
+            _changed(config, weights),
             settings.device,
             settings.properties,
             adapters=inputs,

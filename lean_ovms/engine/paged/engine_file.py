@@ -38,13 +38,14 @@ class EngineFile(Protocol):
     def tokenizer(self) -> FileTokenizer:
         """Returns the tokenizer. Raises StartError."""
 
-    def weights(self, edits: Sequence[NetworkEdit], *, trees: bool, adapted: bool) -> WeightsSource:
+    def weights(self, edits: Sequence[NetworkEdit], *, trees: bool, adapted: bool, exact: bool) -> WeightsSource:
         """Returns the source of its network; the file is read later.
 
         Args:
             edits: What changes the network, in this order, before its logits are limited to wanted tokens.
             trees: Whether it gets the input TREE_MASK, where its attention allows that.
             adapted: Whether it gets inputs of adapters.
+            exact: Whether weights may not be rounded for speed.
 
         Raises:
             NotPageable: Networks of this kind of file cannot be changed so.

@@ -245,7 +245,12 @@ def gather(model: Any, hidden: Any, readers: list[Any], axis: int) -> Any:
 
 
 def open_weights(
-    file: Path, edits: Sequence[NetworkEdit] = (), *, trees: bool = False, adapted: bool = False
+    file: Path,
+    edits: Sequence[NetworkEdit] = (),
+    *,
+    trees: bool = False,
+    adapted: bool = False,
+    exact: bool = False,
 ) -> WeightsSource:
     """Returns the source of a network; the file is read later.
 
@@ -254,12 +259,13 @@ def open_weights(
         edits: What changes the network, in this order, before its logits are limited to wanted tokens.
         trees: Whether it gets the input TREE_MASK, where its attention allows that.
         adapted: Whether it gets inputs of adapters.
+        exact: Whether weights may not be rounded for speed.
 
     Raises:
         NotPageable: Networks of this kind of file cannot be changed so.
     """
     if (single := engine_file.of(file)) is not None:
-        return single.weights(edits, trees=trees, adapted=adapted)
+        return single.weights(edits, trees=trees, adapted=adapted, exact=exact)
     return IrWeights(file, [embedding_edit(file.parent), *edits], trees=trees)
 
 

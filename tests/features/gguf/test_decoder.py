@@ -14,12 +14,13 @@ import openvino as ov
 from lean_ovms.features.gguf import header
 from lean_ovms.features.gguf.architectures import ARCHITECTURES
 from lean_ovms.features.gguf.child import network, tensors
-from lean_ovms.features.gguf.child.blocks import BLOCKS, apart
+from lean_ovms.features.gguf.child.blocks import BLOCKS, GROUP, apart, in_eight_bits
 from lean_ovms.features.gguf.child.layers import whole
 from lean_ovms.features.gguf.child.tensors import TensorRows, Tensors
 from lean_ovms.features.lora.child.adapter_layers import insert
 from tests.makers import make_gguf, zoo_gguf
 
+FLOATS = {"INFERENCE_PRECISION_HINT": "f32"}
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
 BUILT = sorted({*RECORDED} - {*zoo_gguf.EMBEDDING})
 UNROTATED = {"exaone4": 1, "smollm3": 1}
@@ -107,6 +108,18 @@ def test_rows_of_queries_and_keys_are_in_the_order_of_transformers(name, tmp_pat
         assert (node.input_value(1).get_node().data == values).all()
 
 
+def stored(path, values, kind):
+    """Writes a file with tensors of a type. Returns its path and header."""
+    writer = gguf.GGUFWriter(path, "llama")
+    for name, data in values.items():
+        writer.add_tensor(name, data, raw_dtype=gguf.GGMLQuantizationType(kind))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path, header.parse(path.read_bytes())
+
+
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_blocks_stand_for_their_values_exactly(kind):
     """Random bytes, of which some are no finite scales."""
@@ -125,6 +138,50 @@ def test_blocks_stand_for_their_values_exactly(kind):
     assert (np.abs(found[finite] - wanted[finite]) <= most * 3e-7).all()
 
 
+@pytest.mark.parametrize("kind", [3, 7, 11, 12, 13, 14])
+def test_numbers_of_eight_bits_stand_for_nearly_the_same(kind):
+    """Random bytes; some scales are 0, and some of those that have a sign are negative."""
+    known, (_, size) = BLOCKS[kind], header.BLOCK_SIZES[kind]
+    data = np.random.RandomState(kind).randint(0, 256, (300, size)).astype(np.uint8) & 0x3B
+    if known.name == "Q6_K":
+        data[::2, 192:208] |= 0x80
+    data[::7, :2] = 0
+    numbers, scale, offset = parts = known.read(data)
+    found, steps = in_eight_bits(parts, known)
+    numbers = apart(numbers) if known.bits == 4 else numbers
+    moved = 0 if offset is None else offset[..., None]
+    wanted = (numbers * scale[..., None] + moved).reshape(-1, GROUP)
+    ends = np.array([numbers.min(), numbers.max()], np.float32) * scale[..., None] + moved
+    most = np.abs(ends).reshape(len(wanted), -1).max(-1, keepdims=True)
+    assert (np.abs(found * steps[:, None] - wanted) <= most / 200).all()
+
+
+@pytest.mark.parametrize("name", ["Q4_1", "Q4_K", "Q5_K", "Q6_K"])
+def test_large_matrices_are_rounded_to_eight_bits(name, tmp_path):
+    kind = gguf.GGMLQuantizationType[name]
+    elements, size = header.BLOCK_SIZES[kind]
+    data = np.random.RandomState(kind).randint(0, 256, (1024, 256 // elements, size)).astype(np.uint8) & 0x3B
+    data = data.reshape(1024, -1)
+    path, found = stored(tmp_path / "x.gguf", {"x": data}, kind)
+    errors, has_offsets = [], []
+    for exact, rows in ((False, slice(None)), (True, slice(None)), (False, slice(512))):
+        with Tensors(path, found, exact=exact) as mapped:
+            matrix = mapped.matrix(TensorRows("x", rows))
+            values = ov.Core().compile_model(ov.Model([whole(matrix)], [], "x"), "CPU", FLOATS)([])[0]
+        wanted = gguf.quants.dequantize(data, kind)[rows]
+        errors.append(float(np.sqrt(np.square(values - wanted).mean() / np.square(wanted).mean())))
+        has_offsets.append(matrix.offsets is not None)
+    assert 1e-5 < errors[0] < 0.01
+    assert max(errors[1:]) < 1e-6
+    assert has_offsets == [False, BLOCKS[kind].offsets, BLOCKS[kind].offsets]
+
+
+def test_matrices_of_four_bits_that_would_take_much_memory_stay_as_they_are():
+    most = tensors.ROUNDED.stop
+    found = [[tensors._is_rounded(BLOCKS[kind], count) for count in (most - 1, most)] for kind in (3, 12, 13, 14, 10)]
+    assert found == [[True, False]] * 2 + [[True, True]] * 2 + [[False, False]]
+
+
 def test_a_group_without_a_scale_is_its_offset(tmp_path):
     block = np.full(20, 0x5A, np.uint8)
     block[:4] = np.frombuffer(np.array([0, 0.375], np.float16).tobytes(), np.uint8)
@@ -135,7 +192,7 @@ def test_a_group_without_a_scale_is_its_offset(tmp_path):
     found = header.parse(path.read_bytes())
     with Tensors(path, found) as mapped:
         matrix = whole(mapped.matrix(TensorRows("token_embd.weight")))
-        values = ov.Core().compile_model(ov.Model([matrix], [], "x"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([])[0]
+        values = ov.Core().compile_model(ov.Model([matrix], [], "x"), "CPU", FLOATS)([])[0]
         assert (values == 0.375).all()
         assert (mapped.numbers("token_embd.weight") == 0.375).all()
 
@@ -152,18 +209,11 @@ def test_experts_of_every_type_are_what_they_stand_for(kind, tmp_path):
     data = data.reshape(2, 3, 4, -1)
     wanted = gguf.quants.dequantize(data, gguf.GGMLQuantizationType(kind))
     assert np.isfinite(wanted).all()
-    writer = gguf.GGUFWriter(tmp_path / "x.gguf", "llama")
     names = ("gate", "up")
-    for each, values in zip(names, data, strict=True):
-        writer.add_tensor(each, values, raw_dtype=gguf.GGMLQuantizationType(kind))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    found = header.parse((tmp_path / "x.gguf").read_bytes())
-    with Tensors(tmp_path / "x.gguf", found) as mapped:
+    path, found = stored(tmp_path / "x.gguf", dict(zip(names, data, strict=True)), kind)
+    with Tensors(path, found) as mapped:
         matrix = mapped.experts(*names)
-        values = ov.Core().compile_model(ov.Model([matrix], [], "x"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([])[0]
+        values = ov.Core().compile_model(ov.Model([matrix], [], "x"), "CPU", FLOATS)([])[0]
     wanted = wanted.swapaxes(0, 1).swapaxes(1, 2).reshape(3, 8, 256)
     assert np.abs(values - wanted).max() <= np.abs(wanted).max() * 3e-7
 

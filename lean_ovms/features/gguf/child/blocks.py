@@ -21,6 +21,10 @@ Parts = tuple[NDArray[np.int8], Floats, "Floats | None"]
 
 Of numbers of 4 bits there are two in each element, as OpenVINO has them: the first is the lower half.
 """
+GROUP = 32
+"""The elements that have one scale in a matrix that is rounded to 8 bits."""
+TRIED = 6
+"""The steps that are tried for a group with an offset: the difference is then half of what it is with the first."""
 TABLE = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
 """The values of IQ4_NL and IQ4_XS by their 4 bits."""
 HALVES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
@@ -73,6 +77,47 @@ def _in_pairs(values: NDArray[np.int8]) -> NDArray[np.int8]:
 def apart(pairs: NDArray[np.int8]) -> NDArray[np.int8]:
     """Returns numbers of 4 bits one by one."""
     return np.stack([pairs << 4, pairs], -1).reshape(*pairs.shape[:-1], -1) >> 4
+
+
+def in_eight_bits(parts: Parts, blocks: BlockType) -> tuple[NDArray[np.int8], Floats]:
+    """Returns numbers of 8 bits [groups, 32] and their scales [groups], which stand for nearly the same as parts.
+
+    The difference is at most a 200th of the largest value that a group can have. It is computed in whole numbers of
+    16 bits, of which 8 are behind the point.
+
+    Args:
+        parts: The parts of blocks.
+        blocks: Their type.
+    """
+    numbers, scale, offset = parts
+    numbers = apart(numbers) if blocks.bits == 4 else numbers
+    moved = np.zeros_like(scale) if offset is None else offset
+    most = np.maximum(*(np.abs(int(end) * scale + moved) for end in (numbers.min(), numbers.max())))
+    joined = GROUP // blocks.group
+    fitting = most / 127 if offset is None else _fitting_steps(scale, offset, most)
+    step = fitting.reshape(-1, joined).max(-1)
+    inverse = np.divide(256, step, out=np.zeros_like(step), where=step > 0).repeat(joined).reshape(scale.shape)
+    found = numbers * np.rint(scale * inverse).astype(np.int16)[..., None]
+    found += (np.rint(moved * inverse) + 128).astype(np.int16)[..., None]
+    return (found >> 8).astype(np.int8).reshape(-1, GROUP), step
+
+
+def _fitting_steps(scale: Floats, offset: Floats, most: Floats) -> Floats:
+    """Returns the steps of groups in 8 bits, of which a scale is a whole number, and an offset nearly.
+
+    Groups whose scale is less than a few steps get 127 steps for the largest value.
+
+    Args:
+        scale: The scales of the groups.
+        offset: Their offsets.
+        most: The largest value that each group can have.
+    """
+    counts = np.floor(np.divide(126.5 * scale, most, out=np.zeros_like(most), where=most > 0))
+    ratio = np.divide(offset, scale, out=np.zeros_like(scale), where=scale > 0)
+    tried = np.maximum(counts - np.arange(TRIED, dtype=np.float32).reshape(-1, *[1] * scale.ndim), 1)
+    places = tried * ratio
+    best = (np.abs(places - np.rint(places)) / tried).argmin(0)
+    return np.where(counts > TRIED, scale / np.take_along_axis(tried, best[None], 0)[0], most / 127)
 
 
 def _fifth_bits(data: Bytes, at: int) -> Bytes:

@@ -20,11 +20,11 @@ class GgufEngineFile:
     def tokenizer(self) -> GgufTokenizer:
         return GgufTokenizer(self._path)
 
-    def weights(self, edits: Sequence[NetworkEdit], *, trees: bool, adapted: bool) -> WeightsSource:
+    def weights(self, edits: Sequence[NetworkEdit], *, trees: bool, adapted: bool, exact: bool) -> WeightsSource:
         """Implements EngineFile.weights."""
         if edits:
             raise NotPageable("the hidden states of a GGUF file's network are unknown")
-        return network.GgufWeights(self._path, adapted=adapted)
+        return network.GgufWeights(self._path, adapted=adapted, exact=exact)
 
     def pooling_network(self, output: str) -> Any:
         """Implements EngineFile.pooling_network."""

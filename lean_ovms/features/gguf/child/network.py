@@ -32,19 +32,21 @@ SHARED_BYTES = 64
 class GgufWeights:
     """A network.WeightsSource: the network of a GGUF file."""
 
-    def __init__(self, file: Path, *, adapted: bool = False) -> None:
+    def __init__(self, file: Path, *, adapted: bool = False, exact: bool = False) -> None:
         """Keeps what the network is made of.
 
         Args:
             file: The path of the file, of a split one that of its first part.
             adapted: Whether it gets inputs of adapters, which have a row for each token in each layer.
+            exact: Whether no weights are rounded.
         """
         self._file = file
         self._adapted = adapted
+        self._exact = exact
 
     def read(self, core: Any) -> Any:
         """Implements WeightsSource.read."""
-        return read(self._file, adapted=self._adapted)
+        return read(self._file, adapted=self._adapted, exact=self._exact)
 
 
 class _State:
@@ -102,13 +104,23 @@ class _State:
         return attention.paged(rows, [*self._pairs[keys], *self._sequences], self._longest)
 
 
-def read(path: Path, *, adapted: bool = False) -> Any:
-    """Returns the network of a file. adapted: all layers compute all tokens. Raises StartError, and RuntimeError."""
+def read(path: Path, *, adapted: bool = False, exact: bool = False) -> Any:
+    """Returns the network of a file.
+
+    Args:
+        path: The file.
+        adapted: Whether all layers compute all tokens.
+        exact: Whether no weights are rounded.
+
+    Raises:
+        StartError: The file cannot be served.
+        RuntimeError: OpenVINO cannot make the network.
+    """
     tokens, positions, wanted = (network_input(name, [-1], np.int64) for name in TOKENS)
     state, header = _State(), header_of(path)
     if header.architecture not in ARCHITECTURES:
         raise StartError(f"{path} is an encoder, which writes no text: --task embeddings serves it")
-    with opened(path, header) as tensors:
+    with opened(path, header, exact=exact) as tensors:
         decoder = FileDecoder(header, tensors, adapted=adapted)
         hidden = decoder.hidden(tokens, positions, state, None if adapted else wanted)
         logits = decoder.logits(ops.gather(hidden, wanted, np.array([0])) if adapted else hidden)
