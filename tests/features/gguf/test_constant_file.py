@@ -77,7 +77,7 @@ def test_without_a_file_constants_are_in_memory(monkeypatch, why):
     elif why == "no file":
         monkeypatch.setattr(constant_file.tempfile, "TemporaryFile", failing(errno.EROFS))
     else:
-        size = values.nbytes // constant_file.MOST - 1
+        size = values.nbytes // constant_file.ROOM - 1
     node = made(ConstantFile(size), ov.Type.f32, values)
     assert not in_file(node)
     assert np.array_equal(node.data, values)

@@ -30,8 +30,8 @@ LEAST_BYTES = 1 << 14
 """Smaller constants stay in memory."""
 ALIGNED = 64
 """Constants begin at a multiple of so many bytes."""
-MOST = 4
-"""How many times the bytes of a GGUF file its constants have at most; Q2_K has three times as many."""
+ROOM = 2
+"""How many times the bytes of all matrices the file may have, and its disk must have free: some are there twice."""
 LOCAL = (0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0x794C7630)
 """The numbers of file systems on local disks: ext4, xfs, btrfs, f2fs, zfs, overlay; from linux/magic.h."""
 STRUCT_BYTES = 512
@@ -44,7 +44,7 @@ class ConstantFile:
     """The file of one network, which is made for its first large constant."""
 
     def __init__(self, size: int) -> None:
-        """Makes nothing yet. size: the bytes of the GGUF file."""
+        """Makes nothing yet. size: the bytes of all matrices as constants."""
         self._size = size
         self._usable = sys.platform == "linux"
         self._map: mmap.mmap | None = None
@@ -94,7 +94,7 @@ class ConstantFile:
 
     def _open(self) -> mmap.mmap:
         """Makes the file and maps it. Raises OSError, and ValueError."""
-        folder, size = tempfile.gettempdir(), self._size * MOST
+        folder, size = tempfile.gettempdir(), self._size * ROOM
         if not is_local(folder) or shutil.disk_usage(folder).free < size:
             raise OSError(f"{folder} is on no local disk with room for {size} bytes")
         with tempfile.TemporaryFile(dir=folder, prefix="lean_ovms_") as file:

@@ -108,7 +108,7 @@ class Tensors:
         self._read: set[str] = set()
         self._began = self._told = time.monotonic()
         self._maps: list[mmap.mmap] = []
-        self._constants = ConstantFile(sum(map(header.size, header.tensors)))
+        self._constants = ConstantFile(sum(map(self._constant_bytes, header.tensors)))
         for file in model_file.parts(path):
             with open_regular(file) as opened:
                 self._maps.append(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
@@ -212,6 +212,13 @@ class Tensors:
             for first in range(0, len(data), count):
                 taken = slice(first, first + count)
                 yield data[taken] if part.order is None else data[part.order[taken]]
+
+    def _constant_bytes(self, name: str) -> int:
+        """Returns how many bytes a tensor has as constants, at most."""
+        elements, blocks = math.prod(self.shape(name)), BLOCKS.get(self.kind(name))
+        if blocks is None:
+            return self._header.size(name)
+        return elements * blocks.bits // 8 + elements // blocks.group * 4 * (1 + blocks.offsets)
 
     def _bytes(self, name: str) -> NDArray[np.uint8]:
         """Returns the bytes of a tensor; the pages of what was read before leave the process's memory."""
