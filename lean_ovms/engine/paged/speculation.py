@@ -38,7 +38,7 @@ class Balance:
     saved_s: float = 0.0
     """The seconds that draft tokens have saved, less what they have cost."""
     length: int = 1
-    """The most draft tokens of a sequence in the next step."""
+    """The most draft tokens of each sequence in the next step, if all have some."""
     drafts: int = REFRESH
     """The steps with draft tokens since `step_s` was measured, which has to come first."""
 
@@ -52,9 +52,9 @@ class DraftBudget:
 
     A token is worth the time of a step without draft tokens by the number of its sequences. A step with draft tokens
     saves what its tokens are worth less its time, drafts included; any other adds SHARE of its time to the balance.
-    Below zero there are no draft tokens. Drafts begin with one token for each sequence; a step that saves time doubles
-    what the next may have, any other halves it. Batches of 1, 2, 3 to 4, 5 to 8 and so on have balances of their own,
-    so one that shrinks may have them again.
+    Below zero there are no draft tokens. Drafts begin with as many tokens as there are sequences, which those with a
+    draft share; a step that saves time doubles what the next may have, any other halves it. Batches of 1, 2, 3 to 4, 5
+    to 8 and so on have balances of their own, so one that shrinks may have them again.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class DraftBudget:
         self._last: Balance | None = None  # that of the last step, None if it had draft tokens
 
     def most(self, sequences: int) -> int:
-        """Returns the most draft tokens of a sequence in the next step of so many sequences."""
+        """Returns the most draft tokens of each sequence in the next step, if all of so many have some."""
         balance = self._balances.get((sequences - 1).bit_length())
         if balance is None:
             return 0 if self._balances else LONGEST
@@ -136,19 +136,24 @@ class Speculation:
             batch.group()
         decoding = len(batch.decoding)
         few = decoding <= FEW_SEQUENCES
-        longest = sys.maxsize if decoding == 1 else self.budget.most(decoding)  # one alone: each step is the same
+        # One alone has the same steps each time.
+        left = sys.maxsize if decoding == 1 else decoding * self.budget.most(decoding)
         new = self._new_text_proposer if self.proposer is None else None
+        copying = list[Sequence]()
         for sequence in batch.speculating:
             matcher = sequence.matcher if few and sequence.jump_forward_score > 0 else None
             sequence.draft_tokens = matcher.forced() if matcher is not None else []
             sequence.jump_forward = bool(sequence.draft_tokens)
-            if sequence.params.lookahead and new is not None and not sequence.jump_forward and longest:
+            if sequence.params.lookahead and new is not None and not sequence.jump_forward and left:
                 sequence.copies = sequence.copies or new(sequence.params.ngram)
-                most = min(sequence.params.lookahead, self.room(sequence), longest)
+                most = min(sequence.params.lookahead, self.room(sequence), left)
                 sequence.draft_tokens = sequence.copies.propose(sequence.ids, most, few)
+                copying += [sequence] * bool(sequence.draft_tokens)
             drafting = bool(sequence.draft_tokens or (sequence.params.lookahead and self.proposer is not None))
             if drafting is not sequence.drafting:
                 sequence.drafting, batch.regroup = drafting, True
+        for sequence in copying:
+            del sequence.draft_tokens[max(1, left // len(copying)) :]
 
     def propose(self, sequences: list[Sequence], left: int, each: int) -> None:
         """Sets the proposer's draft tokens, and cuts those of others to what a step has room for.

@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.paged import assemble
+from lean_ovms.engine.paged.speculation import DraftBudget, Speculation
 from lean_ovms.features.drafting.child.draft_length import DraftLength
-from lean_ovms.features.drafting.child.ngrams import FIRST_LENGTH, GROWTH, MAX_CANDIDATES, PAUSES, NgramProposer
+from lean_ovms.features.drafting.child.ngrams import (
+    FIRST_LENGTH,
+    LENGTHS,
+    MAX_CANDIDATES,
+    PAUSES,
+    NgramProposer,
+    nearest,
+)
 from tests.engine.paged.harness import Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, HybridNetwork, logits_after
 from tests.engine.paged.test_engine import Verse, engine, prompt
@@ -66,8 +74,23 @@ def test_drafts_of_a_copy_grow_from_step_to_step():
     source = list(range(100, 400))
     lengths = copied(NgramProposer(32), source, source, most=32)
     assert lengths[:3] == [0, 0, 0]
-    assert lengths[3:7] == [FIRST_LENGTH, FIRST_LENGTH + GROWTH, FIRST_LENGTH + 2 * GROWTH, FIRST_LENGTH + 3 * GROWTH]
+    assert lengths[3:8] == [1, 7, 15, 31, 31]
     assert len(lengths) < 20
+
+
+def test_drafts_have_few_lengths():
+    """A network keeps memory for each number of rows that it has computed."""
+    assert {nearest(count) for count in range(1, 100)} == {*LENGTHS}
+    assert [nearest(count) for count in (1, 2, 5, 6, 11, 22, 23)] == [1, 3, 7, 7, 15, 15, 31]
+
+
+def test_the_first_draft_where_many_decode_is_worth_another_number_of_rows():
+    ids = array("q", [*range(16), *range(20, 40), *range(16)])
+    assert NgramProposer(32).propose(ids, 32, True) == [20]
+    proposer = NgramProposer(32)
+    assert proposer.propose(ids, 32, False) == list(range(20, 27))
+    ids.extend([20, 99, *range(16)])  # one was right: drafts are short from now on
+    assert proposer.propose(ids, 32, False) == [20]
 
 
 def test_a_copy_with_changes_is_followed_behind_each_of_them():
@@ -128,6 +151,28 @@ def answers(requests, **options):
                     tops += [[i for i, _ in detail.top] for detail in output.details]
     assert made.blocks.available == made.blocks.total
     return found, made
+
+
+@pytest.mark.parametrize(("copies", "longest"), [(1, 7), (2, 4), (8, 1)])
+def test_sequences_that_copy_share_the_draft_tokens_of_a_step(copies, longest, monkeypatch):
+    """One for each of eight that decode, however many of them have a match."""
+    choose, drafted = Speculation.choose, []
+
+    def chosen(speculation):
+        choose(speculation)
+        drafted.append([len(sequence.draft_tokens) for sequence in speculation._batch.speculating])
+
+    monkeypatch.setattr(DraftBudget, "most", lambda budget, sequences: 1)
+    monkeypatch.setattr(Speculation, "choose", chosen)
+    made = engine(400, 200)
+    made.network.after = copying
+    for number in range(8):
+        made.add(prompt(8, number) * 4, Params(max_tokens=40, lookahead=32 * (number >= 8 - copies), ngram=32))
+    while made.busy():
+        made.step()
+    together = [lengths for lengths in drafted if len(lengths) == copies]
+    assert max(map(sum, together)) <= 8
+    assert max(map(max, together)) == longest
 
 
 ASKED = [
