@@ -27,6 +27,7 @@ import numpy as np
 
 from tests.archives import extract
 from tests.makers import zoo_bf16, zoo_gguf, zoo_vision
+from tools import real_models
 
 DATA = Path(__file__).parents[1] / "data"
 FILE = DATA / "zoo" / "networks_bf16.json"
@@ -46,6 +47,8 @@ TOWERS = [f"{name}-{part}" for name in ("clip", "siglip") for part in ("text", "
 SAME = ("gemma4_unified", "gemma4-moe", "qwen3_5_moe", "smolvlm")
 """Models with the encoder of another, and one that has a projection in its place."""
 VISION = [name for name in zoo_vision.MODELS if name not in SAME]
+BASE = "base-encoder"
+"""The encoder of the real Whisper base, with all its 1,500 positions."""
 WHISPER, VOICE = ("encoder", "decoder"), ("encoder", "decoder", "postnet", "vocoder")
 HEADS = "qwen3_5", "eagle3"
 """Heads for multi-token prediction, and Eagle-3's."""
@@ -54,7 +57,7 @@ NAMES = [
     *(f"towers/{name}" for name in TOWERS),
     *(f"gguf/{name}" for name in GGUF),
     *(f"vision/{name}" for name in VISION),
-    *(f"whisper/{part}" for part in WHISPER),
+    *(f"whisper/{part}" for part in (*WHISPER, BASE)),
     *(f"voice/{part}" for part in VOICE),
     *(f"heads/{name}" for name in HEADS),
     *(f"lora/{name}" for name in zoo_gguf.ADAPTED),
@@ -365,9 +368,10 @@ def of_whisper(part: str) -> tuple[Any, Any]:
 
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(DATA / "whisper_words.zip") as file:
         file.extractall(folder)
-        path = Path(folder) / "model"
+        path = real_models.cache() / "whisper_ir" if part == BASE else Path(folder) / "model"
         config = WhisperConfig(**json.loads((path / "config.json").read_text()))
         whole = WhisperForConditionalGeneration(config).eval()
+        part = part.removeprefix("base-")
         found = weights(path / f"openvino_{part}_model.xml")
     model = whole.model.encoder if part == "encoder" else whole
     scale = (config.d_model // config.encoder_attention_heads) ** -0.5

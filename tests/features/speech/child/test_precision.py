@@ -17,19 +17,29 @@ from tests.makers import networks_bf16
 pytestmark = [pytest.mark.model, pytest.mark.slow, needs_bf16]
 
 
+def network(path: Path, hint: str) -> WhisperNetwork:
+    properties = {"INFERENCE_PRECISION_HINT": hint, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+    return WhisperNetwork(Config(model_path=str(path), task="speech2text", plugin_config=json.dumps(properties)), path)
+
+
+def encoded(path: Path, hint: str) -> np.ndarray:
+    """Returns what a model's encoder makes of as many frames as it takes: [1, positions, width]."""
+    whisper = network(path, hint)
+    bins = json.loads((path / "config.json").read_text())["num_mel_bins"]
+    return whisper.encode(networks_bf16.numbers(1, bins, whisper.frames))
+
+
+def decoded(path: Path, hint: str) -> np.ndarray:
+    """Returns the logits behind a few tokens, by a model's decoder."""
+    sizes = json.loads((path / "config.json").read_text())
+    decoding = network(path, hint).begin(networks_bf16.numbers(1, sizes["max_source_positions"], sizes["d_model"]))
+    logits = np.array(decoding.step(networks_bf16.spoken(sizes["vocab_size"])))
+    decoding.close()
+    return logits
+
+
 @pytest.mark.parametrize("part", networks_bf16.WHISPER)
 def test_whisper_is_as_near_to_f32_as_torchs_bf16(part: str, tmp_path: Path) -> None:
-    path, found = unpacked(tmp_path), []
-    sizes = json.loads((path / "config.json").read_text())
-    for hint in ("f32", "bf16"):
-        properties = {"INFERENCE_PRECISION_HINT": hint, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
-        config = Config(model_path=str(path), task="speech2text", plugin_config=json.dumps(properties))
-        network = WhisperNetwork(config, path)
-        if part == "encoder":
-            found.append(network.encode(networks_bf16.numbers(1, sizes["num_mel_bins"], network.frames)))
-        else:
-            hidden = networks_bf16.numbers(1, sizes["max_source_positions"], sizes["d_model"])
-            decoding = network.begin(hidden)
-            found.append(np.array(decoding.step(networks_bf16.spoken(sizes["vocab_size"]))))
-            decoding.close()
-    networks_bf16.assert_near(f"whisper/{part}", *found, AS_NEAR)
+    path = unpacked(tmp_path)
+    compute = encoded if part == "encoder" else decoded
+    networks_bf16.assert_near(f"whisper/{part}", *(compute(path, hint) for hint in ("f32", "bf16")), AS_NEAR)
