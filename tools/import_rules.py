@@ -69,6 +69,7 @@ FOREIGN = {
         "engine/loading/",
         "engine/paged/prompt_chunks.py",
         "engine/paged/delta_chunks.py",
+        "engine/paged/delta_steps.py",
         "engine/paged/state_space_chunks.py",
         "engine/paged/short_convolution.py",
         "engine/paged/ir_weights.py",

@@ -17,15 +17,17 @@ from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
 from ..loading.exact import exact
-from . import network, prompt_chunks
-from .network import CHUNK
+from ..loading.network_inputs import network_input
+from . import delta_steps, network, prompt_chunks
+from .delta_steps import BEGINS, BETA, GATE, KEY, QUERY, TABLE, VALUE, Sizes, normalized
+from .network import CHUNK, MOST_STEPS, STEP_STATES
 from .short_convolution import (
     CONVOLUTION,
     ROW_BEGINS,
@@ -37,28 +39,9 @@ from .short_convolution import (
 )
 
 OPERATION = "PagedGatedDeltaNet"
-MEMORY = 36
+MEMORY = 36 + MOST_STEPS
 """Memory that a layer takes to compute by chunks: so many times that of its state in f32. openvino keeps the values of
-each layer's loop for itself. Measured with 512 tokens in a step it is 33; with 256 it is 30."""
-QUERY, KEY, VALUE, TABLE, GATE, BETA, BEGINS = range(7)
-"""Inputs of the operation, of which BEGINS says where the tokens of each sequence begin."""
-
-
-class Sizes(NamedTuple):
-    """The sizes of a delta rule."""
-
-    key_heads: int
-    """The heads of queries and keys."""
-    heads: int
-    """The heads of values and states; each key head is for as many of them."""
-    key_size: int
-    """The numbers of a key."""
-    size: int
-    """The numbers of a value."""
-    query_eps: float | None
-    """What is added to the squares of queries when they are normalized; None: they are not."""
-    key_eps: float | None
-    """The same of keys."""
+each layer's loop for itself. Measured with 512 tokens in a step it is 33; with 256 it is 30. The states behind decoding tokens come on top."""
 
 
 def compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
@@ -81,7 +64,7 @@ def compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
     if not pairs or not all(convolution for convolution, _ in pairs) or not prompt_chunks.fits(tables, MEMORY):
         model.validate_nodes_and_infer_types()
         return
-    inputs = prompt_chunks.new_inputs()
+    inputs = prompt_chunks.new_inputs() | {network.STEP_SLOTS: network_input(network.STEP_SLOTS, [-1], np.int32)}
     kind, results = precision(), []
     for convolution, node in pairs:
         results += _replace(convolution, node, inputs, kind)
@@ -115,6 +98,7 @@ def _replace(convolution: Any, node: Any, inputs: dict[str, Any], kind: Any) -> 
     Returns:
         The results with the states of both.
     """
+    readers, step_slots = list(node.output(0).get_target_inputs()), inputs[network.STEP_SLOTS]
     part = exact(_part(_sizes(node), ShortConvolution(convolution, _values(node)), kind))
     tables = convolution.input_value(ROW_TABLE), node.input_value(TABLE)
     given = [convolution.input_value(ROWS), node.input_value(GATE), node.input_value(BETA)]
@@ -132,8 +116,10 @@ def _replace(convolution: Any, node: Any, inputs: dict[str, Any], kind: Any) -> 
         user.input(port).replace_source_output(value.output(0))
     convolution.input(ROW_BEGINS).replace_source_output(inputs[network.CHUNK_BEGINS].output(0))
     node.input(BEGINS).replace_source_output(inputs[network.CHUNK_BEGINS].output(0))
-    prompt_chunks.join(node, outputs, inputs[network.CHUNK_PLACES])
-    return [prompt_chunks.states_result(*pair) for pair in zip(tables, states, strict=True)]
+    found, stepped = delta_steps.computed(node, _sizes(node), step_slots, kind)
+    prompt_chunks.join(readers, found, outputs, inputs[network.CHUNK_PLACES])
+    results = [prompt_chunks.states_result(*pair) for pair in zip(tables, states, strict=True)]
+    return [*results, prompt_chunks.states_result(tables[-1], stepped, STEP_STATES)]
 
 
 def _part(sizes: Sizes, convolution: ShortConvolution, kind: Any) -> Any:
@@ -180,8 +166,8 @@ def _part(sizes: Sizes, convolution: ShortConvolution, kind: Any) -> Any:
         """Returns values of key heads for each head."""
         return values if heads == key_heads else ops.gather(values, _int64(owners), _int64(1))
 
-    q = ops.multiply(_normalized(turned(query), query_eps), _float32(key_size**-0.5))
-    k = _normalized(turned(key), key_eps)
+    q = ops.multiply(normalized(turned(query), query_eps), _float32(key_size**-0.5))
+    k = normalized(turned(key), key_eps)
     v, b, g, ones = turned(value), scalars(beta, 3), scalars(gate, 3), np.ones((CHUNK, CHUNK))
     decayed = ops.matmul(_float32(np.tril(ones)), g, False, False)  # logarithms, from the beginning of the chunk on
     before_each = ops.matmul(scalars(gate, 2), _float32(-np.triu(ones)), False, False)
@@ -222,14 +208,6 @@ def _inverse(lower: Any) -> Any:
             part = ops.matmul(ops.matmul(inverse, part, False, False), inverse, False, False)
         inverse = ops.add(inverse, part)
     return inverse
-
-
-def _normalized(values: Any, eps: float | None) -> Any:
-    """Returns values whose last axis has length 1."""
-    if eps is None:
-        return values
-    squares = ops.reduce_sum(ops.multiply(values, values), _int64([3]), True)
-    return ops.multiply(values, ops.power(ops.add(squares, _float32(eps)), _float32(-0.5)))
 
 
 def _int32(values: Any) -> Any:

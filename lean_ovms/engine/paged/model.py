@@ -25,6 +25,7 @@ from .network import (
     IMAGE_ROWS,
     NEW_STATES,
     STATES,
+    STEP_STATES,
     NotPageable,
     Part,
     WeightsSource,
@@ -118,6 +119,7 @@ class PagedModel:
         self._running: Any = None
         self.adapting = False
         self.new_states: list[int] = []
+        self.step_states: list[int] = []
 
     @cached_property
     def _requests(self) -> list[tuple[Any, frozenset[str], Kinds]]:
@@ -224,19 +226,20 @@ class PagedModel:
         return data.reshape(-1, data.shape[-1])
 
     def _write_states(self) -> None:
-        """Copies the states that the network computed by chunks into their slots."""
-        if not self.new_states:
-            return
-        for name, rows in zip(self._state_names, self._state_rows, strict=True):
-            if (port := self._new_states.get(name)) is not None:
+        """Copies the states that the network returned into their slots."""
+        for kind, slots in ((NEW_STATES, self.new_states), (STEP_STATES, self.step_states)):
+            for port, table in self._written[kind] if slots else ():
                 states = self._running.get_output_tensor(port).data
-                rows[self.new_states] = states.reshape(len(states), -1).view(np.uint8)
+                self._state_rows[table][slots] = states.reshape(len(states), -1).view(np.uint8)
 
     @cached_property
-    def _new_states(self) -> dict[str, int]:
-        """The outputs with new states, by the names of their tables."""
-        names = [_name(port) for port in self._compiled[0][0].outputs]
-        return {name.replace(NEW_STATES, STATES): place for place, name in enumerate(names) if NEW_STATES in name}
+    def _written(self) -> dict[str, list[tuple[int, int]]]:
+        """The outputs of each kind of new states, each with the place of its table among the states."""
+        names, tables = [_name(port) for port in self._compiled[0][0].outputs], self._state_names
+        return {
+            kind: [(port, tables.index(name.replace(kind, STATES))) for port, name in enumerate(names) if kind in name]
+            for kind in (NEW_STATES, STEP_STATES)
+        }
 
     def _logits(self) -> NDArray[np.float32]:
         logits: NDArray[np.float32] = self._running.get_output_tensor(0).data.reshape(-1, self.vocab_size)

@@ -35,6 +35,8 @@ from .network import (
     IMAGE_PLACES,
     IMAGE_ROWS,
     LOGITS_INPUT,
+    MOST_STEPS,
+    STEP_SLOTS,
     TREE_MASK,
     Network,
     Places,
@@ -251,6 +253,10 @@ class ModelInputs:
         every[decoding:batch] = [chunk.every for chunk in chunks]
         slots = [self._tables.states[rows].reshape(-1), *(np.array(chunk.states, np.int32) for chunk in chunks)]
         self._fill("la.block_indices", np.concatenate(slots))
+        if STEP_SLOTS in self._names:
+            read, written = self._tables.states[rows[:MOST_STEPS]].T
+            self._fill(STEP_SLOTS, read)
+            self._network.step_states = written.tolist()
 
     def _divide_prompts(self, decoding: int, chunks: list[Chunk], begins: Ints) -> None:
         """Writes how layers with states compute the parts of prompts at the end of a step (prompt_chunks).

@@ -30,6 +30,11 @@ STATES = "_state_table."
 
 NEW_STATES = "_state_new."
 """In the names of outputs with states that are to be written into the slots of a table; the rest is the table's."""
+STEP_STATES = "_state_step."
+"""In the names of outputs with states of decoding sequences, behind their tokens; the rest is the table's."""
+MOST_STEPS = 16
+"""Sequences at most whose decoding step layers with states compute as products of matrices (delta_steps): openvino
+keeps the states behind it in each layer. Those of others are computed by openvino's operation."""
 CHUNK = 64
 """Tokens of a prompt that a layer with states computes at once (prompt_chunks). More of them cost more products for
 each token, fewer make the products small."""
@@ -52,6 +57,9 @@ CHUNK_WRITES = "chunk.writes"
 """The input [chunks]: 1 where the state behind a chunk is wanted, else 0."""
 CHUNK_BEGINS = "chunk.begins"
 """The input [sequences + 1]: where each sequence's tokens begin, those of prompts left out."""
+STEP_SLOTS = "step.slots"
+"""The input [sequences]: the slots that the states of the first decoding sequences are read from. Each has one token,
+and these are the first of the step."""
 
 Part = tuple[int, int, NDArray[np.float32]]
 """Row and column at which a matrix begins in a larger one."""
@@ -123,6 +131,8 @@ class Network(Protocol):
     """Whether a row of what is in the input tensors has an adapter; the user of the network sets it."""
     new_states: list[int]
     """The slots for the states that CHUNK_WRITES asks for; the user of the network sets it."""
+    step_states: list[int]
+    """The slots for the states behind the tokens of the sequences in STEP_SLOTS; the user of the network sets it."""
 
     @property
     def hidden(self) -> NDArray[np.float32]:

@@ -106,31 +106,32 @@ def in_branch(count: Any, part: Any, values: Sequence[Any], *, sliced: int, stat
     return [branches.set_output(*pair) for pair in zip(some.results, none.results, strict=True)]
 
 
-def join(node: Any, outputs: Any, places: Any) -> None:
-    """Puts what is computed by chunks behind the results of an operation, for all that read these.
+def join(readers: Sequence[Any], others: Sequence[Any], outputs: Any, places: Any) -> None:
+    """Puts what is computed by chunks behind what is computed of other tokens.
 
     Args:
-        node: The operation.
+        readers: What reads both.
+        others: What is computed of other tokens, one behind the other, each [tokens, ...].
         outputs: The outputs of all chunks.
         places: The places of the prompts' tokens in them.
     """
-    readers = list(node.output(0).get_target_inputs())
-    outputs = ops.reshape(outputs, np.array([-1, *sizes(node.output(0))]), False)
+    outputs = ops.reshape(outputs, np.array([-1, *sizes(others[0])]), False)
     outputs = ops.gather(outputs, places, ZERO)
-    joined = ops.concat([node, ops.convert(outputs, node.get_output_element_type(0).to_string())], 0)
+    joined = ops.concat([*others, ops.convert(outputs, others[0].get_element_type().to_string())], 0)
     for reader in readers:
         reader.replace_source_output(joined.output(0))
 
 
-def states_result(table: Any, states: Any) -> Any:
+def states_result(table: Any, states: Any, kind: str = NEW_STATES) -> Any:
     """Returns the result of a network by which states get into a table.
 
     Args:
         table: The table.
         states: The states that are wanted.
+        kind: What the result's name has in the place of STATES in the table's.
     """
     [name] = [name for name in table.get_names() if STATES in name]
-    states.get_tensor().set_names({name.replace(STATES, NEW_STATES)})
+    states.get_tensor().set_names({name.replace(STATES, kind)})
     return ops.result(states)
 
 

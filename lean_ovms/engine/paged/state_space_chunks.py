@@ -68,7 +68,7 @@ def _replace(node: Any, part: Any, inputs: dict[str, Any], kind: str) -> Any:
     Returns:
         The result with the states.
     """
-    table = node.input_value(TABLE)
+    table, readers = node.input_value(TABLE), list(node.output(0).get_target_inputs())
     rows = [node.input_value(port) for port in ROWS]
     for port, row in zip(ROWS, rows, strict=True):  # it refuses tokens that are of none of its sequences
         node.input(port).replace_source_output(ops.gather(row, inputs[network.CHUNK_OTHERS], ZERO).output(0))
@@ -80,7 +80,7 @@ def _replace(node: Any, part: Any, inputs: dict[str, Any], kind: str) -> Any:
     values.append(ops.convert(ops.gather(table, inputs[network.CHUNK_SLOTS], ZERO), "f32"))
     count = prompt_chunks.first_size(inputs[network.CHUNK_STARTS])
     outputs, states = prompt_chunks.in_branch(count, part, values, sliced=len(values) - 2, states=1)
-    prompt_chunks.join(node, outputs, inputs[network.CHUNK_PLACES])
+    prompt_chunks.join(readers, [node.output(0)], outputs, inputs[network.CHUNK_PLACES])
     return prompt_chunks.states_result(table, ops.convert(states, kind).output(0))
 
 

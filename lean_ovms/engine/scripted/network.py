@@ -58,6 +58,7 @@ class ScriptedNetwork(Network):
         """Makes a network whose steps take so many seconds."""
         self.adapting = False
         self.new_states: list[int] = []
+        self.step_states: list[int] = []
         self.batch: Callable[[], list[Sequence]] = list
         """Returns the sequences of the step, in the order of the inputs; the engine sets it."""
         self.answers: dict[int, dict[int, list[int]]] = {}

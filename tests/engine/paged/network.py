@@ -24,6 +24,8 @@ from lean_ovms.engine.paged.network import (
     HIDDEN_INPUT,
     LOGITS_INPUT,
     MOST_PROMPTS,
+    MOST_STEPS,
+    STEP_SLOTS,
     TREE_MASK,
 )
 
@@ -205,7 +207,7 @@ class HybridNetwork(FakeNetwork):
         FakeNetwork.inputs
         | {"la.block_indices", "la.block_indices_begins", "la.past_lens", "la.cache_interval"}
         | {CHUNK_TOKENS, CHUNK_LENGTHS, CHUNK_STARTS, CHUNK_SLOTS, CHUNK_PLACES, CHUNK_WRITES}
-        | {CHUNK_OTHERS, CHUNK_BEGINS}
+        | {CHUNK_OTHERS, CHUNK_BEGINS, STEP_SLOTS}
     )
 
     def allocate(self, blocks, states):
@@ -244,6 +246,10 @@ class HybridNetwork(FakeNetwork):
             cached = self.cache[tables[blocks[i] : blocks[i + 1]]].reshape(-1)
             assert state == cached[: len(state)].tolist()
         self._check_chunks(begins.tolist(), read, writes, ends)
+        steps = len(self._input(STEP_SLOTS))
+        assert steps == MOST_STEPS or begins[steps] == steps
+        assert self._input(STEP_SLOTS).tolist() == read[:steps]
+        assert [[slot] for slot in self.step_states] == writes[:steps]
 
     def _check_chunks(self, begins, read, writes, ends):
         """The last sequences are divided into chunks, whose ends are where a state is written."""

@@ -122,3 +122,5 @@ def test_in_bf16_chunks_are_as_near_to_f32_as_tokens(name, tmp_path):
     exact = log_probabilities(path, 256, edit=by_tokens)
     by_token, by_chunk = (log_probabilities(path, 256, edit, hint="bf16") for edit in (by_tokens, compute_in_chunks))
     assert np.abs(by_chunk - exact).mean() < 1.1 * np.abs(by_token - exact).mean()
+    beside_steps = log_probabilities(path, 256, compute_in_chunks, others=3, hint="bf16")
+    assert np.abs(beside_steps - exact).mean() < 1.1 * np.abs(by_token - exact).mean()

@@ -1,0 +1,124 @@
+"""A decoding token of gated delta rules as products of matrices (Qwen3.5, Qwen3-Next).
+
+openvino's operation PagedGatedDeltaNet prepares query and key anew for each of a state's columns. Here both are
+multiplied by the state at once, and the state behind the token is one sum. It is an output of the network, since no
+operation of openvino writes into a table; so there is memory for MOST_STEPS sequences (PagedModel copies it).
+
+All of it is computed in f32, also where the rest of the network is in bf16: the decay is too near to 1 to be rounded.
+"""
+
+from __future__ import annotations
+
+from ..loading import quiet_imports  # noqa: F401 - first, for its effect
+
+# isort: split
+from typing import Any, NamedTuple
+
+import numpy as np
+import openvino as ov
+from openvino import opset13 as ops
+
+from ..loading.exact import exact
+from .prompt_chunks import ZERO, first_size
+
+QUERY, KEY, VALUE, TABLE, GATE, BETA, BEGINS, SLOTS, *BY_SEQUENCE = range(11)
+"""Inputs of the operation: BEGINS says where the tokens of each sequence begin, BY_SEQUENCE where its slots begin in
+SLOTS, and which states are written into these."""
+LEAST_GATE = -60.0
+"""The logarithm of the least decay. What is left of a state by then does not show, and its inverse is a number."""
+
+
+class Sizes(NamedTuple):
+    """The sizes of a delta rule."""
+
+    key_heads: int
+    """The heads of queries and keys."""
+    heads: int
+    """The heads of values and states; each key head is for as many of them."""
+    key_size: int
+    """The numbers of a key."""
+    size: int
+    """The numbers of a value."""
+    query_eps: float | None
+    """What is added to the squares of queries when they are normalized; None: they are not."""
+    key_eps: float | None
+    """The same of keys."""
+
+
+def computed(node: Any, sizes: Sizes, slots: Any, kind: Any) -> tuple[list[Any], Any]:
+    """Returns what is computed of the tokens of sequences with these slots, and of others, and the former's states.
+
+    The operation computes the others, for which its inputs are cut.
+
+    Args:
+        node: The operation.
+        sizes: The sizes of its delta rule.
+        slots: The input STEP_SLOTS.
+        kind: The element type in which states are kept.
+    """
+    count = ops.reshape(first_size(slots), np.array([1]), False)
+    part = exact(_part(sizes))
+    values = [_rows(node.input_value(port), np.array([0], np.int32), count) for port in (QUERY, KEY, VALUE, GATE, BETA)]
+    values.append(ops.gather(node.input_value(TABLE), slots, ZERO))
+    for parameter, value in zip(part.get_parameters(), values, strict=True):
+        given = ops.convert(value, "f32").output(0)
+        for reader in parameter.output(0).get_target_inputs():
+            reader.replace_source_output(given)
+    seen, share, states = (result.input_value(0) for result in part.get_results())
+    # What is joined with the outputs of chunks is not marked as f32, or openvino 2026.4 mixes up their rows in bf16.
+    outputs = ops.add(seen, ops.multiply(share, values[2]))
+    end = np.array([np.iinfo(np.int32).max], np.int32)
+    for port in (BEGINS, *BY_SEQUENCE):  # it reads the state also of a sequence without tokens
+        node.input(port).replace_source_output(_rows(node.input_value(port), count, end).output(0))
+    others = _rows(node.output(0), count, end)
+    return [outputs.output(0), others.output(0)], ops.convert(states, kind.to_string()).output(0)
+
+
+def normalized(values: Any, eps: float | None) -> Any:
+    """Returns values whose last axis has length 1. eps: is added to their squares; None: they are as they are."""
+    if eps is None:
+        return values
+    squares = ops.reduce_sum(ops.multiply(values, values), np.array([-1]), True)
+    return ops.multiply(values, ops.power(ops.add(squares, np.float32(eps)), np.float32(-0.5)))
+
+
+def _rows(values: Any, start: Any, end: Any) -> Any:
+    """Returns the rows of values from one number to another."""
+    return ops.slice(values, start, end, np.array([1], np.int32), np.array([0], np.int32))
+
+
+def _part(sizes: Sizes) -> Any:
+    """Returns the network of one token of each sequence.
+
+    Returns:
+        An openvino.Model. Its parameters are the queries and keys [sequences, key heads, key size], values
+        [sequences, heads, size], gates and betas [sequences, heads], and states [sequences, heads, size, key size].
+        Its results are what the outputs have of the states before, their share of the value [sequences, heads, 1], and
+        the states behind.
+    """
+    key_heads, heads, key_size, size, query_eps, key_eps = sizes
+    shapes = [[key_heads, key_size]] * 2 + [[heads, size], [heads], [heads], [heads, size, key_size]]
+    parameters = [ops.parameter([-1, *shape], np.float32) for shape in shapes]
+    query, key, value, gate, beta, state = parameters
+
+    def shaped(values: Any, *shape: int) -> Any:
+        return ops.reshape(values, np.array([-1, heads, *shape]), False)
+
+    def repeated(values: Any) -> Any:
+        """Returns values of key heads for each head."""
+        owners = np.arange(heads) // (heads // key_heads)
+        return values if heads == key_heads else ops.gather(values, owners, np.int64(1))
+
+    q = repeated(ops.multiply(np.float32(key_size**-0.5), normalized(query, query_eps)))
+    k = repeated(normalized(key, key_eps))
+    gate = ops.maximum(gate, np.float32(LEAST_GATE))
+    decay, growth, beta = (shaped(each, 1) for each in (ops.exp(gate), ops.exp(ops.negative(gate)), beta))
+    both = ops.concat([shaped(k, 1, key_size), shaped(q, 1, key_size)], 2)
+    read = ops.split(ops.matmul(both, state, False, True), np.int64(2), 2).outputs()
+    known, seen = (ops.multiply(shaped(each, size), decay) for each in read)
+    change = ops.multiply(ops.add(value, ops.multiply(np.float32(-1), known)), beta)
+    share = ops.multiply(ops.reduce_sum(ops.multiply(k, q), np.array([-1]), True), beta)
+    seen = ops.add(seen, ops.multiply(ops.multiply(np.float32(-1), known), share))
+    added = ops.multiply(shaped(ops.multiply(change, growth), size, 1), shaped(k, 1, key_size))
+    after = ops.multiply(ops.add(added, state), shaped(decay, 1, 1))  # one operation of openvino's
+    return ov.Model([seen, share, after], parameters)
