@@ -214,7 +214,7 @@ class Tensors:
                 yield data[taken] if part.order is None else data[part.order[taken]]
 
     def _constant_bytes(self, name: str) -> int:
-        """Returns how many bytes a tensor has as constants, at most."""
+        """Returns how many bytes a tensor has as constants; rounded to 8 bits it has up to half as much more."""
         elements, blocks = math.prod(self.shape(name)), BLOCKS.get(self.kind(name))
         if blocks is None:
             return self._header.size(name)
