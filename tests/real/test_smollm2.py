@@ -21,57 +21,58 @@ Tokens with wrong positions are predicted worse the further behind they are.
 """
 LENGTHS = 4, 9, len(LOSSES["gguf"])
 """So many parts of the text are compared as a whole: 1,800 tokens, 4,050 and 7,900."""
-WRITING = ["gguf f32", "gguf bf16"]
+HALF, WHOLE = LENGTHS[1:]
 
 
-def losses(engine):
-    """Returns the loss of each token of the text behind the first."""
-    ids = engine.encode(TEXT, False)[:TOKENS]
+def losses(engine, parts):
+    """Returns the loss of each token of so many parts of the text, without the first."""
+    ids = engine.encode(TEXT, False)[: min(TOKENS, parts * PART + 1)]
     found = -np.array(Rig(pipeline=engine).ask(ids, max_tokens=1, prompt_logprobs=True).prompt_logprobs[1:])
-    assert len(found) == TOKENS - 1
+    assert len(found) == min(TOKENS - 1, parts * PART)
     return found
 
 
 def differences(found, known):
     """Returns by how much the loss of each part is above torch's, and that of the first parts as a whole."""
-    parts = [float(found[start : start + PART].mean()) for start in range(0, TOKENS - 1, PART)]
-    sizes = [len(found[start : start + PART]) for start in range(0, TOKENS - 1, PART)]
-    each = np.array(parts) - known
-    return each, [float(np.average(each[:count], weights=sizes[:count])) for count in LENGTHS]
+    parts = [found[start : start + PART] for start in range(0, len(found), PART)]
+    each = np.array([float(part.mean()) for part in parts]) - known[: len(parts)]
+    sizes = [len(part) for part in parts]
+    return each, [float(np.average(each[:n], weights=sizes[:n])) for n in LENGTHS if n <= len(parts)]
 
 
 @pytest.mark.parametrize(
-    "engine",
+    ("engine", "parts"),
     [
-        *WRITING,
-        "int8 f32",
-        "int8 rounded kv_cache_precision=bf16",
-        "int4 f32",
-        "int4 rounded",
+        ("gguf f32", WHOLE),
+        ("gguf bf16", WHOLE),
+        ("int8 f32", WHOLE),
+        ("int8 rounded kv_cache_precision=bf16", WHOLE),
+        ("int4 f32", HALF),
+        ("int4 rounded", HALF),
     ],
-    indirect=True,
+    indirect=["engine"],
 )
-def test_a_text_is_predicted_as_well_as_by_torch(engine):
-    """Keys and values are kept in f32 by "exact", else in u8 where the parameter does not say it."""
-    found = losses(engine.pipeline)
-    parts, wholes = differences(found, LOSSES[engine.weights])
-    assert parts == pytest.approx(0, abs=0.02)
-    assert wholes == pytest.approx([0] * len(LENGTHS), abs=math.log(1.01))
+def test_a_text_is_predicted_as_well_as_by_torch(engine, parts):
+    """Keys and values are in u8 where the parameter does not say it. int4 and int8 differ in their weights only."""
+    found = losses(engine.pipeline, parts)
+    each, wholes = differences(found, LOSSES[engine.weights])
+    assert each == pytest.approx(0, abs=0.02)
+    assert wholes == pytest.approx([0] * len(wholes), abs=math.log(1.01))
     if engine.weights == "int8":  # and nearly as well as with weights that are not quantized
-        parts, wholes = differences(found, LOSSES["gguf"])
-        assert parts == pytest.approx(0, abs=0.04)
-        assert wholes == pytest.approx([0] * len(LENGTHS), abs=math.log(1.02))
+        each, wholes = differences(found, LOSSES["gguf"])
+        assert each == pytest.approx(0, abs=0.04)
+        assert wholes == pytest.approx([0] * len(wholes), abs=math.log(1.02))
 
 
 @pytest.mark.parametrize("engine", ["int8 f32 kv_cache_precision=u4"], indirect=True)
 def test_a_text_is_predicted_nearly_as_well_with_a_cache_of_four_bits(engine):
-    """Its perplexity is 2 % more by openvino's own grouping (bench/RESULTS.md), at all lengths."""
-    parts, wholes = differences(losses(engine.pipeline), LOSSES[engine.weights])
-    assert parts == pytest.approx(0.02, abs=0.04)
-    assert wholes == pytest.approx([0.02] * len(LENGTHS), abs=math.log(1.02))
+    """Its perplexity is 2 % more by openvino's own grouping (2.1 to 2.5 % here), wherever in a text."""
+    each, wholes = differences(losses(engine.pipeline, HALF), LOSSES[engine.weights])
+    assert each == pytest.approx(0.02, abs=0.04)
+    assert wholes == pytest.approx([0.02] * len(wholes), abs=math.log(1.02))
 
 
-@pytest.mark.parametrize("engine", WRITING, indirect=True)
+@pytest.mark.parametrize("engine", ["gguf bf16"], indirect=True)
 def test_a_long_answer_stays_a_text(engine):
     """The penalty keeps a model of this size from telling one sentence again and again."""
     question = "Write a long story about a lighthouse keeper who finds a letter in a bottle."

@@ -31,7 +31,7 @@ from tests.media.audio.test_decode import samples
 from tests.recordings import film, sound
 
 TEXT = (Path(__file__).parents[1] / "data" / "real" / "speech.txt").read_text("utf-8")
-LENGTHS = {66: (172, 135), 105: (290, 140), 240: (389, 87)}
+LENGTHS = {66: (172, 135), 240: (389, 87)}
 """Words of the text, and how many of them a minute, by about how many seconds of speech they are."""
 
 
@@ -109,7 +109,7 @@ def errors(found: list[str], expected: list[str]) -> float:
 
 @pytest.mark.parametrize(
     ("seconds", "noise", "ways"),
-    [(66, 0.0, (WORDS, ONCE)), (66, 0.3, (WORDS, ONCE)), (105, 0.3, (ONCE,)), (240, 0.0, (WORDS,))],
+    [(66, 0.0, (ONCE,)), (66, 0.3, (WORDS, ONCE)), (240, 0.0, (WORDS,))],
 )
 def test_the_words_with_times_are_those_without(
     task: SpeechTask, seconds: int, noise: float, ways: tuple[dict[str, bool], ...]
