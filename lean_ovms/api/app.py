@@ -105,12 +105,12 @@ class App:
         await self._keys.close()
 
     def is_vital(self, method: str, path: str) -> bool:
-        """Whether this request is served when there are too many connections, too: it reports on the server."""
+        """Returns whether this request is served when there are too many connections, too: it reports on the server."""
         route = self._find(method, self._below_root(path))
         return route is not None and route.vital
 
     def route(self, request: Request) -> Route | None:
-        """The route that a request takes, if there is one; whether it may is not known yet."""
+        """Returns the route that a request takes, if there is one; whether it may is not known yet."""
         route = self._find(request.method, self._below_root(request.path))
         return route if route is None else self._table.variant(route, request)
 
@@ -121,7 +121,7 @@ class App:
             self._origins.check(route, request)
 
     async def handle(self, request: Request) -> Response:
-        """The response to a request; errors are responses too."""
+        """Returns the response to a request; errors are responses too."""
         request.path = self._below_root(request.path)  # not in a copy, which would keep the body in memory
         record = self._records.start(request)
         key = record.key = self._keys.find(request)
@@ -171,7 +171,7 @@ class App:
             return self._error_forms.response(error, request=request, request_id=record.request_id)
 
     def _admit(self, request: Request, record: RequestRecord, key: ApiKey | None) -> Route:
-        """The route of a request that may use it. Raises RequestError."""
+        """Returns the route of a request that may use it. Raises RequestError."""
         route = self._route(request)
         record.route, request.ids = route.path, router.ids_of(route, request.path)
         self._origins.check(route, request)
@@ -179,14 +179,14 @@ class App:
         return route
 
     def _preflight(self, request: Request) -> Response:
-        """The response to OPTIONS. Raises Forbidden where the request that would follow is refused."""
+        """Returns the response to OPTIONS. Raises Forbidden where the request that would follow is refused."""
         route = self._find(request.headers.get("access-control-request-method", ""), request.path)
         if route is not None:
             self._origins.check(route, request)
         return self._cors.preflight(request)
 
     async def _forward(self, request: Request, path: str) -> Response:
-        """The response of another endpoint to a POST whose API key is checked. Raises RequestError."""
+        """Returns the response of another endpoint to a POST whose API key is checked. Raises RequestError."""
         request.path = path
         return await (await load(self._route(request)))(request, self.services)
 

@@ -128,7 +128,7 @@ _TYPES: dict[str, tuple[tuple[type[Any], ...], str]] = {
 
 
 def json_body(request: Request, most_values: int = 0) -> Json:
-    """The request's JSON object. most_values: limit, 0 for none. Raises UnsupportedMediaType and BadRequest."""
+    """Returns the request's JSON object. most_values: limit, 0 for none. Raises UnsupportedMediaType and BadRequest."""
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media and media != "application/json" and not media.endswith("+json"):
         raise UnsupportedMediaType("Send the body as JSON with the header Content-Type: application/json")
@@ -161,7 +161,7 @@ def parsed_body(data: bytes) -> Any:
 
 
 def parsed(data: bytes | str) -> Any:
-    """The value of this JSON. Raises ValueError for invalid JSON, and TooDeep for more than about 120 levels.
+    """Returns the value of this JSON. Raises ValueError for invalid JSON, and TooDeep for more than about 120 levels.
 
     orjson reads 1,000 levels and writes 254, so a value that was read might not be writable. OVMS allows 100.
     """
@@ -184,7 +184,7 @@ def parsed(data: bytes | str) -> Any:
 
 
 def parsed_object(text: str) -> Json | None:
-    """The object that this JSON is, empty for an empty text; None if it is none."""
+    """Returns the object that this JSON is, empty for an empty text; None if it is none."""
     try:
         value = parsed(text or "{}")
     except ValueError:
@@ -193,7 +193,8 @@ def parsed_object(text: str) -> Json | None:
 
 
 def _values(body: bytes, most: int) -> int:
-    """Upper bound of the values in this JSON, or more than `most`: commas, colons and brackets, those in strings too.
+    """Returns an upper bound of the values in this JSON, or more than `most`: commas, colons and brackets, those in
+    strings too.
 
     An eighth of the escapes counts too. Parsing blocks the event loop, as one call into C: 30 MB of text for 33 ms,
     but 64 MB of empty objects for 1.5 s, and 30 MB of escapes for 110 ms (2026-11). Counted piece by piece, so that
@@ -210,7 +211,7 @@ def _values(body: bytes, most: int) -> int:
 
 
 def read(fields: FieldSet, body: Json) -> Values:
-    """Every field's value by name, its default where absent or null. Raises BadRequest with the field as param.
+    """Returns every field's value by name, its default where absent or null. Raises BadRequest with the field as param.
 
     Of several errors the one of the first field is raised. Only the fields that a body has are checked: most bodies
     have five of eighty.
@@ -223,7 +224,7 @@ def read(fields: FieldSet, body: Json) -> Values:
 
 
 def read_one(field: Field, value: Any) -> Any:
-    """The value, checked against its field and converted."""
+    """Returns the value, checked against its field and converted."""
     if value is None:
         return field.default
     if field.kind in ("int", "uint"):

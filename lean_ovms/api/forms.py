@@ -66,7 +66,7 @@ class Form:
 
 
 def read_form(request: Request) -> Form:
-    """The parts of a request's body. Raises UnsupportedMediaType and BadRequest."""
+    """Returns the parts of a request's body. Raises UnsupportedMediaType and BadRequest."""
     from python_multipart.exceptions import FormParserError  # some ms, for the first form
     from python_multipart.multipart import parse_options_header
 
@@ -187,7 +187,7 @@ class _Reader:
 
 
 def _disposition(header: bytes) -> tuple[str, str | None]:
-    """Name and file name of a part; None for a part that is not a file."""
+    """Returns name and file name of a part; None for a part that is not a file."""
     from python_multipart.multipart import parse_options_header
 
     kind, options = parse_options_header(header)
@@ -203,7 +203,8 @@ def _disposition(header: bytes) -> tuple[str, str | None]:
 
 
 def body_of(fields: FieldSet, form: Form) -> Json:
-    """The form as the JSON body that `fields.read` takes. A text that is no value of its field's kind stays a text.
+    """Returns the form as the JSON body that `fields.read` takes. A text that is no value of its field's kind stays a
+    text.
 
     Names that are no fields keep their texts.
     """
@@ -228,7 +229,7 @@ def body_of(fields: FieldSet, form: Form) -> Json:
 
 
 def read_query(fields: FieldSet, query: str) -> Values:
-    """The parameters of a query as the values of these fields; of repeated ones the last. Raises BadRequest."""
+    """Returns the parameters of a query as the values of these fields; of repeated ones the last. Raises BadRequest."""
     try:
         given = parse_qs(query, max_num_fields=MAX_PARAMETERS)
     except ValueError:
@@ -242,7 +243,7 @@ def _member(known: Field, member: str, text: str) -> Any:
 
 
 def typed(known: Field, text: str) -> Any:
-    """The value that a text means for a field; the text itself if it means none."""
+    """Returns the value that a text means for a field; the text itself if it means none."""
     stripped = text.strip()
     if known.kind == "bool":
         lower = stripped.lower()

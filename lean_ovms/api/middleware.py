@@ -86,7 +86,7 @@ class RequestRecords:
     closed."""
 
     def __init__(self, config: Config, metrics: Metrics) -> None:
-        """Raises StartError."""
+        """Makes the records, and the observers that options ask for. Raises StartError."""
         self._access_log = config.access_log
         self._metrics = metrics
         rows = [row for row in config.composition.observers if config.any_set(row.options)]
@@ -95,7 +95,7 @@ class RequestRecords:
         self._open: set[RequestRecord] = set()
 
     def start(self, request: Request) -> RequestRecord:
-        """The record of a request that has just arrived; `finish` or `observe` it."""
+        """Returns the record of a request that has just arrived; `finish` or `observe` it."""
         record = RequestRecord(_request_id(request), request.method, request.path, request.peer, time.monotonic())
         traceparent = request.headers.get("traceparent", "")
         if traceparent and TRACEPARENT.fullmatch(traceparent):
@@ -105,8 +105,9 @@ class RequestRecords:
         return record
 
     def observe(self, request: Request, response: Response, record: RequestRecord) -> Response:
-        """The response with an end that finishes the record and gives back what the request has taken; the same one
-        where nothing is recorded or taken."""
+        """Returns the response with an end that finishes the record and gives back what the request has taken; the same
+        one where nothing is recorded or taken.
+        """
         if response.status == SWITCHING_PROTOCOLS:
             return self._observe_websocket(cast("Upgrade", response), record)
         if not (self._enabled or record.releases):
@@ -114,7 +115,7 @@ class RequestRecords:
         return _ObservedResponse(response, record, self._closed, has_body=request.method != "HEAD")
 
     def _observe_websocket(self, response: Upgrade, record: RequestRecord) -> Upgrade:
-        """The same response; bytes and messages that its WebSocket sends count as those of the request."""
+        """Returns the same response; bytes and messages that its WebSocket sends count as those of the request."""
 
         def closed() -> None:
             record.status = response.status
@@ -144,7 +145,7 @@ class RequestRecords:
             self.finish(record)
 
     def finish(self, record: RequestRecord) -> None:
-        """The transport has closed the response."""
+        """Ends the record of a request whose response the transport has closed."""
         self._open.discard(record)
         record.seconds = time.monotonic() - record.started
         for observer in self._observers:
@@ -254,7 +255,7 @@ class _CountedStream:
 
 
 def _request_id(request: Request) -> str:
-    """The client's X-Request-Id if it is harmless in a header and a log line, else a new one."""
+    """Returns the client's X-Request-Id if it is harmless in a header and a log line, else a new one."""
     given = request.headers.get("x-request-id", "")
     return given if given and is_safe_id(given) else os.urandom(16).hex()
 
@@ -293,7 +294,7 @@ class OriginPolicy:
         self._checks_hosts = bool(config.hosts) or (self._without_key and not self._every_origin)
 
     def check(self, route: Route, request: Request) -> None:
-        """Raises Forbidden."""
+        """Checks the host and the page that a request comes from. Raises Forbidden."""
         exposed = route.changes and self._without_key
         checks_host = exposed or (self._checks_hosts and not route.vital)
         checks_page = exposed or not self._every_origin
@@ -331,7 +332,7 @@ class OriginPolicy:
 
 
 def machine_names() -> set[str]:
-    """The machine's name, and those that /etc/hosts has beside it; a DNS query could delay the start."""
+    """Returns the machine's name, and those that /etc/hosts has beside it; a DNS query could delay the start."""
     name = socket.gethostname().lower()
     names = {name}
     with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -365,11 +366,12 @@ class Clients:
         self._networks = tuple(_network(name) for name in names if name not in ("all", UNIX))
 
     def identify(self, request: Request) -> str:
-        """The client's name; "" where the transport does not know the peer."""
+        """Returns the client's name; "" where the transport does not know the peer."""
         return _by_host(self.source(request))
 
     def source(self, request: Request) -> str:
-        """The peer as the transport names it, or the address, without a port, that a trusted proxy has for the client.
+        """Returns the peer as the transport names it, or the address, without a port, that a trusted proxy has for the
+        client.
 
         For logs: of the header's text only an address gets into it.
         """
@@ -389,7 +391,7 @@ class Clients:
         return peer
 
     def forwarded_host(self, request: Request) -> str:
-        """The host and port at which a trusted proxy was asked, of X-Forwarded-Host; "" if there is none.
+        """Returns the host and port at which a trusted proxy was asked, of X-Forwarded-Host; "" if there is none.
 
         Not where all are trusted: then a page could send the header itself.
         """
@@ -416,7 +418,7 @@ def _network(name: str) -> Network:
 
 @lru_cache(4096)
 def _by_host(peer: str) -> str:
-    """The name of a client with this address, the port left out."""
+    """Returns the name of a client with this address, the port left out."""
     address = address_in(peer)
     if isinstance(address, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((int(address), 64), strict=False))
@@ -425,7 +427,7 @@ def _by_host(peer: str) -> str:
 
 @lru_cache(4096)
 def address_in(peer: str) -> Address | None:
-    """The address in "host", "host:port" or "[host]:port"; None if there is none. IPv4 inside IPv6 is IPv4."""
+    """Returns the address in "host", "host:port" or "[host]:port"; None if there is none. IPv4 inside IPv6 is IPv4."""
     host = peer.strip()
     if host.startswith("["):
         host = host[1:].partition("]")[0]

@@ -41,7 +41,7 @@ async def add(response: Response, form: str, model: Model | None) -> None:
 
 
 async def read(stats: Awaitable[EngineStats], timeout_s: float) -> EngineStats | None:
-    """What an engine answers between two steps; None if it does not within timeout_s."""
+    """Returns what an engine answers between two steps; None if it does not within timeout_s."""
     try:
         return await asyncio.wait_for(stats, timeout_s)
     except (RequestError, asyncio.TimeoutError):

@@ -29,12 +29,12 @@ WHOLE_BYTES = 262_144
 
 
 def json(body: Any, headers: list[tuple[str, str]] | None = None, status: int = 200) -> Response:
-    """A JSON response."""
+    """Returns a JSON response."""
     return json_bytes(orjson.dumps(body), headers, status)
 
 
 def json_bytes(body: bytes | ByteStream, headers: list[tuple[str, str]] | None = None, status: int = 200) -> Response:
-    """A JSON response whose body is JSON already."""
+    """Returns a JSON response whose body is JSON already."""
     return Response(status, [("Content-Type", "application/json"), *(headers or [])], body)
 
 
@@ -44,7 +44,9 @@ async def written(
     make: Callable[[], Json | list[Json]],
     headers: Sequence[tuple[str, str]] = (),
 ) -> Response:
-    """A JSON response; one of `size` bytes or so is made and written in the offload thread if that would take long."""
+    """Returns a JSON response; one of `size` bytes or so is made and written in the offload thread if that would take
+    long.
+    """
 
     def work() -> list[bytes]:
         return chunked_json.pieces(make())
@@ -55,12 +57,14 @@ async def written(
 
 
 async def any_size(offload: Offload, body: Json, headers: Sequence[tuple[str, str]] = ()) -> Response:
-    """A JSON response; a large one is written in the offload thread."""
+    """Returns a JSON response; a large one is written in the offload thread."""
     return await written(offload, 0 if chunked_json.is_small(body) else WHOLE_BYTES, lambda: body, headers)
 
 
 def json_in_pieces(pieces: list[bytes]) -> Response:
-    """A JSON response from its bytes in pieces; a large one is sent piece by piece, since joining them takes long."""
+    """Returns a JSON response from its bytes in pieces; a large one is sent piece by piece, since joining them takes
+    long.
+    """
     whole = sum(map(len, pieces)) <= WHOLE_BYTES
     return json_bytes(b"".join(pieces) if whole else PieceStream(in_turns(pieces)))
 
@@ -74,7 +78,7 @@ async def in_turns(pieces: list[bytes]) -> AsyncGenerator[bytes, None]:
 
 
 async def whole_body(response: Response) -> bytes:
-    """The bytes of a response, which is closed."""
+    """Returns the bytes of a response, which is closed."""
     try:
         if isinstance(response.body, bytes):
             return response.body
@@ -99,7 +103,7 @@ class PieceStream:
 
 
 def model_name(values: Values) -> str:
-    """The field, required where no model is the default. Raises BadRequest."""
+    """Returns the field, required where no model is the default. Raises BadRequest."""
     name = values["model"]
     if not name:
         raise BadRequest("model field is missing in JSON body", param="model")
@@ -107,7 +111,7 @@ def model_name(values: Values) -> str:
 
 
 def warning_headers(texts: list[str]) -> list[tuple[str, str]]:
-    """A Warning header for each text: characters outside ASCII are escaped, long texts are cut."""
+    """Returns a Warning header for each text: characters outside ASCII are escaped, long texts are cut."""
     if not texts:
         return []
     plain = [safe(text, MAX_WARNING).encode("ascii", "backslashreplace").decode() for text in texts[:MAX_WARNINGS]]
@@ -115,12 +119,14 @@ def warning_headers(texts: list[str]) -> list[tuple[str, str]]:
 
 
 def token_name(token: TokenLogprob, *, by_id: bool) -> str:
-    """The name of a token among log probabilities; for a part of a character that is its id."""
+    """Returns the name of a token among log probabilities; for a part of a character that is its id."""
     return f"token_id:{token.id}" if by_id else token.token
 
 
 def logprob_entry(token: TokenLogprob, *, by_id: bool) -> Json:
-    """A token with its log probability, and those of others in its place, in OpenAI's form of chat and responses."""
+    """Returns a token with its log probability, and those of others in its place, in OpenAI's form of chat and
+    responses.
+    """
     others = [{"token": token_name(t, by_id=by_id), "logprob": t.logprob, "bytes": list(t.bytes)} for t in token.top]
     return {
         "token": token_name(token, by_id=by_id),
@@ -147,7 +153,7 @@ def _by_id(token: TokenLogprob, most: int) -> Json:
 
 
 def usage(counts: Usage) -> Json:
-    """The usage object of chat and completions, without cached prompt tokens where they are unknown."""
+    """Returns the usage object of chat and completions, without cached prompt tokens where they are unknown."""
     body: Json = {
         "prompt_tokens": counts.prompt_tokens,
         "completion_tokens": counts.completion_tokens,
@@ -186,7 +192,7 @@ def request_metrics(times: Timings) -> Json:
 
 
 def with_timings(frame: bytes, times: Timings) -> bytes:
-    """An event whose data is a JSON object, with timings in it (timings_per_token)."""
+    """Returns an event whose data is a JSON object, with timings in it (timings_per_token)."""
     return b'%b,"timings":%b}\n\n' % (frame.removesuffix(b"}\n\n"), orjson.dumps(timings(times)))
 
 
@@ -209,12 +215,12 @@ def _rates(name: str, tokens: int, ms: float) -> Json:
 
 
 def new_id(prefix: str, end: str | None = None) -> str:
-    """An id with the end that a client has chosen, or else with 96 random bits."""
+    """Returns an id with the end that a client has chosen, or else with 96 random bits."""
     return f"{prefix}-{end or os.urandom(12).hex()}"
 
 
 def is_safe_id(text: str) -> bool:
-    """Whether a client's text may be used as an id in a header, a log line and a JSON body."""
+    """Returns whether a client's text may be used as an id in a header, a log line and a JSON body."""
     return 0 < len(text) <= MAX_REQUEST_ID and text.isascii() and text.isprintable()
 
 

@@ -76,13 +76,13 @@ def modules(composition: Composition | None = None) -> list[str]:
 
 
 def follows_ovms(request: Request | RequestRecord) -> bool:
-    """Whether the path is one of OVMS's."""
+    """Returns whether the path is one of OVMS's."""
     return request.path.startswith("/v3/")
 
 
 @cache
 def compiled(pattern: str) -> re.Pattern[str]:
-    """The regular expression of a path with "{id}"; a slash at the end of the path is no part of the id."""
+    """Returns the regular expression of a path with "{id}"; a slash at the end of the path is no part of the id."""
     *parts, last = map(re.escape, pattern.split("{id}"))
     return re.compile("(.+)".join(parts) + ("(.+)" if last else "(.+?)") + last + "/?", re.DOTALL)
 
@@ -96,13 +96,13 @@ _handlers: dict[tuple[str, str], Handler] = {}
 
 
 async def load(route: Route) -> Handler:
-    """The handler of a route. The first call imports its module in a thread."""
+    """Returns the handler of a route. The first call imports its module in a thread."""
     handler = _handlers.get((route.package, route.handler))
     return handler if handler is not None else await asyncio.to_thread(imported, route)
 
 
 def imported(route: Route) -> Handler:
-    """The handler of a route, its module imported."""
+    """Returns the handler of a route, its module imported."""
     handler: Handler = named(route.package, route.handler)
     _handlers[route.package, route.handler] = handler
     return handler
@@ -139,14 +139,16 @@ class Table:
         self._ordered = [(compiled(pattern), self._patterns[pattern]) for pattern in longest]
 
     def methods(self, path: str) -> dict[str, Route]:
-        """The routes of a path by method; empty if there are none."""
+        """Returns the routes of a path by method; empty if there are none."""
         found = self._exact.get(path) or self._exact.get(path.removesuffix("/"))
         if found is None:
             found = next((methods for pattern, methods in self._ordered if pattern.fullmatch(path)), {})
         return found
 
     def variant(self, route: Route, request: Request) -> Route:
-        """The route that takes this request instead of `route`, by a header or its port; `route` if there is none."""
+        """Returns the route that takes this request instead of `route`, by a header or its port; `route` if there is
+        none.
+        """
         others = self._variants.get((route.method, route.path), ())
         return next((other for other in others if self._takes(other, request)), route)
 
@@ -158,7 +160,9 @@ class Table:
         return bool(port) and request.headers.get("host", "").endswith(f":{port}")
 
     def suggest(self, path: str) -> str:
-        """A known path with the same end as this unknown one (a wrong base URL), or nearly; "" if there is none."""
+        """Returns a known path with the same end as this unknown one (a wrong base URL), or nearly; "" if there is
+        none.
+        """
         parts = [part for part in path.split("/") if part][-MAX_PARTS:]
         for tail in ("/" + "/".join(parts[start:]) for start in range(len(parts))):
             known = [base + tail for base in ("", BASES[0]) if base + tail in self._exact]
@@ -167,7 +171,9 @@ class Table:
         return ""
 
     def _nearest(self, path: str) -> list[str]:
-        """The known path that this one is a misspelling of, if any; of the same API, so of the same first part."""
+        """Returns the known path that this one is a misspelling of, if any; of the same API, so of the same first
+        part.
+        """
         if len(path) > MAX_LENGTH:
             return []
         slashes, first = path.count("/"), path[: path.find("/", 1) + 1]

@@ -20,17 +20,17 @@ JSON_TEXT: Json = {"type": "string", "contentMediaType": "application/json"}
 
 
 def object_of(required: Json, **optional: Json | bool) -> Json:
-    """An object with these members; one whose schema is False may not be there."""
+    """Returns an object with these members; one whose schema is False may not be there."""
     return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
 
 
 def array(items: Json, min_items: int = 0) -> Json:
-    """An array of at least `min_items` items."""
+    """Returns an array of at least `min_items` items."""
     return {"type": "array", "items": items} | ({"minItems": min_items} if min_items else {})
 
 
 def any_of(*schemas: Json) -> Json:
-    """Any of these schemas."""
+    """Returns any of these schemas."""
     return {"anyOf": list(schemas)}
 
 
@@ -40,22 +40,22 @@ def const(value: str) -> Json:
 
 
 def _given(name: str, *absent: object) -> Json:
-    """A rule for a body: the member is there, and none of these values."""
+    """Returns a rule for a body: the member is there, and none of these values."""
     return {"required": [name], "properties": {name: {"not": {"enum": list(absent)}}}}
 
 
 def some_of(*names: str) -> Json:
-    """A rule for a body: at least one of these members is there, and neither null nor empty."""
+    """Returns a rule for a body: at least one of these members is there, and neither null nor empty."""
     return any_of(*(_given(name, None, "") for name in names))
 
 
 def all_of(*names: str) -> Json:
-    """A rule for a body: all these members are there, and not null."""
+    """Returns a rule for a body: all these members are there, and not null."""
     return {"allOf": [_given(name, None) for name in names]}
 
 
 def one_of(*names: str) -> Json:
-    """A rule for a body: exactly one of these members is there, and neither null nor an empty list."""
+    """Returns a rule for a body: exactly one of these members is there, and neither null nor an empty list."""
     return {"oneOf": [_given(name, None, []) for name in names]}
 
 

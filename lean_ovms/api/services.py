@@ -82,7 +82,7 @@ class Services:
     """The state of features, by its class, as far as it was made."""
 
     def get(self, kind: type[S]) -> S:
-        """The one instance of a class, made by its first use. Raises Unavailable."""
+        """Returns the one instance of a class, made by its first use. Raises Unavailable."""
         if kind not in self.states:
             if self.stopping:
                 raise Unavailable("the server is shutting down", code="shutting_down")
@@ -91,11 +91,11 @@ class Services:
         return found
 
     def named_model(self, values: Values, kind: type[M]) -> M:
-        """The model that is named, or else the only one of this kind. Raises RequestError."""
+        """Returns the model that is named, or else the only one of this kind. Raises RequestError."""
         return self.registry.get(values["model"] or self.registry.default_of(kind) or model_name(values), kind)
 
     def helper(self, option: str, model: Model, kind: type[M]) -> M:
-        """The model that an option of another one names, to work for its requests. Raises RequestError."""
+        """Returns the model that an option of another one names, to work for its requests. Raises RequestError."""
         try:
             return self.registry.get(model.config.value(option), kind, helper=True)
         except (ModelNotFound, BadRequest) as error:
@@ -118,7 +118,7 @@ class Services:
             )
 
     async def parse_body(self, request: Request, parse: Callable[[Json, Services], T]) -> T:
-        """The parsed JSON body of a request; a large one is parsed in the offload thread. Raises RequestError.
+        """Returns the parsed JSON body of a request; a large one is parsed in the offload thread. Raises RequestError.
 
         A model that is not known yet is loaded first: its properties decide what a request may ask for.
         """
@@ -147,12 +147,14 @@ class Services:
         return await self.offload_when_known(request.size, work)
 
     async def count_body(self, size: int) -> Lease:
-        """Room for a body, or a message, of so many bytes; a small one needs none. Raises Unavailable."""
+        """Returns room for a body, or a message, of so many bytes; a small one needs none. Raises Unavailable."""
         return await self.bodies.acquire(BODY_FACTOR * size) if size >= LARGE_BODY else Lease(self.bodies, 0)
 
     async def when_known(self, find: Callable[[], T]) -> T:
-        """What find returns; the models that it misses are loaded, after which it is called again. Raises
-        RequestError."""
+        """Returns what find returns; the models that it misses are loaded, after which it is called again.
+
+        Raises RequestError.
+        """
         while True:
             try:
                 return find()
@@ -161,7 +163,7 @@ class Services:
             await model.wait_known()
 
     async def offload_when_known(self, size: int, find: Callable[[], T], *, inline_below: int = 0) -> T:
-        """The same as when_known, with find called as Offload.run calls it. Raises RequestError."""
+        """Returns the same as when_known, with find called as Offload.run calls it. Raises RequestError."""
         while True:
             try:
                 return await self.offload.run(size, find, inline_below=inline_below)

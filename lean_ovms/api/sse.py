@@ -55,19 +55,19 @@ class Renderer(Protocol[D]):
     """The bytes of one stream, made by an endpoint. Stateful."""
 
     def deltas(self, deltas: list[D]) -> Rendered:
-        """The events of these deltas."""
+        """Returns the events of these deltas."""
 
     def end(self, usage: Usage) -> Rendered:
-        """The last events, before the terminator: none."""
+        """Returns the last events, before the terminator: none."""
         return b""
 
     def failed(self, error: RequestError) -> Rendered:
-        """The last event of a stream that fails: the error object."""
+        """Returns the last event of a stream that fails: the error object."""
         return event(error.body())
 
 
 def padding(size: int) -> bytes:
-    """Random characters that fill `size` bytes up to a multiple of 16 (stream_options.include_obfuscation).
+    """Returns random characters that fill `size` bytes up to a multiple of 16 (stream_options.include_obfuscation).
 
     The length of every event is visible on an encrypted connection, and lengths reveal much about tokens.
     """
@@ -75,7 +75,7 @@ def padding(size: int) -> bytes:
 
 
 def event(data: Any, name: str = "") -> bytes:
-    """One event; without a name data-only."""
+    """Returns one event; without a name data-only."""
     return b"%b%b\n\n" % (_before_data(name), orjson.dumps(data))
 
 
@@ -199,7 +199,10 @@ class EventStream(Generic[D]):
         await self._all_sent()
 
     def _push(self, deltas: list[D]) -> None:
-        """The hot path. Many deltas may render to nothing: hidden reasoning, a tool call that is sent when complete."""
+        """Renders one delta after the other: the hot path.
+
+        Many deltas may render to nothing: hidden reasoning, a tool call that is sent when complete.
+        """
         if data := self.renderer.deltas(deltas):
             self._write(data)
 
@@ -233,7 +236,10 @@ class EventStream(Generic[D]):
                 self._sending.result()
 
     def _check_silence(self) -> None:
-        """One timer for a whole stream: a timer for each chunk would cost every chunk."""
+        """Sends a ping where nothing was sent for long.
+
+        One timer serves a whole stream: one for each chunk would cost every chunk.
+        """
         left_s = self._sent_at + self.ping_s - self._clock()
         if left_s <= 0:
             if self._paused() is None:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def no_upgrade(request: Request) -> BadRequest | UpgradeRequired:
-    """Why this request opens no WebSocket."""
+    """Returns why this request opens no WebSocket."""
     headers = request.headers
     if "websocket" not in headers.get("upgrade", "").lower() or "upgrade" not in headers.get("connection", "").lower():
         return UpgradeRequired("this path is a WebSocket: send Upgrade: websocket and Connection: Upgrade")
@@ -36,8 +36,9 @@ def no_upgrade(request: Request) -> BadRequest | UpgradeRequired:
 
 
 async def read_event(message: WebSocketMessage, services: Services, read: Callable[[Json], T]) -> T:
-    """What read makes of the event in a message. A large one counts and is parsed as the body of a request: read runs
-    in the offload thread. Raises RequestError.
+    """Returns what read makes of the event in a message.
+
+    A large one counts and is parsed as the body of a request: read runs in the offload thread. Raises RequestError.
     """
 
     def checked(event: Json, services: Services) -> T:
@@ -67,7 +68,7 @@ class OpenWebSockets(Generic[S]):
         self._ended.set()
 
     def upgrade(self, serve: Callable[[WebSocket], Awaitable[Close]], **options: Any) -> Upgrade:
-        """The answer that opens a WebSocket, with Upgrade's options. Raises RequestError."""
+        """Returns the answer that opens a WebSocket, with Upgrade's options. Raises RequestError."""
         if self.stopping.is_set():
             raise Unavailable("the server is shutting down", code="shutting_down")
         client = current_client()

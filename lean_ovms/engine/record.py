@@ -37,7 +37,7 @@ class Record:
         return self
 
     def attached(self) -> Iterable[bytes]:
-        """The bytes that are sent before the record's frame."""
+        """Returns the bytes that are sent before the record's frame."""
         return ()
 
     def attach(self, parts: Iterator[bytes]) -> None:

@@ -40,7 +40,8 @@ class Tool:
 
     @classmethod
     def of(cls, name: str, parameters: Any) -> Tool:
-        """A tool without parameters takes an empty object; parameters without a type are an object.
+        """Makes the tool of a request. One without parameters takes an empty object; parameters without a type are an
+        object.
 
         Raises GrammarInvalid and GrammarTooComplex.
         """
@@ -244,7 +245,7 @@ class _Value:
         return {**self._schema, **named}
 
     def _strings(self, schema: Json, depth: int = 4) -> bool:
-        """Whether a string may be a value."""
+        """Returns whether a string may be a value."""
         for word in ("anyOf", "oneOf"):
             if (parts := schema.get(word)) and depth:
                 wholes = [flat(self._tool.parameters, part) for part in parts]
@@ -258,7 +259,7 @@ class _Value:
 
 
 def _words(whole: Schema) -> list[str]:
-    """The strings that the schema lists, if it lists strings only."""
+    """Returns the strings that the schema lists, if it lists strings only."""
     if not isinstance(whole, dict):
         return []
     choices = [whole["const"]] if "const" in whole else whole.get("enum", [])

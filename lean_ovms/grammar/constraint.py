@@ -56,7 +56,10 @@ class Constraint:
 
 
 def build(constraint: OutputConstraint, context: GrammarContext) -> Constraint:
-    """The grammar. Raises GrammarInvalid and GrammarTooComplex for the format; for tools there is a notice instead."""
+    """Returns the grammar.
+
+    Raises GrammarInvalid and GrammarTooComplex for the format; for tools there is a notice instead.
+    """
     try:
         return _Builder(constraint, context).build()
     except RecursionError:
@@ -74,7 +77,7 @@ def size(constraint: OutputConstraint, offered: Sequence[Json]) -> int:
 
 
 def subject(constraint: OutputConstraint) -> str:
-    """Whose schemas a grammar has, for notices."""
+    """Returns whose schemas a grammar has, for notices."""
     if constraint.format is None:
         return "the tools"
     return f"{constraint.param} and the tools" if constraint.tool_calls else constraint.param
@@ -135,7 +138,7 @@ class _Builder:
     # --- reasoning
 
     def _reasoning(self) -> list[Json]:
-        """What may or must stand before the answer."""
+        """Returns what may or must stand before the answer."""
         form, tail = self.context.form.reasoning, self.context.prompt_tail
         if form is None or (not form.after and tail.rstrip().endswith(form.end)):
             return []
@@ -170,7 +173,7 @@ class _Builder:
             return None
 
     def _optional_calls(self, form: CallForm) -> Json:
-        """Any text in which each trigger begins valid calls."""
+        """Returns any text in which each trigger begins valid calls."""
         if not form.trigger:
             parser = self.context.form.tool_parser
             raise CannotEnforce(f"with the tool parser {parser} the beginning of a call cannot be told from text")
@@ -193,7 +196,10 @@ class _Builder:
         return [self._one(form, tool["function"]) for tool in self.context.tools]
 
     def _one(self, form: CallForm, function: Json) -> Json:
-        """A call of a tool. A schema that cannot be enforced becomes "any object": the other tools keep theirs."""
+        """Returns a call of a tool.
+
+        A schema that cannot be enforced becomes "any object": the other tools keep theirs.
+        """
         name = function["name"]
         try:
             tool = Tool.of(name, function.get("parameters"))
@@ -209,7 +215,7 @@ class _Builder:
     # --- content
 
     def _content(self, form: Any, depth: int = 0) -> Any:
-        """A client's format, its schemas as they go to a library."""
+        """Returns a client's format, its schemas as they go to a library."""
         if depth > MAX_DEPTH:
             raise GrammarTooComplex("The format is nested too deep")
         if isinstance(form, list):
@@ -237,7 +243,7 @@ def _check(found: Any, what: str, param: str) -> None:
 
 
 def _call_form(form: OutputForm) -> CallForm:
-    """How the model writes calls. Raises CannotEnforce."""
+    """Returns how the model writes calls. Raises CannotEnforce."""
     if form.tool_parser is None:
         raise CannotEnforce(form.unparsed or "the model has no tool parser")
     if form.calls is None:

@@ -18,38 +18,38 @@ ANY_VALUE: Json = {"type": "any_text", "special": False}
 
 
 def text(value: str) -> Json:
-    """Exactly this text."""
+    """Returns exactly this text."""
     return {"type": "const_string", "value": value}
 
 
 def json_value(schema: object, style: str = "json") -> Json:
-    """A value of a JSON schema. style: the notation that it is written in."""
+    """Returns a value of a JSON schema. style: the notation that it is written in."""
     form: Json = {"type": "json_schema", "json_schema": schema}
     return form if style == "json" else {**form, "style": style}
 
 
 def regex(pattern: str) -> Json:
-    """A text that the regular expression matches whole."""
+    """Returns a text that the regular expression matches whole."""
     return {"type": "regex", "pattern": pattern}
 
 
 def tag(begin: str, content: Json, end: str) -> Json:
-    """The content between two texts."""
+    """Returns the content between two texts."""
     return {"type": "tag", "begin": begin, "content": content, "end": end}
 
 
 def until(end: str, text: Json = ANY_TEXT) -> Json:
-    """Any text up to this end, inclusive."""
+    """Returns any text up to this end, inclusive."""
     return tag("", text, end)
 
 
 def optional(form: Json) -> Json:
-    """The format or nothing."""
+    """Returns the format or nothing."""
     return {"type": "optional", "content": form}
 
 
 def sequence(*forms: Json | None) -> Json:
-    """The formats one after the other, without those that are None or an empty text; an empty text for none."""
+    """Returns the formats one after the other, without those that are None or an empty text; an empty text for none."""
     parts: list[Json] = []
     for form in forms:
         if form is None or form == text(""):
@@ -62,11 +62,13 @@ def sequence(*forms: Json | None) -> Json:
 
 
 def either(*forms: Json | None) -> Json:
-    """One of the formats that are not None."""
+    """Returns one of the formats that are not None."""
     parts = [form for form in forms if form is not None]
     return parts[0] if len(parts) == 1 else {"type": "or", "elements": parts}
 
 
 def is_lark(grammar: str) -> bool:
-    """Whether the text of a grammar is Lark's notation; else it is EBNF, with "::=" between a name and its body."""
+    """Returns whether the text of a grammar is Lark's notation; else it is EBNF, with "::=" between a name and its
+    body.
+    """
     return "::=" not in grammar

@@ -49,7 +49,7 @@ class Translated(NamedTuple):
 
 
 def translate(tag: Any, converters: Converters) -> Translated:
-    """A structural tag as llguidance takes it. Raises GrammarInvalid and GrammarTooComplex."""
+    """Returns a structural tag as llguidance takes it. Raises GrammarInvalid and GrammarTooComplex."""
     form = tag.get("format") if isinstance(tag, dict) else None
     if not isinstance(form, dict):
         raise GrammarInvalid("The structural tag is not a JSON object with a format")
@@ -88,7 +88,7 @@ class _Writer:
         self._names: dict[str, str] = {}
 
     def named(self, prefix: str, body: str) -> str:
-        """The name of a rule, or, with a capital prefix, of a terminal; equal ones are written once."""
+        """Returns the name of a rule, or, with a capital prefix, of a terminal; equal ones are written once."""
         key = f"{prefix}: {body}"
         if key not in self._names:
             self._names[key] = f"{prefix}{len(self._names)}"
@@ -116,7 +116,7 @@ class _Writer:
         return self.named("json_", f"%json {json.dumps(whole)}")
 
     def grammar_of(self, form: Json) -> str:
-        """A client's grammar in Lark."""
+        """Returns a client's grammar in Lark."""
         text = _text(form, "grammar")
         if not formats.is_lark(text):
             return HEADER + self.converters.ebnf(text)
@@ -226,7 +226,7 @@ class _Writer:
     # --- expressions
 
     def _series(self, parts: Sequence[Expression]) -> Expression:
-        """One after the other: neighbours that are regular are one lexeme."""
+        """Returns one after the other: neighbours that are regular are one lexeme."""
         parts = [part for part in parts if part.text != _EMPTY] or [Expression(_EMPTY, True)]
         if all(part.regular for part in parts):
             return Expression(" ".join(part.text for part in parts), True)
@@ -280,12 +280,12 @@ def until(ends: Sequence[str], excluded: Sequence[str] = (), others: Sequence[st
 
 
 def _inside(form: Json) -> str:
-    """The terminal of a format of any text: TEXT has no place for special tokens (formats.py)."""
+    """Returns the terminal of a format of any text: TEXT has no place for special tokens (formats.py)."""
     return "TEXT" if form.get("special") is False else "ANY"
 
 
 def literal(text: str) -> str:
-    """Exactly this text."""
+    """Returns exactly this text."""
     return json.dumps(text) if text else _EMPTY
 
 
@@ -294,7 +294,7 @@ def _any_of(texts: Sequence[str]) -> str:
 
 
 def _begins(tag: Any, trigger: str, triggers: Sequence[str]) -> bool:
-    """Whether this is the first of the triggers with which a tag begins. Raises GrammarInvalid if none is."""
+    """Returns whether this is the first of the triggers with which a tag begins. Raises GrammarInvalid if none is."""
     begin = _text(tag, "begin")
     found = next((one for one in triggers if begin.startswith(one)), None)
     if found is None:

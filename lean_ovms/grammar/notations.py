@@ -36,7 +36,7 @@ class NotationWriter(Protocol):
 
 
 def write(style: str, schema: Schema, writer: NotationWriter) -> str:
-    """The name of a rule for values of a schema in a notation. Raises GrammarInvalid."""
+    """Returns the name of a rule for values of a schema in a notation. Raises GrammarInvalid."""
     if style not in STYLES:
         raise GrammarInvalid(f"The style {str(style)[:40]!r} of a JSON schema cannot be imposed here")
     values = STYLES[style](schema, writer)
@@ -67,7 +67,7 @@ class _Values:
         self._any = ""
 
     def value(self, schema: Schema) -> str:
-        """The name of a rule."""
+        """Returns the name of a rule."""
         if not isinstance(schema, dict):
             return self.any_value()
         ref = schema.get("$ref")
@@ -93,7 +93,7 @@ class _Values:
         return self._either([self._of(kind, whole) for kind in (kinds if isinstance(kinds, list) else [kinds])])
 
     def arguments(self, schema: Schema) -> str:
-        """The members of an object as arguments with names."""
+        """Returns the members of an object as arguments with names."""
         whole = flat(self.root, schema)
         if not isinstance(whole, dict):
             raise GrammarInvalid("a tool's parameters are not an object")
@@ -109,7 +109,7 @@ class _Values:
         return self._members(members, '", "', other)
 
     def any_value(self) -> str:
-        """Any value of the notation."""
+        """Returns any value of the notation."""
         if not self._any:
             self._any = f"any_{len(self.writer.rules)}"
             self.writer.rules.append(f"{self._any}: {' | '.join([self._of(kind, {}) for kind in _TYPES])}")
@@ -253,7 +253,7 @@ def quote(style: object) -> str | None:
 
 
 def _kinds(schema: Any) -> list[str]:
-    """The types that a schema without one allows, by its keywords."""
+    """Returns the types that a schema without one allows, by its keywords."""
     if "properties" in schema or "required" in schema or "additionalProperties" in schema:
         return ["object"]
     return ["array"] if "items" in schema else list(_TYPES)

@@ -31,7 +31,7 @@ _NOT_REGULAR = re.compile(r"\(\?(?:[=!]|<[=!])|\\[1-9]|\\k<")
 
 
 def closed(schema: Any) -> tuple[Schema, list[str]]:
-    """The schema with what is unsaid written in, and the keywords that cannot be imposed.
+    """Returns the schema with what is unsaid written in, and the keywords that cannot be imposed.
 
     Raises GrammarInvalid for what is no schema, GrammarTooComplex for too many schemas in it.
     """
@@ -41,7 +41,10 @@ def closed(schema: Any) -> tuple[Schema, list[str]]:
 
 
 def resolved(root: Schema, ref: str) -> Schema | None:
-    """The schema at a reference into the root; None for one to elsewhere. Raises GrammarInvalid if there is nothing."""
+    """Returns the schema at a reference into the root; None for one to elsewhere.
+
+    Raises GrammarInvalid if there is nothing.
+    """
     if ref != "#" and not ref.startswith("#/"):
         return None
     found: Any = root
@@ -57,7 +60,7 @@ def resolved(root: Schema, ref: str) -> Schema | None:
 
 
 def flat(root: Schema, schema: Schema) -> Schema:
-    """The schema with references followed and allOf merged, as far as the first of each keyword says.
+    """Returns the schema with references followed and allOf merged, as far as the first of each keyword says.
 
     Raises GrammarTooComplex for more than MAX_PARTS of them.
     """
@@ -83,7 +86,7 @@ def _flat(root: Schema, schema: Schema, left: list[int]) -> Schema:
 
 
 def _parts(root: Schema, schema: Json) -> Iterator[Schema]:
-    """The schemas of which each must hold with this one: of $ref and allOf."""
+    """Yields the schemas of which each must hold with this one: of $ref and allOf."""
     if isinstance(ref := schema.get("$ref"), str) and (found := resolved(root, ref)) is not None:
         yield found
     yield from schema.get("allOf", ())
@@ -134,7 +137,7 @@ class _Writer:
         return self._with_definitions(schema, done)
 
     def _write_inner(self, done: Json, opened: tuple[str, ...]) -> None:
-        """The schemas of the values within."""
+        """Writes in what is unsaid in the schemas of the values within."""
         for key in ("items", "additionalProperties", "prefixItems"):
             if key in done:
                 part = done[key]
@@ -145,7 +148,7 @@ class _Writer:
                 done[key] = {name: self._apart(part, opened) for name, part in done[key].items()}
 
     def _apart(self, schema: Any, opened: tuple[str, ...]) -> Schema:
-        """A schema of another value."""
+        """Returns a schema of another value."""
         return self.value(schema, frozenset(), opened)
 
     def _close(self, done: Json, names: frozenset[str]) -> None:
@@ -190,7 +193,7 @@ class _Writer:
         return done
 
     def _definition(self, schema: Any) -> Any:
-        """One that is wrong does no harm while nothing refers to it; the library finds out."""
+        """Writes a definition. One that is wrong does no harm while nothing refers to it; the library finds out."""
         try:
             return self.value(schema)
         except GrammarInvalid:
@@ -208,7 +211,7 @@ class _Writer:
         return done
 
     def _names(self, schema: Schema) -> frozenset[str]:
-        """The properties that a schema or a part of it declares or requires, for the same object."""
+        """Returns the properties that a schema or a part of it declares or requires, for the same object."""
         found: set[str] = set()
         seen: set[str] = set()
         todo = [schema]

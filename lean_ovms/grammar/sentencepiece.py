@@ -21,7 +21,7 @@ _NAMES = frozenset(("required", "enum", "const"))
 
 
 def rewritten(form: Any, key: str = "") -> Any:
-    """A format for such a model. key: the member that it is of."""
+    """Returns a format for such a model. key: the member that it is of."""
     if isinstance(form, list):
         return [rewritten(part, key) for part in form]
     if isinstance(form, str):

@@ -87,7 +87,7 @@ class PlainFormat:
         return done
 
     def _with_an_end(self, form: Any) -> Any:
-        """An alternative: the version inside openvino-genai takes no list of calls next to what has an end."""
+        """Returns an alternative: the version inside openvino-genai takes no list of calls next to what has an end."""
         kind = form.get("type") if isinstance(form, dict) else None
         if kind == "sequence" and isinstance(form.get("elements"), list):
             return {**form, "elements": [*form["elements"][:-1], *map(self._with_an_end, form["elements"][-1:])]}
@@ -154,7 +154,7 @@ def _is_fraction(bound: Any) -> bool:
 
 
 def schemas(schema: Any) -> Iterator[Json]:
-    """A schema and those within it, without recursion."""
+    """Yields a schema and those within it, without recursion."""
     todo = [schema]
     while todo:
         one = todo.pop()

@@ -68,7 +68,7 @@ class ChatFormat:
         self._shown: tuple[Vocabulary, tuple[str, ...], Vocabulary] | None = None
 
     async def render(self, prompt: ChatPrompt, offload: Offload) -> str:
-        """The text of a prompt; long work runs in the offload thread. Raises RequestError."""
+        """Returns the text of a prompt; long work runs in the offload thread. Raises RequestError."""
         if prompt.template:
             return await self._render_by_request(prompt, offload)
         work = partial(self.template.render, prompt, self._config.template_timeout_s)
@@ -114,7 +114,7 @@ class ChatFormat:
         return StructuredOutput(constraint, self.setting(output, tail), self._config, offload, asked=asked)
 
     def setting(self, output: OutputParams, tail: str) -> GrammarContext:
-        """The model and prompt that a grammar is built for. tail: the prompt's end."""
+        """Returns the model and prompt that a grammar is built for. tail: the prompt's end."""
         from ..grammar.call_syntax import OutputForm
         from ..grammar.constraint import GrammarContext
 
@@ -131,7 +131,8 @@ class ChatFormat:
         )
 
     def with_thinking(self, sampling: SamplingParams, tail: str) -> tuple[SamplingParams, list[str]]:
-        """The parameters with the model's reasoning tags, for a request that limits it, and a warning without any.
+        """Returns the parameters with the model's reasoning tags, for a request that limits it, and a warning without
+        any.
 
         tail: the prompt's end.
         """
@@ -186,7 +187,7 @@ class ChatFormat:
         )
 
     def _vocabulary_showing(self, tags: tuple[str, ...], vocabulary: Vocabulary) -> Vocabulary:
-        """The vocabulary with the special tokens visible that a parser reads; the others stay hidden."""
+        """Returns the vocabulary with the special tokens visible that a parser reads; the others stay hidden."""
         if self._shown is None or self._shown[0] is not vocabulary or self._shown[1] != tags:
             shown = [tag.encode() for tag in tags]
             hidden = frozenset(t for t in vocabulary.special if not any(vocabulary.pieces[t] in tag for tag in shown))
@@ -194,7 +195,9 @@ class ChatFormat:
         return self._shown[2]
 
     def _opens_reasoning(self) -> bool:
-        """Whether a prompt that enables thinking ends inside the reasoning: then any other prompt disables it."""
+        """Returns whether a prompt that enables thinking ends inside the reasoning: then any other prompt disables
+        it.
+        """
         try:
             text = self.template.render(ChatPrompt(messages=PROBE, template_kwargs={"enable_thinking": True}))
         except RequestError:

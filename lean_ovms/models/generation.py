@@ -145,7 +145,9 @@ class Generation:
         return self._reply.prompt_logprobs is not None
 
     def prompt_entries(self) -> list[TokenLogprob]:
-        """The prompt's tokens with their log probabilities; those are known with the first delta, if asked for."""
+        """Returns the prompt's tokens with their log probabilities; those are known with the first delta, if asked
+        for.
+        """
         if self._prompt_entries is not None:
             return self._prompt_entries
         known, ids, entry = self._reply.prompt_logprobs, self.prompt_ids, self._decoders[0].entry
@@ -158,7 +160,7 @@ class Generation:
         return entries
 
     async def prompt_text(self, skip_special_tokens: bool) -> str:
-        """The prompt's ids as text, by the tokenizer that made them. Raises RequestError."""
+        """Returns the prompt's ids as text, by the tokenizer that made them. Raises RequestError."""
         return await self._engine.decode(self.prompt_ids, skip_special_tokens)
 
     @property
@@ -213,7 +215,9 @@ class Generation:
         self._push(deltas)
 
     def _checked(self, decoder: OutputDecoder, record: Tokens, delta: Delta) -> Delta:
-        """The delta of a record; the choice ends where it completed a stop string, which the engine does not know."""
+        """Returns the delta of a record; the choice ends where it completed a stop string, which the engine does not
+        know.
+        """
         if isinstance(record, SpokenTokens):
             delta.audio = record.audio
         if decoder.finish and record.reason is None:
@@ -358,7 +362,7 @@ def total_usage(parts: Sequence[Usage]) -> Usage:
 
 
 def joined(generations: list[Generation], n: int) -> Generation | GenerationGroup:
-    """The generations as one; one alone needs no group, whose tasks would take twelve turns of the loop."""
+    """Returns the generations as one; one alone needs no group, whose tasks would take twelve turns of the loop."""
     return generations[0] if len(generations) == 1 else GenerationGroup(generations, n)
 
 
@@ -393,7 +397,7 @@ class OutputDecoder:
         self._plain = self.stops is None and self.parser is None
 
     def read(self, record: Tokens) -> Delta:
-        """The delta of a record, by the detokenizer's table."""
+        """Returns the delta of a record, by the detokenizer's table."""
         tokens, feed = record.tokens, self.detokenizer.feed
         if self._plain:
             text = feed(tokens)
@@ -408,7 +412,7 @@ class OutputDecoder:
         return self.decode(record, texts)
 
     def decode(self, record: Tokens, texts: list[str]) -> Delta:
-        """The delta of a record. texts: the text of each of its tokens, or one text of all."""
+        """Returns the delta of a record. texts: the text of each of its tokens, or one text of all."""
         size = len(record.tokens)
         delta = Delta(self.index)
         step = 1 if len(texts) == size else size
@@ -543,14 +547,14 @@ class Collector:
 
 
 async def collect(generation: DeltaStream, choices: int) -> list[CompletedChoice]:
-    """The completed choices of a generation, which is pushed to its end. Raises RequestError."""
+    """Returns the completed choices of a generation, which is pushed to its end. Raises RequestError."""
     collector = Collector(choices)
     await generation.push_to(Sink(collector.add))
     return collector.choices(ended=True)
 
 
 async def collect_each(generations: list[Generation]) -> tuple[list[CompletedChoice], Usage]:
-    """The only choice of each generation, at its end, and their tokens; all are closed. Raises RequestError."""
+    """Returns the only choice of each generation, at its end, and their tokens; all are closed. Raises RequestError."""
     group = GenerationGroup(generations, 1)
     try:
         return await collect(group, len(generations)), group.usage

@@ -202,7 +202,7 @@ class Model(ModelLifecycle):
         return [] if kept or seconds is None else ["keep_alive has no effect: the model stays in memory"]
 
     def retain(self) -> None:
-        """One more use, within a Hold and beyond it; `release` ends it."""
+        """Counts one more use, within a Hold and beyond it; `release` ends it."""
         self.in_flight.add()
         if self._base is not None:
             self._base.retain()

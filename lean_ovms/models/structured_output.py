@@ -77,7 +77,10 @@ class StructuredOutput:
                 return built.tag
 
     async def rebuild_after(self, error: GrammarInvalid | GrammarTooComplex) -> str:
-        """A weaker structural tag, after the engine refused the last one with this error. Raises RequestError."""
+        """Returns a weaker structural tag, after the engine refused the last one with this error.
+
+        Raises RequestError.
+        """
         self._relax(error)
         return await self.build()
 
@@ -100,7 +103,7 @@ class StructuredOutput:
         self._relaxed.append(warning)
 
     async def _built(self) -> Constraint:
-        """The grammar; that of large schemas is built in the offload thread. Raises as constraint.build."""
+        """Returns the grammar; that of large schemas is built in the offload thread. Raises as constraint.build."""
         size, limit = grammar.size(self._constraint, self._context.tools), MAX_SCHEMAS * self._config.grammar_max_bytes
         if size > limit:
             raise GrammarTooComplex(f"The schemas have more than {limit} bytes")

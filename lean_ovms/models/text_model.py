@@ -165,7 +165,7 @@ class TextModel(TokenModel):
         return self.info.capabilities if self.known else ()
 
     async def count(self, prompt: ChatPrompt) -> int:
-        """Tokens of a prompt, those of its images included. Raises RequestError."""
+        """Returns tokens of a prompt, those of its images included. Raises RequestError."""
         with await self.hold() as model:
             if prompt.images or prompt.audio:
                 return await model._count_with_images(await model._render(prompt), prompt)
@@ -194,7 +194,10 @@ class TextModel(TokenModel):
     async def cut_token_ids(
         self, prompt: Prompt, sampling: SamplingParams, truncate: int | None, side: str
     ) -> tuple[list[int], int]:
-        """The ids of a prompt without images as `start` computes them, and how many may follow. Raises RequestError."""
+        """Returns the ids of a prompt without images as `start` computes them, and how many may follow.
+
+        Raises RequestError.
+        """
         with await self.hold(engine=False) as model:
             tokens = await model._token_ids(prompt)
             if truncate is not None:
@@ -323,7 +326,7 @@ class TextModel(TokenModel):
         return max(1, context - min(sampling.max_tokens or 1, context // 2) - SPARE_TOKENS)
 
     async def _prompt_input(self, prompt: Prompt, truncate: int | None, side: str) -> tuple[str | list[int], bool]:
-        """The prompt's text or ids, and whether the tokenizer adds special tokens. Raises RequestError."""
+        """Returns the prompt's text or ids, and whether the tokenizer adds special tokens. Raises RequestError."""
         if isinstance(prompt, TokenPrompt):
             return prompt.tokens, False
         if not isinstance(prompt, ChatPrompt):
@@ -335,7 +338,10 @@ class TextModel(TokenModel):
         return self._shortened(await self._render(prompt), truncate, side), prompt.add_special_tokens
 
     def _shortened(self, text: str, truncate: int | None, side: str) -> str:
-        """Text that may fit the context. The engine would do the same, but after the text went through the pipe."""
+        """Returns text that may fit the context.
+
+        The engine would do the same, but after the text went through the pipe.
+        """
         if truncate is not None:
             return text[: self._max_prompt_chars] if side == "right" else text[-self._max_prompt_chars :]
         self._check_length(len(text))
@@ -347,7 +353,7 @@ class TextModel(TokenModel):
 
 
 def _origin(record: RequestRecord | None) -> dict[str, Any]:
-    """Whose request it is, for the engine: the client, and the HTTP request among all of it."""
+    """Returns whose request it is, for the engine: the client, and the HTTP request among all of it."""
     return {"client": record.client, "group": record.number} if record is not None else {}
 
 

@@ -34,7 +34,9 @@ class TokenModel(Model):
         return False
 
     def _import(self) -> None:
-        """A third of all imports of the front end, jinja2 among them: done while the engine loads, after listening."""
+        """Imports what is a third of all imports of the front end, jinja2 among them, while the engine loads, after
+        listening.
+        """
         from . import chat_format  # noqa: F401
 
     def _prepare(self, info: ModelInfo) -> None:
@@ -51,7 +53,7 @@ class TokenModel(Model):
         return self._chat_format
 
     async def render(self, prompt: ChatPrompt) -> str:
-        """The text of the prompt, by the chat template; long work is offloaded. Raises RequestError."""
+        """Returns the text of the prompt, by the chat template; long work is offloaded. Raises RequestError."""
         with await self.hold(engine=False) as model:
             return await model._render(prompt)
 
@@ -59,7 +61,7 @@ class TokenModel(Model):
         return await self.chat_format.render(prompt, self.offload)
 
     async def token_ids(self, prompt: Prompt) -> list[int]:
-        """Token ids of a prompt without images, not truncated. Raises RequestError."""
+        """Returns token ids of a prompt without images, not truncated. Raises RequestError."""
         with await self.hold(engine=False) as model:
             return await model._token_ids(prompt)
 
@@ -71,7 +73,7 @@ class TokenModel(Model):
         return tokens
 
     async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
-        """Token ids of each text. Raises RequestError."""
+        """Returns token ids of each text. Raises RequestError."""
         with await self.hold(engine=False) as model:
             return await model._encode(texts, add_special_tokens)
 
@@ -82,7 +84,7 @@ class TokenModel(Model):
         return await self.tokenizer.encode(texts, add_special_tokens, current_client())
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """The text of these ids, by the model's own detokenizer. Raises RequestError."""
+        """Returns the text of these ids, by the model's own detokenizer. Raises RequestError."""
         with await self.hold(engine=False) as model:
             return await model._decode(tokens, skip_special_tokens)
 
@@ -95,10 +97,10 @@ class TokenModel(Model):
         return await self.offload.run(len(tokens) * TOKEN_BYTES, work)
 
     def token_bytes(self, tokens: list[int]) -> list[bytes]:
-        """Each token's own bytes of UTF-8, which may be a part of a character. Raises RequestError."""
+        """Returns each token's own bytes of UTF-8, which may be a part of a character. Raises RequestError."""
         detokenizer = Detokenizer(self.serving().vocabulary, skip_special_tokens=False)
         return [detokenizer.piece(token) for token in tokens]
 
     def token_strings(self, tokens: list[int]) -> list[str]:
-        """Each token's own text; a part of a character shows as U+FFFD. Raises RequestError."""
+        """Returns each token's own text; a part of a character shows as U+FFFD. Raises RequestError."""
         return [piece.decode("utf-8", "replace") for piece in self.token_bytes(tokens)]

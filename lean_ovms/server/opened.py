@@ -44,7 +44,8 @@ class OfOptions(Generic[P]):
 @OfOptions(Config)
 @contextlib.asynccontextmanager
 async def opened(config: Config | None = None, **options: Any) -> AsyncIterator[App]:
-    """An app with its models loaded: `await app.handle(request)`, or behind `asgi`. options: those of a command line.
+    """Yields an app with its models loaded: `await app.handle(request)`, or behind `asgi`. options: those of a command
+    line.
 
     At the end of the block running requests are cancelled and engines stopped. Raises StartError.
     """

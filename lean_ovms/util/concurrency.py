@@ -144,7 +144,7 @@ class Offload:
         self._turn_left_s = INLINE_S
 
     def _run_next(self) -> None:
-        """The work whose turn it is: of as many calls as works each runs one."""
+        """Runs the work whose turn it is: of as many calls as works each runs one."""
         if (job := self._next()) is not None:
             job.run()
         del job  # as in _Job.run

@@ -73,7 +73,7 @@ def read_bytes(path: Path | str) -> bytes:
 
 
 def read_text(path: Path | str, encoding: str = "utf-8", errors: str = "strict") -> str:
-    """A file's text, its line ends as "\\n". Raises as open_regular, and UnicodeDecodeError."""
+    """Returns a file's text, its line ends as "\\n". Raises as open_regular, and UnicodeDecodeError."""
     text = read_bytes(path).decode(encoding, errors)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 

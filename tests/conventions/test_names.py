@@ -44,6 +44,23 @@ def test_docstrings_have_a_subject_or_a_verb() -> None:
     ]
 
 
+NOUNS = {"A", "All", "An", "Any", "Each", "Every", "How", "One", "The", "What", "Where", "Whether", "Whose", "Why"}
+"""First words of a noun phrase, which tells what a function returns and not what it does."""
+
+
+def test_docstrings_of_functions_begin_with_what_they_do() -> None:
+    assert not [
+        f"{file}:{function.lineno}: {function.name}: {text[:60]}"
+        for file, code in sources()
+        for function in code.functions
+        if (text := ast.get_docstring(function) or "")
+        and not any(ast.unparse(decorator).endswith(PROPERTIES) for decorator in function.decorator_list)
+        and (text.split()[0] in NOUNS or re.fullmatch(r"Raises \w+((, | or | and )\w+)*\.", text))
+    ]
+
+
+PROPERTIES = ("property", "setter")
+"""Ends of the decorators of what is read as an attribute, of which a docstring tells what it is."""
 FEW = 2
 """Parameters that a sentence can tell; those of a function with more are told in a section of the docstring."""
 

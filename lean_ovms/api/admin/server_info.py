@@ -53,7 +53,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def _engine(model: Model) -> Json:
-    """The device of a model, and the memory of its engine child if it has one."""
+    """Returns the device of a model, and the memory of its engine child if it has one."""
     memory = resident_bytes(model.engine.pids) if model.loaded else None
     return {"device": model.config.target_device, **({} if memory is None else {"memory": memory})}
 

@@ -204,13 +204,13 @@ def template_kwargs(values: Values) -> Json:
 
 
 def token_limit(name: str, help: str) -> Field:  # noqa: A002 - as in Field
-    """The field that limits the number of generated tokens."""
+    """Returns the field that limits the number of generated tokens."""
     outside = f"{name} value can't be greater than {UINT32_MAX}"
     return Field(name, "uint", help, high=UINT32_MAX, outside=outside)
 
 
 def stream_options(field: Field, values: Values) -> dict[str, bool]:
-    """Every option of stream_options by name, its default where absent or null. Raises BadRequest."""
+    """Returns every option of stream_options by name, its default where absent or null. Raises BadRequest."""
     given, found = values[field.name], {option.name: option.default for option in field.fields}
     if given is None:
         return found

@@ -19,7 +19,7 @@ from .tools import read_tools
 
 
 def read_messages(value: Any, composition: Composition) -> list[Json]:
-    """The conversation if it is well-formed, with older and other forms of chat in today's. Raises BadRequest.
+    """Returns the conversation if it is well-formed, with older and other forms of chat in today's. Raises BadRequest.
 
     composition: the features, of which some read content that is no text.
     """

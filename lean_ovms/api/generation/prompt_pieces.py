@@ -93,7 +93,7 @@ async def tokens_of(pieces: Pieces, special: bool, encode: Encode) -> list[int]:
 
 
 async def prompt_of(pieces: Pieces, encode: Encode) -> TextPrompt | TokenPrompt:
-    """The prompt that the engine gets. Raises RequestError."""
+    """Returns the prompt that the engine gets. Raises RequestError."""
     [first, *more] = pieces
     if not more:
         return TextPrompt(first) if isinstance(first, str) else TokenPrompt(first)

@@ -146,7 +146,7 @@ class GenerationBody:
         return replace(self, sampling=replace(self.sampling, stop_token_ids=ends))
 
     def deltas(self, generation: Generation) -> DeltaStream:
-        """The deltas of a started generation, up to the end of the first tool call if one_call is set."""
+        """Returns the deltas of a started generation, up to the end of the first tool call if one_call is set."""
         return SingleCallStream(generation, self.sampling.n) if self.one_call else generation
 
 

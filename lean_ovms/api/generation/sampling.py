@@ -447,7 +447,7 @@ class LogprobsRequest:
         return self if (top, prompt) == (self.top, self.prompt) else replace(self, top=top, prompt=prompt)
 
     def sampling_fields(self, sampling: SamplingParams, *, stream: bool, known: bool) -> Json:
-        """The fields of SamplingParams that report what is requested. Raises BadRequest."""
+        """Returns the fields of SamplingParams that report what is requested. Raises BadRequest."""
         found: Json = {"logprobs": True, "prompt_logprobs": self.echoed} if self.chosen else {}
         if not known:
             return found

@@ -28,7 +28,7 @@ RESPONSE_FORMAT = Field(
 
 
 def _gbnf(value: Any) -> str | None:
-    """The text; none for the empty one that llama.cpp's clients send."""
+    """Returns the text; none for the empty one that llama.cpp's clients send."""
     return _text(value, "grammar") if value != "" else None
 
 
@@ -143,7 +143,9 @@ def read_format(form: Json, param: str = "response_format") -> Json | None:
 
 
 def _schema(form: Json, param: str) -> Any:
-    """The schema of {"json_schema": {"name", "schema"}}, {"json_schema": schema} or (Responses) {"name", "schema"}."""
+    """Returns the schema of {"json_schema": {"name", "schema"}}, {"json_schema": schema} or (Responses) {"name",
+    "schema"}.
+    """
     inner = form.get("json_schema", form)
     if isinstance(inner, dict) and isinstance(inner.get("schema"), (dict, bool)):
         return inner["schema"]

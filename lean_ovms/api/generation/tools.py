@@ -41,7 +41,7 @@ def read_offer(tools: Any, choice: Any, parallel: bool | None) -> ToolOffer:
 
 
 def read_tools(tools: Any, choice: Any) -> tuple[list[Json], str | Json]:
-    """The tools left after tool_choice, in OpenAI's nested form, and the choice itself. Raises BadRequest.
+    """Returns the tools left after tool_choice, in OpenAI's nested form, and the choice itself. Raises BadRequest.
 
     choice: "none" leaves no tools; a named function leaves only that one, allowed_tools those that it lists.
     """
@@ -82,7 +82,7 @@ def _allowed(tools: Any, choice: Json) -> tuple[list[Json], str | Json]:
 
 
 def _tool(tool: Any, param: str) -> Json:
-    """One tool in nested form; the flat form of the Responses API is accepted too."""
+    """Returns one tool in nested form; the flat form of the Responses API is accepted too."""
     if not isinstance(tool, dict):
         raise BadRequest("Tool is not a JSON object", param=param)
     if "function" in tool:

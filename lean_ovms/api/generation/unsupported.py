@@ -20,7 +20,7 @@ AUDIO_FORMATS = ("wav", "pcm16")
 
 
 def _modalities(value: list[Any]) -> list[str]:
-    """The modalities besides text."""
+    """Returns the modalities besides text."""
     if not all(isinstance(modality, str) for modality in value):
         raise BadRequest("modalities array must contain strings", param="modalities")
     return [modality for modality in value if modality != "text"]
@@ -136,7 +136,7 @@ def warnings(fields: FieldSet, body: Json, unread: Collection[str] = ()) -> list
 
 
 def _requests_effect(field: Field, value: Any) -> bool:
-    """Whether a value of an unsupported field requests something."""
+    """Returns whether a value of an unsupported field requests something."""
     if value is None or value == field.default:
         return False
     empty = value is False or value in ("", [], {}, ())
@@ -145,7 +145,7 @@ def _requests_effect(field: Field, value: Any) -> bool:
 
 @lru_cache(1024)
 def similar(name: str, known: frozenset[str]) -> str:
-    """The most similar known name; "" if none is similar."""
+    """Returns the most similar known name; "" if none is similar."""
     if name in LIMITS:
         return next((limit for limit in LIMITS if limit in known), "")
     return next(iter(difflib.get_close_matches(name.lower(), known, 1)), "")

@@ -138,7 +138,7 @@ class ChunkOptions:
         )
 
     def times(self, generation: Generation | GenerationGroup) -> Json:
-        """The members about time at the end of a response."""
+        """Returns the members about time at the end of a response."""
         times = generation.timings
         found = {"timings": timings(times)} if self.timings else {}
         if self.metrics:
@@ -148,11 +148,11 @@ class ChunkOptions:
         return found
 
     def response_id(self, prefix: str) -> str:
-        """The id of the response."""
+        """Returns the id of the response."""
         return new_id(prefix, self.request_id)
 
     def name(self, token: TokenLogprob) -> str:
-        """The name of a token in logprobs."""
+        """Returns the name of a token in logprobs."""
         return token_name(token, by_id=self.named_by_id)
 
 

@@ -60,7 +60,7 @@ Page = tuple[list[tuple[str, bytes]], bool]
 
 
 def page_fields(default: int, most: int) -> tuple[Field, ...]:
-    """The fields of a query that names a page. default, most: the number of its items."""
+    """Returns the fields of a query that names a page. default, most: the number of its items."""
     return (
         Field("after", "string", "the id of an item: go on behind it"),
         Field("limit", "uint", "most items of a page", low=1, high=most, default=default,
@@ -74,7 +74,7 @@ PAGE = FieldSet(page_fields(20, 100))
 
 
 def page_response(items: Sequence[tuple[str, bytes]], has_more: bool) -> Response:
-    """A list of items, each with its id and its JSON."""
+    """Returns a list of items, each with its id and its JSON."""
     ends = {
         "first_id": items[0][0] if items else None,
         "last_id": items[-1][0] if items else None,

@@ -331,7 +331,7 @@ class EngineClient:
         return self._with_retry(Unavailable(_NOT_READY.get(self.state, "The model is not ready.")))
 
     def _begin(self) -> None:
-        """A request or call is about to be sent. Raises Unavailable."""
+        """Checks that the engine takes a request or call. Raises Unavailable."""
         if self.state != "ready":
             raise self.unavailable()
         self._watchdog.start()

@@ -158,7 +158,7 @@ class OutputLog:
         return " | ".join(_shortened(text) for at, text in self._last if at >= since)
 
     def finish(self) -> None:
-        """The child has ended: log the rest of what it wrote, and close the pipe. Idempotent."""
+        """Logs the rest of what a child that has ended wrote, and closes the pipe. Idempotent."""
         for _ in range(MAX_LAST_READS):  # a process of its own that goes on writing must not delay the end
             if not self._read():
                 break

@@ -291,7 +291,7 @@ class ReplyRouter:
         return reply
 
     def close(self, number: int) -> None:
-        """The request has ended; later records for it are dropped."""
+        """Forgets a request that has ended; later records for it are dropped."""
         self._replies.pop(number, None)
         self._lasting.pop(number, None)
 

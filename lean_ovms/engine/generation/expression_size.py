@@ -68,7 +68,7 @@ class _Group:
         return PatternItem(self._before.width, self._before.empty, max(1, self.cost))
 
     def repeat(self, item: PatternItem, count: re.Match[str]) -> None:
-        """The last item has a count."""
+        """Counts the last item as often as it may be repeated."""
         least = int(count[1][:9] or 0)
         times = max(least, int(count[3][:9] or 0), 1)
         self.cost = min(MOST, self.cost + times * item.cost)

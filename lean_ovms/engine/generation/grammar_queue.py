@@ -116,7 +116,7 @@ class GrammarQueue:
         return False
 
     def cancel(self, request_id: int, index: int | None) -> None:
-        """The client cancelled a request, or one choice of it. Ids that are not in the queue are ignored."""
+        """Drops a request that its client cancelled, or one choice of it. Ids that are not in the queue are ignored."""
         for items in self._waiting.values():
             for submit, request in items:
                 if submit.id == request_id:

@@ -188,7 +188,7 @@ class GenerationTask(Task):
         self.out.append(protocol.Accepted(submit.id, len(prompt), prompt if wanted else None, notices))
 
     def _waiting_elsewhere(self) -> int:
-        """The number of requests that wait for their tokens, their grammar or their images."""
+        """Returns the number of requests that wait for their tokens, their grammar or their images."""
         return sum(queue.waiting for queue in self._other_queues)
 
     def _check_queue(self, submit: protocol.Submit) -> None:

@@ -145,7 +145,7 @@ class TokenizeQueue:
         self._thread.start()
 
     def cancel(self, number: int, index: int | None) -> None:
-        """The client cancelled a request, or one choice of it. Ids that are not in the queue are ignored."""
+        """Drops a request that its client cancelled, or one choice of it. Ids that are not in the queue are ignored."""
         if index is None:
             self._waiting.pop(number, None)
         elif number in self._waiting:

@@ -36,7 +36,9 @@ def choose(option: str, available: Sequence[str], free_memory: Callable[[str], i
 
 
 def members(device: str, available: Sequence[str]) -> list[str]:
-    """The devices that a name may select: those of AUTO:…, HETERO:…, MULTI:… or BATCH:…, all of them for AUTO alone."""
+    """Returns the devices that a name may select: those of AUTO:…, HETERO:…, MULTI:… or BATCH:…, all of them for AUTO
+    alone.
+    """
     mode, colon, names = device.partition(":")
     if colon:
         return [name.partition("(")[0].strip() for name in names.split(",") if name.strip(" ^")]

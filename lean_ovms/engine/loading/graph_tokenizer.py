@@ -34,7 +34,7 @@ class GraphTokenizer:
     """A tokenizer by its OpenVINO graph. single: ids that the model's tokenizer puts before and after a text."""
 
     def __init__(self, model_dir: Path, core: ov.Core | None = None) -> None:
-        """Raises StartError."""
+        """Compiles the tokenizer of a model's directory. Raises StartError."""
         try:
             if core is None:
                 core = ov.Core()

@@ -70,7 +70,9 @@ class Graph:
         return bytes(self._constant(layer, port, ("u8",)))
 
     def ints(self, layer: str, port: int) -> list[int]:
-        """The 32-bit integers at an input: a constant, or a slice of one (how skipped ids can be switched off)."""
+        """Returns the 32-bit integers at an input: a constant, or a slice of one (how skipped ids can be switched
+        off).
+        """
         source = self._sources[layer, str(port)]
         if self.kind(source) != "Slice":
             return self._constant(layer, port, ("i32",)).cast("i").tolist()

@@ -46,7 +46,9 @@ def describe(config: EngineConfig, settings: PipelineSettings, blocks: int, toke
 
 
 def has_byte_fallback(model_dir: Path) -> bool:
-    """Whether the detokenizer turns "<0x0A>" into bytes, as SentencePiece's do: the vocabulary has them as text."""
+    """Returns whether the detokenizer turns "<0x0A>" into bytes, as SentencePiece's do: the vocabulary has them as
+    text.
+    """
     try:
         return "ByteFallback" in read_text(model_dir / "openvino_detokenizer.xml")
     except (OSError, UnicodeDecodeError):

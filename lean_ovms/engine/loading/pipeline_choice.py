@@ -190,7 +190,7 @@ def _miscomputed(config: EngineConfig) -> str:
 
 
 def _obstacle(config: EngineConfig, vision: bool) -> str:
-    """Why AUTO cannot take the paged engine; "" if it can. vision: the model reads images."""
+    """Returns why AUTO cannot take the paged engine; "" if it can. vision: the model reads images."""
     need = only_genai(config)
     if need:
         return f"the paged engine does not support {need}"

@@ -251,7 +251,9 @@ def _draft_bytes_per_token(config: EngineConfig, draft: Path, properties: dict[s
 
 
 def _draft_blocks(config: EngineConfig, drafts: Drafts, properties: dict[str, Any], block_size: int) -> int:
-    """A draft model that runs out of blocks would end all running requests as the main one does."""
+    """Returns the blocks of a draft model, which, if it ran out of them, would end all running requests as the main one
+    does.
+    """
     if not (drafts.model and drafts.cache_gb):
         return 0
     per_block = block_size * _draft_bytes_per_token(config, drafts.model, properties)

@@ -199,8 +199,10 @@ def from_tokens(tokenizer: Any) -> Vocabulary:
 
 
 def from_file(file: model_file.ModelFile, tokenizer: Any) -> Vocabulary:
-    """The table of a model file. GenAI hides user-defined tokens (<think>, <tool_call>) like control tokens, and with
-    them what parsers look for; the same model converted to OpenVINO shows them, so they are shown here too.
+    """Returns the table of a model file.
+
+    GenAI hides user-defined tokens (<think>, <tool_call>) like control tokens, and with them what parsers look for; the
+    same model converted to OpenVINO shows them, so they are shown here too.
     """
     vocabulary = from_tokens(tokenizer)
     return replace(vocabulary, special=vocabulary.special - file.user_defined())
@@ -218,8 +220,8 @@ ROWS, WIDTH = 200, 24
 
 
 def agrees(vocabulary: Vocabulary, tokenizer: Any) -> bool:
-    """Whether the table prints what the engine prints, up to the number of U+FFFD for bytes that are not UTF-8 (which
-    some models' detokenizers leave out, and others write differently often).
+    """Returns whether the table prints what the engine prints, up to the number of U+FFFD for bytes that are not UTF-8
+    (which some models' detokenizers leave out, and others write differently often).
 
     Compared are ROWS random texts of WIDTH ids (one width: a batch of unequal rows would be padded), half of them
     with spaces in front, with and without special tokens; and all ids in one text.

@@ -85,7 +85,7 @@ _EMPTY: dict[str, Json] = {
 
 
 def _refused(name: str, kind: str, why: str, code: str | None = None) -> Field:
-    """A field that would change the answer and cannot be honoured: 400 unless it is empty."""
+    """Returns a field that would change the answer and cannot be honoured: 400 unless it is empty."""
 
     def read(value: Any) -> Any:
         if value:
@@ -154,7 +154,7 @@ ALL_FIELDS = GenerationFields((
 
 
 def template_variables(values: Values) -> Json:
-    """The client's variables for the chat template, and those that thinking and effort set."""
+    """Returns the client's variables for the chat template, and those that thinking and effort set."""
     found = {}
     if (thinking := values["thinking"]) is not None:
         found["enable_thinking"] = thinking["type"] != "disabled"
@@ -164,7 +164,7 @@ def template_variables(values: Values) -> Json:
 
 
 def warnings(values: Values) -> list[str]:
-    """What is accepted and has no effect."""
+    """Returns what is accepted and has no effect."""
     found = []
     edits = (values["context_management"] or {}).get("edits")
     kinds = [str(edit.get("type")) for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []

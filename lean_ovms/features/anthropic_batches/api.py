@@ -106,7 +106,9 @@ async def handle_results(request: Request, services: Services) -> Response:
 
 
 def _results(known: set[str], file: BinaryIO) -> bytes:
-    """The next results of a file of outcomes, or of requests that have none. known: the custom_id of each so far."""
+    """Returns the next results of a file of outcomes, or of requests that have none. known: the custom_id of each so
+    far.
+    """
     found: list[bytes] = []
     while not found and (rows := file.readlines(PIECE)):
         for row in map(orjson.loads, rows):
@@ -127,7 +129,7 @@ def _result(row: Json) -> Json:
 
 
 def _shown(body: Json) -> Json:
-    """A batch in Anthropic's form. Counts of results are 0 until all are there."""
+    """Returns a batch in Anthropic's form. Counts of results are 0 until all are there."""
     status, counts = body["status"], body["request_counts"]
     found = dict.fromkeys(("processing", "succeeded", "errored", "canceled", "expired"), 0)
     ended = status in ENDED

@@ -185,7 +185,7 @@ async def _lifespan(receive: Receive, send: Send) -> None:
 
 
 def asgi(app: App, handle: Handle | None = None) -> Asgi:
-    """The app as an ASGI callable, to mount in Starlette or FastAPI, or for a host such as uvicorn.
+    """Returns the app as an ASGI callable, to mount in Starlette or FastAPI, or for a host such as uvicorn.
 
     handle: what answers requests in place of the app.
     """

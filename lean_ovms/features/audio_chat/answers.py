@@ -58,12 +58,12 @@ class AudioAnswer:
         return deltas if self.model is None else SpokenStream(deltas, self, self.model)
 
     def message(self, transcript: str, samples: bytes) -> Json:
-        """The member `audio` of a chat's message."""
+        """Returns the member `audio` of a chat's message."""
         data = b64encode(self.file(samples)).decode()
         return {"id": new_id("audio"), "data": data, "expires_at": now(), "transcript": transcript}
 
     def with_audio(self, response: Json, samples: bytes) -> Json:
-        """A response object with the audio in its message, as OVMS has it."""
+        """Returns a response object with the audio in its message, as OVMS has it."""
         output = list(response["output"])
         for place, item in enumerate(output):
             if item["type"] == "message":
@@ -78,16 +78,16 @@ class AudioAnswer:
 
     @staticmethod
     def deltas() -> AudioDeltas:
-        """What renders the deltas of a chat's answer."""
+        """Returns what renders the deltas of a chat's answer."""
         return AudioDeltas()
 
     @staticmethod
     def pieces() -> Base64Pieces:
-        """What makes the events of a response's answer."""
+        """Returns what makes the events of a response's answer."""
         return Base64Pieces()
 
     def file(self, samples: bytes) -> bytes:
-        """The complete file. Raises BadRequest where its format is not available."""
+        """Returns the complete file. Raises BadRequest where its format is not available."""
         try:
             encoder = open_encoder(self.format, self.rate, len(samples) // SAMPLE_BYTES)
         except BadRequest as error:
@@ -219,7 +219,7 @@ class Base64Pieces:
         self._left = b""
 
     def add(self, samples: bytes) -> Iterator[str]:
-        """The pieces of new samples, but for the end that is no whole one."""
+        """Yields the pieces of new samples, but for the end that is no whole one."""
         samples = self._left + samples
         end = len(samples) - len(samples) % WHOLE
         self._left = samples[end:]
@@ -227,7 +227,7 @@ class Base64Pieces:
             yield b64encode(samples[start : min(start + PIECE_BYTES, end)]).decode()
 
     def rest(self) -> str:
-        """The last piece, which may be empty."""
+        """Returns the last piece, which may be empty."""
         return b64encode(self._left).decode()
 
 
@@ -239,11 +239,11 @@ class AudioDeltas:
         self._pieces = Base64Pieces()
 
     def transcript(self, text: str) -> bytes:
-        """The delta of new text."""
+        """Returns the delta of new text."""
         return self._with({"transcript": text})
 
     def of(self, delta: Delta) -> Iterator[bytes]:
-        """The deltas of new samples, and of the end: later turns cannot name the audio, so it has expired."""
+        """Yields the deltas of new samples, and of the end: later turns cannot name the audio, so it has expired."""
         for piece in self._pieces.add(delta.audio):
             yield self._with({"data": piece})
         if delta.finish and not self._head:

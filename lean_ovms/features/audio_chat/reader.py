@@ -147,7 +147,7 @@ async def _transcriber(model: TextModel, services: Services) -> Transcriber:
 
 
 async def _open(part: Json, services: Services) -> AudioStream:
-    """The samples of a part; close it. Raises RequestError."""
+    """Returns the samples of a part; close it. Raises RequestError."""
     audio = part[part["type"]]
     text = audio if isinstance(audio, str) else audio[PARTS[part["type"]]]
     decode = partial(_decoded, text, part["type"] == "audio_url")
@@ -156,7 +156,7 @@ async def _open(part: Json, services: Services) -> AudioStream:
 
 
 async def _read(samples: AudioStream, longest_s: float) -> bytes:
-    """All samples. longest_s: what fills the model's context. Raises RequestError."""
+    """Returns all samples. longest_s: what fills the model's context. Raises RequestError."""
     blocks: list[bytes] = []
     async with aclosing(samples):
         async for block in samples:

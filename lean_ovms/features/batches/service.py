@@ -99,7 +99,7 @@ class BatchService:
 
     @staticmethod
     def of(services: Services) -> BatchService:
-        """The service, open. Raises RequestError where the server keeps no files, and Unavailable."""
+        """Returns the service, open. Raises RequestError where the server keeps no files, and Unavailable."""
         if not services.config.of(BatchOptions).files_path:
             raise RequestError("this server keeps no files: it has no --files_path", status=501, code="no_files")
         service = services.get(BatchService)

@@ -62,7 +62,7 @@ async def handle_input_tokens(request: Request, services: Services) -> Response:
 
 
 def full(chat: ChatRequest, answers: list[CompletedChoice], generation: Generation) -> Json:
-    """The chat.completion object."""
+    """Returns the chat.completion object."""
     choices = [choice(chat, index, answer) for index, answer in enumerate(answers) if answer.finish]
     body = envelope(chat).full(choices, generation.usage, chat.options.times(generation))
     if chat.options.token_ids:
@@ -114,7 +114,7 @@ class ChatRenderer(sse.Renderer[Delta]):
         return out
 
     def _contents(self, delta: Delta) -> Iterator[bytes]:
-        """The `delta` objects of a delta."""
+        """Yields the `delta` objects of a delta."""
         for event in delta.events:
             if isinstance(event, Reasoning) and not self._options.reasoning:
                 continue
@@ -137,7 +137,10 @@ class ChatRenderer(sse.Renderer[Delta]):
 
 
 def delta_json(event: Event, *, functions: bool = False) -> bytes:
-    """The `delta` object of one event. Reasoning has OVMS's name and vLLM's. functions: calls as function_call."""
+    """Returns the `delta` object of one event.
+
+    Reasoning has OVMS's name and vLLM's. functions: calls as function_call.
+    """
     if isinstance(event, Text):
         return b'{"content":' + orjson.dumps(event.text) + b"}"
     if isinstance(event, Reasoning):

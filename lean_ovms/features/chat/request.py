@@ -56,7 +56,7 @@ def _functions(value: list[Any]) -> list[Json]:
 
 
 def _function_call(value: Any) -> str | Json:
-    """The value in the form of tool_choice."""
+    """Returns the value in the form of tool_choice."""
     if value in ("none", "auto"):
         return str(value)
     name = value.get("name") if isinstance(value, dict) else None
@@ -74,7 +74,7 @@ FUNCTION_FIELDS = (
 
 
 def read_functions(values: Values) -> tuple[list[Json], str | Json] | None:
-    """The functions as tools, and tool_choice; None if there are none to be called so. Raises BadRequest."""
+    """Returns the functions as tools, and tool_choice; None if there are none to be called so. Raises BadRequest."""
     if not values["functions"] or values["tools"] is not None:
         return None
     names = [function["name"] for function in values["functions"]]
@@ -126,12 +126,12 @@ class ChatRequest:
     """How the answer is spoken; None: it is not."""
 
     def deltas(self, generation: Generation) -> DeltaStream:
-        """The deltas of a started generation, spoken if that is asked for."""
+        """Returns the deltas of a started generation, spoken if that is asked for."""
         return spoken.deltas_of(self.generation.deltas(generation), self.audio)
 
 
 def parse_chat(body: Json, services: Services) -> ChatRequest:
-    """Raises RequestError."""
+    """Reads the body of a chat request. Raises RequestError."""
     reader = BodyReader(ALL_FIELDS, body, services, other_clients=True)
     values = reader.values
     reader.check_max_tokens(MAX_TOKENS.name)
@@ -188,7 +188,7 @@ def choice(chat: ChatRequest, index: int, answer: CompletedChoice) -> Json:
 
 
 def _calls(chat: ChatRequest, answer: CompletedChoice) -> Json:
-    """The members of a message for its calls."""
+    """Returns the members of a message for its calls."""
     functions = [{"name": call.name, "arguments": call.arguments} for call in answer.calls]
     if chat.functions and functions:
         return {"tool_calls": [], "function_call": functions[0]}
@@ -210,5 +210,5 @@ def finish_reason(chat: ChatRequest, reason: str, called: bool) -> str:
 
 
 def chat_logprobs(tokens: list[TokenLogprob], options: ChunkOptions) -> Json:
-    """The member `logprobs` of a choice, also of a chunk."""
+    """Returns the member `logprobs` of a choice, also of a chunk."""
     return {"content": [logprob_entry(token, by_id=options.named_by_id) for token in tokens]}

@@ -111,7 +111,7 @@ def messages(values: Values) -> list[Any]:
 
 
 def template_variables(values: Values) -> Json:
-    """The client's variables for the chat template, and those that other fields set."""
+    """Returns the client's variables for the chat template, and those that other fields set."""
     found: Json = {}
     if values["documents"]:
         found["documents"] = values["documents"]

@@ -57,7 +57,7 @@ class Echo:
     generation: Generation
 
     def logprobs(self) -> list[TokenLogprob]:
-        """The prompt's tokens; known with the generation's first delta."""
+        """Returns the prompt's tokens; known with the generation's first delta."""
         return self.generation.prompt_entries() if self.text else []
 
 
@@ -75,7 +75,7 @@ def full(
     echoes: list[Echo],
     group: Generation | GenerationGroup,
 ) -> Json:
-    """The text_completion object."""
+    """Returns the text_completion object."""
     n = completion.generation.sampling.n
     found = [(i, answer) for i, answer in enumerate(answers) if answer.finish]
     choices = [_choice(completion, i, answer, echoes[i // n]) for i, answer in found]
@@ -126,7 +126,9 @@ def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions, offset: int = 0
 
 
 def _by_name(token: TokenLogprob, options: ChunkOptions) -> dict[str, float | None] | None:
-    """The likeliest tokens and the token itself; of several with one name (parts of characters) the likeliest."""
+    """Returns the likeliest tokens and the token itself; of several with one name (parts of characters) the
+    likeliest.
+    """
     if token.logprob is None:
         return None
     found: dict[str, float | None] = {}

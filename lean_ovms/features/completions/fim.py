@@ -77,7 +77,7 @@ _known: WeakKeyDictionary[TextModel, Filling | None] = WeakKeyDictionary()
 
 
 async def filling_of(model: TextModel) -> Filling:
-    """The notation whose tokens the model's tokenizer has. Raises RequestError."""
+    """Returns the notation whose tokens the model's tokenizer has. Raises RequestError."""
     if model not in _known:
         _known[model] = await _look(model)
     found = _known[model]
@@ -99,7 +99,8 @@ async def _look(model: TextModel) -> Filling | None:
 async def filled_in(
     generation: GenerationBody, prompts: Sequence[TextPrompt | TokenPrompt], suffix: str
 ) -> tuple[GenerationBody, Iterator[TextPrompt]]:
-    """The request for the text between the prompts and suffix, in the model's own notation. Raises RequestError.
+    """Returns the request for the text between the prompts and suffix, in the model's own notation. Raises
+    RequestError.
 
     Each prompt is made when it is its turn: the suffix is a part of all of them.
     """

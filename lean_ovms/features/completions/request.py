@@ -71,12 +71,12 @@ class CompletionRequest:
 
 
 def max_tokens_of(request: Request) -> int:
-    """The limit of a request that has none; 0: as many as fit."""
+    """Returns the limit of a request that has none; 0: as many as fit."""
     return 0 if follows_ovms(request) else DEFAULT_MAX_TOKENS
 
 
 def parse_completion(body: Json, services: Services, default_max_tokens: int) -> CompletionRequest:
-    """Raises RequestError."""
+    """Reads the body of a completion request. Raises RequestError."""
     reader = BodyReader(ALL_FIELDS, body, services, other_clients=True)
     values = reader.values
     if values["suffix"] and (values["echo"] or values["prompt_logprobs"] is not None):

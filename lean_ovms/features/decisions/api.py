@@ -123,7 +123,7 @@ def _parse(body: Json, services: Services) -> DecisionRequest:
 
 
 async def _letters(model: TextModel, prompt: ChatPrompt, count: int) -> tuple[int, ...]:
-    """The token of each letter as the first one of a reply. Raises RequestError."""
+    """Returns the token of each letter as the first one of a reply. Raises RequestError."""
     tail = (await model.render(prompt))[-TAIL:]
     before, *after = await model.encode([tail, *(tail + letter for letter in LETTERS[:count])], False)
     tokens = tuple(ids[-1] for ids in after if ids[:-1] == before)
@@ -135,7 +135,7 @@ async def _letters(model: TextModel, prompt: ChatPrompt, count: int) -> tuple[in
 async def _generate(
     parsed: DecisionRequest, letters: tuple[int, ...], model: TextModel, prompt: ChatPrompt
 ) -> Generation:
-    """The first token of the reply, with the log probabilities of the letters. Raises RequestError."""
+    """Returns the first token of the reply, with the log probabilities of the letters. Raises RequestError."""
     sampling = SamplingParams(
         max_tokens=1, temperature=0.0, logprobs=True, logprob_token_ids=letters, cache_salt=parsed.cache_salt
     )
@@ -143,5 +143,5 @@ async def _generate(
 
 
 def _chances(choice: CompletedChoice, count: int) -> list[float]:
-    """The probability of each of the first letters in the whole vocabulary."""
+    """Returns the probability of each of the first letters in the whole vocabulary."""
     return [math.exp(-math.inf if top.logprob is None else top.logprob) for top in choice.logprobs[0].top[:count]]

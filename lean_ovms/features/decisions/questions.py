@@ -27,7 +27,7 @@ _HEAD: Json = {"instructions": schemas.any_of(schemas.SOME_TEXT, _PARTS)}
 
 
 def _listed(name: str, kind: Json) -> Json:
-    """The schema of a question's options."""
+    """Returns the schema of a question's options."""
     options = schemas.array(schemas.object_of({name: kind}, description=schemas.STRING), 2)
     return options | {"maxItems": len(LETTERS)}
 
@@ -64,14 +64,14 @@ class Question:
     """What the model reads of each option."""
 
     def prompt(self, parts: list[Json]) -> str | list[Json]:
-        """The content of a message with the input, which comes first so that all questions share it."""
+        """Returns the content of a message with the input, which comes first so that all questions share it."""
         options = [f"{letter}: {option}" for letter, option in zip(LETTERS, self.options, strict=False)]
         end = "\n".join(["", *options, REPLY])
         joined = _joined([*parts, _text("\n\nQuestion: "), *self.parts, _text(end)])
         return joined[0]["text"] if len(joined) == 1 else joined
 
     def answer(self, chances: list[float]) -> Json:
-        """The answer. chances: the probability of each option's letter in the whole vocabulary."""
+        """Returns the answer. chances: the probability of each option's letter in the whole vocabulary."""
         mass = sum(chances) or 1.0
         shares = [chance / mass for chance in chances]
         found: Json = {"type": self.kind, "name": self.name}
@@ -89,7 +89,7 @@ class Question:
 
 
 def read_input(value: Any) -> list[Json]:
-    """The input as the parts of a chat message. Raises BadRequest."""
+    """Returns the input as the parts of a chat message. Raises BadRequest."""
     if isinstance(value, str) and value:
         return [_text(value)]
     if not isinstance(value, list) or not value:
@@ -107,7 +107,7 @@ def read_input(value: Any) -> list[Json]:
 
 
 def read_questions(value: list[Any], most: int) -> list[Question]:
-    """Raises BadRequest."""
+    """Reads the questions of a request. Raises BadRequest."""
     if not 1 <= len(value) <= most:
         raise BadRequest(f"questions must have 1 to {most} entries", param="questions")
     return [_question(one, f"questions[{place}]") for place, one in enumerate(value)]
@@ -144,7 +144,7 @@ def _instructions(value: Any, param: str) -> list[Json]:
 
 
 def _options(value: Any, name: str, param: str) -> list[tuple[Any, str]]:
-    """The value and the description of each. Raises BadRequest."""
+    """Returns the value and the description of each. Raises BadRequest."""
     if not isinstance(value, list) or not 2 <= len(value) <= len(LETTERS):
         raise BadRequest(f"{param} must be an array of 2 to {len(LETTERS)} objects", param=param)
     found: list[tuple[Any, str]] = []
@@ -162,7 +162,7 @@ def _options(value: Any, name: str, param: str) -> list[tuple[Any, str]]:
 
 
 def _without_json(parts: list[Any], param: str) -> list[Any]:
-    """The parts with JSON as text."""
+    """Returns the parts with JSON as text."""
     found = []
     for place, part in enumerate(parts):
         if isinstance(part, dict) and part.get("type") == "input_json":
@@ -174,7 +174,7 @@ def _without_json(parts: list[Any], param: str) -> list[Any]:
 
 
 def _said(item: Json) -> list[Json]:
-    """An item of a conversation that the model judges from outside."""
+    """Returns an item of a conversation that the model judges from outside."""
     kind = item["type"]
     if kind in ("function_call", "custom_tool_call"):
         return [_text(f"call of {item['name']}:\n{item.get('arguments', item.get('input'))}\n\n")]
@@ -186,7 +186,7 @@ def _said(item: Json) -> list[Json]:
 
 
 def _joined(parts: list[Json]) -> list[Json]:
-    """The parts with neighbouring texts as one."""
+    """Returns the parts with neighbouring texts as one."""
     found: list[Json] = []
     for are_texts, run in groupby(parts, key=lambda part: part["type"] == "text"):
         neighbours = list(run)

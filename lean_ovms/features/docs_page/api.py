@@ -49,13 +49,13 @@ async def handle_page(request: Request, services: Services) -> Response:
 
 @lru_cache(MOST_RENDERED)
 def _rendered(models: tuple[str, ...], composition: Composition, *, key: bool, server: str) -> bytes:
-    """The document, for which every endpoint is imported; rendering it takes 5 ms."""
+    """Returns the document, for which every endpoint is imported; rendering it takes 5 ms."""
     return orjson.dumps(document(models, key=key, server=server, composition=composition))
 
 
 @cache
 def _page() -> tuple[bytes, str]:
-    """The page, and the policy that names its style and its script by their hashes."""
+    """Returns the page, and the policy that names its style and its script by their hashes."""
     content = PAGE.read_bytes()
     hashes = {
         tag: _hash(re.search(rf"<{tag}>(.*)</{tag}>".encode(), content, re.DOTALL)) for tag in ("style", "script")

@@ -114,11 +114,13 @@ class _Reader:
         return f"<p>{self._line(' '.join(map(str.strip, lines[at:end])))}</p>\n", end
 
     def _begins(self, line: str) -> bool:
-        """Whether a line ends a paragraph before it."""
+        """Returns whether a line ends a paragraph before it."""
         return any(form.fullmatch(line) for form in (HEADING, FENCE, ITEM)) or line.startswith("|")
 
     def _is_of_list(self, lines: list[str], at: int) -> bool:
-        """Whether a line is part of the list above it: an item, what is indented, or an item's line that goes on."""
+        """Returns whether a line is part of the list above it: an item, what is indented, or an item's line that goes
+        on.
+        """
         line = lines[at]
         if not line.strip():
             return at + 1 < len(lines) and bool(re.match(r"  +\S|[-*] |\d+\. ", lines[at + 1]))
@@ -155,7 +157,7 @@ class _Reader:
         return f"<{tag}>{''.join(f'<li>{self._item(item)}</li>{chr(10)}' for item in items)}</{tag}>\n"
 
     def _item(self, lines: list[str]) -> str:
-        """The first paragraph stands in the item itself; what follows are blocks in it."""
+        """Returns an item as HTML. The first paragraph stands in the item itself; what follows are blocks in it."""
         end = 1
         while end < len(lines) and lines[end].strip() and not self._begins(lines[end].strip()):
             end += 1

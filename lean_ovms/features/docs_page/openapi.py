@@ -104,7 +104,7 @@ def body_schema(fields: Iterable[Field], models: list[str], *, nullable: bool = 
 
 
 def _parameters_named(path: str) -> str:
-    """Every {id} of a path with a name of its own."""
+    """Returns every {id} of a path with a name of its own."""
     names = iter(["{id}", "{item_id}"])
     return re.sub(r"\{id\}", lambda _: next(names), path)
 

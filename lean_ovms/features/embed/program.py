@@ -62,7 +62,7 @@ class Running:
 @OfOptions(Config)
 @contextlib.asynccontextmanager
 async def running(config: Config | None = None, **options: Any) -> AsyncIterator[Running]:
-    """A server on the addresses of the options, in this event loop; its models are loaded. Raises StartError.
+    """Yields a server on the addresses of the options, in this event loop; its models are loaded. Raises StartError.
 
     At the end of the block running requests may finish for drain_timeout_s; after an exception they are cancelled.
     """
@@ -93,11 +93,11 @@ class Realtime:
         self._websocket = websocket
 
     async def send(self, event: Json) -> None:
-        """An event of the client. Raises Closed."""
+        """Sends an event of the client. Raises Closed."""
         await self._websocket.send(orjson.dumps(event).decode())
 
     async def receive(self) -> Json:
-        """The next event of the server. Raises Closed after the last."""
+        """Returns the next event of the server. Raises Closed after the last."""
         event: Json = orjson.loads(await self._websocket.receive())
         return event
 
@@ -111,12 +111,12 @@ class Client:
         self._headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
 
     async def chat(self, messages: str | list[Json], **fields: Any) -> str:
-        """The response's text. messages: a string is one user message. fields: of the request."""
+        """Returns the response's text. messages: a string is one user message. fields: of the request."""
         response = await self.post(CHAT, self._chat(messages, fields))
         return response["choices"][0]["message"]["content"] or ""
 
     async def chat_stream(self, messages: str | list[Json], **fields: Any) -> AsyncGenerator[str, None]:
-        """The same as a stream of text deltas."""
+        """Yields the same as a stream of text deltas."""
         async with contextlib.aclosing(self.stream(CHAT, self._chat(messages, fields))) as chunks:
             async for chunk in chunks:
                 for choice in chunk["choices"]:
@@ -124,16 +124,19 @@ class Client:
                         yield text
 
     async def get(self, path: str) -> Any:
-        """The parsed JSON response of a GET. Raises ClientError."""
+        """Returns the parsed JSON response of a GET. Raises ClientError."""
         return await self._request("GET", path, b"")
 
     async def post(self, path: str, body: Json) -> Any:
-        """The parsed JSON response of a POST. Raises ClientError."""
+        """Returns the parsed JSON response of a POST. Raises ClientError."""
         return await self._request("POST", path, orjson.dumps(body))
 
     async def stream(self, path: str, body: Json) -> AsyncGenerator[Any, None]:
-        """The parsed events of a streamed POST. Leaving the loop cancels the request, at the latest when the iterator
-        is closed. Raises ClientError, also in the middle of the stream."""
+        """Yields the parsed events of a streamed POST.
+
+        Leaving the loop cancels the request, at the latest when the iterator is closed. Raises ClientError, also in the
+        middle of the stream.
+        """
         response = await self._handle("POST", path, orjson.dumps({**body, "stream": True}))
         try:
             if isinstance(response.body, bytes):
@@ -147,7 +150,7 @@ class Client:
 
     @contextlib.asynccontextmanager
     async def realtime(self, path: str = REALTIME) -> AsyncIterator[Realtime]:
-        """A session over a WebSocket without a socket. Raises ClientError if it is refused."""
+        """Yields a session over a WebSocket without a socket. Raises ClientError if it is refused."""
         try:
             async with connect(self._app.handle, self._of("GET", path, b"")) as websocket:
                 yield Realtime(websocket)
@@ -182,7 +185,7 @@ def _content(status: int, body: bytes) -> Any:
 
 
 async def _blocks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The data of every event but the terminator [DONE]."""
+    """Yields the data of every event but the terminator [DONE]."""
     rest = b""
     async for data in body:
         *blocks, rest = (rest + data).split(b"\n\n")

@@ -92,7 +92,7 @@ class _LocalChannel(Channel):
 
 @contextlib.asynccontextmanager
 async def connect(handle: Handle, request: Request) -> AsyncIterator[LocalWebSocket]:
-    """A WebSocket that the app opens for this request; leaving the block closes it. Raises WebSocketRefused."""
+    """Yields a WebSocket that the app opens for this request; leaving the block closes it. Raises WebSocketRefused."""
     response = await handle(replace(request, websocket=True))
     if not isinstance(response, Upgrade):
         await response.aclose()

@@ -236,7 +236,7 @@ def beginning(path: Path) -> dict[str, Any]:
 
 
 def parse(data: mmap.mmap | bytes) -> Header:
-    """Raises Malformed."""
+    """Reads the header of a file's bytes. Raises Malformed."""
     cursor = Cursor(data)
     tensors, entries = _begin(cursor)
     metadata = dict(_entries(cursor, entries))

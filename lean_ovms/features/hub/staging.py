@@ -94,7 +94,7 @@ class Staging:
 
 @contextlib.contextmanager
 def locked(repository: Path, source: str) -> Iterator[Staging]:
-    """The staging of that model, locked; it is kept after a failure and removed after success.
+    """Yields the staging of that model, locked; it is kept after a failure and removed after success.
 
     The kernel frees the lock when the process that holds it ends.
     """

@@ -68,7 +68,7 @@ class _Images:
 
 
 async def _answer(images: _Images, services: Services) -> Response:
-    """Raises RequestError."""
+    """Returns the response with the images, streamed or whole. Raises RequestError."""
     headers = images.parsed.headers
     if images.parsed.stream:
         source = sse.IteratedSource(_events(images, services))

@@ -101,7 +101,7 @@ STREAM = FieldSet((
 
 
 def _file(name: str, help_text: str, *, required: bool = False) -> Field:
-    """A field for one file, which OpenAI's clients may send as an array of one."""
+    """Returns a field for one file, which OpenAI's clients may send as an array of one."""
     binary = {"type": "string", "format": "binary"}
     return Field(name, "array", help_text, read=partial(read_file, name=name), required=required, schema=binary)
 
@@ -144,7 +144,7 @@ class ImageGenerationRequest:
     """The Warning headers."""
 
     def sized(self, sources: Sequence[Image]) -> list[ImageParams]:
-        """The parameters of each image, of which none has a width of 0. Raises BadRequest."""
+        """Returns the parameters of each image, of which none has a width of 0. Raises BadRequest."""
         if self.images[0].width:
             return self.images
         width, height = (max(SIDE_STEP, side - side % SIDE_STEP) for side in (sources[0].width, sources[0].height))
@@ -153,7 +153,7 @@ class ImageGenerationRequest:
 
 
 def parse(fields: FieldSet, body: Json, services: Services) -> ImageGenerationRequest:
-    """Raises RequestError."""
+    """Reads the fields of a request for images. Raises RequestError."""
     values = read(fields, body)
     for name in ("prompt", "image"):
         if name in values and values[name] is None:
@@ -208,7 +208,7 @@ def parse(fields: FieldSet, body: Json, services: Services) -> ImageGenerationRe
 
 
 def _files(values: Values, model: ImageModel) -> list[ImageRequest]:
-    """The image to edit, if the endpoint has one, and its mask. Raises BadRequest."""
+    """Returns the image to edit, if the endpoint has one, and its mask. Raises BadRequest."""
     info, mask = model.images, values.get("mask")
     if "image" not in values:
         if not info.texts:
@@ -227,7 +227,7 @@ def _files(values: Values, model: ImageModel) -> list[ImageRequest]:
 
 
 def _one_of(values: Values, name: str, other: str) -> Any:
-    """The value of a field with two names. Raises BadRequest for both."""
+    """Returns the value of a field with two names. Raises BadRequest for both."""
     if values[name] is not None and values[other] is not None:
         raise BadRequest(f"{name} and {other} exclude each other", param=other)
     return values[other] if values[name] is None else values[name]
@@ -239,7 +239,7 @@ def _check_limit(name: str, value: int, most: int) -> None:
 
 
 def _size(values: Values, model: ImageModel, *, own: bool) -> tuple[int, int]:
-    """The width and the height; 0 if they are an image's own. Raises BadRequest."""
+    """Returns the width and the height; 0 if they are an image's own. Raises BadRequest."""
     options, given = model.config.of(ImageOptions), values["size"]
     if given is not None and (values["width"] or values["height"]):
         raise BadRequest("size and width or height exclude each other", param="size")
@@ -253,7 +253,7 @@ def _size(values: Values, model: ImageModel, *, own: bool) -> tuple[int, int]:
 
 
 def _check_size(width: int, height: int, model: ImageModel) -> None:
-    """Raises BadRequest."""
+    """Checks a size against the limits of the model. Raises BadRequest."""
     options = model.config.of(ImageOptions)
     if options.resolution and (width, height) not in [image_size(text) for text in options.resolution.split()]:
         raise BadRequest(f"size {width}x{height} is none of {options.resolution}, {LIMIT}", param="size")

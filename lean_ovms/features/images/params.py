@@ -46,7 +46,7 @@ class ImageParams:
     """Further arguments of openvino_genai's pipelines by their names, such as negative_prompt."""
 
     def due(self, done: int, steps: int) -> int:
-        """How many unfinished images are due after so many of the steps; 0 after the last."""
+        """Returns how many unfinished images are due after so many of the steps; 0 after the last."""
         return done * (self.partial_images + 1) // steps if done < steps else 0
 
 

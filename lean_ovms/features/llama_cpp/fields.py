@@ -159,7 +159,7 @@ def values_of(fields: FieldSet, body: Json) -> Values:
 
 
 def translated(values: Values) -> Json:
-    """The body of the same request for completions."""
+    """Returns the body of the same request for completions."""
     body = {name: values[name] for name in (*SAME, "model", "stream", "ignore_eos", "keep_alive", "return_progress")}
     body["repetition_penalty"] = values["repeat_penalty"]
     if (temperature := values["temperature"]) is not None:

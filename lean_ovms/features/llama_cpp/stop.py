@@ -16,7 +16,7 @@ PATIENCE_S = 600.0
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Raises StartError or CommandFailed."""
+    """Unloads a model of a running server, and returns the exit status. Raises StartError or CommandFailed."""
     _, words, options = own(parser("stop", NOTES), argv)
     names = [word for word in words if not is_url(word)]
     if len(names) != 1 or len(words) > 2:

@@ -100,7 +100,7 @@ class AsyncLLM:
     def __init__(
         self, model: str | PathLike[str] = "", *, config: Config | None = None, seed: int | None = None, **options: Any
     ) -> None:
-        """The arguments are those of LLM. Raises StartError."""
+        """Makes an engine; the arguments are those of LLM. Raises StartError."""
         if config is not None and (model or options):
             raise TypeError("a Config has all options: give no others")
         with python_options():

@@ -125,7 +125,7 @@ async def _asked(sessions: ToolSessions, server: str, ask: Callable[[Client], Aw
 
 
 async def _describe(sessions: ToolSessions, name: str) -> Json:
-    """A server with what it has, or why that is not known."""
+    """Returns a server with what it has, or why that is not known."""
     try:
         found: Json = await sessions.ask(name, _offers)
         error = None

@@ -30,7 +30,8 @@ BEYOND = "The limit of calls in one response is reached. Answer without further 
 async def offer_tools(
     parsed: ResponsesRequest, items: Sequence[Json], sessions: ToolSessions
 ) -> tuple[ResponsesRequest, Offered, list[Json]]:
-    """The request with the tools of its MCP servers, what these are, and the lists that are new in the conversation.
+    """Returns the request with the tools of its MCP servers, what these are, and the lists that are new in the
+    conversation.
 
     Raises RequestError.
     """

@@ -42,11 +42,11 @@ class McpTool:
     """The filter of the tools that are called without approval; None: none of them."""
 
     def is_allowed(self, tool: Json) -> bool:
-        """Whether the model may be offered a tool of the server."""
+        """Returns whether the model may be offered a tool of the server."""
         return self.allowed is None or _matches(self.allowed, tool)
 
     def needs_approval(self, tool: Json) -> bool:
-        """Whether the client must approve a call."""
+        """Returns whether the client must approve a call."""
         return self.unattended is None or not _matches(self.unattended, tool)
 
 
@@ -202,5 +202,5 @@ def approved(items: Sequence[Json], answers: Sequence[Json], offered: Offered) -
 
 
 def execution_error(text: str) -> Json:
-    """The error of a call that the model can correct."""
+    """Returns the error of a call that the model can correct."""
     return {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": text}]}

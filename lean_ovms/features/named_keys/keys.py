@@ -137,7 +137,7 @@ class NamedKey(ApiKey):
             rate.use(generation.prompt_tokens + generation.completion_tokens)
 
     def headers(self) -> list[tuple[str, str]]:
-        """What is left, as OpenAI writes it (https://platform.openai.com/docs/guides/rate-limits)."""
+        """Returns what is left, as OpenAI writes it (https://platform.openai.com/docs/guides/rate-limits)."""
         headers = []
         for unit, rate in self._rates.items():
             left, full_s = max(0, math.floor(rate.left())), rate.seconds_until(rate.limit)

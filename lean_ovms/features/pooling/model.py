@@ -134,7 +134,7 @@ class PoolingModel(TokenModel):
         return model
 
     async def pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
-        """The result of each input, in their order. Inputs are all single or all pairs.
+        """Returns the result of each input, in their order. Inputs are all single or all pairs.
 
         Cancelled in the engine when the waiting task is. Raises RequestError.
         """
@@ -153,7 +153,7 @@ class PoolingModel(TokenModel):
         return await self.engine.open(PoolReply).compute(inputs, params) if inputs else []
 
     def _check_characters(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> None:
-        """A text that cannot fit is refused before it is tokenized, and without truncation only."""
+        """Refuses a text that cannot fit before it is tokenized; with truncation any text fits."""
         window, longest = self.own_pooling.window, self._longest_token()
         limit = window * longest
         if params.truncate is not None:

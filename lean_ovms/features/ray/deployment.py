@@ -64,7 +64,9 @@ class Exchange(StarletteResponse):
         await self._app(self._request.scope, self._receive, sent)
 
     async def _receive(self) -> Message:
-        """The border to Ray: that the client has left may also come as an error of Ray's (TaskCancelledError, 2.60)."""
+        """Receives from Ray, at whose border it is told apart who left: that the client has left may also come as an
+        error of Ray's (TaskCancelledError, 2.60).
+        """
         try:
             return await self._request.receive()
         except Exception as error:
@@ -129,7 +131,7 @@ class LeanOvms:
 
 
 def application(*, deployment: dict[str, Any] | None = None, **options: Any) -> Any:
-    """A Ray Serve application: `serve.run(application(model_path="/models/m"))`.
+    """Returns a Ray Serve application: `serve.run(application(model_path="/models/m"))`.
 
     deployment: options of Ray's deployment, such as num_replicas, ray_actor_options or max_ongoing_requests (100 by
     default here: the engine batches, and queues what is too much). options: those of the command line.
@@ -149,7 +151,7 @@ def application(*, deployment: dict[str, Any] | None = None, **options: Any) -> 
 
 
 def app(arguments: dict[str, Any]) -> Any:
-    """The same for `serve run lean_ovms.ray_serve:app model_path=/models/m`, and for `args` of `serve deploy`.
+    """Returns the same for `serve run lean_ovms.ray_serve:app model_path=/models/m`, and for `args` of `serve deploy`.
 
     arguments: options of the command line, as texts or as values; and `deployment` as above, or its JSON. Raises
     StartError.

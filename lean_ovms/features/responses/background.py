@@ -54,7 +54,9 @@ class BackgroundResponse:
         await asyncio.shield(self.task)
 
     async def follow(self, start: int, ping_s: float) -> AsyncGenerator[bytes, None]:
-        """The events from number `start` on, in pieces, to the end; pings while there are none (ping_s 0: no pings)."""
+        """Yields the events from number `start` on, in pieces, to the end; pings while there are none (ping_s 0: no
+        pings).
+        """
         while True:
             frames, finished, news = self.frames[start:], self.finished, self._news
             start += len(frames)
@@ -99,7 +101,7 @@ class BackgroundResponse:
 
 
 def frames_from(whole: bytes, start: int) -> list[bytes]:
-    """A stored stream from event number `start` on, with its terminator, in pieces."""
+    """Returns a stored stream from event number `start` on, with its terminator, in pieces."""
     at = 0
     for _ in range(start):
         at = whole.find(b"\n\n", at) + 2  # JSON holds no line breaks

@@ -25,12 +25,12 @@ _LASTING = ("user", "system", "developer")
 
 
 def item(summary: str) -> Json:
-    """The item of a new summary."""
+    """Returns the item of a new summary."""
     return {"id": item_id("cmp"), "type": KIND, "encrypted_content": MARK + summary}
 
 
 def read(given: Json, param: str) -> Json:
-    """An item of a request. Raises BadRequest for one of another server."""
+    """Returns an item of a request. Raises BadRequest for one of another server."""
     content, known = given.get("encrypted_content"), given.get("id")
     if not isinstance(content, str) or not content.startswith(MARK):
         raise BadRequest(
@@ -43,12 +43,14 @@ def read(given: Json, param: str) -> Json:
 
 
 def text(item: Json) -> str:
-    """What the model sees of an item."""
+    """Returns what the model sees of an item."""
     return HEAD + str(item["encrypted_content"]).removeprefix(MARK)
 
 
 def current(items: list[Json]) -> list[Json]:
-    """The items without what the last summary replaces: all before it but the user's messages and instructions."""
+    """Returns the items without what the last summary replaces: all before it but the user's messages and
+    instructions.
+    """
     last = max((place for place, one in enumerate(items) if one["type"] == KIND), default=-1)
     if last < 0:
         return items
@@ -56,7 +58,9 @@ def current(items: list[Json]) -> list[Json]:
 
 
 def asking(items: list[Json]) -> list[Json]:
-    """The items with a request for a summary at the end, in the user's last message if that was not answered."""
+    """Returns the items with a request for a summary at the end, in the user's last message if that was not
+    answered.
+    """
     part = {"type": "input_text", "text": ASK}
     if items and items[-1].get("role") == "user":
         return [*items[:-1], {**items[-1], "content": [*items[-1]["content"], part]}]
@@ -65,7 +69,7 @@ def asking(items: list[Json]) -> list[Json]:
 
 
 def kept(items: list[Json], most: int) -> list[Json]:
-    """The user's messages, without the first ones where all texts would have more than `most` characters."""
+    """Returns the user's messages, without the first ones where all texts would have more than `most` characters."""
     found: list[Json] = []
     for one in reversed(items):
         if one.get("role") == "user":

@@ -41,7 +41,7 @@ class Connection(Protocol):
         """Runs one statement."""
 
     def one(self, sql: str, values: Sequence[Any] = ()) -> Any:
-        """The first value of a result; None without a row."""
+        """Returns the first value of a result; None without a row."""
         row = self.execute(sql, values).fetchone()
         return None if row is None else row[0]
 
@@ -49,7 +49,7 @@ class Connection(Protocol):
         """Begins a transaction. Only one write transaction runs at a time; readers may run meanwhile."""
 
     def version(self) -> int:
-        """The version of the tables, 0 for an empty database. Raises StoreFailure for foreign tables."""
+        """Returns the version of the tables, 0 for an empty database. Raises StoreFailure for foreign tables."""
 
     def set_version(self, version: int) -> None:
         """Stores the version of the tables."""
@@ -64,7 +64,7 @@ class Connection(Protocol):
         """Closes the connection. Idempotent."""
 
     def lost(self) -> bool:
-        """Whether the connection is broken and must be replaced."""
+        """Returns whether the connection is broken and must be replaced."""
         return False
 
     def disconnect(self) -> None:

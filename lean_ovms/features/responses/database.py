@@ -154,7 +154,7 @@ class Database:
         return True
 
     def _outcome(self, db: Connection, call: _Call) -> Any:
-        """The result of a call, or a RequestError if it has failed alone. Raises what fails for all."""
+        """Returns the result of a call, or a RequestError if it has failed alone. Raises what fails for all."""
         db.execute("SAVEPOINT call")
         try:
             result = call.work(db)
@@ -216,7 +216,7 @@ class Database:
         db.begin(write)
 
     def _connected(self) -> Connection:
-        """The connection, opened now if there is none. Raises RequestError."""
+        """Returns the connection, opened now if there is none. Raises RequestError."""
         if self._connection is not None:
             return self._connection
         try:

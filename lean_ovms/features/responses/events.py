@@ -119,18 +119,18 @@ class Events:
         return [item for item in found if item is not None]
 
     def response(self) -> Json:
-        """The current response object."""
+        """Returns the current response object."""
         return self._final or self.body.running(self.status, self.output)
 
     def start(self) -> list[Frame]:
-        """The frames of an accepted response."""
+        """Returns the frames of an accepted response."""
         self._writer.add("response.created", {"response": self.response()})
         if self.status == "queued":
             self._writer.add("response.queued", {"response": self.response()})
         return self._writer.take_frames()
 
     def deltas(self, deltas: Iterable[Delta]) -> list[Frame]:
-        """The frames for these deltas."""
+        """Returns the frames for these deltas."""
         self._set_in_progress()
         for delta in deltas:
             if delta.progress is not None:
@@ -261,7 +261,7 @@ class Events:
         self._close(choice, "completed" if complete else "incomplete")
 
     def finalize(self, usage: Usage, error: RequestError | None = None, *, cancelled: bool = False) -> Json:
-        """The final response object, with every open item closed; `end` sends it."""
+        """Returns the final response object, with every open item closed; `end` sends it."""
         self._set_in_progress()
         for choice in self._choices.values():
             self._close(choice, "incomplete")
@@ -277,7 +277,7 @@ class Events:
         return self._final
 
     def end(self) -> list[Frame]:
-        """The last frames. A cancelled response ends as an incomplete one: OpenAI has no event for it."""
+        """Returns the last frames. A cancelled response ends as an incomplete one: OpenAI has no event for it."""
         word = "incomplete" if self.status == "cancelled" else self.status
         self._writer.add(f"response.{word}", {"response": self.response()})
         return self._writer.take_frames()

@@ -56,7 +56,7 @@ MAX_ECHOED = 1 << 20
 
 
 def _echoed(name: str) -> Field:
-    """A text that is only kept and echoed."""
+    """Returns a text that is only kept and echoed."""
 
     def read(value: str) -> str:
         if len(value) > MAX_ECHOED:

@@ -24,7 +24,7 @@ REFERENCE = "item_reference"
 
 
 def read_input(value: Any) -> list[Json]:
-    """The items of `input`, each with a type, an id, and its content as a list. Raises BadRequest."""
+    """Returns the items of `input`, each with a type, an id, and its content as a list. Raises BadRequest."""
     if isinstance(value, str):
         if not value:
             raise BadRequest("input cannot be empty", param="input")
@@ -81,13 +81,13 @@ def _message(given: Json, param: str) -> Json:
 
 
 def _id(given: Json, prefix: str) -> str:
-    """The id of an item, or a new one."""
+    """Returns the id of an item, or a new one."""
     known = given.get("id")
     return known if isinstance(known, str) and known else item_id(prefix)
 
 
 def _head(given: Json, prefix: str) -> Json:
-    """What all items but messages begin with."""
+    """Returns what all items but messages begin with."""
     return {"id": _id(given, prefix), "type": given["type"], "status": "completed"}
 
 
@@ -188,7 +188,7 @@ def _reference(given: Json, param: str) -> Json:
 
 
 def _strings(given: Json, names: tuple[str, ...], param: str) -> Json:
-    """The members of an item that must be strings. Raises BadRequest."""
+    """Returns the members of an item that must be strings. Raises BadRequest."""
     for name in names:
         if not isinstance(given.get(name), str):
             raise BadRequest(f"{given['type']} item is missing required {name} field", param=f"{param}.{name}")
@@ -253,12 +253,12 @@ _READERS: dict[str, Callable[[Json, str], Json]] = {
 
 
 def is_usable(item: Json) -> bool:
-    """Whether a next turn can use an output item: a call may be cut off, or have no result."""
+    """Returns whether a next turn can use an output item: a call may be cut off, or have no result."""
     return item["type"] not in ("function_call", mcp_forms.CALL) or item["status"] in ("completed", "failed")
 
 
 def without_logprobs(items: list[Json]) -> list[Json]:
-    """The same items for a prompt: log probabilities take a hundred times the memory of their text."""
+    """Returns the same items for a prompt: log probabilities take a hundred times the memory of their text."""
     return [
         item if item["type"] != "message" else item | {"content": list(map(_plain_part, item["content"]))}
         for item in items
@@ -288,8 +288,9 @@ class _MessageBuilder:
         self._requests: dict[str, Json] = {}  # for approval
 
     def finished(self) -> list[Json]:
-        """The messages, their reasoning as one text; until then it is a list, as a client may send thousands of items
-        of it."""
+        """Returns the messages, their reasoning as one text; until then it is a list, as a client may send thousands of
+        items of it.
+        """
         for message in self.messages:
             if "reasoning_content" in message:
                 message["reasoning_content"] = "\n".join(message["reasoning_content"])
@@ -355,7 +356,7 @@ class _MessageBuilder:
         self._turn("content", "tool_calls").setdefault("reasoning_content", []).append(text)
 
     def _join_users(self) -> None:
-        """The user's messages at the end as one: many templates take no two in a row."""
+        """Joins the user's messages at the end to one: many templates take no two in a row."""
         turn: list[str | list[Json]] = []
         while self.messages and self.messages[-1]["role"] == "user":
             turn.append(self.messages.pop()["content"])
@@ -369,12 +370,12 @@ class _MessageBuilder:
 
 
 def _reasoning_text(item: Json) -> str:
-    """The text of a reasoning item: its content if there is any, else its summary."""
+    """Returns the text of a reasoning item: its content if there is any, else its summary."""
     return "\n".join(part["text"] for part in item.get("content") or item["summary"])
 
 
 def _content(content: str | list[Json]) -> str | list[Json]:
-    """Content for a chat message: a string for a single text, else parts."""
+    """Returns content for a chat message: a string for a single text, else parts."""
     if isinstance(content, str):
         return content
     parts = to_parts(content)
@@ -382,7 +383,7 @@ def _content(content: str | list[Json]) -> str | list[Json]:
 
 
 def to_parts(content: str | list[Json]) -> list[Json]:
-    """Content as the parts of a chat message."""
+    """Returns content as the parts of a chat message."""
     return [{"type": "text", "text": content}] if isinstance(content, str) else [_chat_part(part) for part in content]
 
 

@@ -9,7 +9,7 @@ from .tool_origin import ToolOrigin
 
 
 def called(origin: ToolOrigin, arguments: str) -> Json:
-    """What an item says of a call."""
+    """Returns what an item says of a call."""
     return {"server_label": origin.namespace, "name": origin.name, "arguments": arguments}
 
 

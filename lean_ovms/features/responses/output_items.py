@@ -69,7 +69,7 @@ class ResponseEventWriter:
         self._new.append(b"%b%d%b%b%b\n\n" % (head, self.count - 1, tail, orjson.dumps(text), rest))
 
     def take_frames(self) -> list[Frame]:
-        """The frames since the last call."""
+        """Returns the frames since the last call."""
         new, self._new = self._new, []
         return new
 
@@ -89,7 +89,7 @@ def joined(frames: Iterable[Frame]) -> list[bytes]:
 
 
 def delta_head(kind: str) -> bytes:
-    """The part of a delta event before its sequence number."""
+    """Returns the part of a delta event before its sequence number."""
     return b'event: %b\ndata: {"type":"%b","sequence_number":' % (kind.encode(), kind.encode())
 
 
@@ -134,7 +134,7 @@ class OutputItem:
         return item
 
     def item(self, status: str) -> Json:
-        """The item with its content so far."""
+        """Returns the item with its content so far."""
         raise NotImplementedError
 
     def _announced(self) -> Json:
@@ -263,7 +263,7 @@ class CustomCall(FunctionCall):
     head = b""
 
     def _content(self) -> str:
-        """The text in {"input": text}; "" if the arguments are cut off, or are something else."""
+        """Returns the text in {"input": text}; "" if the arguments are cut off, or are something else."""
         text = (parsed_object(self.text) or {}).get("input")
         return text if isinstance(text, str) else ""
 

@@ -59,12 +59,12 @@ _KEEPALIVES = {
 
 
 def is_url(value: str) -> bool:
-    """Whether a response_store is a PostgreSQL URL, not a file."""
+    """Returns whether a response_store is a PostgreSQL URL, not a file."""
     return value.startswith(SCHEMES)
 
 
 def without_credentials(url: str) -> str:
-    """The URL for logs: without user, password and parameters, which may be secrets too."""
+    """Returns the URL for logs: without user, password and parameters, which may be secrets too."""
     return f"postgresql://{urlsplit(url).netloc.rpartition('@')[2]}{urlsplit(url).path}"
 
 

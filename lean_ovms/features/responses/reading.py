@@ -31,7 +31,7 @@ from .store import Context
 async def read_request(
     request: Request, services: Services, parse: Callable[[Json, Services], ResponsesRequest]
 ) -> tuple[ResponsesRequest, Context]:
-    """The body of a request, and the stored items that it refers to. Raises RequestError."""
+    """Returns the body of a request, and the stored items that it refers to. Raises RequestError."""
     store = services.get(ResponseService).store  # it is made here: a large body is parsed in a thread
     parsed = await services.parse_body(request, parse)
     values = parsed.values
@@ -39,7 +39,7 @@ async def read_request(
 
 
 def parse_response(body: Json, services: Services) -> ResponsesRequest:
-    """Raises RequestError."""
+    """Reads the body of a request for a response. Raises RequestError."""
     if refused := next(filter(body.get, REFUSED), None):
         raise BadRequest(REFUSED[refused], param=refused)
     reader = BodyReader(ALL_FIELDS, body, services)
@@ -98,7 +98,7 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
 
 
 def _echo(values: Values, tools: AgentTools, generation: GenerationBody) -> Json:
-    """The fields of the response object (OpenAI's Response) that repeat the request, in OVMS's order."""
+    """Returns the fields of the response object (OpenAI's Response) that repeat the request, in OVMS's order."""
     sampling = generation.sampling
     functions = [tool["function"] for tool in read_tools(tools.functions, None)[0]]
     plain = [function for function in functions if function["name"] not in tools.origins]
@@ -145,7 +145,7 @@ def _text(values: Values) -> Json:
 
 
 def _tool_choice(tool_choice: Any) -> str | Json:
-    """A validated tool_choice in OpenAI's form."""
+    """Returns a validated tool_choice in OpenAI's form."""
     if isinstance(tool_choice, dict) and isinstance(tool_choice.get("function"), dict):
         return {"type": "function", "name": tool_choice["function"]["name"]}
     return "auto" if tool_choice is None else tool_choice

@@ -79,7 +79,7 @@ class ResponsesRequest:
                 items = less
 
     async def prompt(self, items: list[Json], services: Services) -> ChatPrompt:
-        """The prompt of a whole context; a long one is made in the offload thread. Raises as _prompt."""
+        """Returns the prompt of a whole context; a long one is made in the offload thread. Raises as _prompt."""
         return await services.offload.run(
             ITEM_BYTES * len(items), partial(self._prompt, items), inline_below=INLINE_BYTES
         )
@@ -109,13 +109,13 @@ def _template_kwargs(values: Values) -> Json:
 
 
 def _without_older_reasoning(items: list[Json]) -> list[Json]:
-    """The items without the reasoning before the last message of the user."""
+    """Returns the items without the reasoning before the last message of the user."""
     last = max((place for place, item in enumerate(items) if item.get("role") == "user"), default=0)
     return [item for item in items[:last] if item["type"] != "reasoning"] + items[last:]
 
 
 def drop_oldest_turns(items: list[Json]) -> list[Json]:
-    """The items without the oldest turns, for truncation auto; the same items if there is only one turn.
+    """Returns the items without the oldest turns, for truncation auto; the same items if there is only one turn.
 
     A turn is a user message and all that follows it, so a call is never separated from its output. System and
     developer messages stay.

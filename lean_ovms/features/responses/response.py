@@ -64,7 +64,7 @@ class ResponseObject:
             self.id = f"{self.id}_{request_id}"
 
     def running(self, status: str, output: list[Json]) -> Json:
-        """The object of a response that is not finished."""
+        """Returns the object of a response that is not finished."""
         return self._object(status, output, {"incomplete_details": None, "error": None}, None)
 
     def final(self, status: str, output: list[Json], usage: Usage, error: RequestError | None) -> Json:
@@ -98,14 +98,14 @@ class ResponseObject:
 
 
 def failure(error: RequestError) -> Json:
-    """An error as `response.error`; the codes are OpenAI's closed list."""
+    """Returns an error as `response.error`; the codes are OpenAI's closed list."""
     limited = "rate_limit_exceeded" if isinstance(error, TooManyRequests) else "server_error"
     code = "invalid_prompt" if isinstance(error, BadRequest) else limited
     return {"code": code, "message": error.message}
 
 
 def counts(usage: Usage) -> Json:
-    """The usage object. Cached prompt tokens are 0 where they are unknown: the schema requires a number."""
+    """Returns the usage object. Cached prompt tokens are 0 where they are unknown: the schema requires a number."""
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens or 0, "cache_write_tokens": 0},

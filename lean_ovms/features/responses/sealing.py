@@ -46,7 +46,7 @@ class Sealer:
         return lambda text: keys.encrypt(text.encode()).decode()
 
     def opened(self, items: list[Json], param: str) -> list[Json]:
-        """The items with the text of sealed reasoning as its content. Raises BadRequest and MissingExtra."""
+        """Returns the items with the text of sealed reasoning as its content. Raises BadRequest and MissingExtra."""
         return [self._opened(item, f"{param}[{place}]") for place, item in enumerate(items)]
 
     def _opened(self, item: Json, param: str) -> Json:
@@ -67,7 +67,7 @@ class Sealer:
         return plain | {"content": [{"type": "reasoning_text", "text": text}]}
 
     def _fernet(self) -> MultiFernet:
-        """The keys. Raises MissingExtra, and WrongOptions for a file without keys."""
+        """Returns the keys. Raises MissingExtra, and WrongOptions for a file without keys."""
         if self._keys is None:
             try:
                 from cryptography.fernet import Fernet, MultiFernet

@@ -111,7 +111,7 @@ class ResponseService:
                 await write()
 
     async def get(self, response_id: str) -> Json:
-        """The current response object. Raises NotFound."""
+        """Returns the current response object. Raises NotFound."""
         run = self._background.get(response_id)
         return run.events.response() if run is not None else (await self.store.get(response_id))[0]
 
@@ -136,7 +136,7 @@ class ResponseService:
             await run.stop()
 
     async def stream(self, response_id: str, start: int) -> ByteStream:
-        """The events of a background response from number `start` on. Raises RequestError."""
+        """Returns the events of a background response from number `start` on. Raises RequestError."""
         run = self._background.get(response_id)
         if run is not None and run.frames:
             return PieceStream(run.follow(start, self._ping_s))
@@ -151,7 +151,7 @@ class ResponseService:
         return PieceStream(in_turns(await self._cut(frames, start)))
 
     async def _cut(self, frames: bytes, start: int) -> list[bytes]:
-        """The pieces of a stored stream from an event on; a large one is searched in another thread."""
+        """Returns the pieces of a stored stream from an event on; a large one is searched in another thread."""
         if len(frames) <= WHOLE_BYTES:
             return frames_from(frames, start)
         return await asyncio.to_thread(frames_from, frames, start)

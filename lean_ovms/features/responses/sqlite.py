@@ -225,7 +225,7 @@ def _is_store(path: str, newest: int) -> bool:
 
 
 def _problem(path: str) -> str:
-    """What SQLite finds wrong with the file, "" for nothing."""
+    """Returns what SQLite finds wrong with the file, "" for nothing."""
     connection = sqlite3.connect(path)
     try:
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]

@@ -134,7 +134,7 @@ class Store:
     # --- before a generation ---
 
     async def context(self, previous: str | None, conversation: str | None, items: list[Json]) -> Context:
-        """The input of a response. Raises BadRequest and NotFound for unknown ids."""
+        """Returns the input of a response. Raises BadRequest and NotFound for unknown ids."""
         if conversation is not None:
             return await self._db.run(lambda db: _context(db, self._touch(db, conversation), items, conversation))
         if previous is None and not any(item["type"] == REFERENCE for item in items):
@@ -195,7 +195,7 @@ class Store:
 
     @_transaction(write=False)
     def frames(self, db: Connection, response_id: str) -> bytes | None:
-        """The whole stream of a response; None if it has no stream, or was not finished."""
+        """Returns the whole stream of a response; None if it has no stream, or was not finished."""
         if _server_of(db, response_id) is not None:
             return None
         events = db.one("SELECT events FROM entry WHERE id = ?", (response_id,))
@@ -247,7 +247,7 @@ class Store:
 
     @_transaction(write=False)
     def conversation(self, db: Connection, conversation_id: str) -> Json:
-        """The conversation object. Raises NotFound."""
+        """Returns the conversation object. Raises NotFound."""
         return tables.get(db, CONVERSATION, conversation_id)[0]
 
     @_transaction()
@@ -273,7 +273,7 @@ class Store:
 
     @_transaction(write=False)
     def conversation_item(self, db: Connection, conversation_id: str, item_id: str) -> bytes:
-        """The JSON of one item of a conversation. Raises NotFound."""
+        """Returns the JSON of one item of a conversation. Raises NotFound."""
         return tables.item_of(db, tables.turn_of(db, CONVERSATION, conversation_id), item_id)
 
     @_transaction(deletes=True)
@@ -325,7 +325,7 @@ def _context(db: Connection, turn: int | None, items: list[Json], conversation: 
 
 
 def _finished_turn(db: Connection, previous: str | None) -> int | None:
-    """The turn of a response that can be continued, if one is. Raises BadRequest."""
+    """Returns the turn of a response that can be continued, if one is. Raises BadRequest."""
     if previous is None:
         return None
     try:
@@ -342,7 +342,7 @@ def _finished_turn(db: Connection, previous: str | None) -> int | None:
 
 
 def _resolved(db: Connection, items: list[Json], history: list[Json]) -> list[Json]:
-    """The items with stored ones in place of references: of the history, or else of any turn. Raises NotFound.
+    """Returns the items with stored ones in place of references: of the history, or else of any turn. Raises NotFound.
 
     A client may name its items as it likes ("msg_1"), and must not get those that another client names so: only items
     with an id that cannot be guessed are found everywhere.

@@ -79,7 +79,7 @@ def prepare(db: Connection) -> None:
 
 
 def not_found(what: str, name: str) -> NotFound:
-    """The error for an unknown id."""
+    """Returns the error for an unknown id."""
     return NotFound(f"{what.capitalize()} with id {name[:100]!r} not found.")
 
 
@@ -130,7 +130,7 @@ def drop_turn(db: Connection, turn: int | None) -> None:
 
 
 def items_of(db: Connection, turn: int | None) -> list[Json]:
-    """The items of a turn and of all before it, in order."""
+    """Returns the items of a turn and of all before it, in order."""
     rows = db.execute(f"{_PATH} SELECT body {_ON_PATH} ORDER BY number", (turn, 0))
     return [chunked_json.loads(body) for (body,) in rows]
 
@@ -166,7 +166,7 @@ def page_of(
 
 
 def item_of(db: Connection, turn: int | None, item_id: str) -> bytes:
-    """The JSON of the first item with this id of a turn and of all before it. Raises NotFound."""
+    """Returns the JSON of the first item with this id of a turn and of all before it. Raises NotFound."""
     body = db.one(f"{_PATH} SELECT body {_ON_PATH} AND id = ? ORDER BY number LIMIT 1", (turn, 0, item_id))
     if body is None:
         raise not_found("item", item_id)
@@ -174,13 +174,14 @@ def item_of(db: Connection, turn: int | None, item_id: str) -> bytes:
 
 
 def find_item(db: Connection, item_id: str) -> Json | None:
-    """The newest item with this id."""
+    """Returns the newest item with this id."""
     body = db.one("SELECT body FROM item WHERE id = ? ORDER BY number DESC LIMIT 1", (item_id,))
     return None if body is None else dict(chunked_json.loads(body))
 
 
 def turn_without(db: Connection, turn: int | None, item_id: str) -> int:
-    """A turn with the items of this one and of all before it but those with an id. Raises NotFound without such items.
+    """Returns a turn with the items of this one and of all before it but those with an id. Raises NotFound without such
+    items.
 
     It is the same turn if that has the items and one user. Else what follows the first of them is copied: others may
     need the turns.
@@ -212,7 +213,7 @@ def get(db: Connection, kind: str, name: str) -> tuple[Json, int | None]:
 
 
 def turn_of(db: Connection, kind: str, name: str) -> int | None:
-    """The turn of an entry. Raises NotFound."""
+    """Returns the turn of an entry. Raises NotFound."""
     turn: int | None = _row(db, "SELECT turn FROM entry WHERE id = ? AND kind = ?", kind, name)[0]
     return turn
 

@@ -158,7 +158,7 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _escaped(literal: str) -> str:
-    """The pattern of a quoted text, of any case with an i after it."""
+    """Returns the pattern of a quoted text, of any case with an i after it."""
     body = _ESCAPE.sub(_character, literal[1 : literal.rindex('"')])
     return f"(?i:{re.escape(body)})" if literal.endswith("i") else re.escape(body)
 

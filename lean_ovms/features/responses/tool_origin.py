@@ -22,5 +22,5 @@ class ToolOrigin:
 
 
 def function_name(name: str, namespace: str | None) -> str:
-    """The name under which the model knows a tool."""
+    """Returns the name under which the model knows a tool."""
     return f"{namespace}__{name}" if namespace else name

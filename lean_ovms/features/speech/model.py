@@ -43,8 +43,8 @@ class SpeechModel(Transcriber):
     async def transcribe(
         self, audio: AsyncIterator[bytes], params: TranscribeParams
     ) -> AsyncGenerator[SpeechEvent, None]:
-        """The events of this audio, in order. audio: as in types.audio; blocks are taken as the engine gets on, and it
-        is closed at the end, if it can be.
+        """Yields the events of this audio, in order. audio: as in types.audio; blocks are taken as the engine gets on,
+        and it is closed at the end, if it can be.
 
         Cancelled in the engine when this is closed. Raises RequestError, and what `audio` raises.
         """

@@ -53,7 +53,10 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 @contextmanager
 def _server(options: Sequence[str], name: str, api_key: str) -> Iterator[ServerClient]:
-    """A server on a Unix socket in a directory of its own, ready. Raises CommandFailed with the end of its log."""
+    """Yields a server on a Unix socket in a directory of its own, ready.
+
+    Raises CommandFailed with the end of its log.
+    """
     with tempfile.TemporaryDirectory(prefix="lean_ovms-") as directory:
         place, file = f"{directory}/s", Path(directory, "log")
         command = [sys.executable, "-m", "lean_ovms", "serve", *options, "--unix_socket", place]

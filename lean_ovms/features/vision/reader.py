@@ -65,7 +65,7 @@ def _of_chat(part: Json) -> Json:
 
 
 async def _load(images: list[ImageRequest], loader: ImageLoader, frames: Json) -> tuple[Image, ...]:
-    """The images, whose pixels count until the client's request ends. Raises RequestError."""
+    """Returns the images, whose pixels count until the client's request ends. Raises RequestError."""
     loaded, lease = await loader.load(images, frames)
     if record := current_record.get():
         record.releases.append(lease.release)
@@ -75,7 +75,10 @@ async def _load(images: list[ImageRequest], loader: ImageLoader, frames: Json) -
 
 
 def _find_images(prompt: ChatPrompt, reads: Reads, place: str) -> tuple[list[Json], list[ImageRequest]]:
-    """The messages with a tag for each image, and the images. Raises BadRequest for what the model cannot read."""
+    """Returns the messages with a tag for each image, and the images.
+
+    Raises BadRequest for what the model cannot read.
+    """
     images = [_request(found, place) for found in media_parts(prompt.messages, KINDS)]
     if reads.tokens is None and images:
         part, kind, _ = images[0].param.rsplit(".", 2)

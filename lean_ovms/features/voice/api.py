@@ -95,7 +95,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def parse(body: Json, services: Services) -> SpeechRequest:
-    """Raises RequestError."""
+    """Reads the body of a request for speech. Raises RequestError."""
     values = read(FIELDS, body)
     text = _text(values["input"], services)
     model = services.named_model(values, VoiceModel)
@@ -160,7 +160,7 @@ def _speed(value: float, info: VoiceInfo, notices: list[str]) -> float:
 
 
 async def whole_file(parsed: SpeechRequest, services: Services, blocks: AsyncGenerator[bytes, None]) -> bytes:
-    """The complete file of these blocks of samples. Raises RequestError."""
+    """Returns the complete file of these blocks of samples. Raises RequestError."""
     samples = b"".join([block async for block in blocks])
     encoder = open_encoder(parsed.format, parsed.rate, len(samples) // SAMPLE_BYTES)
     return await _encode(services, encoder, samples) + encoder.finish()
@@ -221,8 +221,10 @@ class SpokenAnswer:
         return event({"type": "speech.audio.done", "usage": usage})
 
     def _failed(self, error: RequestError) -> bytes:
-        """An event with the error. A file has no place for one: the body breaks off, so that it is not taken for
-        complete."""
+        """Returns an event with the error.
+
+        A file has no place for one: the body breaks off, so that it is not taken for complete.
+        """
         if self._record is not None:
             self._record.error = error.code or error.kind
         if not self._parsed.sse:

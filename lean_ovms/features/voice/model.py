@@ -39,14 +39,15 @@ class VoiceModel(Speaker):
         return f"{self.task}, {len(info.voices) or 1} voices, {info.sample_rate} Hz"
 
     def pieces(self, text: str) -> list[str]:
-        """What is spoken at once, each in its turn. Raises BadRequest for a text without anything to speak."""
+        """Returns what is spoken at once, each in its turn. Raises BadRequest for a text without anything to speak."""
         pieces = split(text, self.serving().info.context_length)
         if not pieces:
             raise BadRequest("input is empty", param="input")
         return pieces
 
     async def speak(self, text: str | AsyncGenerator[str, None], params: SpeakParams) -> AsyncGenerator[bytes, None]:
-        """The audio of a text, as in types.audio, at params.sample_rate or VoiceInfo's: a block for each sentence.
+        """Yields the audio of a text, as in types.audio, at params.sample_rate or VoiceInfo's: a block for each
+        sentence.
 
         text: may still be written; then each sentence is spoken once it has ended.
 
@@ -83,7 +84,7 @@ class VoiceModel(Speaker):
     async def _pieces_of(
         self, text: str | AsyncGenerator[str, None], usage: UsageRecorder
     ) -> AsyncGenerator[str, None]:
-        """What is spoken at once, each in its turn. Counts the characters. Raises as `pieces`."""
+        """Yields what is spoken at once, each in its turn. Counts the characters. Raises as `pieces`."""
         if isinstance(text, str):
             usage.prompt_tokens = len(text)
             for piece in self.pieces(text):
@@ -102,7 +103,7 @@ class VoiceModel(Speaker):
 
 
 async def _within(sentence: asyncio.Task[bytes | None], deadline: float | None) -> bytes | None:
-    """What the task returns. Raises RequestTimeout after the deadline, and what it raises."""
+    """Returns what the task returns. Raises RequestTimeout after the deadline, and what it raises."""
     if deadline is None:
         return await sentence
     try:
@@ -129,7 +130,7 @@ def split(text: str, most: int) -> list[str]:
 
 
 def ended(text: str, most: int) -> int:
-    """Where the last sentence ends that more text does not change; 0 if none has ended.
+    """Returns where the last sentence ends that more text does not change; 0 if none has ended.
 
     most: characters after which a sentence without an end is cut.
     """
@@ -141,7 +142,7 @@ def ended(text: str, most: int) -> int:
 
 
 def _short_enough(text: str, most: int) -> list[str]:
-    """A sentence in pieces: at the last clause that fits, or the last space, or anywhere."""
+    """Returns a sentence in pieces: at the last clause that fits, or the last space, or anywhere."""
     text = SPACE.sub(" ", text).strip()
     pieces = []
     while len(text) > most:
@@ -152,5 +153,5 @@ def _short_enough(text: str, most: int) -> list[str]:
 
 
 def _last(pattern: re.Pattern[str], text: str, most: int) -> int:
-    """Where the last match in the second half of the first `most` characters ends; 0 if there is none."""
+    """Returns where the last match in the second half of the first `most` characters ends; 0 if there is none."""
     return max((found.end() for found in pattern.finditer(text, most // 2, most)), default=0)

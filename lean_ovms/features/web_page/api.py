@@ -100,20 +100,23 @@ def _send(request: Request, file: WebFile) -> Response:
 
 @cache
 def names(folder: Path) -> frozenset[str]:
-    """The files of the page in a folder."""
+    """Returns the files of the page in a folder."""
     return frozenset(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.suffix in TYPES)
 
 
 @cache
 def read(path: Path) -> WebFile:
-    """A file of the page, read when it is first asked for. A wheel has a compressed copy beside it (setup.py)."""
+    """Returns a file of the page, read when it is first asked for.
+
+    A wheel has a compressed copy beside it (setup.py).
+    """
     copy = path.with_name(f"{path.name}.gz")
     return _file(path.suffix, path.read_bytes(), copy.read_bytes() if copy.is_file() else b"")
 
 
 @cache
 def index(panels: tuple[PanelRow, ...]) -> WebFile:
-    """The page itself, with a tab for each view of these panels."""
+    """Returns the page itself, with a tab for each view of these panels."""
     views: dict[str, list[PanelRow]] = {}
     for row in panels:
         views.setdefault(row.view, []).append(row)

@@ -73,7 +73,7 @@ def _unlimited(data: bytes | memoryview, format: str, limits: AudioLimits) -> It
 
 
 def check_shape(rate: int, channels: int, limits: AudioLimits) -> None:
-    """Raises BadRequest."""
+    """Checks the sample rate and the channels of a file. Raises BadRequest."""
     if not limits.min_rate <= rate <= limits.max_rate:
         raise BadRequest(
             f"{BROKEN} A sample rate of {rate} Hz is outside of what this server takes: "

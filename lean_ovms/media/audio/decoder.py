@@ -116,7 +116,7 @@ class AudioStream:
         return self
 
     async def __anext__(self) -> bytes:
-        """Raises RequestError."""
+        """Returns the next block of samples. Raises RequestError."""
         block, self._first = self._first, None
         if block is None and self._release is not None:
             block = await self._waited(self._process.block(self._timeout_s))

@@ -92,7 +92,7 @@ class _Decoder(Helper):
     """One decoder process."""
 
     async def decode(self, job: DecodeJob, timeout_s: float) -> Image:
-        """Raises RequestError."""
+        """Returns the image that the process decodes. Raises RequestError."""
         self.reusable = False
         allowed_s = timeout_s if self.pid else timeout_s + START_S
         try:

@@ -38,7 +38,10 @@ def to_json(element: Element, schema: Any) -> str:
 
 
 def _leaf(text: str, schema: Any, kind: str) -> str:
-    """Text is a string where the schema says nothing; an empty list or object is written as no text at all."""
+    """Returns the JSON of a text.
+
+    It is a string where the schema says nothing; an empty list or object is written as no text at all.
+    """
     kinds = kinds_of(schema)
     if kind and "string" not in kinds and not text.strip():
         return "[]" if kind == "array" else "{}"

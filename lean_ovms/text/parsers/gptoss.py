@@ -54,7 +54,9 @@ class Harmony(Syntax):
         return (yield from self._message(role.removeprefix("assistant")))
 
     def start(self) -> Steps[bool]:
-        """A prompt that ends with <|start|>assistant lets the text begin inside the header."""
+        """Reads the rest of a header: a prompt that ends with <|start|>assistant lets the text begin inside the
+        header.
+        """
         if not (yield from self.scanner.literal(_TO)):
             return False
         role, end = yield from self.scanner.head(_HEADER)

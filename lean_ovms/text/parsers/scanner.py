@@ -22,7 +22,7 @@ Sink = Callable[[str], object]
 
 
 def ignore(piece: str) -> None:
-    """A Sink of values that are dropped."""
+    """Takes values that are dropped, as a Sink."""
 
 
 # One character class each: a search is one pass, there is nothing to backtrack.

@@ -358,7 +358,9 @@ def _arguments(prompt: ChatPrompt) -> tuple[bool, Json]:
 
 
 def _without_surrogates(text: str) -> str:
-    """The text without lone surrogates: JSON in earlier calls' arguments may have \\u escapes of half a pair."""
+    """Returns the text without lone surrogates: JSON in earlier calls' arguments may have \\u escapes of half a
+    pair.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -154,7 +154,7 @@ class Capabilities:
     """The same in a prompt with tools."""
 
     def shows_calls(self, tools: list[Json]) -> bool:
-        """Whether earlier calls and their results are shown in a prompt with these tools."""
+        """Returns whether earlier calls and their results are shown in a prompt with these tools."""
         return self.calls_with_tools if tools else self.calls
 
 

@@ -176,7 +176,7 @@ class TemplateBudget:
         self._next_check = max(-1, MAX_STEPS - CHECK_EVERY)
 
     def spend(self, steps: int) -> None:
-        """Raises LimitExceeded or TooSlowInline."""
+        """Counts steps of a rendering. Raises LimitExceeded or TooSlowInline."""
         self.steps -= steps
         if self.steps <= self._next_check:
             self._check_clock()

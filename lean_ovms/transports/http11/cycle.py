@@ -64,7 +64,7 @@ class Http11Cycle(RequestResponseCycle):
         await self._writer.drain()  # before the next request is read: responses that are not read must not pile up
 
     async def _send_stream(self, body: ByteStream) -> None:
-        """The chunks. The head goes with the first one if that is ready: one packet, and a failure can be a 500.
+        """Sends the chunks. The head goes with the first one if that is ready: one packet, and a failure can be a 500.
 
         Else it goes at the end of this turn of the loop: the client learns that its request was accepted.
         """

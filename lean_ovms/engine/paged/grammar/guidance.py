@@ -251,7 +251,7 @@ def _bytes() -> Any:
 
 
 def _fits(matcher: Any, text: str) -> bool:
-    """Whether the whole text is one of the grammar."""
+    """Returns whether the whole text is one of the grammar."""
     state, ids = matcher.deep_copy(), _bytes().tokenize_str(text)
     return bool(state.validate_tokens(ids) == len(ids) and state.consume_tokens(ids) and state.is_accepting())
 

@@ -35,19 +35,19 @@ class Blocks:
         self._signed = hashlib.sha256()
 
     def begin_block(self, block: Json) -> None:
-        """A block begins; block: its object without content."""
+        """Emits the begin of a block. block: its object without content."""
 
     def add_text(self, text: str) -> None:
-        """The block grows by this text; that of a tool_use is JSON."""
+        """Adds text to the open block; that of a tool_use is JSON."""
 
     def sign_block(self, signature: str) -> None:
-        """The signature of a thinking block, which ends then."""
+        """Adds the signature of a thinking block, which ends then."""
 
     def end_block(self) -> None:
-        """The block ends."""
+        """Ends the open block."""
 
     def feed(self, deltas: Iterable[Delta]) -> None:
-        """The next deltas."""
+        """Emits the blocks of the next deltas."""
         for delta in deltas:
             for event in delta.events:
                 self._event(event)

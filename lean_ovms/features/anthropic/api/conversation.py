@@ -20,7 +20,7 @@ ROLES = ("user", "assistant", "system")
 
 
 def to_messages(system: Any, messages: list[Any]) -> list[Json]:
-    """The whole conversation. Raises BadRequest with the field's place as param."""
+    """Returns the whole conversation. Raises BadRequest with the field's place as param."""
     if not messages:
         raise BadRequest("messages: at least one message is required", param="messages")
     found: list[Json] = []
@@ -34,13 +34,13 @@ def to_messages(system: Any, messages: list[Any]) -> list[Json]:
 
 
 def is_prefill(messages: list[Json]) -> bool:
-    """Whether the answer continues the last message."""
+    """Returns whether the answer continues the last message."""
     last = messages[-1]
     return last["role"] == "assistant" and bool(last["content"]) and "tool_calls" not in last
 
 
 def _system(content: Any, param: str) -> str:
-    """The text of a system prompt; its blocks are joined by newlines."""
+    """Returns the text of a system prompt; its blocks are joined by newlines."""
     if isinstance(content, str):
         return without_changing_line(content, CHANGING_LINES)
     if not isinstance(content, list):
@@ -50,15 +50,16 @@ def _system(content: Any, param: str) -> str:
 
 
 def _turn(found: list[Json], role: str) -> Json:
-    """The last message if it is of this role, or else a new one: turns of one role that follow each other become one,
-    as Anthropic says. Its texts are lists until the end: a client may send tens of thousands."""
+    """Returns the last message if it is of this role, or else a new one: turns of one role that follow each other
+    become one, as Anthropic says. Its texts are lists until the end: a client may send tens of thousands.
+    """
     if not found or found[-1]["role"] != role:
         found.append({"role": role, "content": []})
     return found[-1]
 
 
 def _joined(message: Json) -> Json:
-    """A complete message. A user's single text is a string."""
+    """Returns a complete message. A user's single text is a string."""
     content = message["content"]
     if message["role"] in ("system", "assistant"):
         message["content"] = "\n".join(content)
@@ -215,7 +216,7 @@ def _image(block: Json, param: str) -> list[Json]:
 
 
 def _audio(block: Json, param: str) -> list[Json]:
-    """The part of a chat: Anthropic's API has none."""
+    """Returns the part of a chat: Anthropic's API has none."""
     kind = block["type"]
     if kind != "audio_url" or not isinstance(block.get(kind), str):
         check_member(block, "data" if kind == "input_audio" else "url", param)
@@ -223,7 +224,7 @@ def _audio(block: Json, param: str) -> list[Json]:
 
 
 def _document(block: Json, param: str) -> list[Json]:
-    """The text of a document with its title and context in front; its content blocks as they are."""
+    """Returns the text of a document with its title and context in front; its content blocks as they are."""
     source, at = block.get("source"), f"{param}.source"
     kind = source.get("type") if isinstance(source, dict) else None
     names = [block[name] for name in ("title", "context") if isinstance(block.get(name), str) and block[name]]
@@ -250,7 +251,7 @@ def _search_result(block: Json, param: str) -> list[Json]:
 
 
 def _tool_reference(block: Json, param: str) -> list[Json]:
-    """The name of a tool that the client's own search has found; all tools are in the prompt already."""
+    """Returns the name of a tool that the client's own search has found; all tools are in the prompt already."""
     if not isinstance(block.get("tool_name"), str):
         raise BadRequest(f"{param}.tool_name: Field required", param=f"{param}.tool_name")
     return [_part(block["tool_name"])]

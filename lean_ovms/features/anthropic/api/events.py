@@ -38,11 +38,11 @@ class MessageObject:
     """The id of the message."""
 
     def opening(self, usage: Usage) -> Json:
-        """The object at the start of a stream."""
+        """Returns the object at the start of a stream."""
         return self._object([], None, None, usage)
 
     def full(self, content: Content, usage: Usage) -> Json:
-        """The complete object."""
+        """Returns the complete object."""
         return self._object(content.blocks, *self.ending(content), usage) | self.timings()
 
     def timings(self) -> Json:
@@ -71,7 +71,7 @@ class MessageObject:
 
 
 def counts(usage: Usage) -> Json:
-    """The usage object: input_tokens are those that did not come from the prefix cache."""
+    """Returns the usage object: input_tokens are those that did not come from the prefix cache."""
     cached = usage.cached_tokens or 0
     body: Json = {
         "input_tokens": usage.prompt_tokens - cached,
@@ -124,12 +124,12 @@ class MessageRenderer(Blocks):
         self._new.append(_event("content_block_stop", {"index": self.index}))
 
     def _take(self) -> bytes:
-        """The bytes since the last call."""
+        """Returns the bytes since the last call."""
         new, self._new = self._new, []
         return b"".join(new)
 
     def start(self, usage: Usage) -> bytes:
-        """The event of an accepted request."""
+        """Returns the event of an accepted request."""
         return _event("message_start", {"message": self._message.opening(usage)})
 
     def deltas(self, deltas: list[Delta]) -> bytes:

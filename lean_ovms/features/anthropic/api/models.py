@@ -14,13 +14,13 @@ from .pages import page, written_time
 
 
 async def handle_list(request: Request, services: Services) -> Response:
-    """The models served, in Anthropic's form."""
+    """Returns the models served, in Anthropic's form."""
     models = [describe(model) for model in services.registry.served if model.listed]
     return json(page(models, request.query))
 
 
 async def handle_one(request: Request, services: Services) -> Response:
-    """One model, in Anthropic's form."""
+    """Returns one model, in Anthropic's form."""
     [name] = request.ids
     model = services.registry.get(name)
     if not model.listed:

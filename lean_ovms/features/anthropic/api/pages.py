@@ -20,7 +20,7 @@ PAGE = FieldSet((
 
 
 def page(items: Sequence[Json], query: str) -> Json:
-    """The page of a list that a request's query names. Raises BadRequest."""
+    """Returns the page of a list that a request's query names. Raises BadRequest."""
     given, ids = read_query(PAGE, query), [item["id"] for item in items]
     limit, after, before = given["limit"], given["after_id"], given["before_id"]
     for name in ("after_id", "before_id"):
@@ -37,5 +37,5 @@ def page(items: Sequence[Json], query: str) -> Json:
 
 
 def written_time(seconds: float) -> str:
-    """A time in seconds since 1970 as Anthropic writes it."""
+    """Returns a time in seconds since 1970 as Anthropic writes it."""
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

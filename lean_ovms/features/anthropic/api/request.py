@@ -35,8 +35,10 @@ class MessageRequest:
     """The Warning headers."""
 
     async def run(self, work: Callable[[ChatPrompt], Awaitable[T]]) -> T:
-        """What work makes of the prompt. Raises RequestError with a field of this API: places in the messages of chat
-        are not those of the client."""
+        """Returns what work makes of the prompt.
+
+        Raises RequestError with a field of this API: places in the messages of chat are not those of the client.
+        """
         try:
             return await work(self.prompt)
         except RequestError as error:
@@ -46,12 +48,12 @@ class MessageRequest:
 
 
 def parse_count(body: Json, services: Services) -> MessageRequest:
-    """A request that is counted: without max_tokens. Raises RequestError."""
+    """Returns a request that is counted: without max_tokens. Raises RequestError."""
     return parse_message({**body, "stream": False}, services, required=("messages",))
 
 
 def parse_message(body: Json, services: Services, required: Sequence[str] = REQUIRED) -> MessageRequest:
-    """A request for a message. Raises RequestError."""
+    """Returns a request for a message. Raises RequestError."""
     for name in required:
         if body.get(name) is None:
             raise BadRequest(f"{name}: Field required", param=name)

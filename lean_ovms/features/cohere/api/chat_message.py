@@ -37,14 +37,14 @@ class MessageEnd:
 
 
 def counts(usage: Usage) -> Json:
-    """The usage object."""
+    """Returns the usage object."""
     tokens = {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens}
     known = {} if usage.cached_tokens is None else {"cached_tokens": usage.cached_tokens}
     return {"billed_units": tokens, "tokens": tokens, **known}
 
 
 def whole(end: MessageEnd, choice: CompletedChoice, usage: Usage, *, logprobs: bool) -> Json:
-    """The response."""
+    """Returns the response."""
     content = [{"type": THINKING, THINKING: choice.reasoning}] if choice.reasoning else []
     if choice.text or not choice.calls:
         content.append({"type": TEXT, TEXT: choice.text})
@@ -85,7 +85,7 @@ class CohereMessageRenderer:
         self._new: list[bytes] = []
 
     def start(self) -> bytes:
-        """The event of an accepted request."""
+        """Returns the event of an accepted request."""
         message = {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": [], "citations": []}
         self._add("message-start", {"id": self._end.id, "delta": {"message": message}})
         return self._take()

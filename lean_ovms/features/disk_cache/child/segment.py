@@ -138,7 +138,7 @@ class SegmentWriter:
     """Writes one segment. size: bytes of its data so far."""
 
     def __init__(self, segment: DiskSegment, fingerprint: bytes) -> None:
-        """Raises OSError."""
+        """Creates the files of a segment. Raises OSError."""
         self.segment = segment
         self.size = 0
         self._index = open_file(segment.path.with_suffix(INDEX), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)

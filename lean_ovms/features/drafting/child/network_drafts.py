@@ -74,7 +74,7 @@ class NetworkDrafts:
         return new
 
     def _draft_network(self, file: Path) -> PagedModel:
-        """Raises NotPageable."""
+        """Compiles the draft model. Raises NotPageable."""
         self._pad_to = TILE if (small := is_small(file)) else 1
         try:
             draft = PagedModel(

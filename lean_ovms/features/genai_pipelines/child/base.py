@@ -127,7 +127,7 @@ def _set_sampling(config: Any, request: PipelineRequest) -> None:
 
 
 def _set_assistant(config: Any, request: PipelineRequest, speculative: str) -> None:
-    """Every request of a speculative pipeline needs these; in others they would hang the request."""
+    """Sets the draft parameters, which every request of a speculative pipeline needs; in others they would hang it."""
     sampling = request.sampling
     if speculative == "draft" and sampling.assistant_confidence_threshold:
         config.assistant_confidence_threshold = sampling.assistant_confidence_threshold

@@ -108,7 +108,7 @@ class GgufTokenizer:
     """An engine.paged.engine_file.FileTokenizer, and of openvino_genai.Tokenizer what loading.model_info calls."""
 
     def __init__(self, path: Path) -> None:
-        """Raises StartError."""
+        """Makes the tokenizer that a file describes. Raises StartError."""
         header = header_of(path)
         metadata, tokens = header.metadata, header.strings("tokenizer.ggml.tokens")
         kinds = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)

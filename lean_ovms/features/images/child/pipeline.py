@@ -50,7 +50,7 @@ class GenAiImagePipeline:
     """The pipeline runs in a thread of its own, which decodes no image before the last call of its callback returns."""
 
     def __init__(self, config: EngineConfig) -> None:
-        """Raises StartError."""
+        """Loads a model. Raises StartError."""
         config, _ = devices.on_device(config)
         properties = base_properties(config) | read_object("plugin_config", config.plugin_config)
         if config.num_streams:

@@ -114,7 +114,7 @@ class KvEvents(StepHook):
         return event
 
     def _root(self, parent: str | tuple[str, str]) -> tuple[bytes, str | None]:
-        """What comes before a sequence's first block."""
+        """Returns what comes before a sequence's first block."""
         adapter = parent[0] if isinstance(parent, tuple) else ""
         before = next_key(next_key(b"", adapter.encode()), _salt(parent).encode("utf-8", "surrogatepass"))
         return before, self._adapter_name(adapter) if adapter else None

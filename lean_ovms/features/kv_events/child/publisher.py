@@ -76,7 +76,7 @@ class KvEventsConfig:
 
 
 def read_config(text: str) -> KvEventsConfig:
-    """The value of the option. Raises StartError."""
+    """Returns the value of the option. Raises StartError."""
     given = {name: value for name, value in read_object(OPTION, text).items() if value is not None}
     kinds = {one.name: type(one.default) for one in fields(KvEventsConfig)}
     for name, value in given.items():

@@ -65,7 +65,7 @@ def _read_completion(body: Json, services: Services) -> tuple[Values, Generation
 
 
 async def _with_words(values: Values, generation: GenerationBody) -> GenerationBody:
-    """The request with logit_bias also for the tokens of its texts. Raises RequestError."""
+    """Returns the request with logit_bias also for the tokens of its texts. Raises RequestError."""
     words = [(token, bias) for token, bias in values["logit_bias"] or [] if isinstance(token, str)]
     if not words:
         return generation

@@ -37,7 +37,7 @@ async def handle_unload(request: Request, services: Services) -> Response:
 
 
 async def _model(request: Request, services: Services) -> Model:
-    """The model that the body names. Raises RequestError."""
+    """Returns the model that the body names. Raises RequestError."""
     name: str = await services.parse_body(request, lambda body, _: model_name(read(FIELDS, body)))
     model = services.registry.get(name)
     if model.parent:

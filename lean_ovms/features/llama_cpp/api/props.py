@@ -27,7 +27,7 @@ QUERY = FieldSet((MODEL,))
 
 
 def model_of(request: Request, services: Services) -> str:
-    """The name of the model that the query names, else of the default one; "" if there is none."""
+    """Returns the name of the model that the query names, else of the default one; "" if there is none."""
     return read_query(QUERY, request.query)["model"] or services.registry.default_of(TextModel)
 
 
@@ -75,7 +75,7 @@ def _props(model: Model, services: Services) -> Json:
 
 
 def _defaults(model: Model) -> Json | None:
-    """How a request without settings samples; None for a model that generates no text."""
+    """Returns how a request without settings samples; None for a model that generates no text."""
     if not isinstance(model, TextModel):
         return None
     sampling = build_sampling(SAMPLING.defaults, Defaults(model.directory.generation_config), model.config)
@@ -84,8 +84,10 @@ def _defaults(model: Model) -> Json | None:
 
 @RouteDoc("The adapters of a model, in llama.cpp's form", query=QUERY, errors=(404,), answer="array")
 async def handle_lora_adapters(request: Request, services: Services) -> Response:
-    """A request takes an adapter as its `model`, so the scale of each is 0: none is added to the model itself.
-    A path is the adapter's name.
+    """Returns the adapters.
+
+    A request takes one as its `model`, so the scale of each is 0: none is added to the model itself. A path is the
+    adapter's name.
     """
     model = services.registry.get(model_name({"model": model_of(request, services)}))
     return json([{"id": number, "path": name, "scale": 0.0} for number, name in enumerate(model.adapters.models)])

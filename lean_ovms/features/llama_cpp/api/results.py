@@ -89,7 +89,7 @@ def _entry(token: TokenLogprob, plain: bool) -> Json:
 
 
 def selected(body: Json, paths: list[str] | None) -> Json:
-    """The members of these paths, such as timings/prompt_n, each under its path; all of them without paths."""
+    """Returns the members of these paths, such as timings/prompt_n, each under its path; all of them without paths."""
     if not paths:
         return body
     found: Json = {}
@@ -121,7 +121,9 @@ def settings(
     n_probs: int = 0,
     post_sampling: bool = False,
 ) -> Json:
-    """How a request samples: generation_settings of /completion, params of /props. n_predict -1: as many as fit."""
+    """Returns how a request samples: generation_settings of /completion, params of /props. n_predict -1: as many as
+    fit.
+    """
     most = -1 if sampling.max_tokens is None else sampling.max_tokens
     return {
         "seed": sampling.seeds[0],

@@ -21,12 +21,12 @@ Sizes = Mapping[str, tuple[int, int]]
 
 
 def down_name(layer: str) -> str:
-    """The input [layers * ranks, width] with the A of all adapters for a group of layers; layer: its first."""
+    """Returns the input [layers * ranks, width] with the A of all adapters for a group of layers; layer: its first."""
     return f"lora_A.{layer}"
 
 
 def up_name(layer: str) -> str:
-    """The input [height, ranks] with the B of all adapters for a layer."""
+    """Returns the input [height, ranks] with the B of all adapters for a layer."""
     return f"lora_B.{layer}"
 
 

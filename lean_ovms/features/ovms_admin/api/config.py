@@ -48,7 +48,7 @@ async def handle_reload(request: Request, services: Services) -> Response:
 
 
 def describe(services: Services) -> Json:
-    """Each model's state by name, unloaded models included."""
+    """Returns each model's state by name, unloaded models included."""
     states = {name: _status(state, "OK", "OK") for name, state in services.registry.unloaded.items() if may_use(name)}
     return {model.name: _state(model) for model in services.registry.served} | states
 

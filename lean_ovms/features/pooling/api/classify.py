@@ -26,7 +26,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 async def classify(call: PoolingRequest, inputs: Inputs) -> tuple[PoolingInfo, list[PooledOutput]]:
-    """The probabilities of the labels for each input, and what the model is. Raises RequestError."""
+    """Returns the probabilities of the labels for each input, and what the model is. Raises RequestError."""
     info = call.info((CLASSIFY, SCORE))
     if info.kind == SCORE and info.outputs > 1:  # of its two classes only the score of the second is known
         call.info((CLASSIFY,))
@@ -35,7 +35,7 @@ async def classify(call: PoolingRequest, inputs: Inputs) -> tuple[PoolingInfo, l
 
 
 def full(call: PoolingRequest, info: PoolingInfo, outputs: list[PooledOutput]) -> Response:
-    """The list of classes."""
+    """Returns the list of classes."""
     items = [_item(index, info, output) for index, output in enumerate(outputs)]
     counts = usage(sum(output.tokens for output in outputs))
     return json_list(call.envelope("classify"), items, counts, call.headers)

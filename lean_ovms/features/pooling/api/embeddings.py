@@ -31,7 +31,7 @@ respond = partial(results_response, prefix="embd", kind=b"embedding", member=b"e
 
 
 async def embed(call: PoolingRequest, inputs: Inputs) -> list[PooledOutput]:
-    """The vector of each input. Raises RequestError."""
+    """Returns the vector of each input. Raises RequestError."""
     info = call.info((EMBED,))
     size = dimensions(call.values["dimensions"], call, info)
     params = call.params(info, dimensions=size, add_special_tokens=inputs.adds_special(info))
@@ -39,6 +39,6 @@ async def embed(call: PoolingRequest, inputs: Inputs) -> list[PooledOutput]:
 
 
 def parse_embeddings(body: Json, services: Services) -> tuple[PoolingRequest, Inputs, Encoding]:
-    """Raises RequestError."""
+    """Reads the body of a request for embeddings. Raises RequestError."""
     call, inputs = parse_with_inputs(body, services, fields=FIELDS)
     return call, inputs, Encoding.of(call.values)

@@ -81,7 +81,7 @@ def parse(body: Json, services: Services) -> tuple[PoolingRequest, Inputs]:
 
 
 def _task(task: str | None, info: PoolingInfo) -> str:
-    """The task, the model's own if none is given. Raises BadRequest."""
+    """Returns the task, the model's own if none is given. Raises BadRequest."""
     supported = TASKS[info.kind]
     if task is None:
         return supported[0]

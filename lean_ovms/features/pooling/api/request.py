@@ -71,7 +71,7 @@ class PoolingRequest:
         return warning_headers([*self.warnings, text])
 
     def with_values(self, renamed: Json) -> PoolingRequest:
-        """The same with other values of these fields."""
+        """Returns the same with other values of these fields."""
         return replace(self, values={**self.values, **renamed})
 
     def info(self, kinds: tuple[str, ...]) -> PoolingInfo:

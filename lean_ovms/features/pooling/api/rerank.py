@@ -144,7 +144,7 @@ def _documents(given: Any, name: str, *, ovms: bool) -> list[str]:
 
 
 def _object(document: Json, param: str) -> str:
-    """The text of a document with "text" and perhaps "title", which becomes its first line, or with content."""
+    """Returns the text of a document with "text" and perhaps "title", which becomes its first line, or with content."""
     if "content" in document and "text" not in document:
         return content_text(document, param)
     title, text = document.get("title"), document.get("text")
@@ -158,13 +158,13 @@ def _object(document: Json, param: str) -> str:
 
 
 def bare(rerank: RerankRequest, scores: Scores) -> list[Json]:
-    """The results, best first; equal ones in the order of the documents."""
+    """Returns the results, best first; equal ones in the order of the documents."""
     order = sorted(enumerate(scores.values), key=lambda scored: -scored[1])
     return [_result(rerank, index, value) for index, value in order[: rerank.score.call.values["top_n"] or None]]
 
 
 def full(rerank: RerankRequest, scores: Scores) -> Json:
-    """The results with what is around them."""
+    """Returns the results with what is around them."""
     call = rerank.score.call
     envelope = call.envelope("rerank")
     return {

@@ -43,7 +43,7 @@ FIELDS = FieldSet(
 
 
 def _only(*names: str) -> Json:
-    """A rule for a body: these two sides are there, and none of another name."""
+    """Returns a rule for a body: these two sides are there, and none of another name."""
     return all_of(*names) | {"not": any_of(*(all_of(name) for name in _NAMES if name not in names))}
 
 
@@ -56,7 +56,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def parse_score(body: Json, services: Services, *, ovms: bool = False) -> ScoreRequest:
-    """Raises RequestError."""
+    """Reads the body of a request for scores. Raises RequestError."""
     call = parse(body, services, fields=FIELDS)
     values, most = call.values, services.config.of(PoolingOptions).max_pooling_inputs
     names = next((pair for pair in SIDES if all(values[name] is not None for name in pair)), None)
@@ -85,6 +85,6 @@ def parse_score(body: Json, services: Services, *, ovms: bool = False) -> ScoreR
 
 
 def full(call: PoolingRequest, scores: Scores) -> Json:
-    """The list of scores."""
+    """Returns the list of scores."""
     data = [{"index": i, "object": "score", "score": shortest(value)} for i, value in enumerate(scores.values)]
     return {**call.envelope("score"), "object": "list", "data": data, "usage": usage(scores.tokens)}

@@ -206,8 +206,8 @@ async def _pairs(request: ScoreRequest, info: PoolingInfo) -> tuple[list[Pooling
 
 
 async def _rendered(request: ScoreRequest) -> list[PoolingInput]:
-    """Each pair as a text by the operator's score template, which has vLLM's form: messages of the roles query and
-    document, and the variable instruction. Raises RequestError.
+    """Returns each pair as a text by the operator's score template, which has vLLM's form: messages of the roles query
+    and document, and the variable instruction. Raises RequestError.
     """
     left = await cut_texts(request.call, request.queries, request.max_query, request.query_param)
     right = await cut_texts(request.call, request.documents, request.max_document, request.document_param)

@@ -53,7 +53,7 @@ class OpenVinoPooler:
     """A pooler.Pooler on plain openvino."""
 
     def __init__(self, config: EngineConfig) -> None:
-        """Raises StartError."""
+        """Loads the networks and the tokenizer of a model. Raises StartError."""
         path = config.model_dir
         core = ov.Core()
         with model_file.reading_once():
@@ -141,7 +141,7 @@ class OpenVinoPooler:
         return pieces.index(token) if token in pieces else pad if type(pad) is int else 0
 
     def _images_in_text(self, config: EngineConfig) -> PoolingVision:
-        """Raises StartError."""
+        """Returns what encodes the images within texts. Raises StartError."""
         new = config.part(IMAGES_IN_TEXTS)
         if new is None:
             raise StartError("the model reads images in a text, and what encodes them was left out of this server")
@@ -208,7 +208,7 @@ class OpenVinoPooler:
 
 
 def _image_processor(path: Path) -> SquareProcessor:
-    """Raises StartError."""
+    """Reads how images are resized. Raises StartError."""
     try:
         return SquareProcessor.read(model_config.processor(path, "image"))
     except (KeyError, TypeError, ValueError) as error:

@@ -77,7 +77,7 @@ class PoolingNetwork:
     """
 
     def __init__(self, core: ov.Core, config: EngineConfig) -> None:
-        """Raises StartError."""
+        """Compiles the network of a model's directory. Raises StartError."""
         self._core = core
         self._config = config
         language = config.model_dir / LANGUAGE_MODEL
@@ -170,7 +170,7 @@ class PoolingNetwork:
         self._compile(lambda model: pooling_graph.difference(model, no, yes))
 
     def _compile(self, output: Callable[[ov.Model], ov.Output]) -> None:
-        """Raises StartError."""
+        """Compiles the network with this output alone. Raises StartError."""
         with as_start_error(self._config):
             pooling_graph.only(self.model, output(self.model))
             compiled = self._core.compile_model(self.model, self._device, self._properties)

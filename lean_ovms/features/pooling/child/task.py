@@ -199,7 +199,7 @@ class PoolingTask(Task):
             self._refuse(one.command, error)
 
     def _enqueue(self, one: Arriving, command: Pool) -> None:
-        """Raises RequestError."""
+        """Puts the rows of a request into the queue. Raises RequestError."""
         built = self.inputs.build(one.inputs, command.queries, one.encoded, one.params)
         total = sum([len(ids) for ids, _ in built])
         if total > self.options.max_pooling_tokens:

@@ -27,7 +27,7 @@ class PoolingTokenizer(GraphTokenizer):
     """
 
     def __init__(self, model_dir: Path, core: ov.Core) -> None:
-        """Raises StartError."""
+        """Loads the tokenizer of a model's directory. Raises StartError."""
         self._json: JsonTokenizer | None = None
         self._directory = model_dir
         super().__init__(model_dir, core)

@@ -81,7 +81,7 @@ def dialect_of(event: Json) -> type[Dialect] | None:
 
 
 def chosen_model(services: Services, name: str) -> str:
-    """The name of the model in the URL, or of the only one, which must be ready; "" if there are several.
+    """Returns the name of the model in the URL, or of the only one, which must be ready; "" if there are several.
 
     Raises RequestError.
     """

@@ -53,7 +53,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def _parse(body: Json, services: Services) -> ResponsesRequest:
-    """The body without the fields that this endpoint does not have: many clients send those of a response."""
+    """Returns the body without the fields that this endpoint does not have: many clients send those of a response."""
     mine = {name: value for name, value in body.items() if name in FIELDS.names and value is not None}
     most = min(MAX_TOKENS, services.config.max_tokens_limit or MAX_TOKENS)
     return parse_response({"max_output_tokens": most, **mine, "truncation": "auto"}, services)

@@ -28,7 +28,10 @@ METADATA_FIELDS = FieldSet((METADATA,))
 
 
 def _store(services: Services) -> Store:
-    """The store. Call it before a body is parsed, which may be in a thread: the service is made on the event loop."""
+    """Returns the store.
+
+    Call it before a body is parsed, which may be in a thread: the service is made on the event loop.
+    """
     return services.get(ResponseService).store
 
 

@@ -85,7 +85,7 @@ async def handle_input_tokens(request: Request, services: Services) -> Response:
 async def collect_response(
     parsed: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
 ) -> list[bytes]:
-    """The final response object as JSON, from the stream at its end; of several choices one after the other.
+    """Returns the final response object as JSON, from the stream at its end; of several choices one after the other.
 
     Audio is not kept.
     """
@@ -113,7 +113,7 @@ async def collect_response(
 def stream_response(
     parsed: ResponsesRequest, events: Events, stream: DeltaStream, context: Context, services: Services
 ) -> ByteStream:
-    """The events as they occur. The response is stored before the last event, which says so, is sent."""
+    """Returns the events as they occur. The response is stored before the last event, which says so, is sent."""
 
     async def before_end(error: RequestError | None) -> None:
         final = events.finalize(Usage() if error else stream.usage, error)

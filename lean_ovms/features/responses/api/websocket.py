@@ -126,7 +126,7 @@ class Turn:
     """The value of that field of the event."""
 
     def post(self, most: int) -> bytes:
-        """The body of the POST. Raises PayloadTooLarge beyond `most` bytes."""
+        """Returns the body of the POST. Raises PayloadTooLarge beyond `most` bytes."""
         parts = [part for part in (*self.kept.turns, self.items) if part]
         out = BytesIO()
         out.write(chunked_json.dumps(self.body)[:-1])
@@ -306,7 +306,9 @@ def _finished(pieces: list[bytes]) -> Finished:
 
 
 def _of_requests(handshake: Request) -> Mapping[str, str]:
-    """The headers of each response's request, with the key of a browser's WebSocket as other clients send it."""
+    """Returns the headers of each response's request, with the key of a browser's WebSocket as other clients send
+    it.
+    """
     headers = {
         name: value
         for name, value in handshake.headers.items()

@@ -20,7 +20,7 @@ PLAIN, VTT = "text/plain; charset=utf-8", "text/vtt; charset=utf-8"
 
 
 def answer(parsed: AudioRequest, found: Transcript) -> Response:
-    """The response of a request without a stream."""
+    """Returns the response of a request without a stream."""
     match parsed.values["response_format"]:
         case "text":
             return _text(found.text, PLAIN, parsed)
@@ -40,7 +40,7 @@ def _text(text: str, media: str, parsed: AudioRequest) -> Response:
 
 
 def brief(parsed: AudioRequest, found: Transcript) -> Json:
-    """The body of format json."""
+    """Returns the body of format json."""
     return {
         "text": found.text,
         **({"logprobs": entries(found.logprobs)} if parsed.logprobs else {}),
@@ -51,7 +51,7 @@ def brief(parsed: AudioRequest, found: Transcript) -> Json:
 
 
 def verbose(parsed: AudioRequest, found: Transcript) -> Json:
-    """The body of format verbose_json."""
+    """Returns the body of format verbose_json."""
     return {
         "task": parsed.params.task,
         **known(found),
@@ -64,7 +64,7 @@ def verbose(parsed: AudioRequest, found: Transcript) -> Json:
 
 
 def known(found: Transcript) -> Json:
-    """The language and the length of the audio."""
+    """Returns the language and the length of the audio."""
     return {"language": found.language, "duration": round(found.seconds, 3)}
 
 

@@ -86,7 +86,7 @@ _CHUNKING = schemas.any_of(
 
 
 def _chunking(value: Any) -> Json | None:
-    """The members of server_vad; None for auto."""
+    """Returns the members of server_vad; None for auto."""
     if value == "auto":
         return None
     if not isinstance(value, dict) or value.get("type") != "server_vad":
@@ -101,7 +101,7 @@ def _chunking(value: Any) -> Json | None:
 
 
 def _shared(name: str, **changes: Any) -> Field:
-    """A field that generation has, too."""
+    """Returns a field that generation has, too."""
     return replace(SAMPLING.named(name), **{"builtin": None, **changes})
 
 

@@ -46,7 +46,7 @@ class AudioRequest:
 
 
 def parse(body: Json, services: Services, fields: FieldSet, task: str) -> tuple[AudioRequest, memoryview | FileSlice]:
-    """The request and its file. Raises RequestError."""
+    """Returns the request and its file. Raises RequestError."""
     values = read(fields, body)
     name = values["model"] or services.registry.default_of(SpeechModel)
     if not name:
@@ -88,7 +88,7 @@ def _check_stream(values: Values) -> None:
 
 
 def _params(values: Values, info: SpeechInfo, task: str) -> TranscribeParams:
-    """Raises BadRequest."""
+    """Returns the parameters that the engine gets. Raises BadRequest."""
     if task == TRANSLATE:
         _check_translation(values, info)
     form, names = values["response_format"], values.get("timestamp_granularities") or ()
@@ -134,7 +134,7 @@ def _check_translation(values: Values, info: SpeechInfo) -> None:
 
 
 def _ignored(values: Values, fields: FieldSet, body: Json, task: str) -> Iterator[str]:
-    """A line for each field that has no effect."""
+    """Yields a line for each field that has no effect."""
     if values["min_p"]:
         yield "min_p is not supported and was ignored"
     if values.get("languages"):

@@ -14,13 +14,13 @@ def srt(segments: Sequence[Segment]) -> str:
 
 
 def vtt(segments: Sequence[Segment]) -> str:
-    """The header and the cues."""
+    """Returns the header and the cues."""
     cues = [f"{_times(one, '.')}\n{_escaped(_text(one))}\n" for one in segments]
     return "\n".join(["WEBVTT\n", *cues])
 
 
 def _text(segment: Segment) -> str:
-    """One line, without what would be read as the times of a cue."""
+    """Returns one line, without what would be read as the times of a cue."""
     return " ".join(segment.text.split()).replace("-->", "->")
 
 

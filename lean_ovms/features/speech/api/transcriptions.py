@@ -36,7 +36,7 @@ async def handle_translations(request: Request, services: Services) -> Response:
 
 
 async def _serve(request: Request, services: Services, fields: FieldSet, task: str) -> Response:
-    """Raises RequestError."""
+    """Returns the response to a request for a transcription or a translation. Raises RequestError."""
     parsed, audio = await _open(request, services, fields, task)
     if parsed.values["stream"]:
         transcript = Transcript()
@@ -47,7 +47,7 @@ async def _serve(request: Request, services: Services, fields: FieldSet, task: s
 
 
 async def collect(parsed: AudioRequest, audio: AudioStream) -> Transcript:
-    """The transcript of these samples, which are closed. Raises RequestError."""
+    """Returns the transcript of these samples, which are closed. Raises RequestError."""
     transcript = Transcript()
     async with aclosing(audio), aclosing(parsed.model.transcribe(audio, parsed.params)) as events:
         async for event in events:
@@ -57,8 +57,10 @@ async def collect(parsed: AudioRequest, audio: AudioStream) -> Transcript:
 
 
 async def _open(request: Request, services: Services, fields: FieldSet, task: str) -> tuple[AudioRequest, AudioStream]:
-    """The request, and the samples of its file. The decoder's process has the file then, and its memory is given back:
-    a transcription takes long."""
+    """Returns the request, and the samples of its file.
+
+    The decoder's process has the file then, and its memory is given back: a transcription takes long.
+    """
     work = lambda: parse(body_of(fields, read_form(request)), services, fields, task)  # noqa: E731
     parsed, data = await services.offload_when_known(request.size, work, inline_below=INLINE_BYTES)
     audio = await services.get(AudioDecoder).decode(data)

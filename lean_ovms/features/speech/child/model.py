@@ -57,7 +57,7 @@ def _by_pipeline(config: EngineConfig) -> bool:
 
 
 def _decode_loop(config: EngineConfig) -> DecodeLoop:
-    """Raises StartError."""
+    """Loads a Whisper for this project's own decode loop. Raises StartError."""
     path = config.model_dir
     files = whisper_files.read(path)
     network = WhisperNetwork(config, path)
@@ -69,7 +69,7 @@ def _decode_loop(config: EngineConfig) -> DecodeLoop:
 
 
 def _pipeline(config: EngineConfig) -> PipelineRecognizer:
-    """Raises StartError."""
+    """Loads a model for openvino_genai's pipeline. Raises StartError."""
     from . import pipeline, pipeline_kinds
 
     path = config.model_dir
@@ -81,7 +81,7 @@ def _pipeline(config: EngineConfig) -> PipelineRecognizer:
 
 
 def _prepare_words(files: whisper_files.WhisperFiles, network: WhisperNetwork) -> None:
-    """Raises StartError."""
+    """Prepares the times of words. Raises StartError."""
     if not files.heads:
         raise StartError("--enable_word_timestamps: generation_config.json has no alignment_heads")
     try:

@@ -64,7 +64,7 @@ class WhisperNetwork:
     """Both networks, compiled."""
 
     def __init__(self, config: EngineConfig, path: Path) -> None:
-        """Raises StartError."""
+        """Compiles the networks of a Whisper. Raises StartError."""
         self.version = str(ov.get_version())
         self._core = ov.Core()
         self._device = device_of(config)

@@ -20,8 +20,9 @@ class VisionNetworks:
     """Used by one thread at a time. Each network is compiled when it is first used."""
 
     def __init__(self, model_dir: Path, device: str, properties: dict[str, Any]) -> None:
-        """All cores compute: with one of two, an image's first token came after 1.4 s instead of 0.7, and the language
-        model's steps beside it were not shorter (2026-11)."""
+        """Compiles the networks, in which all cores compute: with one of two, an image's first token came after 1.4 s
+        instead of 0.7, and the language model's steps beside it were not shorter (2026-11).
+        """
         self._dir = model_dir
         self._device = device
         self._properties = {"ENABLE_CPU_PINNING": False, **properties, "INFERENCE_NUM_THREADS": cores()}

@@ -69,7 +69,7 @@ class GenerateRequest:
     def choice(
         self, index: int, tokens: list[int], logprobs: list[TokenLogprob], text: str, finish: str | None
     ) -> Json:
-        """A choice of a response or of a chunk."""
+        """Returns a choice of a response or of a chunk."""
         entries = {"content": [self._entry(token) for token in logprobs]} if logprobs else None
         choice = {"index": index, "logprobs": entries, "finish_reason": finish, "token_ids": tokens}
         return choice | {"text": text} if self.text else choice
@@ -81,7 +81,7 @@ class GenerateRequest:
         return entry
 
     def envelope(self, choices: list[Json], counts: Usage | None) -> Json:
-        """The members of a response, and of a chunk."""
+        """Returns the members of a response, and of a chunk."""
         counted = None if counts is None else usage(counts)
         mode = "text" if self.text else "tokens"
         return {"request_id": self.id, "choices": choices, "usage": counted, "output_mode": mode}

@@ -111,7 +111,7 @@ def _tokens_or_text(value: Any, param: str) -> None:
 
 
 async def _prompts(values: Values, model: TextModel) -> Iterator[TokenPrompt]:
-    """The prompts, cut at the end where only one token is left to generate. Raises RequestError.
+    """Returns the prompts, cut at the end where only one token is left to generate. Raises RequestError.
 
     Each is made when it is its turn: the query is a part of all of them.
     """
@@ -135,7 +135,7 @@ async def _encoded(values: list[Any], model: TextModel, *, special: bool) -> lis
 
 
 def _score(choice: CompletedChoice, *, softmax: bool) -> float:
-    """The probability of the first label, from the log probabilities of all labels."""
+    """Returns the probability of the first label, from the log probabilities of all labels."""
     logprobs = [token.logprob for token in choice.logprobs[0].top if token.logprob is not None]
     if not softmax:
         return math.exp(logprobs[0])

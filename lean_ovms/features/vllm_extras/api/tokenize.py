@@ -123,7 +123,7 @@ async def handle_detokenize(request: Request, services: Services) -> Response:
 
 
 def _read(body: Json, services: Services) -> tuple[Values, ChatPrompt | None]:
-    """The fields' values, and the conversation if there is one."""
+    """Returns the fields' values, and the conversation if there is one."""
     values: Values = read(FIELDS, body)
     given = [name for name in SOURCES if values[name] is not None]
     if len(given) > 1:

@@ -53,7 +53,7 @@ class GenAiSynthesizer:
     """One pipeline for each text that is spoken at once (--num_streams); each has the weights in memory."""
 
     def __init__(self, config: EngineConfig) -> None:
-        """Raises StartError."""
+        """Loads a model, once for each stream. Raises StartError."""
         config, _ = devices.on_device(config)
         self.slots = config.streams
         self._speecht5 = (config.model_dir / VOCODER).is_file()

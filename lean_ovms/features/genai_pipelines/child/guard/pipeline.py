@@ -81,7 +81,7 @@ class ImageTokenCounter(ImagePlaceholders, Protocol):
         """Returns the exact number of prompt tokens of a finished request, 0 while it runs."""
 
     def learn(self, image_prompt: ImagePrompt, tokens: int) -> None:
-        """The prompt had this exact number of tokens."""
+        """Notes the exact number of tokens that a prompt had."""
 
 
 class Pipeline(LoadedModel, Protocol):
