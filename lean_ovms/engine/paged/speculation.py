@@ -139,7 +139,7 @@ class Speculation:
         # One alone has the same steps each time.
         left = sys.maxsize if decoding == 1 else decoding * self.budget.most(decoding)
         new = self._new_text_proposer if self.proposer is None else None
-        copying = list[Sequence]()
+        copying: list[Sequence] = []
         for sequence in batch.speculating:
             matcher = sequence.matcher if few and sequence.jump_forward_score > 0 else None
             sequence.draft_tokens = matcher.forced() if matcher is not None else []
@@ -148,7 +148,8 @@ class Speculation:
                 sequence.copies = sequence.copies or new(sequence.params.ngram)
                 most = min(sequence.params.lookahead, self.room(sequence), left)
                 sequence.draft_tokens = sequence.copies.propose(sequence.ids, most, few)
-                copying += [sequence] * bool(sequence.draft_tokens)
+                if sequence.draft_tokens:
+                    copying.append(sequence)
             drafting = bool(sequence.draft_tokens or (sequence.params.lookahead and self.proposer is not None))
             if drafting is not sequence.drafting:
                 sequence.drafting, batch.regroup = drafting, True
