@@ -40,6 +40,7 @@ class Export:
 
 CHAT, VECTORS = ("--task", "text-generation-with-past"), ("--task", "feature-extraction")
 EXPORTS = {
+    "smollm2_fp16": Export("smollm2", "smollm2_hf", (*CHAT, "--weight-format", "fp16")),
     "smollm2_ir": Export("smollm2", "smollm2_hf", (*CHAT, "--weight-format", "int8")),
     # 576 inputs are no multiple of the 128 of a group that optimum-cli takes by default.
     "smollm2_int4": Export(

@@ -50,10 +50,10 @@ def exported(name: str) -> Path:
 
 
 def smollm2_of(weights: str) -> Path:
-    """Returns SmolLM2 with weights of a kind: gguf, int8 or int4."""
+    """Returns SmolLM2 with weights of a kind: gguf, fp16, int8 or int4."""
     if weights == "gguf":
         return fetched("smollm2") / "SmolLM2-135M-Instruct.Q4_1.gguf"
-    return exported({"int8": "smollm2_ir", "int4": "smollm2_int4"}[weights])
+    return exported({"fp16": "smollm2_fp16", "int8": "smollm2_ir", "int4": "smollm2_int4"}[weights])
 
 
 @contextmanager
@@ -79,7 +79,7 @@ class Loaded(NamedTuple):
     """An engine of SmolLM2, and what its weights are."""
 
     weights: str
-    """The kind: gguf, int8 or int4."""
+    """The kind: gguf, fp16, int8 or int4."""
     precision: str
     """One of PRECISIONS."""
     pipeline: Any

@@ -65,6 +65,11 @@ def test_thirty_at_once_get_torchs_answers(engine: Loaded) -> None:
     assert_torchs(engine.weights, answered(engine.pipeline, THIRTY)[1], most)
 
 
+@pytest.mark.parametrize("engine", ["fp16 exact"], indirect=True)
+def test_thirty_answers_of_an_export_in_16_bits_are_torchs(engine: Loaded) -> None:
+    assert_torchs("gguf", answered(engine.pipeline, THIRTY)[1])
+
+
 def test_answers_are_the_same_with_what_is_cached_of_the_prompt() -> None:
     with engine_of("gguf", "exact", enable_prefix_caching=True) as caching:
         assert_torchs("gguf", answered(caching, EIGHT)[1])
