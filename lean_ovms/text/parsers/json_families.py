@@ -7,7 +7,7 @@ from .base import ModelFamily
 from .json_calls import FENCE, EnclosedJson, EnclosedOrOffered, JsonCalls
 from .think_tags import SpelledThinkTags, ThinkThenAnswer
 
-_HERMES = EnclosedJson.variant(tags=("<tool_call>", "</tool_call>"))
+_HERMES = EnclosedOrOffered.variant(tags=(FENCE, "<tool_call>", "</tool_call>"))
 _HERMES_FORM = CallForm(one=in_json(around=("<tool_call>\n", "\n</tool_call>")), between="\n", trigger="<tool_call>")
 
 FAMILIES = {
@@ -50,7 +50,7 @@ FAMILIES = {
     ),
     # Hermes, Qwen2.5, Qwen3. Several objects, or a list of them, may stand between one pair of tags.
     "hermes3": ModelFamily(
-        tools=EnclosedOrOffered.variant(tags=(FENCE, *_HERMES.tags)),
+        tools=_HERMES,
         form=_HERMES_FORM,
     ),
     # InternLM2.

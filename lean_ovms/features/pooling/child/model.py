@@ -190,7 +190,7 @@ class OpenVinoPooler:
         )
 
     def _warm_up(self) -> None:
-        """Raises StartError: a network that cannot compute is not served."""
+        """Computes small batches, so that a network that cannot is not served. Raises StartError."""
         window = self.pooling.window
         batches = [np.zeros((rows, min(size, window)), np.int64) for rows, size in WARM_SHAPES]
         warm = [Batch(ids, np.ones_like(ids), np.zeros_like(ids), False) for ids in batches]

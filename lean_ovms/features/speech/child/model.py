@@ -106,7 +106,7 @@ def with_vad(recognizer: Recognizer) -> Loaded:
 
 
 def _vocabulary(path: Path) -> Vocabulary:
-    """Raises StartError: the text of a window is made of the bytes of its tokens."""
+    """Returns the bytes of each token, of which the text of a window is made. Raises StartError."""
     try:
         return vocabulary.read(path)
     except NotUnderstood as error:
