@@ -24,7 +24,6 @@ from .manifest import (
     EngineRow,
     Feature,
     FormatRow,
-    GraphRow,
     HelperRow,
     Metric,
     ModelRow,
@@ -34,6 +33,7 @@ from .manifest import (
     PartRow,
     Route,
     Row,
+    SettingsRow,
     StartRow,
     TaskRow,
     named,
@@ -62,14 +62,6 @@ TEXT_GENERATION = TaskRow(
     recognizes=_generates_text,
     model="models.text_model:TextModel",
     loader="engine.worker.text_model:load",
-    graph=GraphRow(
-        calculators=("HttpLLMCalculator", "LLMCalculator"),
-        message="LLMCalculatorOptions",
-        messages={},
-        node="LLM",
-        packets=("LLM_NODE_RESOURCES:llm", "LLM_NODE_EXECUTION_CONTEXTS:llm_ctx"),
-        loops=True,
-    ),
     package="lean_ovms",
 )
 """The task of the core itself."""
@@ -158,6 +150,11 @@ class Composition:
         return {row.option: row for row in self.commands if row.option}
 
     @cached_property
+    def fetching_commands(self) -> dict[str, Command]:
+        """Those of them that fetch a model."""
+        return {name: row for name, row in self.commands_of_options.items() if row.fetches}
+
+    @cached_property
     def companions(self) -> tuple[Companion, ...]:
         """Further models that are pulled with one."""
         return tuple(row for one in self.features for row in one.companions)
@@ -203,11 +200,6 @@ class Composition:
     def samplers(self) -> tuple[Any, ...]:
         """What returns values of features' metrics at a scrape, imported."""
         return tuple(named(one.package, one.samples) for one in self.features if one.samples)
-
-    @cached_property
-    def graphs(self) -> tuple[GraphRow, ...]:
-        """How OVMS's graphs have the tasks."""
-        return tuple(task.graph for task in self.tasks if task.graph is not None)
 
     def serving(self, models: str) -> list[str]:
         """Returns the paths of routes that serve models besides those that these name, with the version of the API.
@@ -277,6 +269,14 @@ class Composition:
     def formats(self) -> tuple[FormatRow, ...]:
         """The forms of files of which one is a whole model."""
         return self._rows(lambda one: one.formats)
+
+    @cached_property
+    def settings(self) -> SettingsRow | None:
+        """The files that hold options of models; None: there are none. Raises StartError for those of two features."""
+        found = self._rows(lambda one: (one.settings,))
+        if len(found) > 1:
+            raise StartError(f"options of models are in files of {' and '.join(row.package for row in found)}")
+        return found[0] if found else None
 
     def format_of(self, path: PurePath) -> FormatRow | None:
         """Returns the form of a file, by its name; None: it is of none."""

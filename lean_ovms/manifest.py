@@ -189,47 +189,6 @@ class PanelRow(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphOption:
-    """An option of a graph's node that has another name or form here. Most have the same."""
-
-    name: str = ""
-    """The name of the option here; empty: the same."""
-    read: Callable[[Any, Path], Any] | None = None
-    """Returns its value here, for that in a graph and the directory where the graph's relative paths begin; None: it
-    is the same."""
-    write: Callable[[Any], Any] | None = None
-    """Returns its value in a graph, of a repeated message a list of objects, for that here; None: it is the same.
-    Raises StartError for one that a graph cannot have."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphRow:
-    """How OVMS's graph.pbtxt says that a model has this task."""
-
-    calculators: tuple[str, ...]
-    """The names of its calculators; the first is the one to write."""
-    message: str
-    """The name of the message with the node's options."""
-    messages: dict[str, str]
-    """The fields of that message, and of others of its own inside it, by the name of the message: "type name" each,
-    separated by commas; "!" before the type: required, "*": repeated."""
-    node: str
-    """How the name of the node begins."""
-    packets: tuple[str, ...]
-    """The node's side packets."""
-    loops: bool = False
-    """Whether the calculator runs in a loop until its last output; otherwise it has one call for each request."""
-    http: bool = True
-    """Whether the node's streams have the prefix HTTP_."""
-    enums: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """The values of enumerations that are types of these fields."""
-    options: dict[str, GraphOption] = field(default_factory=dict)
-    """The options of the node that have another name or form here."""
-    ignored: dict[str, str] = field(default_factory=dict)
-    """Options of the node that have no effect here, and why."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRow(Row):
     """A task of models: what its models are known by, and what serves them in both processes."""
 
@@ -252,8 +211,6 @@ class TaskRow(Row):
     missing: Callable[[Collection[str]], list[str]] | None = None
     """Returns which of its files a model of this task lacks, for the names of those it has. None: a model needs a
     network and tokenizers, as a text model does."""
-    graph: GraphRow | None = None
-    """How OVMS's graphs have it; None: OVMS does not have the task."""
     exported_as: str = ""
     """The name that optimum-cli has for it, without which some of its models would be exported as ones that generate
     text; empty: no model needs it."""
@@ -327,6 +284,21 @@ class FormatRow(Row):
     network: str
     """A class of the engine process as "module:Class": made with a path, it is an
     `engine.paged.engine_file.EngineFile`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsRow(Row):
+    """Files that hold options of models: one that lists several models, and one in the directory of each."""
+
+    option: str
+    """The option with the path of a file that lists the models of a server."""
+    listed_in: str
+    """The name of such a file in a directory of models, where it says which of them are served."""
+    file: str
+    """The name of the file in a model's directory."""
+    files: str
+    """A `models.desired.SettingsFiles` as "module:Class", made without arguments. It is imported where there is such a
+    file, or one is to be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -453,7 +425,7 @@ class Command:
     """A command of the command line."""
 
     word: str
-    """The command, as it is typed."""
+    """The command, as it is typed; empty: only `option` asks for it."""
     usage: str
     """What follows the word, for --help."""
     help: str
@@ -465,7 +437,9 @@ class Command:
     _: KW_ONLY
     option: str = ""
     """An option that asks for the command, too, as in OVMS. It does not go together with another command. Then the
-    function gets the Config alone, whose directory of models is set. Empty: there is none."""
+    function gets the Config alone. Empty: there is none."""
+    fetches: bool = False
+    """Whether it fetches a model, by the options that say what is served: the directory of models is set then."""
     example: str = ""
     """A line of the examples in --help, where a model can be fetched; empty: there is none."""
     package: str = "lean_ovms.cli"
@@ -485,10 +459,6 @@ class Companion:
     """The option with its name on the hub."""
     path: str
     """The option with the path of one that is there already."""
-    graph: str
-    """The field with its path in the options of OVMS's graph of text generation."""
-    ignored: dict[str, str] = field(default_factory=dict)
-    """Options about it in that graph that have no effect here, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -570,6 +540,8 @@ class Feature:
     """What it has in the place of the paged engine."""
     formats: tuple[FormatRow, ...] = ()
     """The forms of files that it reads."""
+    settings: SettingsRow | None = None
+    """The files in which it keeps options of models. One feature of a server has them."""
     start: StartRow | None = None
     """What it does while a server starts."""
     model: ModelRow | None = None

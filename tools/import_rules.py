@@ -134,7 +134,7 @@ FOREIGN = {
     "tqdm": {"features/llm/"},
     "ray": {"features/ray/"},
     "huggingface_hub": {"features/hub/"},
-    "google": {"repository/"},
+    "google": {"features/ovms_files/"},
     "cryptography": {"features/responses/sealing.py"},
     "psycopg": {"features/responses/postgres.py"},
     "opentelemetry": {"features/traces/"},

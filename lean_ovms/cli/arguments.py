@@ -41,15 +41,16 @@ https://kubernetes.io/docs/concepts/services-networking/service/#environment-var
 """
 WORDS = {"serve": {}, "list": {"list_models": "true"}}
 """Commands of the core that are made of options, and the options that they set."""
-POINTERS = ("config_path", "model_path", "model_repository_path", "source_model")
-"""Options that select the models."""
+IN_REPOSITORY = "model_repository_path"
+"""The option of all models in a directory, of which another option or a word may name one."""
+POINTERS = ("model_path", "source_model", IN_REPOSITORY)
+"""Options of the core that select the models."""
 TRUTH = dict.fromkeys(("true", "1", "on", "yes"), True) | dict.fromkeys(("false", "0", "off", "no"), False)
 COMMON = (
-    "model_path", "source_model", "model_repository_path", "config_path", "model_name", "rest_port",
-    "rest_bind_address", "api_key_file", "target_device", "cache_size", "max_model_len", "max_tokens_limit",
-    "chat_template", "tool_parser", "reasoning_parser", "metrics_enable", "log_level",
+    "model_name", "rest_port", "rest_bind_address", "api_key_file", "target_device", "cache_size", "max_model_len",
+    "max_tokens_limit", "chat_template", "tool_parser", "reasoning_parser", "metrics_enable", "log_level",
 )  # fmt: skip
-"""The options that a first start needs, in this order."""
+"""The options that a first start needs, in this order, behind those that select the models."""
 
 EXAMPLES = """examples:
   lean_ovms                                      the demo model, on port 8000
@@ -70,7 +71,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     _check_foreign_flags(given, without)
     _read_words(given, without)
     _read_port(given)
-    _check_pointers(given)
+    _check_pointers(given, without)
     rows = {row.name: row for row in listed(without)}
     _check_variables(environ, rows)
     of_vllm = _read_vllm_variables(environ, without)
@@ -92,7 +93,14 @@ def _check_command(argv: Sequence[str], without: str) -> None:
 def names_model(options: Sequence[str]) -> bool:
     """Returns whether options of a server name the model, so that no word does. Raises StartError."""
     given = vars(parser().parse_intermixed_args(_normalized(options)))
-    return any(given.get(name) for name in ("model", "model_path", "source_model", "config_path"))
+    return any(given.get(name) for name in ("model", *pointers()) if name != IN_REPOSITORY)
+
+
+@cache
+def pointers(without: str = "") -> tuple[str, ...]:
+    """Returns the options that select the models of a server without these features."""
+    settings = compose(without).settings
+    return POINTERS if settings is None else (*POINTERS, settings.option)
 
 
 def without_of(argv: Sequence[str], environ: Mapping[str, str]) -> str:
@@ -109,7 +117,8 @@ def without_of(argv: Sequence[str], environ: Mapping[str, str]) -> str:
 def words_of(without: str = "") -> dict[str, dict[str, str]]:
     """Returns the commands of a server without these features that are made of options, and the options that they
     set."""
-    return WORDS | {row.word: {name: "true"} for name, row in compose(without).commands_of_options.items()}
+    rows = compose(without).commands_of_options.items()
+    return WORDS | {row.word: {name: "true"} for name, row in rows if row.word}
 
 
 def _read_words(given: dict[str, Any], without: str) -> None:
@@ -118,14 +127,14 @@ def _read_words(given: dict[str, Any], without: str) -> None:
     words = [*given["words"], *([] if given["model"] is None else [given["model"]])]
     command = words.pop(0) if words and words[0] in of_options else "serve"
     given.update(of_options[command])
-    if not words and (path := _model_among_names(given)):
+    if not words and (path := _model_among_names(given, without)):
         words = [path]
     if not words:
         return
     model = words.pop(0)
     if words:
         raise StartError(f"unrecognized arguments: {' '.join(words)} (--help lists the options)")
-    if before := [name for name in POINTERS if given.get(name) and name != "model_repository_path"]:
+    if before := [name for name in pointers(without) if given.get(name) and name != IN_REPOSITORY]:
         raise StartError(f"{model} and --{before[0]} exclude each other: both name the model")
     found = _model_of(model, command, without)
     if given.get("model_name"):
@@ -141,12 +150,10 @@ def _require_options(wanted: Iterable[str], known: Collection[str]) -> None:
             raise StartError(f"this needs --{name}, an option of a feature that is left out")
 
 
-def _model_among_names(given: dict[str, Any]) -> str:
+def _model_among_names(given: dict[str, Any], without: str) -> str:
     """Returns the model that was typed behind the names of --served-model-name; "" if there was none."""
     *names, last = (given["model_aliases"] or "").split(" ")
-    if any(given.get(name) for name in POINTERS if name != "model_name") or not os.path.exists(
-        os.path.expanduser(last)
-    ):
+    if any(map(given.get, pointers(without))) or not os.path.exists(os.path.expanduser(last)):
         return ""
     given["model_aliases"] = " ".join(names) or None
     return last
@@ -204,10 +211,10 @@ def _read_port(given: dict[str, Any]) -> None:
         print("lean_ovms: --port has no effect: there is no gRPC service here; REST is on --rest_port", file=sys.stderr)
 
 
-def _check_pointers(given: Mapping[str, str | None]) -> None:
+def _check_pointers(given: Mapping[str, str | None], without: str) -> None:
     """Raise StartError for a flag that selects models and is empty, as with an unset shell variable: without the flag
     the server would have other models."""
-    for name in POINTERS:
+    for name in pointers(without):
         if given.get(name) == "":
             raise StartError(f"--{name} is empty: give it a value, or leave it out")
 
@@ -395,7 +402,7 @@ class _Help(argparse.Action):
             _add_groups(result, chosen, self._without)
         else:
             group = result.add_argument_group("options")
-            for name in filter(rows.__contains__, COMMON):
+            for name in filter(rows.__contains__, (*pointers(self._without), *COMMON)):
                 _add_option(group, rows[name])
         print(result.format_help(), end="")
         if not topic:

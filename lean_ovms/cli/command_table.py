@@ -37,7 +37,7 @@ ABOUT_SERVERS = (
 @cache
 def commands(without: str = "") -> dict[str, Command]:
     """Returns the commands by their names: those of the core and of the features, but for some of these."""
-    return {row.word: row for row in (*ABOUT_MODELS, *compose(without).commands, *ABOUT_SERVERS)}
+    return {row.word: row for row in (*ABOUT_MODELS, *compose(without).commands, *ABOUT_SERVERS) if row.word}
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -1,4 +1,4 @@
-"""Running a command line: a command (list, edit, or one of a feature), or the server, once its model is there.
+"""Running a command line: a command (list, or one of a feature), or the server, once its model is there.
 
 Results go to stdout, as OVMS prints them; progress and errors to stderr. Heavy modules are imported on first use.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -15,17 +14,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from .._version import __version__
-from ..composition import TEXT_GENERATION
 from ..config import Config, listed
 from ..engine.client import prestart
 from ..errors import StartError, WrongOptions
 from ..manifest import MODEL_SOURCE, named
+from ..models.desired import settings_files
 from ..observability import logging as log
-from ..repository import model_dir, model_file
+from ..repository import model_dir
 from ..server import checks, exit_status
 from ..util import resources
-from ..util.files import read_text
 
 logger = logging.getLogger("lean_ovms")
 
@@ -134,7 +131,7 @@ def _serve(config: Config) -> int:
 def with_repository(config: Config) -> Config:
     """Returns the options with the user's cache as the directory of models, unless another one is given, where a model
     is meant by its name."""
-    by_name = config.source_model or config.list_models or config.any_set(config.composition.commands_of_options)
+    by_name = config.source_model or config.list_models or config.any_set(config.composition.fetching_commands)
     if config.model_repository_path or not by_name:
         return config
     repository = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lean_ovms" / "models"
@@ -194,24 +191,19 @@ def _check(config: Config, commands: list[str]) -> None:
     if len(commands) > 1:
         raise WrongOptions(f"--{commands[0]} and --{commands[1]} exclude each other")
     command = commands[0] if commands else ""
-    fetches = command not in ("", *COMMANDS)
-    if config.source_model and (config.model_path or (config.config_path and not fetches)):
-        other = "model_path" if config.model_path else "config_path"
-        raise WrongOptions(f"--source_model and --{other} exclude each other")
-    if config.source_model and command in COMMANDS:
+    of_feature, settings = command in config.composition.commands_of_options, config.composition.settings
+    fetches = command in config.composition.fetching_commands
+    if config.source_model and config.model_path:
+        raise WrongOptions("--source_model and --model_path exclude each other")
+    if config.source_model and config.model_list and settings and not fetches:
+        raise WrongOptions(f"--source_model and --{settings.option} exclude each other")
+    if config.source_model and command and not fetches:
         raise WrongOptions(f"--source_model and --{command} exclude each other")
-    if command == "configure":
-        require(config.model_path, "--configure needs --model_path")
-        require(not config.model_name, "--configure and --model_name exclude each other: a graph holds no name")
-    elif command in COMMANDS and command != "list_models":
-        require(config.model_name, f"--{command} needs --model_name")
-        require(_config_file(config) is not None, f"--{command} needs --config_path")
     if (make := config.part(MODEL_SOURCE)) is not None:
         make().check(config, command)
     fetched = config.source_model or fetches
     for form in config.composition.formats:
-        needless = not config.value(form.option) or command == "configure"
-        require(needless or fetched, f"--{form.option} needs --source_model")
+        require(not config.value(form.option) or fetched or of_feature, f"--{form.option} needs --source_model")
     for row in config.composition.companions:
         require(not config.value(row.source) or fetched, f"--{row.source} needs --source_model")
 
@@ -222,43 +214,26 @@ def require(condition: object, message: str) -> None:
         raise WrongOptions(message)
 
 
-def write_graph(config: Config, directory: Path, companions: Mapping[str, str], name: str) -> Config:
-    """Writes the graph of these options into the directory of a model.
+def write_settings(config: Config, directory: Path, companions: Mapping[str, str], name: str) -> Config:
+    """Writes the options of a model into its directory, if there is a form for them.
 
     Args:
         config: The options.
         directory: The model's.
-        companions: The paths of further models by their fields in the graph.
+        companions: The paths of further models in it, by their `Companion.path`.
         name: The model's name in the API.
 
     Returns:
-        The options that serve it by that graph.
+        The options that serve it.
 
     Raises:
-        StartError: It cannot be written.
+        StartError: They cannot be written.
     """
-    from ..repository import graph_writer
-    from ..util import atomic_file
-
-    file = config.model_file
-    found = config.task or model_dir.detect_task(directory / file, config.composition)
-    config = config.replace(task="" if found == TEXT_GENERATION.name else found)
-    if graph_writer.graph_of(config) is None:
-        logger.info("%s gets no %s: OVMS has no graph for the task %s", directory, model_dir.GRAPH, config.task)
-        return served(config, {"model_path": str(directory), "model_name": name})
-    there = {row.graph: path for row in config.composition.companions if (path := config.value(row.path))}
-    paths = {**companions, **{field: str(Path(path).absolute()) for field, path in there.items()}}
-    text = graph_writer.text(config, f"./{file}", paths, __version__)
-    path = directory / model_dir.GRAPH
-    try:
-        if path.exists() and read_text(path) != text:
-            shutil.copyfile(path, path.with_suffix(".pbtxt.bak"))
-            logger.info("%s is replaced by one from the options given; the old one is %s.bak", path, path.name)
-        atomic_file.write(path, text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise StartError(f"{path} cannot be written: {error}") from None
-    place = {"model_path": str(directory), "model_name": name, "task": ""}
-    return served(config, {**graph_writer.written_options(config), **place})
+    if (settings := config.composition.settings) is not None:
+        return settings_files(settings).write(config, directory, companions, name)
+    rows = config.composition.companions
+    there = {row.path: str(directory / companions[row.path]) for row in rows if row.path in companions}
+    return served(config, {"model_path": str(directory), "model_name": name, **there})
 
 
 def served(config: Config, changes: dict[str, Any]) -> Config:
@@ -280,62 +255,5 @@ def _list(config: Config) -> None:
         print(f"lean_ovms: there is no model in {config.model_repository_path}", file=sys.stderr)
 
 
-def _configure(config: Config) -> None:
-    path = Path(config.model_path)
-    if path.is_file() and model_file.is_one(path):
-        config = config.with_model_file(path.name)
-        path = path.parent
-    elif config.model_file:
-        if not (path / config.model_file).is_file():
-            raise StartError(f"there is no {path / config.model_file}")
-    else:
-        model_dir.check(path, config.task)
-    write_graph(config, path, {}, "")
-    print(f"Graph: {model_dir.GRAPH} created in: {path}")
-
-
-def _add(config: Config) -> None:
-    from ..repository import config_editor
-
-    file, path = _config_file(config), config.model_path
-    assert file is not None
-    if not path:
-        require(config.model_repository_path, "--add_to_config needs --model_path or --model_repository_path")
-        path = config_editor.relative_path(file.parent, Path(config.model_repository_path) / config.model_name)
-    if not (file.parent / path).exists():
-        print(f"lean_ovms: there is nothing at {file.parent / path} yet", file=sys.stderr)
-    changed = config_editor.add(file, config.model_name, path, config_editor.options_of(config))
-    print(f"Config updated: {file}" if changed else f"{config.model_name} is in {file} already")
-
-
-def _remove(config: Config) -> None:
-    from ..repository import config_editor
-
-    require(not config.model_path, "--model_path and --remove_from_config exclude each other")
-    file = _config_file(config)
-    assert file is not None
-    if config_editor.remove(file, config.model_name):
-        print(f"Config updated: {file}")
-    else:
-        names = ", ".join(config_editor.names(file)) or "no models"
-        print(f"{config.model_name} is not in {file}, which has {names}")
-
-
-COMMANDS: dict[str, Callable[[Config], None]] = {
-    "list_models": _list,
-    "configure": _configure,
-    "add_to_config": _add,
-    "remove_from_config": _remove,
-}
+COMMANDS: dict[str, Callable[[Config], None]] = {"list_models": _list}
 """Options of the core that are commands."""
-
-
-def _config_file(config: Config) -> Path | None:
-    """Returns the file to edit: that of the command, of --config_path, or of the repository."""
-    from ..repository import config_file
-
-    given = config.add_to_config or config.remove_from_config
-    named = config.config_path if given.lower() in ("true", "1") else given
-    if not named:
-        return Path(config.model_repository_path) / config_file.NAME if config.model_repository_path else None
-    return config_file.location(named)

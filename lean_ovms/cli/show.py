@@ -37,7 +37,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             raise StartError(f"give a model: a directory, {compose().a_model_file}or the name of a pulled one")
         path = Path(with_repository(config).model_repository_path) / config.source_model
         if not path.is_dir():
-            commands = config.composition.commands_of_options.values()
+            commands = config.composition.fetching_commands.values()
             fetch = "".join(f": lean_ovms {row.word} {config.source_model}" for row in commands)
             raise StartError(f"{config.source_model} is not here{fetch}")
         config = config.replace(model_path=str(path), source_model="")

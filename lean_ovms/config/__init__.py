@@ -223,9 +223,20 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         return {row.name: value for row in rows if (value := self.value(row.name)) != row.default}
 
     @property
+    def model_list(self) -> str:
+        """The path of a file that lists the models to serve; empty: there is none."""
+        row = self.composition.settings
+        return "" if row is None else str(self.value(row.option))
+
+    def with_model_list(self, path: str) -> Config:
+        """Returns the options with another such file; "": with none."""
+        row = self.composition.settings
+        return self if row is None else self.replace(**{row.option: path})
+
+    @property
     def pulls_at_run_time(self) -> bool:
         """Whether clients may pull models and delete them: where all models of a repository are served."""
-        pointed = self.config_path or self.model_path
+        pointed = self.model_list or self.model_path
         return self.wants(RUNTIME_PULLS) and bool(self.model_repository_path) and not pointed
 
     @property

@@ -264,7 +264,6 @@ class ServerOptions(Options):
     """What one server has, whatever its models are."""
 
     # --- deployment
-    config_path: str = _deployment("", "config.json that lists the models to serve")
     file_system_poll_wait_seconds: float = _deployment(
         1.0,
         "seconds between two looks whether config.json, a graph.pbtxt or the API keys have changed; 0: never",
@@ -297,13 +296,6 @@ class ServerOptions(Options):
         env="OVMS_MODEL_REPOSITORY_PATH",
     )
     list_models: bool = _repository(False, "command: print the models in model_repository_path and exit")
-    configure: bool = _repository(False, "command: write the graph.pbtxt of model_path from the options and exit")
-    add_to_config: str = _repository(
-        "", "command: add model_name to config_path, or to the file given here, and exit", bare="true"
-    )
-    remove_from_config: str = _repository(
-        "", "command: remove model_name from config_path, or from the file given here, and exit", bare="true"
-    )
 
     # --- listen
     rest_port: int = _listen(8000, "TCP port; 0: any free one", low=0, high=65535)

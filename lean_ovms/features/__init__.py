@@ -13,6 +13,7 @@ NAMES: tuple[str, ...] = (
     "images",
     "pooling",
     "hub",
+    "ovms_files",
     "responses",
     "mcp",
     "batches",

@@ -1,4 +1,4 @@
-"""Which models a server should serve, from its options: one, those of a config file, or those of a repository.
+"""Which models a server should serve, from its options: one, those that a file lists, or those of a repository.
 
 The embedded demo model is served when no option points to a model, and under its own name only: with a misspelt option
 its answers must not pass for those of another model.
@@ -6,17 +6,17 @@ its answers must not pass for those of another model.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..composition import TEXT_GENERATION, compose
 from ..config import PER_MODEL, Config, listed
 from ..errors import StartError, WrongOptions
-from ..manifest import DemoModel
+from ..manifest import DemoModel, SettingsRow, named
 from ..observability.logging import safe
 from ..repository import model_dir
 from ..repository.model_dir import single_files
@@ -74,6 +74,42 @@ class DesiredState:
     """How many groups are in memory at once; 0: as many as the memory holds."""
 
 
+class SettingsFiles(Protocol):
+    """Files that hold options of models. Each method raises StartError."""
+
+    def server(self, config: Config) -> Config:
+        """Returns the server's options with those that the file `Config.model_list` sets for all of it."""
+
+    def models(self, config: Config) -> DesiredState:
+        """Returns the models that this file lists, with the problem of each that cannot be served."""
+
+    def model(self, config: Config, base: Path) -> ModelSpec:
+        """Returns a model with the options in its directory; those of the command line go before them. base: the
+        directory."""
+
+    def write(self, config: Config, directory: Path, companions: Mapping[str, str], name: str) -> Config:
+        """Writes options of a model into its directory.
+
+        Args:
+            config: The options.
+            directory: The model's.
+            companions: The paths of further models in it, by their `Companion.path`.
+            name: The model's name in the API.
+
+        Returns:
+            The options that serve it by that file.
+
+        Raises:
+            StartError: It cannot be written.
+        """
+
+
+def settings_files(row: SettingsRow) -> SettingsFiles:
+    """Returns what reads and writes the files of a feature."""
+    files: SettingsFiles = named(row.package, row.files)()
+    return files
+
+
 def desired_state(config: Config) -> DesiredState:
     """Returns the models that the options of server_config() configure. Raises StartError if they cannot be parsed."""
     state = _desired_state(config)
@@ -102,7 +138,7 @@ def _with_loading(config: Config, state: DesiredState) -> DesiredState:
     grouped = any(spec.group not in ("", PERMANENT) for spec in state.models)
     several = (len(state.models) > 1 or config.pulls_at_run_time) and not state.required
     limited = grouped or config.max_loaded_models > 0 or any(spec.config.model_idle_timeout_s for spec in state.models)
-    repository = bool(config.model_repository_path) and not config.config_path
+    repository = bool(config.model_repository_path) and not config.model_list
     on_demand = config.load_models == "request" or (
         config.load_models == "auto" and several and (repository or limited)
     )
@@ -153,8 +189,8 @@ def check_task(config: Config) -> None:
 
 
 def _desired_state(config: Config) -> DesiredState:
-    if config.config_path:
-        return _from_file(config)
+    if config.model_list and (settings := config.composition.settings):
+        return settings_files(settings).models(config)
     if config.model_repository_path and not config.model_path:
         return _from_repository(config)
     if config.fake_engine:
@@ -163,8 +199,7 @@ def _desired_state(config: Config) -> DesiredState:
         others = (ModelSpec(config=_demo(config, row), on_demand=True) for row in config.composition.demos)
         return DesiredState(models=(ModelSpec(config=config), *others), required=True)
     base = Path(config.model_path)
-    files = {path: file_stat(path) for path in (base, base / model_dir.GRAPH)}
-    return DesiredState(models=(_from_model_path(config, base),), files=files, required=True)
+    return DesiredState(models=(_from_model_path(config, base),), files=_watched(config, base), required=True)
 
 
 def _demo(config: Config, row: DemoModel) -> Config:
@@ -178,24 +213,20 @@ def _demo(config: Config, row: DemoModel) -> Config:
 
 
 def server_config(config: Config) -> Config:
-    """Returns the server's options: of those that point to models only the one that applies, and those that a config
-    file sets for the whole server. Raises StartError."""
+    """Returns the server's options: of those that point to models only the one that applies, and those that a file
+    sets for the whole server. Raises StartError."""
     check_task(config)
-    config = _model_source(config)
-    if not config.config_path:
-        return config
-    from ..repository import config_file  # which few servers have
-
-    return config.replace(**config_file.read(config_file.location(config.config_path)).options)
+    config, settings = _model_source(config), config.composition.settings
+    return settings_files(settings).server(config) if settings is not None and config.model_list else config
 
 
 def _model_source(config: Config) -> Config:
-    """Returns the options with config_path or model_path set, also from other options; with neither, the demo model or
-    all models of the repository are meant. Raises WrongOptions."""
-    if config.config_path:
+    """Returns the options with model_path or the list of models set, also from other options; with neither, the demo
+    model or all models of the repository are meant. Raises WrongOptions."""
+    if config.model_list and (settings := config.composition.settings):
         if config.model_path or config.model_name:
-            raise WrongOptions("--config_path names the models: --model_path and --model_name do not go with it")
-        _refuse_of_one_model(config, "with --config_path each entry has its own {}")
+            raise WrongOptions(f"--{settings.option} names the models: --model_path and --model_name do not go with it")
+        _refuse_of_one_model(config, f"with --{settings.option} each entry has its own {{}}")
         return config
     if config.model_path:
         return config
@@ -218,8 +249,9 @@ def _model_source(config: Config) -> Config:
 
 
 def _in_repository(config: Config) -> Config:
-    """Returns the named model, or else the repository's config.json, or else all its models. Raises WrongOptions."""
-    from ..repository import config_file, listing
+    """Returns the named model, or else what the repository's list names, or else all its models. Raises
+    WrongOptions."""
+    from ..repository import listing
 
     repository, source = Path(config.model_repository_path), config.source_model
     if source and not config.model_repository_path:
@@ -227,10 +259,11 @@ def _in_repository(config: Config) -> Config:
     if name := source or config.model_name:
         path = listing.place(repository, name)
         return config.replace(model_path=str(path), model_name=config.model_name or name, source_model="")
-    file = repository / config_file.NAME
-    if os.path.isfile(file) and not listing.is_model(repository):  # a model has a config.json of another kind
+    settings = config.composition.settings
+    file = repository / settings.listed_in if settings else None
+    if file and os.path.isfile(file) and not listing.is_model(repository):  # a model may have such a file, too
         _refuse_of_one_model(config, f"with {file} each entry has its own {{}}")
-        return config.replace(config_path=str(file))
+        return config.with_model_list(str(file))
     _refuse_of_one_model(config, "--model_name says which of --model_repository_path")
     return config
 
@@ -242,20 +275,17 @@ def _refuse_of_one_model(config: Config, otherwise: str) -> None:
 
 
 def _from_model_path(config: Config, base: Path) -> ModelSpec:
-    """Returns the model of the command line: its options before those of its graph, which --task disables as in
-    OVMS."""
-    path = base / model_dir.GRAPH
-    if config.task or not os.path.isfile(path):
+    """Returns the model of the command line: its options before those in its directory, which --task disables."""
+    settings = config.composition.settings
+    if config.task or settings is None or not os.path.isfile(base / settings.file):
         return ModelSpec(config=config)
-    from ..repository import graph
+    return settings_files(settings).model(config, base)
 
-    given = config.of_model() | {"model_name": config.served_name}
-    del given["model_path"]
-    try:
-        text = graph.text_of(path)
-        return ModelSpec(config=graph.applied(config, text, path, base).replace(**given), stamp=_digest(text))
-    except StartError as error:
-        return ModelSpec(config=config, problem=error)
+
+def _watched(config: Config, base: Path) -> dict[Path, FileStat]:
+    """Returns a model's directory and the file with its options, with their states."""
+    settings = config.composition.settings
+    return {path: file_stat(path) for path in ((base, base / settings.file) if settings else (base,))}
 
 
 def _from_repository(config: Config) -> DesiredState:
@@ -276,7 +306,7 @@ def _from_repository(config: Config) -> DesiredState:
     models = []
     for name in names:
         base = repository / name
-        files |= {place: file_stat(place) for place in (base, base / model_dir.GRAPH)}
+        files |= _watched(config, base)
         try:
             one = _from_model_path(
                 config.replace(model_repository_path="", model_path=str(base), model_name=name), base
@@ -285,32 +315,3 @@ def _from_repository(config: Config) -> DesiredState:
         except StartError as error:  # a name that is not valid text
             log.error("%s is left out: %s", safe(str(base)), error)
     return DesiredState(models=tuple(models), files=files)
-
-
-def _from_file(config: Config) -> DesiredState:
-    from ..repository import config_file
-
-    path = config_file.location(config.config_path)
-    files = {path: file_stat(path)}
-    models = []
-    for entry in config_file.read(path).entries:
-        files |= {place: file_stat(place) for place in (entry.base, entry.graph)}
-        try:
-            models.append(ModelSpec(config=config_file.options_of(entry, config), stamp=_stamp(entry.graph)))
-        except StartError as error:
-            unusable = config.replace(config_path="", model_name=entry.name, model_path=str(entry.base))
-            models.append(ModelSpec(config=unusable, problem=error, stamp=_stamp(entry.graph)))
-    return DesiredState(models=tuple(models), files=files)
-
-
-def _stamp(path: Path) -> str:
-    from ..repository import graph
-
-    try:
-        return _digest(graph.text_of(path))
-    except StartError:
-        return ""
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -7,10 +7,9 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
 
-from ..composition import Composition
+from ..composition import Composition, compose
 from ..errors import StartError, WrongOptions
 from ..observability.logging import safe
-from .model_dir import GRAPH
 from .weights import networks
 
 log = logging.getLogger("lean_ovms.models")
@@ -22,10 +21,8 @@ MAX_NAMES = 20
 
 
 def servable(repository: Path, visit: Callable[[Path], object] = lambda _: None) -> list[str]:
-    """Returns the directories with a graph or an OpenVINO model, sorted; directories below one belong to it.
-
-    OVMS lists directories with a graph and those of classic models, which are not served here. Directories without read
-    permission are skipped with a warning.
+    """Returns the directories with an OpenVINO model or with options of one, sorted; directories below one belong to
+    it. Those without read permission are skipped with a warning.
 
     Args:
         repository: The directory of models.
@@ -45,7 +42,7 @@ def servable(repository: Path, visit: Callable[[Path], object] = lambda _: None)
 def models_of(
     repository: Path, composition: Composition, visit: Callable[[Path], object] = lambda _: None
 ) -> list[str]:
-    """Returns the directories with a graph or an OpenVINO model, sorted, at least one.
+    """Returns the directories with an OpenVINO model or with options of one, sorted, at least one.
 
     Args:
         repository: The directory of models.
@@ -64,7 +61,7 @@ def models_of(
     inside = abbreviate(sorted(entry.name for entry in repository.iterdir()))
     fetch = (
         f", or {row.word} one: --{name} --source_model ORGANISATION/NAME {option}"
-        for name, row in composition.commands_of_options.items()
+        for name, row in composition.fetching_commands.items()
     )
     raise WrongOptions(
         f"{option} has no model to serve: it {f'holds {inside}' if inside else 'is empty'}; "
@@ -102,8 +99,10 @@ def abbreviate(names: list[str]) -> str:
 
 
 def is_model(directory: Path) -> bool:
-    """Returns whether it has a graph or a network of a model that can be served. Raises OSError."""
-    return any((directory / name).is_file() for name in (GRAPH, *networks()))
+    """Returns whether it has a network of a model that can be served, or options of one. Raises OSError."""
+    settings = compose().settings
+    shown_by = networks() if settings is None else (settings.file, *networks())
+    return any((directory / name).is_file() for name in shown_by)
 
 
 def _inside(directory: Path, depth: int, above: tuple[str, ...], visit: Callable[[Path], object]) -> Iterator[Path]:

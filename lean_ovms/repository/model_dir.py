@@ -24,8 +24,6 @@ from ..util.files import NOT_REGULAR, exists, read_text
 from . import model_file
 from .weights import TEXT_NETWORKS, TOKENIZERS, networks
 
-GRAPH = "graph.pbtxt"
-"""The name of OVMS's graph in a model's directory."""
 HUB_NAME = re.compile(r"[\w.-]*\w[\w.-]*/[\w.-]+")
 """Matches ORGANISATION/NAME, for a directory that is not there."""
 

@@ -15,7 +15,7 @@ import pytest
 import lean_ovms
 from lean_ovms.cli import completion, foreign_flags
 from lean_ovms.cli import main as cli_main
-from lean_ovms.cli.arguments import COMMON, POINTERS, parse, parser
+from lean_ovms.cli.arguments import COMMON, parse, parser, pointers
 from lean_ovms.composition import compose, manifests
 from lean_ovms.config import DEMO_MODEL, Config, listed
 from lean_ovms.errors import StartError
@@ -158,7 +158,7 @@ OVMS_COMMANDS = [
 def test_ovms_command_lines_are_understood(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     config = parse(line.split(), {})
     assert config.rest_port == 8000  # OVMS's --port is that of gRPC, when --rest_port is given too
-    assert config.model_path or config.config_path
+    assert config.model_path or config.model_list
     assert ("lean_ovms: --port has no effect: " in capsys.readouterr().err) is ("--port" in line.split())
 
 
@@ -495,7 +495,7 @@ def test_vllms_variables_set_options_and_others_are_named_in_one_line(capsys: py
         parse([], {"VLLM_MAX_AUDIO_CLIP_FILESIZE_MB": "25.5"})
 
 
-@pytest.mark.parametrize("name", POINTERS)
+@pytest.mark.parametrize("name", pointers())
 def test_a_flag_that_should_point_to_a_model_and_is_empty_stops_the_start(name: str) -> None:
     """As a shell variable that is not set makes it."""
     for argv in ([f"--{name}", ""], [f"--{name}="]):
@@ -516,7 +516,7 @@ def test_help_has_the_most_used_options_a_group_or_one_option(capsys: pytest.Cap
             parse(argv, {})
         shown[argv[-1]] = set(re.findall(r"^  --(\w+)", capsys.readouterr().out, re.M))
     everything = {row.name for row in listed() if not row.metadata["secret"]}
-    assert shown["--help"] == shown["-h"] == set(COMMON)
+    assert shown["--help"] == shown["-h"] == {*COMMON, *pointers()}
     assert shown["--help=all"] == everything
     assert shown["limits"] == {row.name for row in listed() if row.metadata["group"] == "limits"}
     assert shown["--help=--max-images"] == {"max_images"}

@@ -16,7 +16,7 @@ import pytest
 
 from lean_ovms.config import DEMO_MODEL
 from tests.e2e.conftest import Process, start_process, until
-from tests.models.graphs import graph
+from tests.features.ovms_files.graphs import graph
 
 pytestmark = pytest.mark.model
 

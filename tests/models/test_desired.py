@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,12 @@ from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
 from lean_ovms.models.desired import DesiredState, ModelSpec, desired_state, server_config
 from lean_ovms.repository import model_dir
 from lean_ovms.util.files import file_stat
-from tests.models.graphs import graph, write_config
+from tests.features.ovms_files.graphs import graph
 
 
 def only(config: Config) -> ModelSpec:
     [one] = desired_state(config).models
     return one
-
-
-def by_name(path: Path, **options: Any) -> dict[str, ModelSpec]:
-    return {one.name: one for one in desired_state(Config(config_path=str(path), **options)).models}
 
 
 def test_without_anything_the_demo_models_are_served_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -64,20 +59,6 @@ def repository(tmp_path: Path) -> Path:
 
 def of(repository: Path, **options: Any) -> DesiredState:
     return desired_state(server_config(Config(model_repository_path=str(repository), **options)))
-
-
-def test_aliases_are_those_of_one_model(repository: Path, tmp_path: Path) -> None:
-    assert of(repository, model_name="b", model_aliases="x y").models[0].config.served_names == ("b", "x", "y")
-    with pytest.raises(WrongOptions, match="--model_aliases is for one model: --model_name says which"):
-        of(repository, model_aliases="x")
-    entries = [{"name": "one", "model_aliases": "two x"}, {"name": "two"}, {"name": "three", "model_aliases": "x y"}]
-    found = by_name(write_config(tmp_path, mediapipe_config_list=entries))
-    problems = {name: str(one.problem or "") for name, one in found.items()}
-    assert problems == {
-        "one": "model_aliases: two is a name of the model two",
-        "two": "",
-        "three": "model_aliases: x is a name of the model one",
-    }
 
 
 @pytest.mark.parametrize("name", ["b", "org/a", "a-graph"])
@@ -120,34 +101,6 @@ def test_a_single_model_is_loaded_at_the_start(repository: Path) -> None:
     assert loading(of(repository, model_name="b", load_models="request")) == "r"
 
 
-def test_the_models_of_a_config_are_loaded_at_the_start_unless_it_asks_for_less(repository: Path) -> None:
-    def of_entries(*extra: dict[str, Any], **options: Any) -> DesiredState:
-        names = ["b", "org/a", "a-graph"]
-        entries = [{"config": {"name": n, "base_path": n, **more}} for n, more in zip(names, extra, strict=False)]
-        idle = {"idle_unload_timeout_seconds": options.pop("idle")} if "idle" in options else {}
-        path = write_config(repository, model_config_list=entries, **idle)
-        return desired_state(server_config(Config(config_path=str(path), **options)))
-
-    assert loading(of_entries({}, {}, {})) == "sP sP sP"
-    assert loading(of_entries({}, {}, load_models="request")) == "r r"
-    assert loading(of_entries({}, {}, max_loaded_models=1)) == "r r"
-    grouped = of_entries({"group_name": "permanent"}, {"group_name": "g"}, {})
-    assert (loading(grouped), grouped.max_loaded) == ("sP r r", 1)
-    assert of_entries({"group_name": "g"}, {}, max_loaded_models=3).max_loaded == 3
-    assert loading(of_entries({"group_name": "permanent"}, {})) == "sP sP"  # nothing is to be unloaded
-    idle = of_entries({}, {"group_name": "permanent"}, idle=30)
-    assert (loading(idle), idle.models[0].config.model_idle_timeout_s) == ("r sP", 30.0)
-    with pytest.raises(StartError, match="idle_unload_timeout_seconds"):
-        of_entries({}, idle="soon")
-
-
-def test_a_graph_that_cannot_be_understood_leaves_the_other_models(repository: Path) -> None:
-    (repository / "a-graph" / "graph.pbtxt").write_text("nonsense {")
-    assert [(one.name, one.problem is None) for one in of(repository).models] == [
-        ("a-graph", False), ("b", True), ("org/a", True)
-    ]  # fmt: skip
-
-
 def test_a_name_that_no_text_can_be_leaves_the_other_models(repository: Path) -> None:
     strange = repository / os.fsdecode(b"\xff")
     strange.mkdir()
@@ -162,13 +115,6 @@ def test_a_model_that_is_added_to_a_repository_is_noticed(repository: Path) -> N
     (repository / "org" / "c" / "openvino_model.xml").touch()
     assert file_stat(repository / "org") != before[repository / "org"]
     assert [one.name for one in of(repository).models] == ["a-graph", "b", "org/a", "org/c"]
-
-
-def test_a_repository_with_a_config_json_is_what_that_says(repository: Path) -> None:
-    write_config(repository, model_config_list=[{"config": {"name": "x", "base_path": "b"}}])
-    assert [one.name for one in of(repository).models] == ["x"]
-    assert only(server_config(Config(model_repository_path=str(repository), model_name="b"))).name == "b"
-    assert only(server_config(Config(model_repository_path=str(repository), model_path="/m"))).name == "m"
 
 
 def test_the_config_json_of_a_model_is_not_that_of_a_repository(repository: Path) -> None:
@@ -187,27 +133,6 @@ def test_a_model_of_a_hub_is_served_where_it_was_pulled_to(repository: Path) -> 
         server_config(Config(source_model="org/a"))
 
 
-def test_adapters_are_for_one_model(repository: Path) -> None:
-    with pytest.raises(WrongOptions, match="--lora_modules is for one model: --model_name says which"):
-        of(repository, lora_modules="a=x")
-    write_config(repository, model_config_list=[])
-    with pytest.raises(WrongOptions, match=r"each entry has its own lora_modules"):
-        of(repository, lora_modules="a=x")
-
-
-def test_a_directory_with_a_graph_is_served_as_the_graph_says(tmp_path: Path) -> None:
-    (tmp_path / "graph.pbtxt").write_text(graph('models_path: "weights" device: "GPU" max_num_seqs: 7 cache_size: 2'))
-    one = only(Config(model_path=str(tmp_path), model_name="m"))
-    assert one.problem is None
-    assert one.config.model_path == str(tmp_path / "weights")
-    assert (one.name, one.config.target_device, one.config.max_num_seqs, one.config.cache_size) == ("m", "GPU", 7, 2)
-
-
-def test_a_graphs_model_is_named_after_its_directory(tmp_path: Path) -> None:
-    (tmp_path / "graph.pbtxt").write_text(graph('models_path: "weights"'))
-    assert only(Config(model_path=str(tmp_path))).name == tmp_path.name
-
-
 def test_a_folder_with_one_gguf_model_is_that_model(tmp_path: Path) -> None:
     folder = tmp_path / "small"
     folder.mkdir()
@@ -221,29 +146,6 @@ def test_a_folder_with_one_gguf_model_is_that_model(tmp_path: Path) -> None:
     assert "several GGUF files, name one: Q8_0/y.gguf, x-00001-of-00002.gguf" in str(problem)
     (folder / "openvino_model.xml").touch()
     assert only(Config(model_path=str(folder))).config.model_path == str(folder)
-
-
-def test_models_path_may_be_the_directory_itself_an_absolute_one_or_a_gguf_file(tmp_path: Path) -> None:
-    for written, meant in [("./", tmp_path), ("/models/m", Path("/models/m")), ("m-Q4.gguf", tmp_path / "m-Q4.gguf")]:
-        (tmp_path / "graph.pbtxt").write_text(graph(f'models_path: "{written}"'))
-        assert Path(only(Config(model_path=str(tmp_path))).config.model_path) == meant
-
-
-def test_a_draft_models_path_is_relative_too(tmp_path: Path) -> None:
-    (tmp_path / "graph.pbtxt").write_text(graph('models_path: "./" draft_models_path: "org-draft"'))
-    assert only(Config(model_path=str(tmp_path))).config.value("draft_model_path") == str(tmp_path / "org-draft")
-
-
-def test_what_the_command_line_says_goes_before_the_graph(tmp_path: Path) -> None:
-    (tmp_path / "graph.pbtxt").write_text(graph("""models_path: "./" plugin_config: '{"A": 1}' max_num_seqs: 7"""))
-    one = only(Config(model_path=str(tmp_path), plugin_config='{"B": 2}'))
-    assert (one.config.plugin_config, one.config.max_num_seqs) == ('{"B": 2}', 7)
-
-
-def test_with_a_task_the_graph_is_not_read(tmp_path: Path) -> None:  # as in OVMS
-    (tmp_path / "graph.pbtxt").write_text("nonsense {")
-    one = only(Config(model_path=str(tmp_path), task="text_generation"))
-    assert (one.problem, one.config.model_path) == (None, str(tmp_path))
 
 
 def test_the_files_of_a_model_that_does_not_generate_tell_its_task(tmp_path: Path) -> None:
@@ -273,207 +175,7 @@ def test_a_flag_of_another_task_is_an_error() -> None:  # as in OVMS
     server_config(Config(model_path="m", task="rerank", max_allowed_chunks=3))
 
 
-def test_a_graph_that_does_not_parse_is_the_models_problem_with_the_files_name(tmp_path: Path) -> None:
-    (tmp_path / "graph.pbtxt").write_text(graph('models_path: "./" no_such: 1'))
-    problem = only(Config(model_path=str(tmp_path))).problem
-    assert problem is not None
-    assert str(tmp_path / "graph.pbtxt") in str(problem)
-    assert "no_such" in str(problem)
-    assert str(tmp_path) not in problem.reason
-
-
-def test_a_value_out_of_bounds_is_the_models_problem(tmp_path: Path) -> None:
-    (tmp_path / "graph.pbtxt").write_text(graph('models_path: "./" max_num_seqs: 0'))
-    problem = only(Config(model_path=str(tmp_path))).problem
-    assert "max_num_seqs must be at least 1" in str(problem)
-
-
-def test_options_without_effect_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "graph.pbtxt").write_text(graph('models_path: "./" chat_template_mode: MINJA'))
-    with caplog.at_level(logging.WARNING, "lean_ovms.models"):
-        assert only(Config(model_path=str(tmp_path))).problem is None
-    assert "chat_template_mode has no effect here: templates are always rendered by Jinja" in caplog.text
-
-
-def test_a_changed_graph_is_another_configuration_also_when_its_options_are_the_same(tmp_path: Path) -> None:
-    config = Config(model_path=str(tmp_path))
-    (tmp_path / "graph.pbtxt").write_text(graph())
-    before = only(config)
-    assert only(config) == before
-    (tmp_path / "graph.pbtxt").write_text(graph() + "# edited\n")
-    assert only(config) != before
-
-
 # --- config.json
-
-
-def test_both_styles_of_list_name_models(tmp_path: Path) -> None:
-    for name in ("a", "b", "c"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "graph.pbtxt").write_text(graph('models_path: "./"'))
-    path = write_config(
-        tmp_path,
-        model_config_list=[
-            {"config": {"name": "org/a", "base_path": "a"}},
-            {"config": {"name": "b2", "base_path": str(tmp_path / "b"), "graph_path": "graph.pbtxt"}},
-        ],
-        mediapipe_config_list=[{"name": "c"}],
-    )
-    found = by_name(path)
-    assert {name: Path(one.config.model_path) for name, one in found.items()} == {
-        "org/a": tmp_path / "a",
-        "b2": tmp_path / "b",
-        "c": tmp_path / "c",
-    }
-    assert all(one.problem is None for one in found.values())
-
-
-def test_graph_path_is_relative_to_base_path_and_models_path_too(tmp_path: Path) -> None:
-    base = tmp_path / "base"
-    (base / "graphs").mkdir(parents=True)
-    (base / "graphs" / "g.pbtxt").write_text(graph('models_path: "weights"'))
-    path = write_config(
-        tmp_path, mediapipe_config_list=[{"name": "m", "base_path": "base", "graph_path": "graphs/g.pbtxt"}]
-    )
-    assert by_name(path)["m"].config.model_path == str(base / "weights")
-
-
-def test_a_model_without_a_graph_is_served_with_the_servers_options(tmp_path: Path) -> None:
-    path = write_config(tmp_path, model_config_list=[{"config": {"name": "m", "base_path": "m"}}])
-    config = by_name(path, max_num_seqs=9, rest_port=1)["m"].config
-    assert (config.model_path, config.max_num_seqs, config.rest_port) == (str(tmp_path / "m"), 9, 1)
-    assert config.config_path == ""
-
-
-def test_an_entry_goes_before_its_graph_before_the_command_line(tmp_path: Path) -> None:
-    (tmp_path / "m").mkdir()
-    (tmp_path / "m" / "graph.pbtxt").write_text(graph('models_path: "./" device: "GPU" max_num_seqs: 7'))
-    path = write_config(
-        tmp_path,
-        model_config_list=[{"config": {"name": "m", "target_device": "NPU", "plugin_config": {"A": {"B": 1}}}}],
-    )
-    config = by_name(path, target_device="CPU", max_num_seqs=9, plugin_config='{"C": 1}', cache_size=3)["m"].config
-    assert (config.target_device, config.plugin_config) == ("NPU", '{"A": {"B": 1}}')
-    assert (config.max_num_seqs, config.cache_size) == (7, 3)
-
-
-def test_one_wrong_model_leaves_the_others(tmp_path: Path) -> None:
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "graph.pbtxt").write_text("node {")
-    path = write_config(
-        tmp_path,
-        mediapipe_config_list=[
-            {"name": "good"},
-            {"name": "bad"},
-            {"name": "gone", "graph_path": "no.pbtxt"},
-            {"name": "odd", "cache_size": -1},
-        ],
-    )
-    found = by_name(path)
-    assert found["good"].problem is None
-    assert "bad/graph.pbtxt" in str(found["bad"].problem)
-    assert "no graph at" in str(found["gone"].problem)
-    assert "mediapipe_config_list[3]: --cache_size must be at least 0" in str(found["odd"].problem)
-
-
-def test_options_of_classic_models_are_ignored_with_a_sentence(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = write_config(
-        tmp_path,
-        model_config_list=[{"config": {"name": "m", "base_path": "m", "nireq": 4, "shape": "auto"}}],
-        pipeline_config_list=[{"name": "dag"}],
-    )
-    with caplog.at_level(logging.WARNING, "lean_ovms.models"):
-        assert by_name(path)["m"].problem is None
-    assert "model_config_list[0].config: nireq is ignored: it is for models that are not generative" in caplog.text
-    assert "pipeline_config_list is ignored" in caplog.text
-
-
-def test_the_first_of_two_entries_with_one_name_is_served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = write_config(
-        tmp_path, mediapipe_config_list=[{"name": "m", "base_path": "a"}, {"name": "m", "base_path": "b"}]
-    )
-    assert by_name(path)["m"].config.model_path == str(tmp_path / "a")
-    assert "the name m is taken by an earlier entry" in caplog.text
-
-
-def test_a_directory_stands_for_the_config_json_in_it(tmp_path: Path) -> None:
-    write_config(tmp_path, model_config_list=[])
-    assert by_name(tmp_path) == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "is not valid JSON"),
-        ("[]", "must hold a JSON object"),
-        ("{}", "has no model_config_list"),
-        ('{"model_config_list": {}}', "model_config_list must be a list"),
-        ('{"model_config_list": [{"name": "m"}]}', r"model_config_list\[0\].config must be an object"),
-        ('{"model_config_list": [{"config": {"base_path": "x"}}]}', r"\[0\].config has no name"),
-        ('{"model_config_list": [{"config": {"name": 1}}]}', r"\[0\].config.name must be a string"),
-        ('{"mediapipe_config_list": [{"name": "m", "grpah_path": "x"}]}', "'grpah_path' is not an option of a model"),
-        ('{"mediapipe_config_list": [{"nmae": "m"}]}', "has no name: did you mean name by 'nmae'?"),
-        ('{"mediapipe_config_list": [{"name": "m", "base_pth": "x"}]}', "did you mean base_path?"),
-        ('{"mediapipe_config_list": [{"name": "m", "max_num_seq": 1}]}', "did you mean max_num_seqs?"),
-        ('{"model_config_lst": []}', "did you mean model_config_list?"),
-        ('{"mediapipe_config_list": [{"name": "m", "rest_port": 1}]}', "'rest_port' is not an option of a model"),
-        ('{"mediapipe_config_list": [{"name": "m", "cache_size": "1"}]}', "cache_size must be a whole number"),
-        ('{"mediapipe_config_list": [{"name": "m", "base_path": "s3://b/m"}]}', "local directories only"),
-        ('{"model_config_list": [], "models": []}', "'models' is not a key"),
-        ('{"model_config_list": [], "monitoring": {}}', "monitoring.metrics must be an object"),
-        ('{"model_config_list": [], "monitoring": {"metrics": {}}}', "metrics.enable must be true or false"),
-        ('{"model_config_list": [], "monitoring": {"metrics": {"enable": true, "list": []}}}', "'list' is not one of"),
-    ],
-)
-def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(text)
-    with pytest.raises(StartError, match=message) as caught:
-        by_name(path)
-    assert str(path) in str(caught.value)
-    assert str(tmp_path) not in caught.value.reason
-
-
-def test_a_missing_file_is_said(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="no configuration file at"):
-        by_name(tmp_path / "no.json")
-
-
-def test_metrics_are_switched_on_by_the_file(tmp_path: Path) -> None:
-    path = write_config(tmp_path, model_config_list=[], monitoring={"metrics": {"enable": True}})
-    assert server_config(Config(config_path=str(path))).metrics_enable is True
-
-
-def test_metrics_that_the_file_does_not_ask_for_may_be_switched_on_otherwise(tmp_path: Path) -> None:
-    monitoring = {"metrics": {"enable": False, "metrics_list": ["x"]}}
-    path = write_config(tmp_path, model_config_list=[], monitoring=monitoring)
-    assert server_config(Config(config_path=str(path))).metrics_enable is False
-    assert server_config(Config(config_path=str(path), metrics_enable=True)).metrics_enable is True
-
-
-def test_paths_of_an_entry_are_relative_to_the_file(tmp_path: Path) -> None:
-    paths = {"draft_model_path": "d", "cache_dir": "/c", "prefix_cache_path": "p"}
-    config = by_name(write_config(tmp_path, mediapipe_config_list=[{"name": "m", **paths}]))["m"].config
-    assert (config.value("draft_model_path"), config.cache_dir) == (str(tmp_path / "d"), "/c")
-    assert config.value("prefix_cache_path") == str(tmp_path / "p")
-
-
-def test_a_file_and_a_model_exclude_each_other(tmp_path: Path) -> None:
-    path = write_config(tmp_path, model_config_list=[])
-    with pytest.raises(StartError, match="--model_path and --model_name do not go with it"):
-        server_config(Config(config_path=str(path), model_name="m"))
-
-
-def test_the_example_of_the_documentation_is_understood(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text("utf-8")
-    example = page.split("```json\n")[1].split("```")[0]
-    (tmp_path / "config.json").write_text(example)
-    found = by_name(tmp_path)
-    assert list(found) == ["org/a", "b", "c", "d"]
-    assert found["b"].config.target_device == "GPU"
-    assert "graphs/fast.pbtxt" in str(found["d"].problem)
 
 
 def test_every_foreign_flag_is_in_the_documentation() -> None:
@@ -482,25 +184,6 @@ def test_every_foreign_flag_is_in_the_documentation() -> None:
     images = {name for name in flags if "resolution" in name or "image" in name or "inference" in name}
     for name in flags - images - {"guidance_scale"}:
         assert f"`--{name}`" in page
-
-
-def test_a_place_that_cannot_be_looked_into_is_no_graph_and_no_end(tmp_path: Path) -> None:
-    nowhere = "/" + 5000 * "x"  # as a directory that we may not enter: stat raises
-    path = write_config(tmp_path, mediapipe_config_list=[{"name": "m", "base_path": nowhere}])
-    assert by_name(path)["m"].problem is None
-    assert only(Config(model_path=nowhere)).problem is None
-    with pytest.raises(StartError, match=r"cannot be read: File name too long"):
-        model_dir.read(Path(nowhere))
-
-
-@pytest.mark.parametrize("key", ["name", "base_path", "graph_path", "cache_dir"])
-@pytest.mark.parametrize("odd", ["a\0b", "a\ud800b"])
-def test_text_that_no_file_or_json_can_hold_is_refused(tmp_path: Path, key: str, odd: str) -> None:
-    path = write_config(tmp_path, mediapipe_config_list=[{"name": "m", key: odd}])
-    try:
-        assert by_name(path)["m"].problem is not None
-    except StartError as error:
-        assert "must be text" in str(error)  # noqa: PT017 - either is right: the file is refused, or the model
 
 
 def test_a_link_to_itself_has_a_name_and_no_model(tmp_path: Path) -> None:

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.composition import compose
 from lean_ovms.errors import StartError
 from lean_ovms.features.images.feature import FILES as IMAGE_FILES
-from lean_ovms.repository import graph_schema, model_dir, weights
+from lean_ovms.repository import model_dir, weights
 from lean_ovms.repository.model_dir import detect_task
-from lean_ovms.repository.pbtxt import of_calculators
 
 BY_ARCHITECTURE = {
     "WhisperForConditionalGeneration": "speech2text",
@@ -144,25 +142,3 @@ def test_an_image_model_is_known_by_its_folders(tmp_path: Path) -> None:
     (tmp_path / "vae_decoder" / "openvino_model.bin").write_bytes(b"1234")
     model_dir.check(tmp_path, "image_generation")
     assert weights.weights_bytes(tmp_path) == 4
-
-
-@pytest.mark.parametrize(
-    ("calculators", "found"),
-    [
-        (["EmbeddingsCalculatorOV"], ("embeddings", "EmbeddingsCalculatorOV")),
-        (["ImageGenCalculator"], ("image_generation", "ImageGenCalculator")),
-        (["Own", "HttpLLMCalculator"], ("text_generation", "HttpLLMCalculator")),
-        (["Own", "S2tCalculator"], ("speech2text", "S2tCalculator")),
-        (["Own"], None),
-        ([], None),
-    ],
-)
-def test_the_calculators_show_the_task_of_a_graph(calculators: list[str], found: tuple[str, str] | None) -> None:
-    task = of_calculators(calculators, compose().tasks)
-    assert (task and (task[0].name, task[2])) == found
-
-
-def test_a_served_task_has_the_message_of_its_options() -> None:
-    graphs = [task.graph for task in compose().tasks if task.graph is not None]
-    assert len(graphs) == 6
-    assert {graph.message for graph in graphs} <= graph_schema.schema_of(compose()).messages.keys()

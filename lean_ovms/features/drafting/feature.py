@@ -90,18 +90,7 @@ FEATURE = Feature(
     summary="drafts tokens with a smaller model, a head of the model or the text itself, so that answers come faster",
     options=DraftOptions,
     flags="flags.txt",
-    companions=(
-        Companion(
-            source="draft_source_model",
-            path="draft_model_path",
-            graph="draft_models_path",
-            ignored={
-                "draft_block_size": "the device decides",
-                "draft_dynamic_split_fuse": "prompts are split as dynamic_split_fuse says, and never with LM_CB and a "
-                "draft model",
-            },
-        ),
-    ),
+    companions=(Companion(source="draft_source_model", path="draft_model_path"),),
     metrics=(
         _counter(f"{METRICS}drafts_total", help="drafts of a draft model or from n-grams"),
         _counter(f"{METRICS}draft_tokens_total", help="tokens of drafts, where the pipeline counts them"),

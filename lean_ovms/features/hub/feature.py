@@ -38,7 +38,11 @@ FEATURE = Feature(
     packages=("huggingface_hub",),
     options=HubOptions,
     flags="flags.txt",
-    commands=(Command("pull", "ORG/NAME", "download a model from Hugging Face", "source:run_pull", option="pull"),),
+    commands=(
+        Command(
+            "pull", "ORG/NAME", "download a model from Hugging Face", "source:run_pull", option="pull", fetches=True
+        ),
+    ),
     parts=(
         PartRow(
             seam=MODEL_SOURCE,

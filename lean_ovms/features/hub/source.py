@@ -8,12 +8,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from ...cli.commands import require, served, write_graph
+from ...cli.commands import require, served, write_settings
 from ...config import Config
 from ...engine.client import prestart
 from ...models.desired import check_task
 from ...repository import model_dir
-from ...repository.model_dir import GRAPH
 from . import pull as pulls
 from .client import open_hub
 from .feature import HubOptions
@@ -60,11 +59,11 @@ class HubSource:
         for row in config.composition.companions:
             if given := config.value(row.source):
                 name = pulls.check_name(given)
-                path = target / companions.setdefault(row.graph, name.replace("/", "-"))
+                path = target / companions.setdefault(row.path, name.replace("/", "-"))
                 pulls.pull(
                     replace(request, source=name, target=path, file="", weight_format="", extra="", task=""), open_hub
                 )
-        return write_graph(config, target, companions, name=config.model_name or source)
+        return write_settings(config, target, companions, name=config.model_name or source)
 
     def prepare(self, config: Config) -> Config:
         """Implements ModelSource."""
@@ -87,7 +86,8 @@ def run_pull(config: Config) -> None:
         print(f"{name} is in {found.model_path}; lean_ovms run {name} starts a chat with it")
         return
     print(f"Model: {name} downloaded to: {found.model_path}")
-    print(f"Graph: {GRAPH} created in: {found.model_path}")
+    if (settings := config.composition.settings) is not None:
+        print(f"Graph: {settings.file} created in: {found.model_path}")
 
 
 def _arguments(options: HubOptions) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...config.options import Options, option
 from ...errors import StartError
-from ...manifest import BASES, SECONDS_BUCKETS, Feature, GraphRow, Metric, PanelRow, Route, TaskRow
+from ...manifest import BASES, SECONDS_BUCKETS, Feature, Metric, PanelRow, Route, TaskRow
 from ...media.options import ImageFileOptions
 
 TASK = "image_generation"
@@ -102,28 +102,6 @@ FEATURE = Feature(
             networks=FILES[:1],
             missing=_missing,
             bodies=(((), "/v1/images/generations"),),
-            graph=GraphRow(
-                calculators=("ImageGenCalculator",),
-                message="ImageGenCalculatorOptions",
-                messages={
-                    "LoraAdapterEntry": "!string alias, !string path, float alpha",
-                    "CompositeLoraComponent": "!string adapter_alias, float weight",
-                    "CompositeLoraAdapterEntry": "!string alias, *CompositeLoraComponent components",
-                    "ImageGenCalculatorOptions": "!string models_path, string device, string plugin_config, "
-                    "string max_resolution, string default_resolution, uint64 max_num_images_per_prompt, "
-                    "uint64 default_num_inference_steps, uint64 max_num_inference_steps, string resolution, "
-                    "uint64 num_images_per_prompt, float guidance_scale, *LoraAdapterEntry lora_adapters, "
-                    "*CompositeLoraAdapterEntry composite_lora_adapters",
-                },
-                node="ImageGen",
-                packets=("IMAGE_GEN_NODE_RESOURCES:pipes",),
-                ignored={
-                    "num_images_per_prompt": "images of a request are made one after the other",
-                    "guidance_scale": "networks are not reshaped to it; requests have it",
-                    "lora_adapters": "--lora_modules has the adapters",
-                    "composite_lora_adapters": "--lora_modules has the adapters, each alone",
-                },
-            ),
         ),
     ),
     metrics=(

@@ -13,8 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...config.options import Options, option
-from ...errors import StartError
-from ...manifest import BASES, EVERYWHERE, DemoModel, Feature, GraphOption, GraphRow, Metric, PanelRow, Route, TaskRow
+from ...manifest import BASES, EVERYWHERE, DemoModel, Feature, Metric, PanelRow, Route, TaskRow
 
 TASKS = ("embeddings", "rerank", "classify", "token_classify")
 """The tasks of these models; OVMS has the first two."""
@@ -150,16 +149,8 @@ SCORING = (
     (("data_1", "data_2"), "/score"),
 )
 """Where bodies with these members go that ask for scores."""
-MODES = ("CLS", "LAST", "MEAN")
-"""The ways of pooling that graphs have."""
 TOKENS = "lean_ovms_pooling_tokens_total"
 PADDED_TOKENS = "lean_ovms_pooling_padded_tokens_total"
-
-
-def _mode_to_graph(mode: str) -> str:
-    if mode not in MODES:
-        raise StartError(f"--pooling {mode} cannot be written: Only CLS, LAST and MEAN pooling modes are supported")
-    return mode
 
 
 _row = partial(TaskRow, model="model:PoolingModel", loader="child.task:load", records="records")
@@ -197,44 +188,12 @@ FEATURE = Feature(
             name="rerank",
             recognizes=_reranks,
             bodies=SCORING,
-            graph=GraphRow(
-                calculators=("RerankCalculatorOV", "RerankCalculator"),
-                message="RerankCalculatorOVOptions",
-                messages={
-                    "RerankCalculatorOVOptions": "!string models_path, uint64 max_allowed_chunks, "
-                    "uint64 max_position_embeddings, string target_device, string plugin_config",
-                },
-                node="Rerank",
-                packets=("RERANK_NODE_RESOURCES:rerank_servable",),
-                http=False,
-            ),
         ),
         _row(
             name="embeddings",
             recognizes=_embeds,
             exported_as="feature-extraction",
             bodies=(*SCORING, (("texts",), "/v2/embed"), (("task",), "/pooling"), ((), "/v1/embeddings")),
-            graph=GraphRow(
-                calculators=("EmbeddingsCalculatorOV", "EmbeddingsCalculator"),
-                message="EmbeddingsCalculatorOVOptions",
-                messages={
-                    "EmbeddingsCalculatorOVOptions": "!string models_path, bool normalize_embeddings, "
-                    "string target_device, string plugin_config, Pooling pooling, bool truncate, uint64 max_length",
-                },
-                enums={"Pooling": MODES},
-                options={
-                    "normalize_embeddings": GraphOption(
-                        name="normalize",  # it has a third value here: by the model's files
-                        read=lambda value, _: str(value).lower(),
-                        write=lambda value: value == "true",
-                    ),
-                    "max_length": GraphOption(name="max_model_len"),
-                    "pooling": GraphOption(write=_mode_to_graph),
-                },
-                node="Embeddings",
-                packets=("EMBEDDINGS_NODE_RESOURCES:embeddings_servable",),
-                http=False,
-            ),
         ),
     ),
     metrics=(

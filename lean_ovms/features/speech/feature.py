@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...config.options import Options, option
-from ...manifest import BASES, EVERYWHERE, SECONDS_BUCKETS, Feature, GraphRow, Metric, PanelRow, Route, TaskRow
+from ...manifest import BASES, EVERYWHERE, SECONDS_BUCKETS, Feature, Metric, PanelRow, Route, TaskRow
 from ...media.options import AudioFileOptions
 
 TASK = "speech2text"
@@ -78,17 +78,6 @@ FEATURE = Feature(
             records="records",
             networks=NETWORKS,
             missing=_missing,
-            graph=GraphRow(
-                calculators=("S2tCalculator",),
-                message="S2tCalculatorOptions",
-                messages={
-                    "S2tCalculatorOptions": "!string models_path, string target_device, string plugin_config, "
-                    "bool enable_word_timestamps",
-                },
-                node="S2t",
-                packets=("STT_NODE_RESOURCES:s2t_servable",),
-                loops=True,
-            ),
         ),
     ),
     metrics=(

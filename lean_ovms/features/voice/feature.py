@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...config.options import Options, option
 from ...errors import StartError
-from ...manifest import BASES, Feature, GraphOption, GraphRow, PanelRow, Route, TaskRow
+from ...manifest import BASES, Feature, PanelRow, Route, TaskRow
 from ...media.options import SpokenTextOptions
 
 TASK = "text2speech"
@@ -59,14 +57,6 @@ def _missing(names: Collection[str]) -> list[str]:
     return [] if "openvino_model.xml" in names else [SPEECHT5[-1]]
 
 
-def _of_graph(voices: list[dict[str, Any]], base: Path) -> str:
-    return json.dumps({voice["name"]: str(base / voice["path"]) for voice in voices})
-
-
-def _to_graph(voices: str) -> list[dict[str, Any]]:
-    return [{"name": name, "path": path} for name, path in json.loads(voices).items()]
-
-
 FEATURE = Feature(
     name="voice",
     summary="speaks texts with text-to-speech models",
@@ -93,18 +83,6 @@ FEATURE = Feature(
             missing=_missing,
             exported_as="text-to-audio",
             bodies=(((), "/v1/audio/speech"),),
-            graph=GraphRow(
-                calculators=("T2sCalculator",),
-                message="T2sCalculatorOptions",
-                messages={
-                    "Voice": "!string name, !string path",
-                    "T2sCalculatorOptions": "!string models_path, string target_device, string plugin_config, "
-                    "*Voice voices, float speed_min, float speed_max",
-                },
-                options={"voices": GraphOption(read=_of_graph, write=_to_graph)},
-                node="T2s",
-                packets=("TTS_NODE_RESOURCES:t2s_servable",),
-            ),
         ),
     ),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lean_ovms.errors import StartError
-from lean_ovms.repository.pbtxt import node_options
-from tests.models.graphs import EVERY_OPTION, graph
+from lean_ovms.features.ovms_files.pbtxt import node_options
+from tests.features.ovms_files.graphs import EVERY_OPTION, graph
 
 
 def test_every_option_of_the_node_is_read() -> None:

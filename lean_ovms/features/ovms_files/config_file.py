@@ -15,17 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..config import PER_MODEL, Config, listed
-from ..config.options import from_json
-from ..errors import StartError
-from ..util import files
+from ...config import PER_MODEL, Config, listed
+from ...config.options import from_json
+from ...errors import StartError
+from ...util import files
 from . import graph
-from .model_dir import GRAPH
+from .feature import CONFIG, GRAPH
 
 log = logging.getLogger("lean_ovms.models")
 
 REASON = "The configuration file is not valid."
-NAME = "config.json"
 IGNORED_LISTS = ("pipeline_config_list", "custom_loader_config_list", "custom_node_library_config_list")
 MODEL_LISTS = ("model_config_list", "mediapipe_config_list")
 """The lists of models. An entry is one level deeper in the first, where models are added; older files have graphs in
@@ -77,7 +76,7 @@ class ConfigFile:
 def location(config_path: str) -> Path:
     """Returns the path of the file; for a directory that of the config.json in it."""
     path = Path(config_path)
-    return path / NAME if os.path.isdir(path) else path
+    return path / CONFIG if os.path.isdir(path) else path
 
 
 def read(path: Path) -> ConfigFile:

@@ -10,13 +10,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..composition import TEXT_GENERATION
-from ..config import Config, listed
-from ..config.core import PROPERTIES
-from ..config.options import read_object
-from ..errors import StartError
-from ..manifest import GraphRow, TaskRow
-from .graph_schema import PACKAGE, GraphSchema, fields_of, schema_of
+from ...composition import TEXT_GENERATION
+from ...config import Config, listed
+from ...config.core import PROPERTIES
+from ...config.options import read_object
+from ...errors import StartError
+from ...manifest import TaskRow
+from .graph_schema import COMPANIONS, GRAPHS, PACKAGE, GraphRow, GraphSchema, fields_of, schema_of
 
 ALWAYS = frozenset({"max_num_seqs", "models_path", "enable_prefix_caching", "cache_size"})
 PLUGIN = {**PROPERTIES, "max_prompt_len": "MAX_PROMPT_LEN", "num_streams": "NUM_STREAMS"}
@@ -70,7 +70,7 @@ LOOP_HANDLER = """\
 def graph_of(config: Config) -> tuple[TaskRow, GraphRow] | None:
     """Returns the task of the options ("" generates text) and how graphs have it; None if a graph cannot have it."""
     task = config.composition.task(config.task)
-    return None if task.graph is None else (task, task.graph)
+    return (task, GRAPHS[task.name]) if task.name in GRAPHS else None
 
 
 def _defaults(config: Config) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def text(config: Config, models_path: str, companions: Mapping[str, str], versio
     Args:
         config: The options.
         models_path: The model's path, relative to the graph.
-        companions: The paths of further models, so too, by their fields.
+        companions: The paths of further models, so too, by their options.
         version: The version of this program.
 
     Raises:
@@ -102,7 +102,7 @@ def text(config: Config, models_path: str, companions: Mapping[str, str], versio
     kinds = fields_of(schema.messages[graph.message])
     values = {**_values(config, kinds), "models_path": models_path}
     if task is TEXT_GENERATION:
-        values |= {row.graph: companions.get(row.graph, "") for row in config.composition.companions}
+        values |= {field: companions.get(option, "") for field, option in COMPANIONS.items()}
     values["plugin_config"] = _plugin_config(config)
     lines = [line for name, value in values.items() if name in ALWAYS or value not in ("", None)
              for line in _lines(name, value, kinds[name], schema)]  # fmt: skip

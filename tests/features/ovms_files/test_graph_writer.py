@@ -10,8 +10,8 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
-from lean_ovms.repository import graph, graph_writer
-from lean_ovms.repository.pbtxt import node_options
+from lean_ovms.features.ovms_files import graph, graph_writer
+from lean_ovms.features.ovms_files.pbtxt import node_options
 
 EVICTION = {"start_size": 32, "recent_size": 128, "max_cache_size": 672, "aggregation_mode": "SUM",
             "apply_rotation": True, "kv_crush_config": {"budget": 8, "anchor_point_mode": "MEAN"}}  # fmt: skip
@@ -19,7 +19,7 @@ SPARSE = {"mode": "XATTENTION", "xattention_threshold": 0.5, "num_last_dense_tok
 
 
 def written(models_path: str = "./", draft: str = "", **options: Any) -> str:
-    return graph_writer.text(Config(**options), models_path, {"draft_models_path": draft}, "1.0")
+    return graph_writer.text(Config(**options), models_path, {"draft_model_path": draft}, "1.0")
 
 
 def test_what_ovms_always_writes_is_there() -> None:

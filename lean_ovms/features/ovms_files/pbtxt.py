@@ -15,13 +15,12 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import Message
 
-from ..composition import TEXT_GENERATION, Composition, compose
-from ..errors import StartError
-from ..manifest import GraphRow, TaskRow
-from .graph_schema import INVALID, PACKAGE, GraphSchema, fields_of, schema_of
+from ...composition import TEXT_GENERATION, Composition, compose
+from ...errors import StartError
+from ...manifest import TaskRow
+from .graph_schema import GRAPHS, INVALID, PACKAGE, GraphRow, GraphSchema, fields_of, schema_of
 
-assert TEXT_GENERATION.graph is not None
-LLM = TEXT_GENERATION.graph
+LLM = GRAPHS[TEXT_GENERATION.name]
 OPENING, CLOSING = ("{", "<"), ("}", ">")
 
 Kind = descriptor_pb2.FieldDescriptorProto
@@ -176,5 +175,5 @@ def _add(message: descriptor_pb2.DescriptorProto, number: int, field: str, enums
 
 def of_calculators(names: Iterable[str], tasks: Iterable[TaskRow]) -> tuple[TaskRow, GraphRow, str] | None:
     """Returns the task of a graph with these calculators, how graphs have it, and the calculator that shows it."""
-    rows = [(task, task.graph) for task in tasks if task.graph is not None]
+    rows = [(task, GRAPHS[task.name]) for task in tasks if task.name in GRAPHS]
     return next(((task, graph, name) for name in names for task, graph in rows if name in graph.calculators), None)

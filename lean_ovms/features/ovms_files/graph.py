@@ -11,9 +11,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ..config import Config, listed
-from ..errors import StartError
-from ..util.files import read_bytes
+from ...config import Config, listed
+from ...errors import StartError
+from ...util.files import read_bytes
 from .graph_schema import INVALID, schema_of
 
 log = logging.getLogger("lean_ovms.models")

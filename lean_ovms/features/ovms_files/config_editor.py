@@ -11,10 +11,10 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from ..config import Config
-from ..errors import StartError
-from ..observability.logging import safe
-from ..util import atomic_file
+from ...config import Config
+from ...errors import StartError
+from ...observability.logging import safe
+from ...util import atomic_file
 from . import config_file
 from .config_file import FROM_ENTRY, MODEL_LISTS
 

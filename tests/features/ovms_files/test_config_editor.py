@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lean_ovms.errors import StartError
-from lean_ovms.repository import config_editor
-from lean_ovms.repository.config_file import read
+from lean_ovms.features.ovms_files import config_editor
+from lean_ovms.features.ovms_files.config_file import read
 from lean_ovms.util import atomic_file
 
 OTHERS: dict[str, Any] = {

@@ -1,0 +1,91 @@
+"""OVMS's files as the options of models: what the core asks of them, and how a graph is put beside its model."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ..._version import __version__
+from ...cli.commands import served
+from ...composition import TEXT_GENERATION
+from ...config import Config
+from ...errors import StartError
+from ...models.desired import DesiredState, ModelSpec
+from ...repository import model_dir
+from ...util import atomic_file
+from ...util.files import file_stat, read_text
+from . import config_file, graph, graph_writer
+from .feature import GRAPH
+
+log = logging.getLogger("lean_ovms")
+
+
+class OvmsFiles:
+    """A `models.desired.SettingsFiles` of config.json and graph.pbtxt."""
+
+    def server(self, config: Config) -> Config:
+        """Implements SettingsFiles."""
+        return config.replace(**config_file.read(config_file.location(config.model_list)).options)
+
+    def models(self, config: Config) -> DesiredState:
+        """Implements SettingsFiles."""
+        path = config_file.location(config.model_list)
+        files = {path: file_stat(path)}
+        models = []
+        for entry in config_file.read(path).entries:
+            files |= {place: file_stat(place) for place in (entry.base, entry.graph)}
+            try:
+                spec = ModelSpec(config=config_file.options_of(entry, config))
+            except StartError as error:
+                unusable = config.replace(config_path="", model_name=entry.name, model_path=str(entry.base))
+                spec = ModelSpec(config=unusable, problem=error)
+            models.append(replace(spec, stamp=_stamp(entry.graph)))
+        return DesiredState(models=tuple(models), files=files)
+
+    def model(self, config: Config, base: Path) -> ModelSpec:
+        """Implements SettingsFiles."""
+        path = base / GRAPH
+        given = config.of_model() | {"model_name": config.served_name}
+        del given["model_path"]
+        try:
+            text = graph.text_of(path)
+            return ModelSpec(config=graph.applied(config, text, path, base).replace(**given), stamp=_digest(text))
+        except StartError as error:
+            return ModelSpec(config=config, problem=error)
+
+    def write(self, config: Config, directory: Path, companions: Mapping[str, str], name: str) -> Config:
+        """Implements SettingsFiles."""
+        file = config.model_file
+        found = config.task or model_dir.detect_task(directory / file, config.composition)
+        config = config.replace(task="" if found == TEXT_GENERATION.name else found)
+        if graph_writer.graph_of(config) is None:
+            log.info("%s gets no %s: OVMS has no graph for the task %s", directory, GRAPH, config.task)
+            return served(config, {"model_path": str(directory), "model_name": name})
+        there = {row.path: path for row in config.composition.companions if (path := config.value(row.path))}
+        paths = {**companions, **{option: str(Path(path).absolute()) for option, path in there.items()}}
+        text = graph_writer.text(config, f"./{file}", paths, __version__)
+        path = directory / GRAPH
+        try:
+            if path.exists() and read_text(path) != text:
+                shutil.copyfile(path, path.with_suffix(".pbtxt.bak"))
+                log.info("%s is replaced by one from the options given; the old one is %s.bak", path, path.name)
+            atomic_file.write(path, text)
+        except (OSError, UnicodeDecodeError) as error:
+            raise StartError(f"{path} cannot be written: {error}") from None
+        place = {"model_path": str(directory), "model_name": name, "task": ""}
+        return served(config, {**graph_writer.written_options(config), **place})
+
+
+def _stamp(path: Path) -> str:
+    try:
+        return _digest(graph.text_of(path))
+    except StartError:
+        return ""
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
