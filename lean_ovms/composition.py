@@ -75,9 +75,11 @@ def manifests(names: tuple[str, ...] | None = None) -> tuple[Feature, ...]:
 
 
 def keep_only(names: Iterable[str]) -> None:
-    """Makes this process know these features alone: an engine process imports no manifest that its model does not need.
+    """Makes this process know these features alone, so that an engine process imports no manifest that it does not
+    need.
 
-    Called once, before anything is composed. names: those of `Config.engine_features`.
+    Args:
+        names: Those of `Config.engine_features`. It is called once, before anything is composed.
     """
     features.NAMES = tuple(names)
     manifests.cache_clear()
@@ -86,10 +88,13 @@ def keep_only(names: Iterable[str]) -> None:
 
 @cache
 def compose(without: str = "") -> Composition:
-    """Returns the composition of all features but some, and those that need one of these.
+    """Returns the composition of all features but some, and without those that need one of these.
 
-    without: the names of features to leave out, separated by commas or blanks.
-    Raises StartError for a name that is no feature's, or of one that cannot be left out.
+    Args:
+        without: The names of the features to leave out, separated by commas or blanks.
+
+    Raises:
+        StartError: A name is no feature's, or that of one that cannot be left out.
     """
     names = set(without.replace(",", " ").split())
     found = manifests()
@@ -202,9 +207,10 @@ class Composition:
         return tuple(named(one.package, one.samples) for one in self.features if one.samples)
 
     def serving(self, models: str) -> list[str]:
-        """Returns the paths of routes that serve models besides those that these name, with the version of the API.
+        """Returns the paths of the routes that serve models of one kind, each with the version of the API.
 
-        models: the `routed_as` of the models.
+        Args:
+            models: What these models are routed as, the value of their `routed_as`.
         """
         found = [row for row in self.routes if models and row.serves == models]
         return [row.path if row.path.startswith("/v") else row.bases[0] + row.path for row in found]

@@ -32,7 +32,12 @@ class ErrorForms:
     """The forms that a server has besides OpenAI's."""
 
     def __init__(self, rows: Iterable[ErrorForm] = (), root: str = "") -> None:
-        """Keeps the forms. root: the server's --root_path, with which paths of requests may begin."""
+        """Keeps the forms of errors.
+
+        Args:
+            rows: The forms and the paths that they are for.
+            root: The server's --root_path, which the paths of requests may begin with.
+        """
         self.rows = tuple(rows)
         self._root = root
 

@@ -101,23 +101,37 @@ TOO_LONG = "context_length_exceeded"
 
 
 def too_long(what: str, most: int) -> BadRequest:
-    """400: a prompt that does not fit. what: OVMS's text. most: tokens that would fit.
+    """Returns the error for a prompt that does not fit the context, with status 400.
 
     OpenAI's and vLLM's texts follow OVMS's: LiteLLM and the agents built on it recognise them, not the code, and then
     shorten the conversation or go to a model with a longer context.
+
+    Args:
+        what: OVMS's text.
+        most: How many tokens would fit.
     """
     advice = "Please reduce the length of the input prompt."
     return BadRequest(f"{what}. This model's maximum context length is {most} tokens. {advice}", code=TOO_LONG)
 
 
 def prompt_too_long(tokens: int, most: int) -> BadRequest:
-    """400: a prompt of so many tokens, after which none can be generated. most: tokens that fit."""
+    """Returns the error for a prompt after which no token can be generated, with status 400.
+
+    Args:
+        tokens: How many tokens the prompt has.
+        most: How many would fit.
+    """
     how = "exceeds" if tokens > most else "leaves no room to generate within"
     return too_long(f"Number of prompt tokens: {tokens} {how} model max length: {most}", most)
 
 
 def too_many_characters(count: int, most: int) -> BadRequest:
-    """400: a prompt's text that cannot fit, found before it is tokenized. most: tokens that would fit."""
+    """Returns the error for a prompt whose text cannot fit, found before it is tokenized, with status 400.
+
+    Args:
+        count: How many characters the text has.
+        most: How many tokens would fit.
+    """
     return too_long(f"Number of prompt characters: {count} exceeds model max length: {most} tokens", most)
 
 
@@ -324,7 +338,12 @@ def with_param(error: RequestError) -> str:
 
 
 def error_response(error: RequestError, headers: Iterable[tuple[str, str]] = ()) -> Response:
-    """Returns the response for an error as JSON, in OpenAI's form. headers: sent besides the error's own."""
+    """Returns an error as a response in OpenAI's form.
+
+    Args:
+        error: The error.
+        headers: Headers that are sent besides the error's own.
+    """
     from .types import Response  # the command line imports this module, and starts the engine before it needs types
 
     return Response(error.status, [("Content-Type", "application/json"), *error.headers(), *headers], error.to_bytes())

@@ -128,7 +128,15 @@ _TYPES: dict[str, tuple[tuple[type[Any], ...], str]] = {
 
 
 def json_body(request: Request, most_values: int = 0) -> Json:
-    """Returns the request's JSON object. most_values: limit, 0 for none. Raises UnsupportedMediaType and BadRequest."""
+    """Returns the request's JSON object.
+
+    Args:
+        most_values: The most values that the body may have, counted before it is parsed; 0: there is no limit.
+
+    Raises:
+        UnsupportedMediaType: The body is said to be something else.
+        BadRequest: It is no JSON object, or has too many values.
+    """
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media and media != "application/json" and not media.endswith("+json"):
         raise UnsupportedMediaType("Send the body as JSON with the header Content-Type: application/json")

@@ -38,9 +38,10 @@ _MEMBER = re.compile(r"(?P<name>[^\[\]]+)\[(?P<member>[^\[\]]*)\]")
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """A file in a form. data: a slice of the body, in memory or in the body's file."""
+    """A file in a form."""
 
     data: memoryview | FileSlice = field(repr=False)
+    """The bytes: a slice of the body, in memory or in the body's file."""
     name: str = ""
 
 

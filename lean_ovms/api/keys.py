@@ -33,7 +33,11 @@ class ApiKey:
     """The name of the scope in which it shares cached prompts with other keys; empty: it shares them with all."""
 
     def __init__(self, digest: bytes) -> None:
-        """digest: the SHA-256 hash of the key."""
+        """Keeps the hash of a key.
+
+        Args:
+            digest: The SHA-256 hash.
+        """
         self.digest = digest
 
     def admit(self, route: Route, request: Request, record: RequestRecord) -> None:
@@ -101,9 +105,10 @@ class ApiKeys:
         """Reads the keys again; revoked ones are refused from now on. Raises WrongOptions, and then changes nothing."""
 
     async def watch(self, period_s: float) -> None:
-        """Reads the keys again whenever they may have changed; returns where they do not change.
+        """Reads the keys again whenever they may have changed; returns at once where they never change.
 
-        period_s: seconds between two looks.
+        Args:
+            period_s: The seconds between two looks.
         """
 
     async def close(self) -> None:

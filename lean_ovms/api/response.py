@@ -137,9 +137,11 @@ def logprob_entry(token: TokenLogprob, *, by_id: bool) -> Json:
 
 
 def prompt_logprobs(tokens: list[TokenLogprob], most: int) -> list[Json | None]:
-    """vLLM's prompt_logprobs: for each token but the first an object by token id, the prompt's own token first.
+    """Returns vLLM's prompt_logprobs: an object by token id for each token but the first, its own token before others.
 
-    most: likeliest tokens in it.
+    Args:
+        tokens: The tokens of the prompt.
+        most: How many of the likeliest tokens each object has.
     """
     return [None, *(_by_id(token, most) for token in tokens[1:])]
 

@@ -38,7 +38,11 @@ DOCS = "/docs"
 
 
 def table(composition: Composition | None = None) -> tuple[Route, ...]:
-    """Returns the routes of the core and of the features. composition: the features; None: all."""
+    """Returns the routes of the core and of the features.
+
+    Args:
+        composition: The features; None: all that there are.
+    """
     return ROUTES + (composition or compose()).routes
 
 

@@ -114,7 +114,12 @@ NOT_ZERO: Json = {"not": {"const": 0}}
 
 
 def field_schema(field: Field, *, nullable: bool = True) -> Json:
-    """Returns the JSON Schema (2020-12) of a field. nullable: whether null means that it is absent."""
+    """Returns the JSON Schema (2020-12) of a field.
+
+    Args:
+        field: The field.
+        nullable: Whether null is allowed, and means that the field is absent.
+    """
     found: Json = dict(field.schema or {})
     if field.kind in _TYPES:
         found["type"] = _TYPES[field.kind]

@@ -59,7 +59,12 @@ class OpenWebSockets(Generic[S]):
     """The open WebSockets of an endpoint, each with its session: their number is limited, and at shutdown each ends."""
 
     def __init__(self, most: int, refusal: str) -> None:
-        """Begins without any. most: of all clients; one gets three quarters of it. refusal: the message beyond that."""
+        """Begins without any connection.
+
+        Args:
+            most: The most connections of all clients together; one client may have three quarters of them.
+            refusal: The message for a connection beyond that.
+        """
         self._most, self._refusal = most, refusal
         self._clients: Counter[str] = Counter()
         self.stopping = asyncio.Event()

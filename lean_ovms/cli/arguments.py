@@ -220,7 +220,15 @@ def _check_pointers(given: Mapping[str, str | None], without: str) -> None:
 
 
 def _check_variables(environ: Mapping[str, str], rows: Collection[str]) -> None:
-    """Raises StartError for a variable with our prefix that is not an option. rows: the names of the options."""
+    """Checks that each variable of the environment with our prefix is an option.
+
+    Args:
+        environ: The environment.
+        rows: The names of the options.
+
+    Raises:
+        StartError: A variable is none; the error names the option that it resembles.
+    """
     known = [name.upper() for name in rows]
     for variable, value in environ.items():
         name = variable.removeprefix(PREFIX)
@@ -381,12 +389,14 @@ class _Aliased(argparse.Action):
 
 
 class _Help(argparse.Action):
-    """Print the most used options, those of a topic (a group or an option), or all, and exit.
-
-    without: the features whose options and commands are not there.
-    """
+    """Print the most used options, those of a topic (a group or an option), or all, and exit."""
 
     def __init__(self, *args: Any, without: str, **options: Any) -> None:
+        """Keeps what is left out of the help.
+
+        Args:
+            without: The names of features whose options and commands are not shown, as --without has them.
+        """
         super().__init__(*args, **options)
         self._without = without
 

@@ -95,9 +95,15 @@ class ServerClient:
         return self.model(name or config.model_name or config.source_model, words)
 
     def model(self, wanted: str = "", words: list[str] | None = None) -> str:
-        """Returns the wanted model of the server, or the first one that chats. Raises CommandFailed.
+        """Returns the name of the model that a command is for.
 
-        words: of which the first may name the model where none is wanted; then it is taken away.
+        Args:
+            wanted: The name that was asked for; "": the first model that chats.
+            words: The words behind the command. Where no name was asked for, the first of them may be one, and is
+                removed then.
+
+        Raises:
+            CommandFailed: The server has no such model.
         """
         rows = self.get("/v1/models")["data"]
         names = [row["id"] for row in rows]

@@ -62,7 +62,12 @@ def hint(word: str, known: Iterable[str], otherwise: str, prefix: str = "") -> s
 
 
 def parser(name: str, notes: str = "") -> CommandParser:
-    """Returns the parser of a command's own arguments. notes: behind its help."""
+    """Returns the parser of a command's own arguments.
+
+    Args:
+        name: The command.
+        notes: A text that is printed behind its help.
+    """
     row = commands()[name]
     result = CommandParser(
         prog=f"lean_ovms {name}",

@@ -34,9 +34,14 @@ class ModelSource(Protocol):
     """Where models come from that are not in the directory of models, or not in OpenVINO's format."""
 
     def check(self, config: Config, command: str) -> None:
-        """Checks the options of what it fetches. Raises WrongOptions.
+        """Checks the options of the models that are to be fetched.
 
-        command: the option that asks for a command; empty: the models are served.
+        Args:
+            config: All options.
+            command: The option that asks for a command; "": the models are to be served.
+
+        Raises:
+            WrongOptions: They do not fit together.
         """
 
     def fetch(self, config: Config) -> Config:
@@ -92,7 +97,12 @@ def _runner(config: Config, command: str) -> Callable[[Config], None]:
 
 
 def set_up_log(config: Config, *, plain: bool) -> None:
-    """Sets up the log. plain: a person who waits for the end of a command reads it on a terminal, without times."""
+    """Sets up the log.
+
+    Args:
+        config: All options.
+        plain: Whether a person waits for the end of a command at a terminal, who reads lines without times.
+    """
     text = log.PLAIN if plain and config.log_format == "text" and sys.stderr.isatty() else ""
     log.setup(config.log_level, config.log_format, text=text)
 

@@ -256,9 +256,10 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         return origin in self.origins or (LOCAL_PAGES in self.origins and bool(_LOCAL_ORIGIN.fullmatch(origin)))
 
     def cors_headers(self, origin: str = "") -> list[tuple[str, str]]:
-        """Returns the CORS headers, sent with every response: a browser hides a response without them from the page.
+        """Returns the CORS headers, which every response has: a browser hides a response without them from the page.
 
-        origin: the page's, if known. The header holds one origin, so with several allowed it is that of the page.
+        Args:
+            origin: The page's origin, if it is known. The header holds one, so it is this where several are allowed.
         """
         named = [origin for origin in self.origins if origin != LOCAL_PAGES]
         value = origin if self.allows_origin(origin) else "".join(named[:1])

@@ -156,7 +156,11 @@ class Options:
         return cls()
 
     def check(self, config: Any) -> None:
-        """Checks the options of a feature together, and with those of the others. Raises StartError.
+        """Checks the options of a feature together, and with those of the others.
 
-        config: the config.Config that they are part of.
+        Args:
+            config: The config.Config that they are part of.
+
+        Raises:
+            StartError: They do not fit together.
         """

@@ -18,7 +18,12 @@ NO_VOCABULARY = Vocabulary(pieces=[], exact=False)
 
 
 def busy(why: str, retry_after_s: int = 1) -> TooManyRequests:
-    """Returns the error for a command that finds too many others. why: begins its text, as a part of a sentence."""
+    """Returns the error for a command that finds too many others at work.
+
+    Args:
+        why: The beginning of its text, as a part of a sentence.
+        retry_after_s: The seconds after which it may be sent again.
+    """
     return TooManyRequests(f"{why}; please try again later", retry_after_s=retry_after_s)
 
 

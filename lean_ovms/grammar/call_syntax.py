@@ -219,8 +219,12 @@ class _Value:
     def until(self, end: str, followers: tuple[str, str]) -> Json:
         """Returns the format of a value and of the end of its element.
 
-        followers: the begin of another parameter and the end of the call. Before one of them an end tag in the text
-        would be that of the value, and the begin of a parameter in a line of its own ends a value, too.
+        Before one of the followers an end tag in the text would be that of the value, and the begin of a parameter in a
+        line of its own ends a value, too.
+
+        Args:
+            end: The end tag of the element.
+            followers: The begin of another parameter, and the end of the call.
         """
         if not self.is_text:
             return formats.sequence(formats.json_value(self._alone()), formats.text(end))

@@ -23,7 +23,12 @@ def text(value: str) -> Json:
 
 
 def json_value(schema: object, style: str = "json") -> Json:
-    """Returns a value of a JSON schema. style: the notation that it is written in."""
+    """Returns the format of a value of a JSON schema.
+
+    Args:
+        schema: The schema.
+        style: The notation in which the value is written.
+    """
     form: Json = {"type": "json_schema", "json_schema": schema}
     return form if style == "json" else {**form, "style": style}
 

@@ -21,7 +21,12 @@ _NAMES = frozenset(("required", "enum", "const"))
 
 
 def rewritten(form: Any, key: str = "") -> Any:
-    """Returns a format for such a model. key: the member that it is of."""
+    """Returns a format in the characters of a SentencePiece vocabulary, which writes a space as ▁.
+
+    Args:
+        form: The format, or a part of it.
+        key: The member of the format that the part is.
+    """
     if isinstance(form, list):
         return [rewritten(part, key) for part in form]
     if isinstance(form, str):

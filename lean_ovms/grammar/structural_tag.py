@@ -58,7 +58,12 @@ class PlainFormat:
     """A format in XGrammar's words."""
 
     def __init__(self, form: Any, *, within_genai: bool) -> None:
-        """Writes the format. within_genai: for the version inside openvino-genai."""
+        """Writes the format.
+
+        Args:
+            form: The format.
+            within_genai: Whether it is written for the version of XGrammar inside openvino-genai.
+        """
         self._within_genai = within_genai
         self._ignored: set[str] = set()
         self.form = self._written(form)

@@ -12,5 +12,10 @@ _METADATA: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.
 
 
 def opened(data: bytes | memoryview, name: str) -> Any:
-    """Returns PyAV's container of a file, which the caller closes. name: FFmpeg's, of the format. Raises its errors."""
+    """Returns PyAV's container of a file, which the caller closes. It raises PyAV's errors.
+
+    Args:
+        data: The bytes of the file.
+        name: FFmpeg's name of its format.
+    """
     return av.open(io.BytesIO(data), "r", format=name, **_METADATA)

@@ -114,7 +114,12 @@ class ChatFormat:
         return StructuredOutput(constraint, self.setting(output, tail), self._config, offload, asked=asked)
 
     def setting(self, output: OutputParams, tail: str) -> GrammarContext:
-        """Returns the model and prompt that a grammar is built for. tail: the prompt's end."""
+        """Returns the model and the prompt that a grammar is built for.
+
+        Args:
+            output: The parameters of the answer.
+            tail: The end of the prompt.
+        """
         from ..grammar.call_syntax import OutputForm
         from ..grammar.constraint import GrammarContext
 
@@ -131,10 +136,12 @@ class ChatFormat:
         )
 
     def with_thinking(self, sampling: SamplingParams, tail: str) -> tuple[SamplingParams, list[str]]:
-        """Returns the parameters with the model's reasoning tags, for a request that limits it, and a warning without
-        any.
+        """Returns the parameters with the model's reasoning tags, for a request that limits its reasoning, and a
+        warning where the model has no such tags.
 
-        tail: the prompt's end.
+        Args:
+            sampling: The parameters.
+            tail: The end of the prompt.
         """
         if sampling.thinking_token_budget is None:
             return sampling, []

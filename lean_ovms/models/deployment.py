@@ -53,9 +53,14 @@ class RepositoryPulls(Protocol):
         """
 
     async def delete(self, name: str, unserve: Reload) -> None:
-        """Deletes a model. Raises RequestError.
+        """Deletes a model.
 
-        unserve: is called between taking the model out of the directory and deleting its files.
+        Args:
+            name: The name of the model.
+            unserve: Is awaited between taking the model out of the directory and deleting its files.
+
+        Raises:
+            RequestError: It cannot be deleted.
         """
 
     def stop(self) -> None:

@@ -412,7 +412,12 @@ class OutputDecoder:
         return self.decode(record, texts)
 
     def decode(self, record: Tokens, texts: list[str]) -> Delta:
-        """Returns the delta of a record. texts: the text of each of its tokens, or one text of all."""
+        """Returns the delta of a record.
+
+        Args:
+            record: The record of new tokens.
+            texts: The text of each of its tokens, or one text of all.
+        """
         size = len(record.tokens)
         delta = Delta(self.index)
         step = 1 if len(texts) == size else size
@@ -505,7 +510,7 @@ class Call:
 
 @dataclass(slots=True)
 class CompletedChoice:
-    """One complete choice: all its deltas, joined. finish: "" if there is none: a beam search has found fewer."""
+    """One complete choice: all its deltas, joined."""
 
     text: str = ""
     reasoning: str = ""
@@ -514,6 +519,7 @@ class CompletedChoice:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     audio: list[bytes] = field(default_factory=list)
     finish: str = "stop"
+    """Why it ended; "": it does not exist, since a beam search has found fewer."""
     stop: str | int | None = None
 
 
@@ -537,7 +543,11 @@ class Collector:
             choice.stop = delta.stop if delta.finish else choice.stop
 
     def choices(self, *, ended: bool) -> list[CompletedChoice]:
-        """Returns the choices, which later deltas are added to. ended: there is no further delta."""
+        """Returns the choices.
+
+        Args:
+            ended: Whether there is no further delta, which would be added to them.
+        """
         for index, (choice, events) in enumerate(zip(self._choices, self._events, strict=True)):
             _add(choice, events)
             events.clear()

@@ -35,16 +35,22 @@ def too_slow() -> RequestTimeout:
 
 @dataclass(slots=True)
 class UsageRecorder:
-    """What is recorded of a request without a text generation, while it runs. first: when its first result came."""
+    """What is recorded of a request without a text generation, while it runs."""
 
     started: float = field(default_factory=time.monotonic)
     engine_id: int = 0
     prompt_tokens: int = 0
     tokens: int = 0
     first: float | None = None
+    """When its first result came, by time.monotonic; None: it has none yet."""
 
     def finished(self, reason: str, error: str) -> GenerationRecord:
-        """Returns what is recorded. reason, error: its finish reason and the code of its error."""
+        """Returns what is recorded of the request.
+
+        Args:
+            reason: Why it finished.
+            error: The code of its error; "": it has none.
+        """
         now, first = time.monotonic(), self.first
         return GenerationRecord(
             engine_id=self.engine_id,
@@ -59,9 +65,14 @@ class UsageRecorder:
 
 
 class NotLoaded(Unavailable):
-    """503: nothing is known of the model until a request has loaded it. model: wait for it with `wait_known`."""
+    """Nothing is known of the model until a request has loaded it, which is status 503 unless it is waited for."""
 
     def __init__(self, model: Model) -> None:
+        """Keeps the model.
+
+        Args:
+            model: The model, whose `wait_known` waits for it.
+        """
         super().__init__("The model is not loaded yet.")
         self.model = model
 
@@ -134,10 +145,17 @@ class Model(ModelLifecycle):
         return self._weights or WeightsSummary()
 
     async def hold(self: M, *, engine: bool = True) -> Hold[M]:
-        """For `with`: the model that serves a request for this one, resolved once, loaded, and not stopped inside.
+        """Returns a context manager of the model that serves a request for this one: resolved once, loaded, and not
+        stopped inside.
 
         Every method that serves a request works on it alone, so no request is served half by a model and half by its
-        successor. engine: False: an adapter needs none of its own for this. Raises RequestError.
+        successor.
+
+        Args:
+            engine: Whether its engine is needed; an adapter needs none of its own.
+
+        Raises:
+            RequestError: It cannot be served.
         """
         latest = False
         while True:
@@ -220,9 +238,13 @@ class Model(ModelLifecycle):
         return self.takes(arrival()) and not self._stopped and self.engine.state == "ready"
 
     def _resolve(self: M, *, latest: bool = False) -> M:
-        """This model, or the one that replaced it since the request arrived. latest: since then or before.
+        """Returns this model, or the one that replaced it since the request arrived.
 
-        Raises RequestError.
+        Args:
+            latest: Whether the one that replaced it before the request arrived is returned, too.
+
+        Raises:
+            RequestError: It is not served any more.
         """
         model: Model = self
         while model.retired and (latest or not model._takes_request()):

@@ -47,11 +47,16 @@ LACKS_MEMORY = re.compile(r"memory|alloc|CL_OUT_OF|signal 9|killed", re.IGNORECA
 
 
 class ModelCache:
-    """Decides which models are in memory. limit: groups in memory at once, the permanent ones not counted; 0: as many
-    as the free memory holds."""
+    """Decides which models are in memory."""
 
     def __init__(self, limit: int = 0, free_bytes: Callable[[], int] | None = None) -> None:
-        """free_bytes: the memory that is free; None: memory does not limit."""
+        """Begins without models.
+
+        Args:
+            limit: The most groups of models in memory at once, without the permanent ones; 0: as many as free memory
+                holds.
+            free_bytes: Returns the free memory in bytes; None: memory is no limit.
+        """
         self._limit = limit
         self._free_bytes = free_bytes
         self._groups: dict[str, ModelGroup] = {}
@@ -208,9 +213,11 @@ class ModelCache:
         return True
 
     async def sleep(self, *, keeps: bool = False, cut: bool = False) -> None:
-        """Refuse new requests, let running ones finish, unload all models. Returns when that is done.
+        """Refuses new requests, lets running ones finish, and unloads all models; it returns when that is done.
 
-        keeps: the models stay in memory. cut: running requests end with an error.
+        Args:
+            keeps: Whether the models stay in memory.
+            cut: Whether running requests end with an error at once.
         """
         groups = self._groups.values()
         if self._asleep is None:
@@ -228,7 +235,12 @@ class ModelCache:
         )
 
     async def _pump_until(self, done: Callable[[], bool], groups: Iterable[ModelGroup]) -> None:
-        """Returns when done() is true, or the cache stops. groups: whose loads and unloads may change that."""
+        """Returns when a condition is true, or the cache stops.
+
+        Args:
+            done: The condition.
+            groups: The groups whose loads and unloads may change it.
+        """
         while True:
             self._pump()
             if self._stopped or done():
@@ -365,8 +377,12 @@ class ModelCache:
     # --- loads and unloads
 
     def _load_members(self, group: ModelGroup, *, wanted: bool = False) -> None:
-        """Loads models of a group; none while a retired one is still in memory. wanted: only those that requests wait
-        for."""
+        """Loads models of a group; none while a retired one is still in memory.
+
+        Args:
+            group: The group.
+            wanted: Whether only those are loaded that requests wait for.
+        """
         if any(one.retired and one.phase != UNLOADED for one in group.members):
             return
         for model in group.members:

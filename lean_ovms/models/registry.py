@@ -22,7 +22,12 @@ class ModelRegistry:
     """
 
     def __init__(self, metrics: Metrics, offload: Offload) -> None:
-        """Makes an empty registry. metrics, offload: shared by all models."""
+        """Makes an empty registry.
+
+        Args:
+            metrics: The metrics of all models.
+            offload: The thread that all models share.
+        """
         self.models: dict[str, Model] = {}
         self.unloaded: dict[str, str] = {}
         self._metrics = metrics

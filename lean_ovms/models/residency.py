@@ -114,9 +114,13 @@ class Residency:
     # --- the arrows
 
     async def load(self, make_room: Callable[[StartError], Awaitable[bool]] = _no_room) -> None:
-        """Loads the model. Raises StartError.
+        """Loads the model.
 
-        make_room: is called with the reason of a failure, and returns whether another attempt may succeed.
+        Args:
+            make_room: Is awaited with the reason of a failure, and returns whether another attempt may succeed.
+
+        Raises:
+            StartError: It cannot be loaded.
         """
         self.phase = LOADING
         try:
@@ -320,7 +324,12 @@ def stopping() -> Unavailable:
 
 
 def not_loaded(failure: StartError, retry_after_s: float | None = None) -> Unavailable:
-    """Returns the error for a request whose model could not be loaded. retry_after_s: when it may be sent again."""
+    """Returns the error for a request whose model could not be loaded.
+
+    Args:
+        failure: The reason.
+        retry_after_s: The seconds after which the request may be sent again; None: it is not known.
+    """
     after_s = None if retry_after_s is None else bounded(retry_after_s)
     return Unavailable(
         f"The model could not be loaded. {failure.reason}", code="model_not_loaded", retry_after_s=after_s

@@ -90,7 +90,15 @@ def check_common(tokens: int, own_bytes: int, count: int, most: int) -> None:
 
 
 def check_total(tokens: int, most: int) -> None:
-    """Raises BadRequest for prompts of one request that have more tokens together. most: the option's value."""
+    """Checks how many tokens the prompts of one request have together.
+
+    Args:
+        tokens: Their number.
+        most: The value of the option that limits it.
+
+    Raises:
+        BadRequest: They are too many.
+    """
     if tokens > most:
         raise BadRequest(
             f"the prompts of this request have more than {most} tokens together, which is the limit of this server "

@@ -212,7 +212,12 @@ class LineHandler(logging.Handler):
         return f"{self.format(record)}\n".encode("utf-8", "backslashreplace")
 
     def write(self, line: bytes, created: float) -> None:
-        """Write a line; raises nothing. created: when it was logged, in Unix time."""
+        """Writes a line, and raises nothing.
+
+        Args:
+            line: The line.
+            created: The Unix time at which it was logged.
+        """
         raise NotImplementedError
 
 
@@ -316,14 +321,19 @@ def _reopen_terminal(fd: int) -> int:
 
 
 class ReopeningFileHandler(LineHandler):
-    """Lines to a file that may be moved away (logrotate), deleted, or on a full disk.
+    """Writes lines to a file that may be moved away (logrotate), deleted, or on a full disk.
 
     Each line is one write to a descriptor opened with O_APPEND: several processes may share the file, and a line is
     either written or dropped; no half-written line waits in a buffer for a disk that has space again.
-    report: gets a record when the first line is dropped, and when writing works again.
     """
 
     def __init__(self, path: str, report: Callable[[logging.LogRecord], object]) -> None:
+        """Opens the file.
+
+        Args:
+            path: The path of the file.
+            report: Gets a record when the first line is dropped, and when writing works again.
+        """
         super().__init__()
         self._path = Path(path).absolute()
         self._report = report

@@ -143,9 +143,14 @@ UNUSED = (
 
 
 def select(listed: str, of_features: Sequence[Metric] = ()) -> list[Metric]:
-    """Returns the families of a comma-separated list of names; all of an empty one. Raises StartError.
+    """Returns the families of a comma-separated list of names; all of an empty one.
 
-    of_features: the families of the features, besides those of the core.
+    Args:
+        listed: The list.
+        of_features: The families of the features, besides those of the core.
+
+    Raises:
+        StartError: A name is that of no family.
     """
     families = [*FAMILIES, *of_features]
     if not listed:

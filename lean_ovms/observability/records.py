@@ -123,9 +123,12 @@ class RequestRecord:
     """The number among the requests of this process."""
 
     def add(self, generation: GenerationRecord, model: str = "") -> None:
-        """Adds a finished generation, whose tokens are those of the request's API key.
+        """Adds a finished generation, whose tokens count for the request's API key.
 
-        model: that has made it; one that only worked for the request's model is not in the access line.
+        Args:
+            generation: The generation.
+            model: The model that made it; "": one that only worked for the request's model, and is not in the access
+                line.
         """
         if not model or self.model in ("", model):
             self.generations.append(generation)
@@ -168,8 +171,12 @@ def current_client() -> str:
 
 
 def scoped_salt(scope: str, salt: str) -> str:
-    """Returns the salt of a prompt in the prefix cache, which is that of no other scope. scope: Key.cache_scope. salt:
-    the request's own; "" for none."""
+    """Returns the salt of a prompt in the prefix cache, which no other scope has.
+
+    Args:
+        scope: The scope, the `cache_scope` of a key.
+        salt: The salt of the request; "": it has none.
+    """
     return f"{scope}\n{salt}" if scope else salt
 
 

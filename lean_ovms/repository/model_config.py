@@ -45,9 +45,13 @@ PROCESSORS = {"image": "preprocessor_config.json", "video": "video_preprocessor_
 
 
 def processor(model_dir: Path, media: str) -> Json:
-    """Returns the fields of a model's processor of images or videos. media: a key of PROCESSORS.
+    """Returns the fields of a model's processor of images or videos.
 
     They are in a file of their own, or in processor_config.json, where transformers 5 writes them.
+
+    Args:
+        model_dir: The directory of the model.
+        media: What is processed: a key of PROCESSORS.
     """
     if fields := files.read_object(model_dir / PROCESSORS[media]):
         return fields

@@ -152,7 +152,9 @@ def check(path: Path, task: str = "") -> None:
 def detect_task(path: Path, composition: Composition | None = None) -> str:
     """Returns the name of the task of a model directory or file; "" if its files do not show it.
 
-    composition: the features whose tasks are known; None: all.
+    Args:
+        path: The directory or file.
+        composition: The features whose tasks are known; None: all.
     """
     if (file := model_file.of(path)) is not None:
         return file.task()
@@ -191,7 +193,12 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def missing_files(names: Collection[str], task: str = "") -> list[str]:
-    """Returns which files a model lacks. names: of its files, some with their folder. task: ""; it shows by them."""
+    """Returns which files a model lacks.
+
+    Args:
+        names: The files that it has, some with their folder.
+        task: Its task; "": the one that the files show.
+    """
     for row in compose().tasks:
         if row.missing is not None and (row.name == task or _shows(names, row)):
             return row.missing(names)

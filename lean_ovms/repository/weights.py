@@ -107,7 +107,9 @@ def _bytes_by_type(directory: Path) -> dict[str, int]:
 def short_file(directory: Path, *, needed_only: bool = False) -> str:
     """Returns a sentence about a file that ends too early, as after a copy that broke off; "" if there is none.
 
-    needed_only: of networks that no model does without, not of what else lies there.
+    Args:
+        directory: The directory of the model.
+        needed_only: Whether only the networks are looked at that no model does without.
     """
     needed = {*needed_networks(), *TOKENIZERS}
     for network in sorted(directory.glob("*.xml")):
@@ -147,7 +149,12 @@ def weights_bytes(path: Path) -> int:
 
 
 def memory(directory: Path, free: int) -> str:
-    """Returns what the weights need and what is free, in words. free: bytes."""
+    """Returns what the weights need and what is free, in words.
+
+    Args:
+        directory: The directory of the model.
+        free: The free bytes.
+    """
     return f"its weights take {weights_bytes(directory) / GIGA:.1f} GB, {free / GIGA:.1f} GB of memory are free"
 
 

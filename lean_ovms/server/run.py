@@ -66,9 +66,15 @@ def run(config: Config) -> int:
 
 
 def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
-    """Returns the app with its models, not loaded. To serve it: `await load(app)`, `app.handle`, `await close(app)`.
+    """Returns the app with its models, which are not loaded. To serve it: `await load(app)`, `app.handle`, `await
+    close(app)`.
 
-    make: a model of its options. Raises WrongOptions for options that cannot work.
+    Args:
+        config: All options.
+        make: Makes a model of its options.
+
+    Raises:
+        WrongOptions: The options cannot work.
     """
     try:
         config = checked(server_config(config))
@@ -287,7 +293,12 @@ class SystemdNotifier:
     """
 
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
-        """Sends nothing yet. address: of the socket, "" for none. watchdog_s: WatchdogSec of the unit, or 0."""
+        """Keeps where systemd listens, and sends nothing yet.
+
+        Args:
+            address: The address of its socket; "": there is none.
+            watchdog_s: WatchdogSec of the unit in seconds; 0: it has none.
+        """
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self.watchdog_s = watchdog_s
 

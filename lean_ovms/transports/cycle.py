@@ -35,8 +35,12 @@ class RequestBody:
     """
 
     def __init__(self, headers: Mapping[str, str] | None = None, expected: int = 0) -> None:
-        """Makes an empty body. headers: of the request, in lower case. expected: roughly the bytes that it will
-        have."""
+        """Makes an empty body.
+
+        Args:
+            headers: The headers of the request, with names in lower case.
+            expected: Roughly how many bytes it will have.
+        """
         self._form = (headers or {}).get("content-type", "").lower().lstrip().startswith(FORM)
         self._expected = expected
         self._memory = BytesIO()
@@ -133,7 +137,12 @@ class RequestResponseCycle:
     """
 
     def __init__(self, handle: Handle, error_response: Callable[[RequestError], Response] = error_response) -> None:
-        """Keeps what answers. error_response: returns the response for an error, in the form that the client reads."""
+        """Keeps what answers.
+
+        Args:
+            handle: Answers a request.
+            error_response: Returns the response for an error, in the form that the client reads.
+        """
         self.cancelled = False
         self.error_response = error_response
         self._handle = handle

@@ -19,7 +19,12 @@ class ClientSlots:
     """A number of slots. A client that has its share of them waits, whatever is free."""
 
     def __init__(self, most: int, most_of_client: int | None = None) -> None:
-        """most: how many there are. most_of_client: the share of one client; None for all of them."""
+        """Begins with all slots free.
+
+        Args:
+            most: The number of slots.
+            most_of_client: The most slots of one client; None: all of them.
+        """
         self.free = most
         self._share = most if most_of_client is None else most_of_client
         self._held: Counter[Hashable] = Counter()

@@ -40,17 +40,28 @@ class TooSlowInline(Exception):
 
 
 class InlineTime:
-    """The CPU time that is left to one request on the event loop. client: in whose turns its other work is done."""
+    """The CPU time that is left to one request on the event loop."""
 
     __slots__ = ("_clock", "client", "left_s")
 
     def __init__(self, client: str = "", *, clock: Callable[[], float] = time.thread_time) -> None:
+        """Begins with all of it.
+
+        Args:
+            client: The client in whose turns the request's other work is done.
+            clock: Returns the CPU time of the thread in seconds.
+        """
         self.client = client
         self.left_s = INLINE_S
         self._clock = clock
 
     def run(self, work: Callable[[], T], most_s: float = INLINE_S) -> T:
-        """Returns what work returns. most_s: the time that it may take at most. Raises what it raises."""
+        """Runs work, and returns or raises what it does.
+
+        Args:
+            work: The work.
+            most_s: The seconds that it may take at most.
+        """
         began, token = self._clock(), inline_left_s.set(min(self.left_s, most_s))
         try:
             return work()
@@ -89,7 +100,12 @@ class Offload:
     """One worker thread, started by the first work, and its queue: for large bodies, templates and schemas."""
 
     def __init__(self, max_bytes: int) -> None:
-        """max_bytes: of input queued or worked on; more is refused, or many large requests would fill the memory."""
+        """Begins without work.
+
+        Args:
+            max_bytes: The most bytes of input that may wait or be worked on. More is refused, or many large requests
+                would fill the memory.
+        """
         self._max_bytes = max_bytes
         self._bytes = 0
         self._lock = threading.Lock()

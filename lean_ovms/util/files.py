@@ -58,7 +58,15 @@ def opener(path: str, flags: int) -> int:
 
 
 def require_regular(descriptor: int, path: Path | str) -> None:
-    """Raises OSError unless the descriptor is that of a regular file. path: for the error."""
+    """Checks that a descriptor is that of a regular file.
+
+    Args:
+        descriptor: The descriptor.
+        path: The path of the file, for the error.
+
+    Raises:
+        OSError: It is not.
+    """
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))

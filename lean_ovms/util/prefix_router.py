@@ -61,9 +61,10 @@ class PrefixRouter(Generic[R]):
     def __init__(self, most_ahead: float, known_blocks: int = KNOWN_BLOCKS) -> None:
         """Makes a router that knows of no prompt.
 
-        most_ahead: By how much the load of the chosen replica may exceed the least load, in the unit of the loads, if
-        AHEAD_SHARE of that is not more. known_blocks: The most blocks that are remembered of each replica; those used
-        last are kept.
+        Args:
+            most_ahead: By how much the load of the chosen replica may exceed the least load, in the unit of the loads,
+                if AHEAD_SHARE of that is not more.
+            known_blocks: The most blocks that are remembered of each replica; those used last are kept.
         """
         self._most_ahead = most_ahead
         self._known_blocks = known_blocks

@@ -26,8 +26,11 @@ class RoundRobin(Generic[T]):
         self._items.setdefault(owner, deque()).append(item)
 
     def next(self, may: Callable[[Hashable], bool] | None = None) -> T | None:
-        """Returns the first item of the owner whose turn it is, removed. may: whether an owner may have its turn now;
-        None: each may."""
+        """Removes and returns the first item of the owner whose turn it is.
+
+        Args:
+            may: Returns whether an owner may have its turn now; None: each may.
+        """
         owner = next((one for one in self._items if may is None or may(one)), None) if self._items else None
         if owner is None:
             return None

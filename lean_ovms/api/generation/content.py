@@ -39,7 +39,11 @@ class MediaPart(NamedTuple):
         return f"messages[{self.message}].content[{self.number}]"
 
     def field(self, place: str) -> str:
-        """Returns the field of what it shows. place: a form such as PLACE."""
+        """Returns the name of the request field that this part shows, such as `messages[0].content[1].image_url`.
+
+        Args:
+            place: The name with gaps for the message, the part and its kind, such as PLACE.
+        """
         return place.format(message=self.message, part=self.number, kind=self.part["type"])
 
 
@@ -67,7 +71,15 @@ class ContentReader:
     """Reads the parts of messages of some types."""
 
     def checked(self, part: Json, param: str) -> Json:
-        """Returns a part in the form of chat. Raises BadRequest unless it is well-formed. param: its field."""
+        """Returns a part in the form of the chat API.
+
+        Args:
+            part: The part as the client sent it.
+            param: The name of its field, for errors.
+
+        Raises:
+            BadRequest: It is not well-formed.
+        """
         return part
 
     def refusal(self, found: MediaPart, place: str, why: str) -> BadRequest:

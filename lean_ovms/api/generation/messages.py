@@ -19,9 +19,14 @@ from .tools import read_tools
 
 
 def read_messages(value: Any, composition: Composition) -> list[Json]:
-    """Returns the conversation if it is well-formed, with older and other forms of chat in today's. Raises BadRequest.
+    """Returns the conversation, with older and other forms of chat in today's.
 
-    composition: the features, of which some read content that is no text.
+    Args:
+        value: The value of the field `messages`.
+        composition: The features, some of which read content that is no text.
+
+    Raises:
+        BadRequest: It is not well-formed.
     """
     if value is None:
         raise BadRequest("Messages missing in request", param="messages")

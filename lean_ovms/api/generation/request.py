@@ -88,7 +88,15 @@ class GenerationBody:
         return warning_headers(self.notices)
 
     async def start(self, prompt: Prompt, *, echo: bool = False) -> Generation:
-        """Starts a generation. echo: it keeps the prompt's ids. Raises RequestError."""
+        """Starts a generation.
+
+        Args:
+            prompt: What is continued.
+            echo: Whether the generation keeps the ids of the prompt's tokens, which an answer with `echo` repeats.
+
+        Raises:
+            RequestError: The model refuses it, or its images cannot be read.
+        """
         notices: list[str] = []
         if isinstance(prompt, ChatPrompt):
             prompt, notices = await read_media(prompt, self.model, self.services)

@@ -239,15 +239,21 @@ _SAME = SAMPLING.names & SamplingParams.__dataclass_fields__.keys() - _BUILTIN.k
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """One model's generation_config.json as request defaults. max_tokens: where it has none; 0: as many as fit."""
+    """The numbers of one model's generation_config.json, which a request has where it does not set its own."""
 
     values: Json
     max_tokens: int = 0
+    """The most new tokens where the file has no number; 0: as many as the context holds."""
 
     def number(self, name: str, field: str = "") -> float:
-        """Returns a number of the file, or else what is built in, or 0. field: what it is the default of.
+        """Returns a number of the file, or else the one that is built in, or 0.
 
-        Raises BadRequest for a number that no request could have.
+        Args:
+            name: The member of the file.
+            field: The request field that it is the default of; "": the one of the same name.
+
+        Raises:
+            BadRequest: No request could have this number.
         """
         value = self.values.get(name)
         if type(value) not in (int, float):
@@ -487,7 +493,15 @@ class LogprobsRequest:
 
 
 def require_alternatives(model: TextModel, what: str) -> None:
-    """Raises BadRequest if the model's engine reports only the chosen tokens. what: needs the others."""
+    """Checks that the model's engine reports more than the chosen tokens.
+
+    Args:
+        model: The model of the request.
+        what: The field that needs the other tokens, as the beginning of the error's sentence.
+
+    Raises:
+        BadRequest: It reports the chosen tokens alone.
+    """
     if "alternatives" not in model.capabilities:
         raise BadRequest(
             f"{what} needs log probabilities of tokens that were not chosen, which this model's pipeline does not "

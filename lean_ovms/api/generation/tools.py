@@ -41,9 +41,15 @@ def read_offer(tools: Any, choice: Any, parallel: bool | None) -> ToolOffer:
 
 
 def read_tools(tools: Any, choice: Any) -> tuple[list[Json], str | Json]:
-    """Returns the tools left after tool_choice, in OpenAI's nested form, and the choice itself. Raises BadRequest.
+    """Returns the tools that are left after tool_choice, in OpenAI's nested form, and the choice itself.
 
-    choice: "none" leaves no tools; a named function leaves only that one, allowed_tools those that it lists.
+    Args:
+        tools: The value of the field `tools`.
+        choice: The value of `tool_choice`: "none" leaves no tools, a named function that one, allowed_tools those it
+            lists.
+
+    Raises:
+        BadRequest: One of the two is not well-formed, or they do not fit.
     """
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         return _allowed(tools, choice)

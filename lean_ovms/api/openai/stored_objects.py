@@ -60,7 +60,12 @@ Page = tuple[list[tuple[str, bytes]], bool]
 
 
 def page_fields(default: int, most: int) -> tuple[Field, ...]:
-    """Returns the fields of a query that names a page. default, most: the number of its items."""
+    """Returns the fields of a query that names a page.
+
+    Args:
+        default: How many items a page has where the query does not say.
+        most: The most items that it may ask for.
+    """
     return (
         Field("after", "string", "the id of an item: go on behind it"),
         Field("limit", "uint", "most items of a page", low=1, high=most, default=default,

@@ -74,7 +74,12 @@ class EngineClient:
     """The number of its processes."""
 
     def __init__(self, config: Config, command: Sequence[str] | None = None) -> None:
-        """Makes a client without a child. command: starts a child; the number of its end of the pipe is appended."""
+        """Makes a client that has no child process yet.
+
+        Args:
+            config: All options.
+            command: The command that starts a child, to which the number of the child's end of the pipe is appended.
+        """
         self._config = config
         self._command = command or COMMAND
         self._features = config.engine_rows

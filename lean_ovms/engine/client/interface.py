@@ -91,17 +91,25 @@ class ModelEngine(Protocol):
         """
 
     def open(self, make: Callable[[int, Send, Close], R]) -> R:
-        """Returns the reply of a new request, which sends the request itself. Raises Unavailable.
+        """Sends a new request, and returns its reply.
 
-        make: returns it for a new id, a function that sends a record, and a function that ends the request with this
-        id.
+        Args:
+            make: Makes the reply, which sends the request itself, from a new id, a function that sends a record, and a
+                function that ends the request with this id.
+
+        Raises:
+            Unavailable: The engine does not run.
         """
 
     def open_lasting(self, make: Callable[[int, Send, Close], L]) -> L:
-        """Returns the reply of a new request that goes on after a restart of the engine. Raises Unavailable.
+        """Sends a new request that goes on after a restart of the engine, and returns its reply.
 
-        make: returns it for a new id, a function that sends a record, but nothing to an engine that is still loading,
-        and a function that ends the request with this id.
+        Args:
+            make: Makes the reply from a new id, a function that sends a record (nothing to an engine that still loads),
+                and a function that ends the request with this id.
+
+        Raises:
+            Unavailable: The engine does not run.
         """
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:

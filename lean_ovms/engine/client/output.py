@@ -88,7 +88,11 @@ class Grouper:
         return found
 
     def flush(self, *, last: bool = False) -> list[Output]:
-        """Returns the record that is not continued any more. last: with a line that has no end."""
+        """Returns the record that no further line continues.
+
+        Args:
+            last: Whether a line that has no end is part of it, since no more is read.
+        """
         found = self._end_line() if last and self._line else []
         if self._lines:
             found.append(Output(self._level, "\n    ".join(self._lines), len(self._lines)))
@@ -139,7 +143,12 @@ class OutputLog:
     """Reads one child's pipe, and logs."""
 
     def __init__(self, pipe: FileIO, pid: int) -> None:
-        """pipe: our end, not blocking; owned. Needs a running loop."""
+        """Reads the log of a child. A loop must be running.
+
+        Args:
+            pipe: Our end of the pipe, which does not block; it is closed here.
+            pid: The number of the process.
+        """
         self._pipe = pipe
         self._pid = pid
         self._loop = asyncio.get_running_loop()

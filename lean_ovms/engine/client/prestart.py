@@ -43,7 +43,8 @@ _prestarted: list[Spawned] = []
 def prestart(*, log_to_stderr: bool = False) -> None:
     """Starts a child for the next spawn(COMMAND), unless one waits. On a single core it would only delay the rest.
 
-    log_to_stderr: the child logs to this process's stderr, also before this process's own logs are set up.
+    Args:
+        log_to_stderr: Whether the child logs to this process's stderr before the logs of this process are set up.
     """
     if cores() > 1 and not _prestarted:
         with contextlib.suppress(OSError):  # the next spawn reports it

@@ -296,10 +296,15 @@ class ReplyRouter:
         self._lasting.pop(number, None)
 
     async def call(self, make: Callable[[int], protocol.Record], on_partial: OnPartial = None) -> Any:
-        """Sends the record that `make` returns for a new id and waits for its one reply. Raises RequestError.
+        """Sends a record and waits for the one reply to it. A waiting task that is cancelled cancels it in the engine,
+        too: what has no steps ends there once it has begun.
 
-        on_partial: called with each partial record before that.
-        Cancelled in the engine when the waiting task is; what has no steps ends there once it has begun.
+        Args:
+            make: Makes the record for a new id.
+            on_partial: Is called with each partial record before the reply.
+
+        Raises:
+            RequestError: The engine refuses it, or has stopped.
         """
         number, reply = next(self._ids), CallReply(on_partial)
         self._replies[number] = reply

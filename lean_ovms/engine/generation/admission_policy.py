@@ -186,11 +186,15 @@ class FaultIsolation(set[S]):
     """
 
     def pick(self, interrupted: Seq[S]) -> S | None:
-        """Returns the one that is to be ended after a failed step; None if each of the suspects is to be tried again.
+        """Returns the sequence that is to be ended after a failed step; None if each of the suspects is to be tried
+        again.
 
-        interrupted: the unfinished sequences of the step. Of several without output since they were last started each
-        is tried with no other suspect in the step. A single one is tried again as well if others ran: one of those may
-        have come to the point where it fails.
+        Of several suspects, those without output since they were last started, each is tried with no other of them in
+        the step. A single one is tried again as well if others ran: one of those may have come to the point where it
+        fails.
+
+        Args:
+            interrupted: The unfinished sequences of the step.
         """
         without_output = [s for s in interrupted if not s.has_output]
         suspects = without_output or interrupted

@@ -190,7 +190,11 @@ class Backend(LoadedModel, Protocol):
         """Stops a request or one choice of it; an unknown id is one that has finished."""
 
     def admit(self, *, compiling: bool = False) -> None:
-        """Starts waiting sequences as far as there is room. compiling: a thread compiles a grammar."""
+        """Starts waiting sequences as far as there is room.
+
+        Args:
+            compiling: Whether a thread compiles a grammar at present.
+        """
 
     def step(self) -> None:
         """Computes once for every sequence that can be scheduled; results go to `out`. Raises errors.EngineLost."""

@@ -76,7 +76,12 @@ class FairQueue(Generic[S]):
         self._insert(group)
 
     def put_back(self, sequence: S, *, first: bool) -> None:
-        """Queues a sequence that has run, before the others of its request. first: before its client's others, too."""
+        """Queues a sequence that has run, before the others of its request.
+
+        Args:
+            sequence: The sequence.
+            first: Whether it comes before all others of its client, too.
+        """
         group = sequence.group
         self._size += 1
         group.waiting.appendleft(sequence)

@@ -20,7 +20,12 @@ Check = Callable[[str, GrammarBounds], dict[str, Any]]
 
 
 def serve(module: str, load: Callable[[dict[str, Any]], Check]) -> NoReturn:
-    """Answers until the other side closes, and ends the process. load: makes a Check of the first message."""
+    """Answers messages until the other side closes, and ends the process.
+
+    Args:
+        module: The name of the module that the process runs.
+        load: Makes what checks grammars from the first message.
+    """
     sock = inherit_socket(module, sys.argv[1:])
     if sock is None:
         os._exit(EXIT_USAGE)

@@ -61,7 +61,12 @@ class CheckerSettings:
 
     @classmethod
     def of(cls, config: EngineConfig, width: int) -> CheckerSettings:
-        """Returns the settings of a process that only compiles grammars. width: the number of logits of a token."""
+        """Returns the settings of a process that only compiles grammars.
+
+        Args:
+            config: The options of the engine.
+            width: The number of logits of a token.
+        """
         return cls(
             model_dir=str(config.model_dir),
             width=width,
@@ -113,7 +118,11 @@ class ProcessGrammarChecker:
         return answer
 
     def stop(self, grace_s: float = 0.0) -> int | None:
-        """Ends the process, if there is one; returns its exit status. grace_s: for one that is ending by itself."""
+        """Ends the process, if there is one, and returns its exit status.
+
+        Args:
+            grace_s: How long it may take to end by itself.
+        """
         process, self._process = self._process, None
         if self._socket is not None:
             self._socket.close()

@@ -125,7 +125,11 @@ class GrammarQueue:
             items[:] = [item for item in items if item[1].unfinished]
 
     def poll(self, may_compile: bool) -> list[GrammarOutcome]:
-        """Requests that no longer wait. may_compile: no request with a grammar is about to have its first step."""
+        """Returns the requests that no longer wait for their grammars.
+
+        Args:
+            may_compile: Whether a grammar may be compiled now: no request with one is about to have its first step.
+        """
         if not self._waiting and not self.compiling:
             return []
         outcomes: list[GrammarOutcome] = []

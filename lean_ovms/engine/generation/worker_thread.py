@@ -101,9 +101,14 @@ class WorkerThread(Generic[T, R]):
 
 
 def in_thread(name: str, work: Callable[[], T]) -> Future[T]:
-    """Runs one piece of work, such as compiling a network, in a thread of its own that ends with it.
+    """Runs one piece of work, such as compiling a network, in a thread that ends with it.
 
-    Returns what it returns or raises, later. name: of the thread.
+    Args:
+        name: The name of the thread.
+        work: The piece of work.
+
+    Returns:
+        A future with what it returns or raises.
     """
     pool = ThreadPoolExecutor(1, name)
     future = pool.submit(work)

@@ -36,7 +36,11 @@ class JsonTokenizer:
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        """tokenizer: of the library `tokenizers`."""
+        """Keeps a tokenizer.
+
+        Args:
+            tokenizer: A `tokenizers.Tokenizer`.
+        """
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the network's threads have the cores
         self._tokenizer = tokenizer
         self._tokenizer.no_truncation()

@@ -34,7 +34,15 @@ _NO_DEVICE = re.compile(r"Device with .* name is not registered|Cannot load libr
 
 
 def check_files(config: EngineConfig, model: str = TEXT_MODEL) -> None:
-    """Raises StartError for a missing file. model: the file name of the network."""
+    """Checks that the files of the model are there.
+
+    Args:
+        config: The options of the engine.
+        model: The file name of the network.
+
+    Raises:
+        StartError: One is missing.
+    """
     required: list[tuple[Path, str]] = []
     if not model_file.is_one(config.model_dir):
         required += [(config.model_dir, name) for name in (model, *TOKENIZERS)]
@@ -82,7 +90,12 @@ def _explain(config: EngineConfig, text: str, whole: str) -> str:
 
 
 def _option_of(config: EngineConfig, whole: str) -> str:
-    """Returns the options that an error is about by what it says; "": none. whole: in lower case."""
+    """Returns the options that an error of OpenVINO is about; "" if that cannot be told.
+
+    Args:
+        config: The options of the engine.
+        whole: The error's text, in lower case.
+    """
     for word, option in drafts_of(config).named_by.items():
         if word in whole:
             return option

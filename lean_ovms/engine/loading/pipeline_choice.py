@@ -61,7 +61,15 @@ class Choice(NamedTuple):
 
 
 def choose(config: EngineConfig, available: Sequence[str]) -> Choice:
-    """Raises StartError when --pipeline_type does not fit the model. available: OpenVINO's devices."""
+    """Returns the pipeline that --pipeline_type stands for.
+
+    Args:
+        config: The options of the engine.
+        available: The devices that OpenVINO finds.
+
+    Raises:
+        StartError: The value does not fit the model.
+    """
     return _loadable(config, _choose(config, available))
 
 
@@ -190,7 +198,12 @@ def _miscomputed(config: EngineConfig) -> str:
 
 
 def _obstacle(config: EngineConfig, vision: bool) -> str:
-    """Returns why AUTO cannot take the paged engine; "" if it can. vision: the model reads images."""
+    """Returns why AUTO cannot take the paged engine; "" if it can.
+
+    Args:
+        config: The options of the engine.
+        vision: Whether the model reads images.
+    """
     need = only_genai(config)
     if need:
         return f"the paged engine does not support {need}"

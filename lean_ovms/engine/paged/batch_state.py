@@ -101,7 +101,11 @@ class BatchState:
         self.regroup = True
 
     def decoded(self, rows: NDArray[np.int64]) -> None:
-        """Records that a step has computed one token of each plain sequence. rows: those of the step."""
+        """Records that a step has computed one token of each sequence that decodes a token at a time.
+
+        Args:
+            rows: The rows of these sequences in the tables.
+        """
         self.tables.computed[rows] += 1
         if self.checkpoints.take_moved():
             self.changed = True

@@ -123,7 +123,11 @@ class BlockManager:
             self._holders[block] += 1
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Counts one reference less to each of these blocks. blocks: in the order of the sequence."""
+        """Counts one reference less to each of these blocks.
+
+        Args:
+            blocks: The numbers of the blocks, in the order of the sequence.
+        """
         for block in reversed(blocks):
             self._holders[block] -= 1
             assert self._holders[block] >= 0
@@ -205,8 +209,10 @@ class BlockManager:
 
     def cached(self, leaving: int | None = None) -> list[tuple[int, int]]:
         """Returns blocks of the prefix cache with their serial numbers, in the order in which they will leave it.
+        Another thread may call it.
 
-        leaving: so many, of those that no sequence uses; None: all. Another thread may call it.
+        Args:
+            leaving: How many are returned, of those that no sequence uses; None: all blocks.
         """
         found = dict(list(self._found.values()))
         idle = list(self._idle)[:leaving]

@@ -75,7 +75,13 @@ def computed(node: Any, sizes: Sizes, slots: Any, kind: Any) -> tuple[list[Any],
 
 
 def normalized(values: Any, eps: float | None) -> Any:
-    """Returns values whose last axis has length 1. eps: is added to their squares; None: they are as they are."""
+    """Returns vectors of length 1.
+
+    Args:
+        values: The vectors, along the last axis.
+        eps: A number that is added to the sum of squares, so that it is not 0; None: the vectors are returned as they
+            are.
+    """
     if eps is None:
         return values
     squares = ops.reduce_sum(ops.multiply(values, values), np.array([-1]), True)

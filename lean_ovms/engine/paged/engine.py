@@ -246,7 +246,12 @@ class Capacity(NamedTuple):
 
 
 def slots_for(sequences: int, caching: bool) -> int:
-    """Returns how many states are wanted for so many sequences at once. caching: prefixes are kept."""
+    """Returns how many states are wanted.
+
+    Args:
+        sequences: How many sequences may run at once.
+        caching: Whether prefixes are kept, which need states at their ends.
+    """
     return sequences * 3 // 2 + 1 + caching * CHECKPOINTS * sequences
 
 

@@ -207,7 +207,11 @@ class PagedModel:
         return self._logits()
 
     def start(self, prompts: bool) -> None:
-        """Starts to compute with what is in the input tensors. prompts: the step has chunks (model_inputs.Chunk)."""
+        """Starts to compute with what is in the input tensors.
+
+        Args:
+            prompts: Whether the step has chunks of prompts, and not decoding tokens alone.
+        """
         self._running = self._networks[self.adapting, prompts]
         self._running.start_async()
 

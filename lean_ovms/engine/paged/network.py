@@ -160,7 +160,8 @@ class Network(Protocol):
     def start(self, prompts: bool) -> None:
         """Starts to compute with what is in the input tensors.
 
-        prompts: they have chunks (model_inputs.Chunk), so their sizes are others than those of the steps around.
+        Args:
+            prompts: Whether these have chunks of prompts, whose sizes differ from those of the steps before and after.
         """
 
     def wait(self) -> NDArray[np.float32]:

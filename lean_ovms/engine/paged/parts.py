@@ -259,7 +259,11 @@ class StepHook:
         """Is told that a step is about to be chosen and computed."""
 
     def end_step(self, tokens: int) -> None:
-        """Is told that a step with prompts was computed. tokens: those of all its sequences."""
+        """Is told that a step with chunks of prompts was computed.
+
+        Args:
+            tokens: The tokens of all its sequences.
+        """
 
     def changed(self) -> None:
         """Is told that a step or a command is over, which may have changed the prefix cache."""

@@ -348,7 +348,12 @@ class Scheduler:
             self.waiting.charge(sequence.client, len(sequence.ids) - found)
 
     def preempt(self, sequence: Sequence, *, first: bool = False) -> None:
-        """Implements Runner.preempt. first: it is queued before others of its client."""
+        """Takes a running sequence out of the batch and queues it again, as Runner.preempt says.
+
+        Args:
+            sequence: The sequence.
+            first: Whether it is queued before all others of its client.
+        """
         self.prefixes.checkpoint_preempted(sequence)
         self._requeue(sequence, first=first)
         self.preemptions += 1

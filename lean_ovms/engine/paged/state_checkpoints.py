@@ -111,9 +111,11 @@ class StateCheckpoints:
         return len(sequence.written)
 
     def assign_state_slots(self, plain: list[Sequence]) -> None:
-        """Chooses the slots in which the next decode steps read and write states.
+        """Chooses the slots in which the next decode steps read and write states: one slot for both, unless others
+        refer to it.
 
-        It is one slot for both, unless others refer to it. plain: the decoding sequences of one token each.
+        Args:
+            plain: The decoding sequences of one token each.
         """
         self._reassigned = []
         if not self.enabled:
@@ -294,7 +296,11 @@ class StateCache:
     """
 
     def __init__(self, total: int) -> None:
-        """Begins with all slots free. total: their number; 0: the network has no states, and nothing is kept."""
+        """Begins with all slots free.
+
+        Args:
+            total: The number of slots; 0: the network has no states, and nothing is kept.
+        """
         self.total = total
         self.replaced: Callable[[int], object] = lambda serial: None
         """Called with the serial number of each checkpoint that gives way to another state, whose slot is not written
@@ -366,9 +372,11 @@ class StateCache:
         return next((at for at in range(len(chain), 0, -1) if chain[at - 1] in self._checkpoints), 0)
 
     def restore(self, chain: Seq[int], *, counts: bool) -> int:
-        """Returns the slot of the checkpoint at the end of a chain, with one more user.
+        """Returns the slot of the checkpoint at the end of a prefix, with one more user.
 
-        counts: whether it is another prompt that goes on from it.
+        Args:
+            chain: The serial numbers of the blocks of the prefix.
+            counts: Whether this use counts as that of another prompt that has the prefix.
         """
         if not self.total:
             return NO_STATE
@@ -417,7 +425,12 @@ class StateCache:
         return found is not None and not found.uses
 
     def _touch(self, chain: Seq[int], *, demote: bool) -> None:
-        """Counts the shared prefixes of a prompt as used. demote: the other checkpoints in it are replaced first."""
+        """Counts the shared prefixes of a prompt as used.
+
+        Args:
+            chain: The serial numbers of the prompt's blocks.
+            demote: Whether its other checkpoints become the first to be replaced.
+        """
         for serial in reversed(chain):
             found = self._checkpoints.get(serial)
             if found is not None and (demote or found.uses >= SHARED):

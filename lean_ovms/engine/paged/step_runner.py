@@ -47,7 +47,11 @@ class Outputs:
     """Makes the records by which the front end hears of each step. This is the hot path: once per token."""
 
     def __init__(self, requests: dict[int, GenerationRequest]) -> None:
-        """Begins without results. requests: those that are not finished, by id; finished ones are removed."""
+        """Begins without results.
+
+        Args:
+            requests: The unfinished requests by id, from which those that finish are removed.
+        """
         self.out: list[Record] = []
         """The records, the same list for ever."""
         self.changed: list[Sequence] = []

@@ -56,9 +56,11 @@ def main(argv: list[str]) -> int:
 
 
 def serve(transport: Transport, log_fd: int | None = None) -> int:
-    """Loads what the first frame names, reports it, and works until the pipe closes. Returns the exit status.
+    """Loads what the first frame names, reports it, works until the pipe closes, and returns the exit status.
 
-    log_fd: for the log; None: stderr, which the front end reads.
+    Args:
+        transport: The pipe to the front end.
+        log_fd: The descriptor that is logged to; None: stderr, which the front end reads.
     """
     records = transport.receive(wait=True)
     if records is None or not isinstance(records[0], Load):

@@ -22,13 +22,29 @@ log = logging.getLogger("lean_ovms.engine.worker")
 
 
 def load(config: EngineConfig, wake: Callable[[], None]) -> GenerationTask:
-    """Returns the task on the model of the options. wake: ends the loop's wait. Raises StartError."""
+    """Returns the task that serves the model of the options.
+
+    Args:
+        config: The options of the engine.
+        wake: Ends the wait of the worker's loop.
+
+    Raises:
+        StartError: It cannot be loaded.
+    """
     return GenerationTask(load_text_model(config, wake), config, wake)
 
 
 @model_file.reading_once()
 def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: None) -> Backend:
-    """Returns what serves the model, with the choice in its info. wake: ends the loop's wait. Raises StartError."""
+    """Returns what serves the model, whose info says which pipeline was chosen.
+
+    Args:
+        config: The options of the engine.
+        wake: Ends the wait of the worker's loop.
+
+    Raises:
+        StartError: It cannot be loaded.
+    """
     if config.fake_engine:
         from ..scripted.backend import ScriptedEngine
 

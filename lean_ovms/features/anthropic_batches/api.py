@@ -106,8 +106,11 @@ async def handle_results(request: Request, services: Services) -> Response:
 
 
 def _results(known: set[str], file: BinaryIO) -> bytes:
-    """Returns the next results of a file of outcomes, or of requests that have none. known: the custom_id of each so
-    far.
+    """Returns the next results of a batch.
+
+    Args:
+        known: The custom_id of each result that was returned before; those of these are added.
+        file: The file of outcomes, or of requests that have none.
     """
     found: list[bytes] = []
     while not found and (rows := file.readlines(PIECE)):

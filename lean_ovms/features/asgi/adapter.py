@@ -187,7 +187,9 @@ async def _lifespan(receive: Receive, send: Send) -> None:
 def asgi(app: App, handle: Handle | None = None) -> Asgi:
     """Returns the app as an ASGI callable, to mount in Starlette or FastAPI, or for a host such as uvicorn.
 
-    handle: what answers requests in place of the app.
+    Args:
+        app: The app.
+        handle: A function that answers the requests in place of the app.
     """
     config = app.config
     error_forms = config.composition.error_forms.below(config.root_path)

@@ -156,7 +156,15 @@ async def _open(part: Json, services: Services) -> AudioStream:
 
 
 async def _read(samples: AudioStream, longest_s: float) -> bytes:
-    """Returns all samples. longest_s: what fills the model's context. Raises RequestError."""
+    """Returns all samples of a stream.
+
+    Args:
+        samples: The stream.
+        longest_s: The seconds of audio that fill the model's context.
+
+    Raises:
+        RequestError: The audio is longer, or cannot be read.
+    """
     blocks: list[bytes] = []
     async with aclosing(samples):
         async for block in samples:

@@ -46,9 +46,15 @@ def read_lines(file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def read_line(raw: bytes, urls: Collection[str]) -> Line:
-    """Reads a line. urls: of these paths it names one. Raises BadRequest.
+    """Reads a line of a batch. Its priority is the lowest one, unless it has one. Large lines are read in pieces, so
+    that other threads have turns.
 
-    Its priority is the lowest one, unless it has one. Large ones are read in pieces, so that other threads have turns.
+    Args:
+        raw: The line.
+        urls: The paths of which it may name one.
+
+    Raises:
+        BadRequest: It cannot be served.
     """
     try:
         row = parsed_body(raw)
@@ -103,9 +109,14 @@ def _error(line: int | None, code: str | None, message: str, param: str | None =
 
 
 class Busy(Exception):
-    """Raised for a line that the server is too busy for. retry_after_s: seconds after which it may be sent again."""
+    """The server is too busy for a line of a batch."""
 
     def __init__(self, retry_after_s: float) -> None:
+        """Keeps the delay.
+
+        Args:
+            retry_after_s: The seconds after which the line may be sent again.
+        """
         super().__init__()
         self.retry_after_s = retry_after_s
 

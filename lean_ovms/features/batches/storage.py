@@ -209,7 +209,15 @@ class Storage:
         self.used += len(data)
 
     def put(self, entry: Entry, text: str) -> None:
-        """Stores a file or a batch. text: its JSON, made before another thread changes it. Raises StoreFailure."""
+        """Stores a file or a batch.
+
+        Args:
+            entry: The file or batch.
+            text: Its JSON, which is made before another thread changes it.
+
+        Raises:
+            StoreFailure: It cannot be written.
+        """
         name = entry.body["id"]
         try:
             atomic_file.write(self._directory / f"{name}.json", text)
@@ -261,9 +269,15 @@ def failure(error: OSError) -> StoreFailure:
 
 
 class FileStream:
-    """A ByteStream of files, which it closes. read: the next piece of one, b"" at its end; called in a thread."""
+    """A stream of the bytes of files, which it closes."""
 
     def __init__(self, files: Sequence[BinaryIO], read: Callable[[BinaryIO], bytes]) -> None:
+        """Keeps the files.
+
+        Args:
+            files: The files, one after the other.
+            read: Returns the next piece of a file, b"" at its end; it is called in a thread.
+        """
         self._files = files
         self._read = read
 

@@ -137,9 +137,11 @@ class ChatRenderer(sse.Renderer[Delta]):
 
 
 def delta_json(event: Event, *, functions: bool = False) -> bytes:
-    """Returns the `delta` object of one event.
+    """Returns the `delta` object of one event, in which reasoning has both OVMS's name and vLLM's.
 
-    Reasoning has OVMS's name and vLLM's. functions: calls as function_call.
+    Args:
+        event: The event.
+        functions: Whether a call is written as function_call, the older form.
     """
     if isinstance(event, Text):
         return b'{"content":' + orjson.dumps(event.text) + b"}"

@@ -67,10 +67,11 @@ ENDS = (
 
 
 class Filling(NamedTuple):
-    """How a model fills in. ends: ids of the tokens that end it."""
+    """How a model fills in the middle of a text."""
 
     notation: Notation
     ends: tuple[int, ...]
+    """The ids of the tokens that end what it fills in."""
 
 
 _known: WeakKeyDictionary[TextModel, Filling | None] = WeakKeyDictionary()

@@ -53,7 +53,12 @@ class Document:
 
 
 def read(text: str, resolve: Resolve) -> Document:
-    """Returns a document of Markdown. resolve: where its links lead."""
+    """Returns a document of Markdown.
+
+    Args:
+        text: The text.
+        resolve: Returns where a link of the document leads.
+    """
     reader = _Reader(resolve)
     html = "".join(reader.blocks(COMMENT.sub("", text).splitlines()))
     return Document(html, reader.sections)

@@ -78,9 +78,15 @@ async def running(config: Config | None = None, **options: Any) -> AsyncIterator
 
 
 class ClientError(Exception):
-    """An error response. status: the HTTP status. error: OpenAI's error object."""
+    """An error response."""
 
     def __init__(self, status: int, error: Mapping[str, Any]) -> None:
+        """Keeps the error.
+
+        Args:
+            status: The HTTP status.
+            error: OpenAI's error object.
+        """
         super().__init__(f"{status}: {error.get('message', 'unknown error')}")
         self.status = status
         self.error = error
@@ -111,7 +117,12 @@ class Client:
         self._headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
 
     async def chat(self, messages: str | list[Json], **fields: Any) -> str:
-        """Returns the response's text. messages: a string is one user message. fields: of the request."""
+        """Returns the text of the response.
+
+        Args:
+            messages: The conversation, or a text that is its one user message.
+            fields: Further fields of the request.
+        """
         response = await self.post(CHAT, self._chat(messages, fields))
         return response["choices"][0]["message"]["content"] or ""
 

@@ -88,7 +88,12 @@ class Header:
         return self.number_at(f"{self.architecture}.{name}")
 
     def real(self, name: str, default: float) -> float:
-        """Returns a real number of the architecture. default: it, if it is missing."""
+        """Returns a real number of the architecture.
+
+        Args:
+            name: Its name, without the architecture's.
+            default: The number where the file has none.
+        """
         value = self.metadata.get(f"{self.architecture}.{name}")
         return float(value) if isinstance(value, int | float) else default
 

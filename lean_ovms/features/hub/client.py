@@ -97,7 +97,12 @@ class HubClient:
     """A client of one hub. Token and proxies are found as huggingface_hub does."""
 
     def __init__(self, endpoint: str = "", retries: RetryPolicy | None = None) -> None:
-        """Imports the library. endpoint: the hub's address; empty: the public one."""
+        """Imports the library of the hub.
+
+        Args:
+            endpoint: The hub's address; "": the public one.
+            retries: When and how often a request is repeated.
+        """
         self.endpoint = endpoint.rstrip("/") or PUBLIC_ENDPOINT
         self._retries = retries or RetryPolicy()
         self._library = importlib.import_module("huggingface_hub")

@@ -59,7 +59,11 @@ class DownloadProgress:
             self._print(CLEAR)
 
     def report(self, now: float) -> None:
-        """Shows how far it is. now: of time.monotonic."""
+        """Shows how far the download is.
+
+        Args:
+            now: The time by time.monotonic.
+        """
         self._samples.append((now, self._read()))
         while len(self._samples) > 2 and now - self._samples[0][0] > WINDOW_S:
             self._samples.popleft()

@@ -70,8 +70,15 @@ class HubPulls:
             abandoned = True
 
     async def delete(self, name: str, unserve: Reload) -> None:
-        """Delete a model. unserve: what is to be done between taking it out and deleting its files. Raises
-        RequestError."""
+        """Deletes a model.
+
+        Args:
+            name: The name of the model.
+            unserve: Is awaited between taking the model out and deleting its files.
+
+        Raises:
+            RequestError: It cannot be deleted.
+        """
         try:
             removed = await asyncio.to_thread(_take_out, self._repository, name)
             await unserve()

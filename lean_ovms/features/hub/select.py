@@ -27,9 +27,15 @@ SHOWN = 24
 
 
 class NotOpenVino(PullError):
-    """The repository holds no OpenVINO model. checkpoint: it holds a model that optimum-cli can convert."""
+    """The repository holds no OpenVINO model."""
 
     def __init__(self, message: str, *, checkpoint: bool) -> None:
+        """Keeps the reason.
+
+        Args:
+            message: The reason.
+            checkpoint: Whether it holds a model that optimum-cli can convert.
+        """
         super().__init__(message)
         self.checkpoint = checkpoint
 

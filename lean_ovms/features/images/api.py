@@ -57,10 +57,11 @@ async def _edit(request: Request, services: Services, fields: FieldSet) -> Respo
 
 @dataclass(frozen=True, slots=True)
 class _Images:
-    """The images of a request, which are made while they are pushed. sources: the image to edit, and its mask."""
+    """The images of a request, which are made while they are pushed."""
 
     parsed: ImageGenerationRequest
     sources: list[Image]
+    """The image to edit, and its mask, if there are any."""
     params: list[ImageParams]
 
     async def push_to(self, sink: Sink[ImageFile]) -> None:

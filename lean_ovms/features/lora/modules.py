@@ -18,7 +18,7 @@ MOST_NAME, MOST_PATH = 256, 4096
 
 @dataclass(frozen=True, slots=True)
 class LoraModule:
-    """One adapter. alpha: factor of its weights; None: from its adapter_config.json, else 1.
+    """One adapter.
 
     Raises StartError for a name or a path that none can have, however it was told.
     """
@@ -26,6 +26,7 @@ class LoraModule:
     name: str
     path: str
     alpha: float | None = None
+    """The factor of its weights; None: the one in its adapter_config.json, or else 1."""
 
     def __post_init__(self) -> None:
         if problem := wrong_name(self.name) or wrong_path(self.path):

@@ -191,7 +191,12 @@ class ToolLoop:
             self._offer_again(left, exceeded)
 
     def _offer_again(self, max_tokens: int | None, exceeded: bool) -> None:
-        """Makes the request that of the next generation. exceeded: it has no more calls."""
+        """Makes the request that of the next generation.
+
+        Args:
+            max_tokens: The tokens that are left to it; None: there is no limit.
+            exceeded: Whether it has no more calls.
+        """
         assert self.parsed.offering is not None
         self.events.end_generation()
         tools, offered = self.parsed.tools, self._offered

@@ -37,9 +37,14 @@ BUSY_RETRY_S = 5
 
 
 class ToolFailed(Exception):
-    """A call, or a list of tools, failed. error: in the form of an item."""
+    """A call, or a list of tools, failed."""
 
     def __init__(self, error: Json) -> None:
+        """Keeps the error.
+
+        Args:
+            error: The error in the form that an item of a response has.
+        """
         super().__init__(error_text(error))
         self.error = error
 

@@ -33,14 +33,18 @@ async def handle_one(request: Request, services: Services) -> Response:
 
 
 def describe(model: Model, name: str) -> Json:
-    """Returns OpenAI's model object. name: the name by which the model was asked for or is listed.
+    """Returns OpenAI's model object.
 
     Some fields are others' additions: max_model_len, root (a path there, the model's own name here) and parent (the
-    model that an adapter is for) are vLLM's additions, modalities are OpenRouter's, status (whether it is in
-    memory) is that of llama.cpp's router, task (as OVMS names it), pooling, speech, voices, images and generates_by
-    (which pipeline, and why) are ours. What only the engine knows is not there until the model has been loaded. No
-    name may be one that Open WebUI takes for a feature of its own: to a model with the key pipeline it sends no
-    chat, but a call of its pipelines.
+    model that an adapter is for) are vLLM's additions, modalities are OpenRouter's, status (whether it is in memory) is
+    that of llama.cpp's router, task (as OVMS names it), pooling, speech, voices, images and generates_by (which
+    pipeline, and why) are ours. What only the engine knows is not there until the model has been loaded. No name may be
+    one that Open WebUI takes for a feature of its own: to a model with the key pipeline it sends no chat, but a call of
+    its pipelines.
+
+    Args:
+        model: The model.
+        name: The name by which it was asked for or is listed.
     """
     return {
         "id": name,

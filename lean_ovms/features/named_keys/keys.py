@@ -215,9 +215,10 @@ class NamedKeys(ApiKeys):
                 raise
 
     async def watch(self, period_s: float) -> None:
-        """Reads the file again whenever it has changed; runs until cancelled.
+        """Reads the file again whenever it has changed; runs until it is cancelled.
 
-        period_s: seconds between two looks.
+        Args:
+            period_s: The seconds between two looks.
         """
         while self._path:
             await asyncio.sleep(period_s)

@@ -134,9 +134,11 @@ def written_options(config: Config) -> dict[str, Any]:
 
 
 def _values(config: Config, names: Iterable[str]) -> dict[str, Any]:
-    """Returns options that are not the default, or that are always written; None for the others.
+    """Returns the values of options that are not the default, or that are always written; None for the others.
 
-    names: of the graph's options, of which some are options here, under these names or others.
+    Args:
+        config: All options.
+        names: The options of a graph, which have these names here or others.
     """
     found: dict[str, Any] = {}
     defaults, schema = _defaults(config), schema_of(config.composition)

@@ -35,9 +35,14 @@ KINDS = {
 
 
 def node_options(text: str, composition: Composition | None = None) -> tuple[TaskRow, dict[str, Any]]:
-    """Returns the task of a graph, and the options that its node sets. composition: the features; None: all.
+    """Returns the task of a graph, and the options that its node sets.
 
-    Raises StartError, without the file's name.
+    Args:
+        text: The graph.
+        composition: The features; None: all.
+
+    Raises:
+        StartError: It cannot be read; the error lacks the name of its file.
     """
     composition = composition or compose()
     schema = _Messages(schema_of(composition))

@@ -133,11 +133,13 @@ class LeanOvms:
 def application(*, deployment: dict[str, Any] | None = None, **options: Any) -> Any:
     """Returns a Ray Serve application: `serve.run(application(model_path="/models/m"))`.
 
-    deployment: options of Ray's deployment, such as num_replicas, ray_actor_options or max_ongoing_requests (100 by
-    default here: the engine batches, and queues what is too much). options: those of the command line.
-
     The proxies of a cluster that this process starts later have `proxy_middlewares`. Those of another one have them
     where PROXY_CALLBACK was set when the cluster was started.
+
+    Args:
+        deployment: Options of Ray's deployment, such as num_replicas, ray_actor_options or max_ongoing_requests (100 by
+            default here: the engine batches, and queues what is too much).
+        options: Options of the command line.
     """
     if "ray" not in sys.modules or not sys.modules["ray"].is_initialized():
         os.environ.setdefault(PROXY_CALLBACK, PROXY_MIDDLEWARES)
@@ -151,10 +153,15 @@ def application(*, deployment: dict[str, Any] | None = None, **options: Any) -> 
 
 
 def app(arguments: dict[str, Any]) -> Any:
-    """Returns the same for `serve run lean_ovms.ray_serve:app model_path=/models/m`, and for `args` of `serve deploy`.
+    """Returns a Ray Serve application for `serve run lean_ovms.ray_serve:app model_path=/models/m`, and for the `args`
+    of `serve deploy`.
 
-    arguments: options of the command line, as texts or as values; and `deployment` as above, or its JSON. Raises
-    StartError.
+    Args:
+        arguments: Options of the command line, as texts or as values; and `deployment`, the options of Ray's deployment
+            or their JSON.
+
+    Raises:
+        StartError: They cannot be served.
     """
     options = dict(arguments)
     deployment = options.pop("deployment", None)

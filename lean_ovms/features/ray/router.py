@@ -38,10 +38,11 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not i
     _reports: dict[ReplicaID, frozenset[bytes]]
 
     def initialize_state(self, most_ahead: float | None = None) -> None:
-        """Called by Ray with the `request_router_kwargs` of a deployment.
+        """Takes the `request_router_kwargs` of a deployment, with which Ray calls it.
 
-        most_ahead: Requests by which the replica that knows a prompt may be ahead of the idlest one; None: as
-            many as for the replicas of one server.
+        Args:
+            most_ahead: By how many requests the replica that knows a prompt may be ahead of the idlest one; None: by as
+                many as the replicas of one server.
         """
         self._reports = {}
         try:

@@ -18,13 +18,22 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class LiveDecoder:
-    """Decodes the bytes of a format to 16 bit little-endian samples at target_rate.
+    """Decodes the bytes of a format to 16-bit little-endian samples at another rate.
 
-    encoding: "pcm", "pcmu" or "pcma". Any cut of the input between samples gives the same output: soxr
-    computes with floats here, as it dithers integers. Raises BadRequest where the rates differ and soxr is missing.
+    Any cut of the input between samples gives the same output: soxr computes with floats here, as it dithers integers.
     """
 
     def __init__(self, encoding: str, source_rate: int, target_rate: int) -> None:
+        """Begins a stream.
+
+        Args:
+            encoding: "pcm", "pcmu" or "pcma".
+            source_rate: The samples a second of the input.
+            target_rate: The samples a second of the output.
+
+        Raises:
+            BadRequest: The rates differ, and soxr is missing.
+        """
         self._table = None if encoding == "pcm" else (mu_law() if encoding == "pcmu" else a_law())
         self._stream = None
         if source_rate != target_rate:

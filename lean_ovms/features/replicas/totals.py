@@ -18,7 +18,9 @@ SUMMED = (
 def total(found: Sequence[EngineStats], gauges: Collection[str]) -> EngineStats:
     """Returns the counts of several engines together.
 
-    found: those of each. gauges: the metrics of features that count what the engines share, such as files.
+    Args:
+        found: The counts of each.
+        gauges: The metrics of features that count what the engines share, such as files.
     """
     drafted = [one.drafted for one in found if one.drafted is not None]
     by_position = zip_longest(*(one.accepted_by_position for one in found), fillvalue=0)

@@ -23,10 +23,7 @@ logger = logging.getLogger("lean_ovms.api")
 
 
 class BackgroundResponse:
-    """One background response. frames: its events so far, all of them when `finished` is set; none if it has no stream.
-
-    save: awaited with the final response object and all its frames, in pieces, before the last event is published.
-    """
+    """One background response."""
 
     def __init__(
         self,
@@ -35,6 +32,14 @@ class BackgroundResponse:
         generation: DeltaStream,
         save: Callable[[Json, list[bytes]], Awaitable[None]],
     ) -> None:
+        """Begins without events.
+
+        Args:
+            events: Writes the events.
+            opening: The frames of the events so far.
+            generation: The generation.
+            save: Is awaited with the final response and all its frames, in pieces, before the last event is published.
+        """
         self.events = events
         self.frames = opening
         self.finished = False

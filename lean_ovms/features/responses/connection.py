@@ -55,7 +55,11 @@ class Connection(Protocol):
         """Stores the version of the tables."""
 
     def hold(self, server: str) -> None:
-        """Takes the lock of this server, which ends with the connection or the process. server: its id, a number."""
+        """Takes the lock of this server, which ends with the connection or the process.
+
+        Args:
+            server: The id of the server, a number.
+        """
 
     def holds(self, server: str) -> bool:
         """Returns whether the server with this id is there: whether it has its lock."""

@@ -70,7 +70,14 @@ class Database:
         self._closed = False
 
     async def open(self, shown: str) -> None:
-        """Opens the database. shown: its name in errors. Raises StartError."""
+        """Opens the database.
+
+        Args:
+            shown: The name of the database in errors.
+
+        Raises:
+            StartError: It cannot be opened.
+        """
         try:
             await self.run(lambda connection: None)
         except StoreFailure as error:

@@ -14,7 +14,7 @@ def called(origin: ToolOrigin, arguments: str) -> Json:
 
 
 class McpCall(FunctionCall):
-    """A call of a tool of an MCP server. It is closed when it has a result. approval: the request that was granted."""
+    """A call of a tool of an MCP server, which is closed when it has a result."""
 
     prefix = "mcp"
     kind = CALL
@@ -23,6 +23,15 @@ class McpCall(FunctionCall):
     def __init__(
         self, writer: ResponseEventWriter, index: int, call_id: str, origin: ToolOrigin, approval: str | None = None
     ) -> None:
+        """Begins the call.
+
+        Args:
+            writer: Writes the events.
+            index: The place of the item in the response.
+            call_id: The id of the call.
+            origin: The server and the tool.
+            approval: The id of the request for approval that was granted; None: none was needed.
+        """
         self.output: str | None = None
         self.error: Json | None = None
         self._approval = approval

@@ -189,12 +189,19 @@ class MessageItem(OutputItem):
 
 
 class ReasoningItem(OutputItem):
-    """A reasoning item; the model's reasoning is its one summary part, as in OVMS. seal: encrypts it for the client."""
+    """A reasoning item, whose one summary part is the model's reasoning."""
 
     prefix = "rs"
     head = delta_head("response.reasoning_summary_text.delta")
 
     def __init__(self, writer: ResponseEventWriter, index: int, seal: Callable[[str], str] | None = None) -> None:
+        """Begins the item.
+
+        Args:
+            writer: Writes the events.
+            index: The place of the item in the response.
+            seal: Encrypts the reasoning for the client; None: it is not sent encrypted.
+        """
         self._seal = seal
         super().__init__(writer, index, {"summary_index": 0})
         writer.add("response.reasoning_summary_part.added", {**self._where, "part": self._part()})

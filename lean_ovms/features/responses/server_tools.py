@@ -33,7 +33,15 @@ class ServerTools(Protocol):
     """The part at the seam SERVER_TOOLS, made of a Config."""
 
     def read(self, tool: Json, param: str) -> ServerTool:
-        """Reads a tool of a request. Raises BadRequest. param: its place."""
+        """Reads a tool of a request.
+
+        Args:
+            tool: The tool.
+            param: The name of its field, for errors.
+
+        Raises:
+            BadRequest: It cannot be used.
+        """
 
     async def start(self, parsed: ResponsesRequest, context: Context, services: Services) -> ToolStream:
         """Starts a response that has such tools. Raises RequestError."""

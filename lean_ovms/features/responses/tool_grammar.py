@@ -102,7 +102,11 @@ class _Lark:
         self._common.update({found[2] or name: COMMON[name] for name in names})
 
     def _either(self, tokens: list[Token]) -> str:
-        """Alternatives up to a closing bracket. tokens: reversed; what is read is removed."""
+        """Returns a rule of alternatives, which end at a closing bracket.
+
+        Args:
+            tokens: The tokens of the grammar in reversed order; those that are read are removed.
+        """
         options = [""]
         while tokens and tokens[-1] not in (("sign", ")"), ("sign", "]")):
             kind, text = tokens.pop()

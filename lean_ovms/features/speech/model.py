@@ -43,10 +43,15 @@ class SpeechModel(Transcriber):
     async def transcribe(
         self, audio: AsyncIterator[bytes], params: TranscribeParams
     ) -> AsyncGenerator[SpeechEvent, None]:
-        """Yields the events of this audio, in order. audio: as in types.audio; blocks are taken as the engine gets on,
-        and it is closed at the end, if it can be.
+        """Yields the events of this audio, in their order. The transcription ends in the engine when this is closed.
 
-        Cancelled in the engine when this is closed. Raises RequestError, and what `audio` raises.
+        Args:
+            audio: The blocks of audio, as types.audio describes them, which are taken as the engine gets on. It is
+                closed at the end, if it can be.
+            params: The parameters of the transcription.
+
+        Raises:
+            RequestError: The engine refuses it; errors of `audio` are raised, too.
         """
         with await self.hold() as model:
             usage = UsageRecorder()

@@ -123,7 +123,11 @@ class Conversation:
         self.clear(system)
 
     def clear(self, system: str | None = None) -> None:
-        """Forgets all messages. system: the new system prompt; None: as before."""
+        """Forgets all messages.
+
+        Args:
+            system: The new system prompt; None: it stays as it was.
+        """
         if system is not None:
             self._system = [{"role": "system", "content": system}] if system else []
         self._messages, self._images, self._asked = [], [], {}

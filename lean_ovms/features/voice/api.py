@@ -63,7 +63,7 @@ FIELDS = FieldSet((
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeechRequest:
-    """A body. whole: the file is sent when it is complete."""
+    """A body that was read."""
 
     model: VoiceModel
     text: str
@@ -71,6 +71,7 @@ class SpeechRequest:
     format: str
     sse: bool
     whole: bool
+    """Whether the file is sent when it is complete, and not while it is made."""
     headers: list[tuple[str, str]]
 
     @property

@@ -46,13 +46,17 @@ class VoiceModel(Speaker):
         return pieces
 
     async def speak(self, text: str | AsyncGenerator[str, None], params: SpeakParams) -> AsyncGenerator[bytes, None]:
-        """Yields the audio of a text, as in types.audio, at params.sample_rate or VoiceInfo's: a block for each
-        sentence.
+        """Yields the audio of a text: a block, as types.audio describes it, for each sentence.
 
-        text: may still be written; then each sentence is spoken once it has ended.
+        The next sentence is spoken while the caller has the one before, and no further ones. It ends in the engine,
+        after the sentence that is being spoken, when this is closed.
 
-        The next sentence is spoken while the caller has the one before, and no further ones. Stopped in the engine,
-        after the sentence that is being spoken, when this is closed. Raises RequestError.
+        Args:
+            text: The text. It may still be written; then each sentence is spoken once it has ended.
+            params: The parameters, of which sample_rate is the audio's rate; without one it is VoiceInfo's.
+
+        Raises:
+            RequestError: The engine refuses it.
         """
         with await self.hold() as model, model.recorded(UsageRecorder()) as usage:
             client, fields = current_client(), asdict(params)
@@ -130,9 +134,11 @@ def split(text: str, most: int) -> list[str]:
 
 
 def ended(text: str, most: int) -> int:
-    """Returns where the last sentence ends that more text does not change; 0 if none has ended.
+    """Returns where the last sentence ends that further text does not change; 0 if none has ended.
 
-    most: characters after which a sentence without an end is cut.
+    Args:
+        text: The text so far.
+        most: A sentence without an end is cut after so many characters.
     """
     end = 0
     for found in SENTENCE.finditer(text):

@@ -24,12 +24,15 @@ _MAX_PADDING = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioLimits:
-    """What is accepted of an audio file. max_s: of the decoded audio. Rates: samples a second."""
+    """Limits of the audio files that are accepted."""
 
     max_s: float
+    """The most seconds of the decoded audio."""
     max_channels: int
     min_rate: int
+    """The fewest samples a second."""
     max_rate: int
+    """The most samples a second."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,12 +80,19 @@ class ImageLoader:
         )
 
     async def load(self, requested: list[ImageRequest], frames: Json | None = None) -> tuple[list[Image], Lease]:
-        """Returns the images in order, and their pixels' part of the budget: to be released when the request is done.
-
-        frames: as ChatPrompt.frames. Raises BadRequest that names the field at fault, and Unavailable.
+        """Returns the images in their order, and the part of the budget that their pixels take, which is to be released
+        when the request is done.
 
         A request takes as much as it may need, so that none waits while it keeps others waiting, and gives back the
         rest when its images are decoded.
+
+        Args:
+            requested: The images.
+            frames: How frames are taken of videos, as in the field `frames` of ChatPrompt.
+
+        Raises:
+            BadRequest: An image cannot be used; the error names its field.
+            Unavailable: The budget is used up.
         """
         limit = self._options.max_images
         if len(requested) > limit:

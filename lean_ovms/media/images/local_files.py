@@ -19,9 +19,15 @@ FAILED = "Image file parsing failed"
 
 
 class LocalFiles:
-    """The files below one folder. root: "" if no files are allowed."""
+    """The files below one folder."""
 
     def __init__(self, root: str, max_bytes: int) -> None:
+        """Keeps the folder.
+
+        Args:
+            root: The folder; "": no files are allowed.
+            max_bytes: The most bytes of a file.
+        """
         self._root = os.path.realpath(root) if root else ""
         self._max_bytes = max_bytes
 

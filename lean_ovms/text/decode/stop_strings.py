@@ -23,7 +23,12 @@ class StopMatcher:
     __slots__ = ("_first", "_include", "_node", "_root")
 
     def __init__(self, stop: tuple[str, ...], include: bool) -> None:
-        """Begins a text. stop: the stop strings. include: whether one stays in it; then nothing is ever held back."""
+        """Begins a text.
+
+        Args:
+            stop: The stop strings.
+            include: Whether a stop string stays in the text; then nothing is ever held back.
+        """
         words = tuple(word for word in stop if word)
         self._root = _automaton(words)
         self._node: _Node | None = self._root  # its string is held back; None: a stop string was found

@@ -44,9 +44,12 @@ class Parser:
         raise NotImplementedError
 
     def finish(self, ended_by: str = "") -> list[Event]:
-        """Returns the events of the text held back, at the end. A call that was cut off comes as far as it came.
+        """Returns the events of the text that was held back, at the end. A call that was cut off comes as far as it
+        came.
 
-        ended_by: the special token that ended it, not fed before. It may close what is open, and is never shown.
+        Args:
+            ended_by: The special token that ended the text, which was not fed. It may close what is open, and is never
+                shown.
         """
         raise NotImplementedError
 
@@ -160,7 +163,12 @@ class CombinedParser(Parser):
     """
 
     def __init__(self, tools: Sequence[Json] = (), prompt_tail: str = "") -> None:
-        """Begins a choice. tools: those that it may call. prompt_tail: the end of the prompt, with its markup."""
+        """Begins a choice.
+
+        Args:
+            tools: The tools that it may call.
+            prompt_tail: The end of the prompt, with its markup.
+        """
         self.scanner = Scanner()
         self.schemas: dict[str, Mapping[str, Any]] = {}
         """The schemas of the tools' parameters: by the name of the tool, and by that of the parameter."""
@@ -271,7 +279,12 @@ class CombinedParser(Parser):
             self._blanks = []
 
     def call(self, name: str, call_id: str = "") -> None:
-        """Starts a call; the text recorded so far is part of it. call_id: the model's own, where it writes one."""
+        """Starts a call; the text recorded so far is part of it.
+
+        Args:
+            name: The name of the function.
+            call_id: The model's own id of the call, where it writes one.
+        """
         self.scanner.forget()
         self._flush()
         self._events.append(ToolCallStart(self.count, call_id or new_call_id(), name))

@@ -76,7 +76,11 @@ class GemmaCalls(Enclosed):
         return True
 
     def _value(self, closers: list[str]) -> Steps[bool]:
-        """Emits the arguments as JSON, whatever is nested in them. False if they broke off; closers: what is open."""
+        """Emits the arguments as JSON, whatever is nested in them, and returns whether they were complete.
+
+        Args:
+            closers: What closes the brackets that are open.
+        """
         key = False
         while True:
             mark = yield from self.scanner.space()
@@ -146,7 +150,11 @@ class GemmaCalls(Enclosed):
         return bool(text)
 
     def _string(self, *, key: bool) -> Steps[bool]:
-        """Reads on after the mark that begins a string. key: the string is one."""
+        """Reads on behind the mark that begins a string.
+
+        Args:
+            key: Whether the string is a key.
+        """
         self.out.arguments('"')
         if not (yield from self.scanner.until(self.quote, self._characters)):
             return False

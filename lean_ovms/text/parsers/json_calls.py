@@ -62,10 +62,11 @@ class JsonCalls(Syntax):
         return True
 
     def call(self, *, eager: bool = True) -> Steps[bool]:
-        """Reads one object. False, with the record still on, if it is no call.
+        """Reads one object, and returns whether it is a call. If it is none, the record is still on.
 
-        eager: a name alone makes a call; otherwise arguments must follow, and nothing that is not part of a call may
-        be among them (an answer in JSON looks much like a call without tags).
+        Args:
+            eager: Whether a name alone makes a call. Else arguments must follow, and nothing that is not part of a call
+                may be among them, since an answer in JSON looks much like a call without tags.
         """
         if not (yield from self.scanner.literal("{")):
             return False

@@ -44,7 +44,11 @@ class Literals:
         self.decode = decode
 
     def value(self, *, positional: bool = False) -> Steps[bool]:
-        """Reads one literal. False if it broke off. positional: another value may follow it, not just key=value."""
+        """Reads one literal, and returns whether it was complete.
+
+        Args:
+            positional: Whether another value may follow it, and not only key=value.
+        """
         closers: list[str] = []
         need = "value"
         while True:

@@ -93,7 +93,11 @@ class Scanner:
     # A record of what is read, so that it can become plain text when it turns out to be no call.
 
     def record(self, before: str = "") -> None:
-        """Keeps what is read from here on; before: what was read already and belongs to it."""
+        """Keeps what is read from here on.
+
+        Args:
+            before: Text that was read already and belongs to it.
+        """
         self._kept = [before]
         self._mark = self.pos
 

@@ -37,9 +37,15 @@ _FIRST = ("system", "developer")
 
 
 class Arranger:
-    """Arranges the conversations of one template. render: of short conversations, without media."""
+    """Arranges the conversations of one template."""
 
     def __init__(self, render: Render, capabilities: Capabilities) -> None:
+        """Keeps the template.
+
+        Args:
+            render: Renders short conversations, without media.
+            capabilities: What the template can express.
+        """
         self._render = render
         self._capabilities = capabilities
         self._changes = lru_cache(ORDERS)(self._find_changes)
@@ -88,9 +94,16 @@ class Arranger:
 
 
 class _Trial:
-    """Renderings of one example. render: of its changed messages. words: those that its rendering should have."""
+    """Tries changed messages of one example."""
 
     def __init__(self, render: Callable[[list[Json]], str], messages: list[Json], words: list[str]) -> None:
+        """Keeps the example.
+
+        Args:
+            render: Renders the changed messages.
+            messages: The messages of the example.
+            words: The words that its rendering should have.
+        """
         self._render = render
         self._messages = messages
         self._words = words

@@ -174,7 +174,16 @@ class ChatTemplate:
         return self._main.error or self._tool.error if self.source else NO_TEMPLATE
 
     def render(self, prompt: ChatPrompt, seconds: float = DEFAULT_RENDER_S) -> str:
-        """Returns the prompt's text. seconds: of CPU time. Raises BadRequest, and on the event loop TooSlowInline."""
+        """Returns the prompt's text.
+
+        Args:
+            prompt: The conversation.
+            seconds: The CPU time that the template may take.
+
+        Raises:
+            BadRequest: The template refuses the conversation, or takes longer.
+            TooSlowInline: It takes longer on the event loop than a request may there.
+        """
         if not self.source:
             raise BadRequest(NO_TEMPLATE)
         if self._variables:

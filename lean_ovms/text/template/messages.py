@@ -364,9 +364,15 @@ def with_ids(messages: list[Json]) -> list[Json]:
 
 
 class _Calls:
-    """The calls of one message, each an id and a name. named: the ids that the results behind it name."""
+    """The calls of one message, each of which has an id and a name."""
 
     def __init__(self, calls: list[tuple[str, Any]], named: set[str]) -> None:
+        """Keeps the calls.
+
+        Args:
+            calls: The calls.
+            named: The ids that the results behind the message name.
+        """
         self._ids = {call_id for call_id, _ in calls}
         self._last = calls[-1][0] if calls else ""
         self._waiting: deque[str] = deque()

@@ -184,9 +184,16 @@ def _arguments(render: Render, hey: Json) -> str:
 
 
 class _Talk:
-    """Probes of earlier calls and answers. calls: one call, in the form that the template reads."""
+    """Asks a template how it writes earlier calls and answers."""
 
     def __init__(self, render: Render, hey: Json, calls: list[Json]) -> None:
+        """Keeps the conversation.
+
+        Args:
+            render: Renders a conversation.
+            hey: The user message that it begins with.
+            calls: One call, in the form that the template reads.
+        """
         self._render, self._hey, self._calls = render, hey, calls
         self._parts = isinstance(hey["content"], list)
         self._tools = next((tools for tools in ([], [_TOOL]) if self._text(calls, tools=tools)), [])

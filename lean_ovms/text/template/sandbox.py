@@ -60,11 +60,16 @@ def render(template: jinja2.Template, variables: dict[str, Any], seconds: float)
 
 
 class ChatEnvironment(ImmutableSandboxedEnvironment):
-    """The environment of one model's templates; one rendering at a time in each thread. directory: of includes."""
+    """The environment of one model's templates. Each thread renders one at a time."""
 
     intercepted_binops = frozenset(("*", "**", "%"))
 
     def __init__(self, directory: Path | None = None) -> None:
+        """Makes the environment.
+
+        Args:
+            directory: The directory of the templates that one may include; None: it may include none.
+        """
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,

@@ -35,9 +35,11 @@ _KEY_BYTES = 16
 
 
 def asks_for_websocket(method: str, headers: Mapping[str, str]) -> bool:
-    """Returns whether these are the head of a complete opening handshake (RFC 6455, section 4.2).
+    """Returns whether this is the head of a complete opening handshake (RFC 6455, section 4.2).
 
-    headers: with lower-case names.
+    Args:
+        method: The method of the request.
+        headers: Its headers, with names in lower case.
     """
     return (
         method == "GET"

@@ -50,16 +50,14 @@ def tokens(value: str) -> set[str]:
 
 @dataclass(slots=True)
 class RequestHead:
-    """A request without its body. Not changed once it is read.
-
-    length: of the body in bytes, None with chunked framing.
-    """
+    """A request without its body, which does not change once it is read."""
 
     method: str
     path: str
     query: str
     headers: dict[str, str]
     length: int | None
+    """The bytes of the body; None: it comes in chunks."""
     http_1_1: bool
 
     @property
@@ -285,7 +283,12 @@ def _next_event(connection: h11.Connection) -> h11.Event | type[h11.NEED_DATA] |
 
 
 def _malformed(what: str, status: int = 400) -> BadRequest:
-    """Returns the error for a request that cannot be parsed. status: 501 and 505 for an unsupported part of HTTP."""
+    """Returns the error for a request that cannot be parsed.
+
+    Args:
+        what: What is wrong with it.
+        status: 400, or 501 or 505 for a part of HTTP that is not supported.
+    """
     return BadRequest(f"malformed HTTP request: {what}", status=status)
 
 

@@ -50,9 +50,15 @@ class Limited(Protocol):
 
 
 class ConnectionLimits:
-    """The limits of one server. is_vital: whether a request (method, path) is served beyond the limits."""
+    """The limits of one server."""
 
     def __init__(self, config: Config, is_vital: Callable[[str, str], bool]) -> None:
+        """Takes the limits from the options.
+
+        Args:
+            config: All options.
+            is_vital: Returns whether a request (method, path) is served beyond the limits.
+        """
         self._max = config.max_connections
         self._max_per_client = config.max_connections_per_client or self._max - self._max // 4
         self._is_vital = is_vital

@@ -48,7 +48,7 @@ class Link(Protocol):
 
 
 class Http11WebSocket(Channel):
-    """One upgraded connection. feed: its bytes from then on. message_timeout_s: to receive a large message."""
+    """One connection that was upgraded; `feed` takes its bytes from then on."""
 
     def __init__(
         self,
@@ -58,6 +58,15 @@ class Http11WebSocket(Channel):
         link: Link,
         message_timeout_s: float,
     ) -> None:
+        """Begins the connection.
+
+        Args:
+            loop: The event loop.
+            frames: Reads and writes frames.
+            writer: Writes to the connection.
+            link: Reads from it, and closes it.
+            message_timeout_s: The seconds in which a message must have arrived, however large it is.
+        """
         super().__init__(loop)
         self._message_timeout_s = message_timeout_s
         self._frames = frames

@@ -60,10 +60,12 @@ _executor: Any = None  # of masks that several threads share
 
 
 class Reading(NamedTuple):
-    """A grammar as llguidance takes it. notices: what is not imposed."""
+    """A grammar in the form that llguidance takes."""
 
     text: str
+    """The grammar."""
     notices: tuple[str, ...]
+    """Sentences for the client about what of its request the grammar does not impose."""
 
 
 def read(tag: Any) -> Reading:
@@ -141,7 +143,12 @@ class Guidance:
             self._reader.stop()
 
     def matcher(self, tag: str, stops: frozenset[int]) -> GuidanceMatcher:
-        """Returns a matcher at a grammar's beginning. stops: tokens that may end the text where the grammar can end."""
+        """Returns a matcher that stands at the beginning of a grammar.
+
+        Args:
+            tag: The grammar.
+            stops: The tokens that may end the text where the grammar can end.
+        """
         self.compile(tag)
         built, needed = self._compiled[tag]
         return GuidanceMatcher(built.deep_copy(), stops | frozenset(self._eos), self._tokens, needed)

@@ -89,10 +89,17 @@ FORBIDDEN = _BITS.astype(np.float32)
 class GrammarTokens:
     """A vocabulary in the form that llguidance reads, which tokenizes for both libraries.
 
-    It tokenizes by the longest pieces; no mask depends on that. special: what is known of its special tokens.
+    It tokenizes by the longest pieces; no mask depends on that.
     """
 
     def __init__(self, pieces: Sequence[bytes], eos: Sequence[int], special: Collection[int] = ()) -> None:
+        """Keeps the vocabulary.
+
+        Args:
+            pieces: The bytes of each token.
+            eos: The ids of the tokens that end a text.
+            special: The ids of the special tokens, as far as they are known.
+        """
         self.special = SpecialTokens(pieces, special, eos)
         self.tokens = self.special.pieces
         self.eos_token_id = eos[0]
@@ -145,7 +152,12 @@ class Library(Compiler, GrammarChecker, Protocol):
     """A grammar library with a vocabulary: it compiles grammars and makes the matchers of sequences."""
 
     def matcher(self, tag: str, stops: frozenset[int]) -> Matcher:
-        """Returns a matcher at a grammar's beginning. stops: tokens that may end the text where the grammar can end."""
+        """Returns a matcher that stands at the beginning of a grammar.
+
+        Args:
+            tag: The grammar.
+            stops: The tokens that may end the text where the grammar can end.
+        """
 
 
 Prepare = Callable[[Sequence[Matcher]], None]

@@ -56,7 +56,11 @@ class BeamSearch:
     """sequence.Search. finished: hypotheses so far."""
 
     def __init__(self, first: Sequence) -> None:
-        """first: the sequence that computes the prompt."""
+        """Begins with a single beam.
+
+        Args:
+            first: The sequence that computes the prompt.
+        """
         self._params = first.params
         self._first = first
         self.width = first.params.beams
@@ -75,9 +79,12 @@ class BeamSearch:
     def advance(self, beams: Seq[Sequence], logits: NDArray[np.float32]) -> list[Continuation]:
         """Returns the next beams, best first; none when the search is over.
 
-        logits: [beams, vocab], changed in place.
+        Args:
+            beams: The beams as they are.
+            logits: The logits [beams, vocabulary] of their next tokens, which are changed in place.
 
-        Raises NoToken when no beam can go on and none has ended.
+        Raises:
+            NoToken: No beam can go on, and none has ended.
         """
         width, vocab = self._params.beams, logits.shape[1]
         raw = scores = np.subtract(logits, log_sum_exp(logits)[:, None], dtype=np.float32)
@@ -118,9 +125,10 @@ class BeamSearch:
         return [[] for _ in raw] if self._params.logprobs != NO_LOGPROBS else []
 
     def close(self, beams: Seq[Sequence]) -> list[Hypothesis]:
-        """Returns the `width` best hypotheses, or all there are, best first.
+        """Returns the `width` best hypotheses, or all that there are, best first.
 
-        beams: those that run and have no more room.
+        Args:
+            beams: The beams that still run, and have no more room.
         """
         for beam in beams:
             ids = beam.ids[beam.prompt :].tolist()

@@ -23,9 +23,15 @@ MAX_TRIALS = 64
 
 
 class Sampling:
-    """Parameters of the sequences that are sampled, as arrays. places: in the batch."""
+    """The parameters of the sequences whose tokens are drawn at random, as arrays."""
 
     def __init__(self, places: list[int], sequences: Seq[Sequence]) -> None:
+        """Makes the arrays.
+
+        Args:
+            places: The places of these sequences in the batch.
+            sequences: All sequences of the batch.
+        """
         self.places = places
         self.sequences = [sequences[i] for i in places]
         params = [s.params for s in self.sequences]

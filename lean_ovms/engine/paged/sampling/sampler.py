@@ -40,7 +40,12 @@ class SamplingBatch:
     """The sampling parameters of a batch, grouped by method; built once for as long as the same sequences decode."""
 
     def __init__(self, sequences: Seq[Sequence], *, details: bool = True) -> None:
-        """details: compute log probabilities for the requests that want them."""
+        """Sorts the sequences of a batch by how their tokens are chosen.
+
+        Args:
+            sequences: The sequences, in the order of the rows of logits.
+            details: Whether log probabilities are computed for the requests that want them.
+        """
         self.sequences = sequences
         params = [sequence.params for sequence in sequences]
         self.edited = [i for i, s in enumerate(sequences) if s.matcher is not None or params[i].edited]

@@ -21,7 +21,11 @@ class Blocks:
     """Makes blocks of deltas; a subclass takes the steps. Feed it all deltas, then `close` it."""
 
     def __init__(self, *, omit_thinking: bool = False) -> None:
-        """Begins an answer. omit_thinking: whether the text of the reasoning is left out."""
+        """Begins an answer.
+
+        Args:
+            omit_thinking: Whether the text of the reasoning is left out.
+        """
         self.index = -1
         """The number of the last block that has begun."""
         self.has_calls = False
@@ -35,7 +39,11 @@ class Blocks:
         self._signed = hashlib.sha256()
 
     def begin_block(self, block: Json) -> None:
-        """Emits the begin of a block. block: its object without content."""
+        """Emits the beginning of a block.
+
+        Args:
+            block: The block without its content.
+        """
 
     def add_text(self, text: str) -> None:
         """Adds text to the open block; that of a tool_use is JSON."""

@@ -62,7 +62,12 @@ class DiskSegment:
     """One data file with its index."""
 
     def __init__(self, path: Path, fingerprint: bytes) -> None:
-        """Reads nothing yet. path: that of both files, without suffix. fingerprint: what the blocks are valid for."""
+        """Keeps the names of the files, and reads nothing yet.
+
+        Args:
+            path: The path of both files, without suffix.
+            fingerprint: What the blocks are valid for.
+        """
         self.path = path
         self.keys: list[bytes] = []
         """The keys of its blocks, as far as the index was read."""
@@ -215,9 +220,14 @@ def checksum(key: bytes, buffers: Sequence[Bytes]) -> int:
 
 
 def shared_directory(path: Path, option: str) -> None:
-    """Makes a directory, if it is not there, for this user alone; one of several users is not for everybody.
+    """Makes a directory for this user alone, if it is not there. One that several users have may not be everybody's.
 
-    option: for the error. Raises StartError.
+    Args:
+        path: The directory.
+        option: The option that names it, for errors.
+
+    Raises:
+        StartError: It cannot be made, or everybody may write to it.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -229,9 +239,14 @@ def shared_directory(path: Path, option: str) -> None:
 
 
 def private_directory(path: Path, option: str) -> None:
-    """Makes a directory and the one above, if they are not there, for this user alone. option: for the error.
+    """Makes a directory, and the one above it, for this user alone, if they are not there.
 
-    Raises StartError.
+    Args:
+        path: The directory.
+        option: The option that names it, for errors.
+
+    Raises:
+        StartError: They cannot be made, or others may write to them.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -195,9 +195,11 @@ class BlockWriter:
         self.seconds += time.monotonic() - begin
 
     def _write_memory(self, *, save: bool) -> bool:
-        """Writes blocks that are in memory: those that leave it next, and all while nothing is computed.
+        """Writes blocks that are in memory: those that will leave it next, and all of them while nothing is computed.
 
-        save: all in any case. False: what has left memory is written before the rest of them.
+        Args:
+            save: Whether all are written in any case. Else blocks that have left memory are written before the rest of
+                these.
         """
         before, urgent = self._store.written_blocks, save or self._closing
         resting = not self.busy and time.monotonic() > self._rested_since + REST_S

@@ -147,7 +147,12 @@ class Drafter:
 
     @abstractmethod
     def _decode(self, drafting: list[Draft], changed: bool) -> Logits:
-        """Computes the newest token of each draft; returns the logits. changed: other drafts than before."""
+        """Computes the newest token of each draft, and returns the logits.
+
+        Args:
+            drafting: The drafts.
+            changed: Whether these are other drafts than before.
+        """
 
     def _propose(self, wanted: list[tuple[Sequence, int]]) -> None:
         alone = len(wanted) == 1
@@ -240,7 +245,12 @@ class _Confidence:
     """The drafter's own probabilities, for requests whose drafts end where these are low."""
 
     def __init__(self, drafting: list[Draft], logits: Logits) -> None:
-        """logits: [drafts, vocab], not changed yet."""
+        """Computes how sure the network is of its tokens.
+
+        Args:
+            drafting: The drafts.
+            logits: The logits [drafts, vocabulary], which nothing has changed yet.
+        """
         self._least = {i: d.text.params.confidence for i, d in enumerate(drafting) if d.text.params.confidence > 0}
         self._logits = logits[list(self._least)] if self._least else logits[:0]
         self._sums = log_sum_exp(self._logits) if self._least else np.zeros(0)

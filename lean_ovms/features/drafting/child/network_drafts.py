@@ -27,7 +27,11 @@ class NetworkDrafts:
     ngrams = False
 
     def __init__(self, settings: PipelineSettings) -> None:
-        """Loads nothing yet. settings: what was resolved from the options."""
+        """Keeps the settings, and loads nothing yet.
+
+        Args:
+            settings: The settings that were made from the options.
+        """
         self.kind = settings.speculative
         self.trees = self.kind in ("draft", "eagle3")
         self.edits: Seq[NetworkEdit] = [heads.HeadTap(settings.head)] if settings.head is not None else []

@@ -42,7 +42,12 @@ class NgramProposer:
     """A sequence.TextProposer that proposes draft tokens for one sequence, whose token ids only grow."""
 
     def __init__(self, longest: int) -> None:
-        """longest: tokens of a match that are compared at most; of two that are as long, the newer one is taken."""
+        """Begins without tokens.
+
+        Args:
+            longest: The most tokens of a match that are compared; of two matches as long as that, the newer one is
+                taken.
+        """
         self._longest = longest
         self._size = min(INDEXED, longest)
         self._last: dict[bytes, int] = {}  # n-gram: the place behind its last occurrence

@@ -48,7 +48,15 @@ class GrammarCompiler:
     """Fills and empties the grammar cache of a tokenizer. Not thread-safe; see grammar_queue.py for the rules."""
 
     def __init__(self, tokenizer: Any, width: int) -> None:
-        """width: of the logits of the pipeline that the grammars are for. Raises RuntimeError."""
+        """Makes a compiler of the tokenizer's vocabulary.
+
+        Args:
+            tokenizer: The tokenizer.
+            width: The number of logits of a token in the pipeline that the grammars are for.
+
+        Raises:
+            RuntimeError: It cannot be made.
+        """
         self._right = _pipeline(tokenizer, width)
         self._other = _pipeline(tokenizer, width + 1)
         self.clear()

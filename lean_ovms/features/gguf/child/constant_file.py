@@ -44,7 +44,11 @@ class ConstantFile:
     """The file of one network, which is made for its first large constant."""
 
     def __init__(self, size: int) -> None:
-        """Makes nothing yet. size: the bytes of all matrices as constants."""
+        """Keeps the size, and makes no file yet.
+
+        Args:
+            size: The bytes of all matrices as constants.
+        """
         self._size = size
         self._usable = sys.platform == "linux"
         self._map: mmap.mmap | None = None

@@ -85,7 +85,12 @@ class _State:
         return self._with_table(paged_states.state_space, rows)
 
     def _with_table(self, make: Callable[..., paged_states.Found], *values: Any) -> Any:
-        """Returns the result of an operation with a table of states of its own. make: makes it of these values."""
+        """Returns the result of an operation that has a table of states of its own.
+
+        Args:
+            make: Makes the operation.
+            values: The values that it is made of.
+        """
         found, table = make(*values, self._begins, self._slots, self._made[make])
         self._made[make] += 1
         self._tables.append(table)

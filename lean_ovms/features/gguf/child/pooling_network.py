@@ -27,7 +27,16 @@ from .tensors import opened
 
 
 def read(path: Path, output: str) -> ov.Model:
-    """Returns the network of a file. output: logits or last_hidden_state. Raises StartError, and RuntimeError."""
+    """Returns the network of a file.
+
+    Args:
+        path: The file.
+        output: What the network returns: logits or last_hidden_state.
+
+    Raises:
+        StartError: The file cannot be served.
+        RuntimeError: OpenVINO refuses the network.
+    """
     header = header_of(path)
     ids, mask = (network_input(name, [-1, -1], np.int64) for name in ("input_ids", "attention_mask"))
     shape = ops.shape_of(ids, "i64")

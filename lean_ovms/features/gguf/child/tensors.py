@@ -198,7 +198,9 @@ class Tensors:
     def _pieces(self, parts: Sequence[TensorRows], *, turns: bool = False) -> Iterator[NDArray[np.uint8]]:
         """Yields rows of the matrix of all parts, in their order, as they are in the file.
 
-        turns: Whether the rows of the parts take turns, and are not one part after the other.
+        Args:
+            parts: The parts of the matrix.
+            turns: Whether the rows of the parts take turns, instead of one part coming after the other.
         """
         count = max(1, PIECE // self.shape(parts[0].tensor)[-1])
         if turns:

@@ -72,9 +72,16 @@ def load(config: EngineConfig, _: Callable[[], None]) -> ImageTask:
 
 
 class ImageTask(Task):
-    """Makes images with one pipeline. max_queued, max_queued_per_client: images that may wait."""
+    """Makes images with one pipeline."""
 
     def __init__(self, pipeline: ImagePipeline, max_queued: int, max_queued_per_client: int) -> None:
+        """Keeps the pipeline.
+
+        Args:
+            pipeline: The pipeline.
+            max_queued: The most images that may wait.
+            max_queued_per_client: The most of these of one client.
+        """
         super().__init__(pipeline.info)
         self.pipeline = pipeline
         self.max_queued = max_queued

@@ -23,9 +23,14 @@ def install(parts: Parts) -> None:
 
 
 def publisher(text: str, *, caching: bool) -> KvEventPublisher | None:
-    """Returns the publisher that a value of the option asks for; None: it asks for no events.
+    """Returns the publisher that a value of the option asks for; None if it asks for no events.
 
-    Raises StartError for settings that cannot be used. caching: whether there is a prefix cache.
+    Args:
+        text: The value.
+        caching: Whether there is a prefix cache, without which there are no events.
+
+    Raises:
+        StartError: The settings cannot be used.
     """
     try:
         from .publisher import KvEventPublisher, read_config

@@ -129,7 +129,12 @@ class KvEventPublisher:
             raise StartError(f"--{OPTION}: {endpoint}: {error.strerror}") from None
 
     def publish(self, at: float, events: list[Any]) -> None:
-        """Sends a batch soon. at: Unix time. events: those of the batch, in their order."""
+        """Sends a batch of events soon.
+
+        Args:
+            at: The Unix time of the batch.
+            events: The events, in their order.
+        """
         number = self._sequence.to_bytes(SEQUENCE_BYTES, "big")
         self._sequence += 1
         batch = msgspec.msgpack.encode([at, events, self._config.data_parallel_rank])

@@ -37,9 +37,11 @@ class Layers(NamedTuple):
 
 
 def insert(model: Any, kind: Any) -> Layers:
-    """Adds the adapter inputs of every linear layer that has a name and computes one row for each token.
+    """Adds the inputs of adapters to every linear layer that has a name and computes one row for each token.
 
-    kind: their element type. One that the network does not compute in would be converted in each step.
+    Args:
+        model: The network.
+        kind: The element type of the inputs. Another type than the network computes in would be converted in each step.
     """
     choice = network_input(ADAPTER_CHOICE, [-1, -1], np.float32)
     inputs, choices, found = [choice], {1: choice}, list[Sizes]()

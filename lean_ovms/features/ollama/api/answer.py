@@ -71,9 +71,17 @@ def envelope(name: str, *, chat: bool, text: str = "", **more: Any) -> Json:
 
 
 class Answer:
-    """The objects of one generation. began: when the request was read; loaded_s: how long it waited for its model."""
+    """Writes the objects of one generation."""
 
     def __init__(self, request: OllamaRequest, generation: Generation, began: float, loaded_s: float) -> None:
+        """Begins an answer.
+
+        Args:
+            request: The request.
+            generation: The generation.
+            began: When the request was read, by time.monotonic.
+            loaded_s: The seconds for which it waited for its model.
+        """
         self.request = request
         self._generation = generation
         self._began = began
@@ -89,7 +97,12 @@ class Answer:
         return found | _listed("logprobs", (logprob_entry(token, by_id=False) for token in logprobs))
 
     def end(self, finish: str, tokens: Sequence[int]) -> Json:
-        """Returns what only the last object has. tokens: those generated."""
+        """Returns the members that only the last object has.
+
+        Args:
+            finish: Why the generation ended.
+            tokens: The tokens that it generated.
+        """
         usage, times = self._generation.usage, self._generation.timings
         total_s, eval_s = time.monotonic() - self._began, times.predicted_ms / 1000
         prompt_s = times.prompt_ms / 1000 or total_s - self._loaded_s - eval_s  # where the engine does not time it
@@ -114,9 +127,12 @@ class Answer:
 
 
 def split_calls(calls: Iterable[Call], first: int = 0) -> tuple[list[Json], str]:
-    """Returns calls in Ollama's form, and as text those whose arguments are no object: the answer was cut there.
+    """Returns the calls in Ollama's form, and as text those whose arguments are no object, since the answer was cut
+    there.
 
-    first: the number of calls before.
+    Args:
+        calls: The calls.
+        first: How many calls the answer had before these.
     """
     found, rest = list[Json](), ""
     for call in calls:

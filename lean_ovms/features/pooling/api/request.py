@@ -250,10 +250,16 @@ async def _with_images(request: PoolingRequest, inputs: Inputs, info: PoolingInf
 
 
 async def rendered(request: PoolingRequest, prompts: Iterable[ChatPrompt]) -> list[str]:
-    """Returns the text of each prompt by the model's template. Raises RequestError.
+    """Yields the text of each prompt, written by the model's template.
 
-    prompts: made while they are iterated over they take little memory. What cannot be computed is not rendered to the
-    end: each text may have all of a tool or a query.
+    What cannot be computed is not rendered to the end: each text may have all of a tool or a query.
+
+    Args:
+        request: The request.
+        prompts: The prompts, which take little memory where they are made while they are iterated over.
+
+    Raises:
+        RequestError: A prompt cannot be rendered.
     """
     texts: list[str] = []
     total = 0

@@ -178,7 +178,12 @@ async def _by_pairs(request: ScoreRequest, info: PoolingInfo) -> Scores:
 
 
 def _value(output: PooledOutput, *, sigmoid: bool) -> float:
-    """Returns the score. sigmoid: the result is a logit and the score its sigmoid, as OVMS has it for every model."""
+    """Returns the score of a pair.
+
+    Args:
+        output: What the model returned.
+        sigmoid: Whether the score is the sigmoid of that, as OVMS has it for every model.
+    """
     value = output.values[-1]
     if not sigmoid:
         return value

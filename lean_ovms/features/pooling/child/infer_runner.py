@@ -68,10 +68,16 @@ def _input(name: str, batch: Batch) -> Array:
 
 
 class LazyCompiledModel:
-    """A network that is compiled when it is needed. compile_network: raises RuntimeError, after which there is never
-    such a network. after: calls of `needed` before it is compiled."""
+    """A network that is compiled when it is needed."""
 
     def __init__(self, name: str, compile_network: Callable[[], InferRequestPool], after: int = 1) -> None:
+        """Keeps how it is compiled.
+
+        Args:
+            name: The name of the network in the log.
+            compile_network: Compiles it. Where this raises RuntimeError, there is never such a network.
+            after: How many calls of `needed` come before it is compiled.
+        """
         self._name = name
         self._compile = compile_network
         self._left = after
@@ -84,7 +90,11 @@ class LazyCompiledModel:
             self._requests = in_thread("compile", self._compiled)
 
     def get(self, timeout_s: float = 0.0) -> InferRequestPool | None:
-        """Returns the network's infer requests; None as long as it is not compiled. timeout_s: to wait for that."""
+        """Returns the network's infer requests; None as long as it is not compiled.
+
+        Args:
+            timeout_s: The seconds for which that is waited for.
+        """
         if self._requests is None or not (timeout_s or self._requests.done()):
             return None
         return self._requests.result(timeout_s)

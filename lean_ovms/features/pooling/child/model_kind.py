@@ -83,10 +83,11 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recognized:
-    """What a pooling model is. causal: the network generates text, and a score is made of its logits for two tokens."""
+    """What a pooling model is."""
 
     info: PoolingInfo
     causal: bool = False
+    """Whether the network generates text, and a score is made of its logits for two tokens."""
 
 
 def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recognized:

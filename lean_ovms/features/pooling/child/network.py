@@ -110,9 +110,14 @@ class PoolingNetwork:
         return pooling_graph.tower(model, TEXT) if self._has_towers else model
 
     def read_images(self, window: int, pad_token: int | None) -> None:
-        """Makes the network compute vectors of images as well. Texts are cut after `window` tokens of padding.
+        """Makes the network compute vectors of images as well. It is called before `pool`.
 
-        pad_token: shorter texts are filled up with it, None: they are not. Before `pool`. Raises StartError.
+        Args:
+            window: Texts are cut after so many tokens of padding.
+            pad_token: The token with which shorter texts are filled up; None: they are not.
+
+        Raises:
+            StartError: The network reads no images.
         """
         with as_start_error(self._config):
             pooling_graph.fit(self.model, window, pad_token)
@@ -121,7 +126,14 @@ class PoolingNetwork:
         self._images = InferRequestPool(compiled, max(self._configured, MOST_STREAMS))
 
     def shape(self, pooling: str) -> Shape:
-        """Returns the network as recognize needs it. pooling: the option's value, "" for any. Raises StartError."""
+        """Returns the form of the network by which its kind is recognized.
+
+        Args:
+            pooling: The value of the option; "": any pooling.
+
+        Raises:
+            StartError: The network has no such form.
+        """
         inputs = frozenset(one.get_any_name() for one in self.model.inputs)
         if "input_ids" not in inputs or not inputs <= INPUTS:
             raise StartError(f"the network's inputs are {', '.join(sorted(inputs))}: not those of a text model")

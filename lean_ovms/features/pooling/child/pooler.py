@@ -64,9 +64,10 @@ class Batch:
 
 
 class PoolingVision(Protocol):
-    """How a model reads images. token_id: stands for one."""
+    """How a model reads images."""
 
     token_id: int
+    """The token that stands for one image."""
 
     def text(self, text: str, images: Sequence[Image]) -> str:
         """Returns what is tokenized for a text with tags of images. Raises BadRequest for what cannot be read."""
@@ -75,7 +76,12 @@ class PoolingVision(Protocol):
         """Returns the ids of such a text with an id for each token of its images. Raises BadRequest."""
 
     def inputs(self, ids: Array, images: Sequence[Image]) -> dict[str, Array]:
-        """Returns what the network takes besides ids [batch, tokens], types and mask. images: of the only input."""
+        """Returns what the network takes besides ids, types and mask.
+
+        Args:
+            ids: The ids [batch, tokens].
+            images: The images of the batch's only input.
+        """
 
 
 class Pooler(Protocol):
@@ -105,7 +111,15 @@ class Pooler(Protocol):
         """Returns the text of these ids, which are valid."""
 
     def start(self, batch: Batch, alone: bool) -> None:
-        """Begin a forward pass. alone: no other is started before it is waited for. Raises RuntimeError."""
+        """Begins a forward pass.
+
+        Args:
+            batch: The texts.
+            alone: Whether no other pass is started before this one was waited for.
+
+        Raises:
+            RuntimeError: OpenVINO fails.
+        """
 
     def wait(self) -> tuple[Batch, Array | RuntimeError]:
         """Returns a batch that has been computed, with its output or its error.

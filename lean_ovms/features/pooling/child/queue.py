@@ -122,9 +122,11 @@ class TextQueue:
             request.buckets.clear()
 
     def next_batch(self, tokens: int = 0) -> list[QueuedText]:
-        """Returns the items of the next batch, at least one; the queue is not empty.
+        """Returns the items of the next batch, at least one; the queue must not be empty.
 
-        tokens: most of it, padding included, unless one text has more; 0: as many as any batch.
+        Args:
+            tokens: The most tokens of the batch, padding included, which a single text may exceed; 0: those of any
+                batch.
         """
         self._batches += 1
         self._room_tokens = tokens or self._batch_tokens

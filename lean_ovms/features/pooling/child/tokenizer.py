@@ -67,10 +67,14 @@ class FilePoolingTokenizer:
 
 
 def template(tokenizer: JsonTokenizer | None, single: tuple[Ids, Ids]) -> Template:
-    """Returns the template of a model. tokenizer: its tokenizer.json, which joins two texts to show their special
-    tokens. single: what its exported tokenizer puts around a text, whatever the file says.
+    """Returns the template of a model, which says what stands around its texts.
 
-    Where the file has no special tokens for a pair, it gets the ending of a text between its halves, as BERT's does.
+    Where the tokenizer has no special tokens for a pair, the pair gets the ending of a text between its halves, as
+    BERT's does.
+
+    Args:
+        tokenizer: The model's tokenizer.json, which joins two texts to show their special tokens; None: there is none.
+        single: What the exported tokenizer puts before and behind a text, whatever the file says.
     """
     before, after = single
     usual = Template(single=single, pair=(before, after, after), types=(0, 0, 0, 1, 1))

@@ -24,9 +24,10 @@ BYTES_PER_S = SAMPLE_RATE * SAMPLE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class AudioFormat:
-    """How a client sends audio. encoding: "pcm" (16 bit little-endian), "pcmu" or "pcma" (G.711)."""
+    """The form in which a client sends audio."""
 
     encoding: str = "pcm"
+    """"pcm" (16 bits, little-endian), "pcmu" or "pcma" (G.711)."""
     rate: int = SAMPLE_RATE
 
 

@@ -58,7 +58,12 @@ class Dialect(Protocol):
         """Handles a client's event, of a type in dialect.EVENTS. Raises RequestError."""
 
     async def refuse(self, error: RequestError, event: Json) -> None:
-        """Sends the error of a client's event. event: {} for a message that could not be read as one."""
+        """Sends the error of a client's event.
+
+        Args:
+            error: The error.
+            event: The event; {}: the message could not be read as one.
+        """
 
     async def transcribed(self, stream: Stream, event: SpeechEvent) -> None:
         """Sends what an event of the engine adds to a stream's transcript."""
@@ -157,7 +162,12 @@ class TranscriptionSession:
         self.settings = settings
 
     async def append(self, audio: str, *, committed: bool) -> None:
-        """Adds audio to the current stream, or to a new one. committed: its text is sent as it is transcribed."""
+        """Adds audio to the current stream, or to a new one.
+
+        Args:
+            audio: The audio in base64.
+            committed: Whether its text is sent while it is transcribed.
+        """
         stream = await self.open()
         if committed:
             stream.committed.set()

@@ -10,7 +10,12 @@ class SilenceTimer:
     """The timer of one session. Audio begins it again whenever it has run out."""
 
     def __init__(self, seconds: Callable[[], float], ended: Callable[[], Awaitable[None]]) -> None:
-        """seconds: returns how long silence may last now; 0: no limit. ended: called when it lasted that long."""
+        """Begins without waiting.
+
+        Args:
+            seconds: Returns how long silence may last at this moment; 0: there is no limit.
+            ended: Is awaited when it has lasted as long as that.
+        """
         self._seconds = seconds
         self._ended = ended
         self._timer: asyncio.TimerHandle | None = None

@@ -141,11 +141,12 @@ class Turn:
 
 
 class Finished(NamedTuple):
-    """A finished response. output: its items for the next request, as in Kept."""
+    """A finished response."""
 
     id: str
     stored: bool
     output: bytes
+    """Its items as JSON, for a request that goes on from it."""
 
 
 class ResponseSocket:
@@ -186,7 +187,9 @@ class ResponseSocket:
     async def _answer(self, received: list[WebSocketMessage]) -> None:
         """Answers one message.
 
-        received: holds it until it is read, so that it is freed while the response is generated.
+        Args:
+            received: A list with the message, which is taken out of it when it is read, so that it is freed while the
+                response is generated.
         """
         self._lane = None
         try:

@@ -28,7 +28,12 @@ class Slots(StepHook):
     """The slots of one engine: which text used them last, and commands about them."""
 
     def __init__(self, files: SlotFiles, answer: Callable[[Record], None]) -> None:
-        """Begins without any slot that was used. answer: sends a record to the front end."""
+        """Begins without any slot that was used.
+
+        Args:
+            files: The files of slots.
+            answer: Sends a record to the front end.
+        """
         self.files = files
         self._answer = answer
 

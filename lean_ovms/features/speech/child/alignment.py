@@ -58,8 +58,12 @@ def word_times(
 
 
 def align(weights: NDArray[np.float32], skip: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(token, position) along the best path. weights: [heads, tokens, positions]. skip: tokens at the start without a
-    place in the audio; of the rest the last one is the end."""
+    """Returns (token, position) along the best path.
+
+    Args:
+        weights: The attention weights [heads, tokens, positions].
+        skip: How many tokens at the start have no place in the audio. Of the others the last one is the end.
+    """
     scaled = np.exp(weights - weights.max(axis=-1, keepdims=True))
     scaled /= scaled.sum(axis=-1, keepdims=True)
     deviation = scaled.std(axis=-2, keepdims=True)

@@ -71,9 +71,17 @@ class DecodeGroup:
 
 
 class BeamGroup:
-    """A row that is decoded by beam search. decoding: of as many copies of it as there are beams."""
+    """A row that is decoded by beam search."""
 
     def __init__(self, row: DecodeRow, decoding: Any, files: WhisperFiles, rules: Rules) -> None:
+        """Begins the search.
+
+        Args:
+            row: The row.
+            decoding: The network's states of as many copies of the row as there are beams.
+            files: The model's files.
+            rules: The rules for the tokens of a transcript.
+        """
         self.rows = [row]
         self.places = row.width
         self._decoding = decoding

@@ -35,9 +35,17 @@ SPECIAL = re.compile(r"<\|[^|<>]*\|>")
 
 
 class DecodeLoop:
-    """A recognizer.Recognizer. network: a whisper_network.WhisperNetwork; tokenizer: has encode and decode."""
+    """Decodes the windows of several jobs in one batch: a recognizer.Recognizer."""
 
     def __init__(self, files: WhisperFiles, network: Any, tokenizer: Any, vocabulary: Vocabulary) -> None:
+        """Keeps the model.
+
+        Args:
+            files: The model's files.
+            network: A whisper_network.WhisperNetwork.
+            tokenizer: Has the methods encode and decode.
+            vocabulary: The bytes of each token.
+        """
         self.vocabulary = vocabulary
         self.window = files.frames * HOP
         self._files = files

@@ -218,7 +218,11 @@ class DecodeRow:
         return None if read is None else min(self.job.start + read, self.job.end)
 
     def finish(self, words: Any = None) -> None:
-        """Set the job's result. words: the times of these tokens, if wanted."""
+        """Sets the result of the job.
+
+        Args:
+            words: The times of its words; None: they are not wanted.
+        """
         job, files, chosen = self.job, self._files, self.chosen
         text = text_of(self._pieces, self.text_tokens)
         if job.stream:

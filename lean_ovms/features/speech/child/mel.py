@@ -47,7 +47,12 @@ class LogMel:
     """Features of windows of one length."""
 
     def __init__(self, mels: int, frames: int) -> None:
-        """frames: of a window, each HOP samples."""
+        """Makes the filters.
+
+        Args:
+            mels: The number of mel bands.
+            frames: How many frames a window has, of HOP samples each.
+        """
         self._filters = filters(mels).T.copy()
         self._frames = frames
         self._window = np.hanning(N_FFT + 1)[:-1].astype(np.float32)

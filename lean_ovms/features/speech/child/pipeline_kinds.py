@@ -66,7 +66,12 @@ class Kind:
     """The positions of the decoder."""
 
     def __init__(self, known: Sequence[str], ends: Sequence[int] = ()) -> None:
-        """known: codes of its languages. ends: tokens that end a text, if they are not the pipeline's own."""
+        """Keeps what is known of the kind of model.
+
+        Args:
+            known: The codes of its languages.
+            ends: The tokens that end a text, if they are not the pipeline's own.
+        """
         self.languages = list(known)
         self.capabilities: list[str] = []
         self.properties: dict[str, Any] = {}
@@ -129,7 +134,12 @@ class Whisper(Kind):
     """Times of segments, times of words where the pipeline was made for them, and beams."""
 
     def __init__(self, files: whisper_files.WhisperFiles, words: bool) -> None:
-        """words: word times are prepared at the start."""
+        """Keeps the model's files.
+
+        Args:
+            files: The files.
+            words: Whether the times of words are prepared at the start.
+        """
         super().__init__(list(files.languages) or ["en"])
         self.capabilities = ["beams", *(["words"] if words else [])]
         self.properties = {"word_timestamps": True} if words else {}

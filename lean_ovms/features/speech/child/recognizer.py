@@ -66,14 +66,19 @@ class Job:
 
 
 class Recognizer(Protocol):
-    """A loaded model. window: samples that it takes at once, at most."""
+    """A loaded model."""
 
     info: ModelInfo
     vocabulary: Vocabulary
     window: int
+    """The most samples that it takes at once."""
 
     def room(self, soon: bool) -> bool:
-        """Returns whether it takes another job now. soon: one that should not wait for those in work."""
+        """Returns whether it takes another job now.
+
+        Args:
+            soon: Whether the job should not wait for those at work.
+        """
 
     def start(self, jobs: list[Job]) -> None:
         """Begins to compute these jobs in addition to those at work."""

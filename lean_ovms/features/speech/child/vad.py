@@ -22,7 +22,11 @@ class Detector(Protocol):
     """Frames come in order and without gaps."""
 
     def probability(self, frame: Samples) -> float:
-        """Returns the probability that the next frame has speech, 0 to 1. frame: FRAME samples."""
+        """Returns the probability that the next frame has speech, from 0 to 1.
+
+        Args:
+            frame: The frame of FRAME samples.
+        """
 
 
 class EnergyDetector:

@@ -43,8 +43,12 @@ class Decoding:
         request.reset_state()
 
     def step(self, ids: NDArray[np.int64], beams: NDArray[np.int32] | None = None) -> Array:
-        """Returns the logits [rows, tokens, vocabulary] after these tokens [rows, tokens]; beams: whose state each row
-        continues. Valid until the next step."""
+        """Returns the logits [rows, tokens, vocabulary] behind these tokens. They are valid until the next step.
+
+        Args:
+            ids: The tokens [rows, tokens].
+            beams: The row whose state each row continues; None: its own.
+        """
         if beams is None:
             beams = np.arange(len(ids), dtype=np.int32)
         inputs = {"input_ids": ids, "beam_idx": beams}

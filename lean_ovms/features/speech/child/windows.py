@@ -145,7 +145,12 @@ class Cutter:
         self._cursor, self.speech_since = end, None
 
     def _frame(self, frame: Samples, end: int) -> None:
-        """end: of the frame."""
+        """Takes the next frame.
+
+        Args:
+            frame: The frame.
+            end: The sample behind the frame, counted from the beginning of the audio.
+        """
         raise NotImplementedError
 
     def _close(self, end: int) -> None:

@@ -39,7 +39,12 @@ class ImageCache:
     """Finds images by their content. Used by the loop's thread."""
 
     def __init__(self, family: VisionFamily, budget: int) -> None:
-        """Begins empty. budget: the most bytes of embeddings to keep."""
+        """Begins empty.
+
+        Args:
+            family: Encodes the images.
+            budget: The most bytes of embeddings that are kept.
+        """
         self._family = family
         self._budget = budget
         self._images: OrderedDict[tuple[str, str], KnownImage] = OrderedDict()  # the latest are last

@@ -84,7 +84,12 @@ class ImagesInText:
         return [each for token in tokens for each in [token] * (next(counts) if token == self.token_id else 1)]
 
     def inputs(self, ids: NDArray[np.int64], images: Sequence[Image]) -> dict[str, NDArray[Any]]:
-        """Returns what the network takes besides ids [batch, tokens]. images: of the only text; (): there are none."""
+        """Returns what the network takes besides ids.
+
+        Args:
+            ids: The ids [batch, tokens].
+            images: The images of the only text; (): there are none.
+        """
         places = np.flatnonzero(ids == self.token_id) if images else np.zeros(0, np.int64)
         found, at = [], 0
         for image in images:

@@ -105,7 +105,11 @@ class Qwen2Vl:
         ]
 
     def _interval(self, seconds: float) -> float:
-        """Returns how far frames are behind those before them in positions. seconds: in time."""
+        """Returns how many positions frames are behind those before them.
+
+        Args:
+            seconds: The time between them.
+        """
         return 1
 
     def encode_frames(self, frames: Image, layout: Layout) -> Rows:

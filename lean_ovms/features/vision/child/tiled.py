@@ -77,7 +77,12 @@ class Tiled:
         return features.reshape(-1, features.shape[-1])
 
     def _resized(self, size: Size, longest: int) -> Size:
-        """Returns the height and the width to which an image is scaled before it is cut. longest: of its sides."""
+        """Returns the height and width to which an image is scaled before it is cut.
+
+        Args:
+            size: Its height and width.
+            longest: The most pixels of its longer side.
+        """
         height, width = size
         aspect = width / height
         if width >= height:

@@ -54,9 +54,15 @@ def load(config: EngineConfig, _: Callable[[], None]) -> VoiceTask:
 
 
 class VoiceTask(Task):
-    """Speaks with one synthesizer. max_queued: texts that may wait."""
+    """Speaks with one synthesizer."""
 
     def __init__(self, synthesizer: Synthesizer, max_queued: int) -> None:
+        """Keeps the synthesizer.
+
+        Args:
+            synthesizer: The synthesizer.
+            max_queued: The most texts that may wait.
+        """
         super().__init__(synthesizer.info)
         assert synthesizer.info.voices is not None
         self.synthesizer = synthesizer

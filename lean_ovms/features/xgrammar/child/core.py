@@ -29,7 +29,11 @@ class Core:
     """The library's classes."""
 
     def __init__(self, registered: Any) -> None:
-        """Finds the classes. registered: returns that of a name."""
+        """Finds the classes of the library.
+
+        Args:
+            registered: Returns the class with a name.
+        """
         self._vocabulary = registered("TokenizerInfo")
         self._compiler = registered("GrammarCompiler")
         self._compiled = registered("CompiledGrammar")

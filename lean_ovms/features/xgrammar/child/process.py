@@ -44,7 +44,12 @@ class XGrammarCompiler:
     """Compiles and tries grammars for one vocabulary."""
 
     def __init__(self, pieces: Sequence[bytes], eos: Sequence[int]) -> None:
-        """Reads a vocabulary. pieces: the bytes of each token. eos: the tokens that end a text."""
+        """Reads a vocabulary.
+
+        Args:
+            pieces: The bytes of each token.
+            eos: The tokens that end a text.
+        """
         self._core = core.load()
         self._vocabulary = self._core.vocabulary(pieces, eos)
         self._compiler = self._core.compiler(self._vocabulary)
