@@ -65,10 +65,10 @@ class ErrorForms:
         """Returns the response for an error as JSON.
 
         Args:
-            error: the error.
-            headers: headers that are sent besides the error's own.
-            request: the request, whose client reads the response; None where it could not be read: OpenAI's form.
-            request_id: the id of the request, for forms that show it.
+            error: The error.
+            headers: Headers that are sent besides the error's own.
+            request: The request, whose client reads the response; None where it could not be read: OpenAI's form.
+            request_id: The id of the request, for forms that show it.
         """
         response = error_response(error, headers)
         if request is not None and (row := self.of(request)) is not None:

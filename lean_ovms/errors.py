@@ -59,11 +59,11 @@ class RequestError(Exception):
         """Makes an error of one request.
 
         Args:
-            message: what is wrong, for the client: it has no paths and no traces.
-            param: the field of the request that is at fault; None: there is no such field.
-            code: a word for programs; None: that of the class.
-            status: the HTTP status; None: that of the class.
-            retry_after_s: the seconds of Retry-After; None: those of the class.
+            message: What is wrong, for the client: it has no paths and no traces.
+            param: The field of the request that is at fault; None: there is no such field.
+            code: A word for programs; None: that of the class.
+            status: The HTTP status; None: that of the class.
+            retry_after_s: The seconds of Retry-After; None: those of the class.
         """
         super().__init__(message)
         self.message = message
@@ -359,9 +359,9 @@ class StartError(Exception):
         """Makes the error.
 
         Args:
-            message: what is wrong.
-            reason: the same for clients, in one sentence without paths.
-            temporary: whether the same start may succeed later (a port in use, the network, a busy hub, a full disk).
+            message: What is wrong.
+            reason: The same for clients, in one sentence without paths.
+            temporary: Whether the same start may succeed later (a port in use, the network, a busy hub, a full disk).
         """
         super().__init__(message)
         self.reason = reason

@@ -147,10 +147,10 @@ class _Reader:
         """Extends the range of the body that the data of the current part take.
 
         Args:
-            data: the bytes that are parsed: the current piece of the body, or bytes from the end of the piece before
+            data: The bytes that are parsed: the current piece of the body, or bytes from the end of the piece before
                 it, which were held back as they looked like the begin of a boundary.
-            start: the index in them of the part's first byte.
-            end: the index behind the part's last byte.
+            start: The index in them of the part's first byte.
+            end: The index behind the part's last byte.
         """
         if data is self._piece:
             start, end = self._place + start, self._place + end

@@ -206,10 +206,10 @@ class _ObservedResponse(Response):
         """Wraps a response, which counts in its record from now on.
 
         Args:
-            response: the response of the application.
-            record: the record of the request, which gets the status, and the bytes and chunks of the body.
-            on_close: is called with the record when the transport closes the response.
-            has_body: whether the client gets the body.
+            response: The response of the application.
+            record: The record of the request, which gets the status, and the bytes and chunks of the body.
+            on_close: Is called with the record when the transport closes the response.
+            has_body: Whether the client gets the body.
         """
         body = response.body
         super().__init__(response.status, response.headers, body, response.close)
@@ -282,9 +282,9 @@ class OriginPolicy:
         """Makes the rule of a server.
 
         Args:
-            config: the options.
-            clients: tells who is a proxy.
-            with_key: whether requests need an API key.
+            config: The options.
+            clients: Tells who is a proxy.
+            with_key: Whether requests need an API key.
         """
         self._config = config
         self._clients = clients

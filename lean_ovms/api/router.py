@@ -122,8 +122,8 @@ class Table:
         """Makes the table.
 
         Args:
-            routes: each under one path.
-            ports: the further ports on which the server listens, by their options.
+            routes: Each under one path.
+            ports: The further ports on which the server listens, by their options.
         """
         self._ports = ports
         self._exact: dict[str, dict[str, Route]] = {}

@@ -135,11 +135,11 @@ def response(
     """Returns a response of status 200 that streams a generation, and closes it in every case.
 
     Args:
-        generation: the generation.
-        renderer: makes events of its deltas.
-        ping_s: the seconds without an event after which a keep-alive is sent; 0: none is.
-        headers: headers of the response, besides those of every stream.
-        **options: further fields of the EventStream.
+        generation: The generation.
+        renderer: Makes events of its deltas.
+        ping_s: The seconds without an event after which a keep-alive is sent; 0: none is.
+        headers: Headers of the response, besides those of every stream.
+        **options: Further fields of the EventStream.
     """
     return Response(200, HEADERS + headers, EventStream(generation, renderer, ping_s, **options))
 

@@ -324,9 +324,9 @@ def _add_option(group: Any, row: Field[Any], notation: foreign_flags.Alias | Non
     The flag of an option that has a `bare` value may stand alone and then means that value, like OVMS's boolean flags.
 
     Args:
-        group: the group.
-        row: the field of the configuration that the option sets.
-        notation: how another server writes its values under the same name; None: no other server has the name.
+        group: The group.
+        row: The field of the configuration that the option sets.
+        notation: How another server writes its values under the same name; None: no other server has the name.
     """
     bare = row.metadata["bare"]
     extra: dict[str, Any] = {} if bare is None else {"nargs": "?", "const": bare}
@@ -395,7 +395,9 @@ class _Help(argparse.Action):
         """Keeps what is left out of the help.
 
         Args:
+            *args: What argparse passes to the constructor of an action.
             without: The names of features whose options and commands are not shown, as --without has them.
+            **options: What argparse passes by name.
         """
         super().__init__(*args, **options)
         self._without = without

@@ -37,9 +37,9 @@ def _row(one: Feature, state: str, reason: str = "") -> tuple[str, str, str]:
     """Returns the name, the state and the sentence of a feature.
 
     Args:
-        one: the feature.
-        state: a word for whether the feature is built in.
-        reason: why it is left out; "" if there is no reason to tell.
+        one: The feature.
+        state: A word for whether the feature is built in.
+        reason: Why it is left out; "" if there is no reason to tell.
     """
     missing = any(importlib.util.find_spec(name) is None for name in one.packages)
     notes = "; ".join(filter(None, (reason, f"needs the extra {one.extra}" if missing else "")))

@@ -146,9 +146,9 @@ def _alias(server: str, line: str, package: str) -> Alias:
     """Reads a line of other names for an option.
 
     Args:
-        server: the server that has the names.
-        line: the names, " = ", the option and how values are read.
-        package: the package of the functions that the line names.
+        server: The server that has the names.
+        line: The names, " = ", the option and how values are read.
+        package: The package of the functions that the line names.
     """
     names, _, meaning = line.partition(" = ")
     option, *rest = meaning.split()
@@ -177,12 +177,12 @@ def read(alias: Alias, typed: str, text: str) -> dict[str, str]:
     """Returns the options that a flag or a variable of another server sets, with values in the notation of this one.
 
     Args:
-        alias: the flag or the variable.
-        typed: its name as the user has written it, for the message.
-        text: its value.
+        alias: The flag or the variable.
+        typed: Its name as the user has written it, for the message.
+        text: Its value.
 
     Raises:
-        StartError: it does not take this value.
+        StartError: It does not take this value.
     """
     try:
         found = alias.read(text)
@@ -202,9 +202,9 @@ def merge(option: str, first: Any, second: str) -> str:
     """Merges two values of one option: JSON objects are joined; of other values the second counts.
 
     Args:
-        option: the name of the option.
-        first: the value so far; None or "" if there is none.
-        second: the value that is added.
+        option: The name of the option.
+        first: The value so far; None or "" if there is none.
+        second: The value that is added.
 
     Returns:
         The text of the merged value. It is the first if one of them should be a JSON object and is none; the check of

@@ -14,7 +14,12 @@ from .arguments import parse, parser
 def of_keywords(model: str = "", /, **options: Any) -> Config:
     """Returns the Config of these keywords; the flags of other servers are known, too.
 
-    model: a directory or the name of a hub's model. An option that is None counts as absent. Raises StartError.
+    Args:
+        model: A directory, or the name of a model of the hub.
+        **options: The options by their names. One that is None counts as absent.
+
+    Raises:
+        StartError: An option is wrong.
     """
     argv = [model] if model else []
     rows = {row.name: row for row in listed()}

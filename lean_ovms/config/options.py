@@ -44,22 +44,22 @@ def option(
     """Declares one option, as a field of a class of options.
 
     Args:
-        default: the value of an option that is not given; its type is the option's.
-        help: what it does, for --help and the documentation: part of a sentence.
-        group: the group of --help, one of `config.GROUPS`.
-        low: the lowest number that it may have.
-        high: the highest number that it may have.
-        choices: the texts that it may have; empty: any.
-        env: a second environment variable, besides LEAN_OVMS_NAME.
-        secret: whether it is never sent or logged, and has no flag.
-        bare: what the flag means without a value; None: it needs one.
-        several: whether the flag takes several values, which are joined by spaces.
-        of_one: whether no two models may have the same value, so that it cannot be set for all models of a server.
-        private: whether the value may hold a password; it is neither sent to the engine process nor in a Config's repr.
-        json_object: whether the value is empty or the JSON text of an object.
-        tasks: the only tasks of models that have it; empty: all.
-        not_of: the one task of models that does not have it; empty: all have it.
-        path: whose path the value is: GIVEN, PRESENT_DIRECTORY, MODEL, DIRECTORY or PRIVATE_DIRECTORY; empty: it is no
+        default: The value of an option that is not given; its type is the option's.
+        help: What it does, for --help and the documentation: part of a sentence.
+        group: The group of --help, one of `config.GROUPS`.
+        low: The lowest number that it may have.
+        high: The highest number that it may have.
+        choices: The texts that it may have; empty: any.
+        env: A second environment variable, besides LEAN_OVMS_NAME.
+        secret: Whether it is never sent or logged, and has no flag.
+        bare: What the flag means without a value; None: it needs one.
+        several: Whether the flag takes several values, which are joined by spaces.
+        of_one: Whether no two models may have the same value, so that it cannot be set for all models of a server.
+        private: Whether the value may hold a password; it is neither sent to the engine process nor in a Config's repr.
+        json_object: Whether the value is empty or the JSON text of an object.
+        tasks: The only tasks of models that have it; empty: all.
+        not_of: The one task of models that does not have it; empty: all have it.
+        path: Whose path the value is: GIVEN, PRESENT_DIRECTORY, MODEL, DIRECTORY or PRIVATE_DIRECTORY; empty: it is no
             path.
 
     Returns:
@@ -87,12 +87,12 @@ def check(name: str, value: Any, row: Any) -> None:
     """Checks the value of an option.
 
     Args:
-        name: the name of the option.
-        value: its value.
-        row: the metadata of the option's field, with its limits and choices.
+        name: The name of the option.
+        value: Its value.
+        row: The metadata of the option's field, with its limits and choices.
 
     Raises:
-        StartError: the option may not have this value.
+        StartError: The option may not have this value.
     """
     low, high, choices = row["low"], row["high"], row["choices"]
     if isinstance(value, float) and not math.isfinite(value):

@@ -91,12 +91,12 @@ def relax(
     An invalid format is not enforced, which is what OVMS does; one that is too large to compile is an error.
 
     Args:
-        constraint: the constraint that could not be built or compiled.
-        context: the model and the prompt that it was built for.
-        error: the error.
+        constraint: The constraint that could not be built or compiled.
+        context: The model and the prompt that it was built for.
+        error: The error.
 
     Raises:
-        BadRequest: the error, as there is no weaker constraint.
+        BadRequest: The error, as there is no weaker constraint.
     """
     if constraint.format is not None:
         if constraint.strict or isinstance(error, GrammarTooComplex | SchemaInvalid):

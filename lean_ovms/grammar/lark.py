@@ -104,9 +104,9 @@ class _Writer:
         """Returns the name of a rule for values of a schema.
 
         Args:
-            schema: the JSON Schema.
-            one_line: whether there is one blank behind a colon and a comma, and no other.
-            **more: further settings of llguidance for JSON.
+            schema: The JSON Schema.
+            one_line: Whether there is one blank behind a colon and a comma, and no other.
+            **more: Further settings of llguidance for JSON.
         """
         blanks: Json = _ONE_LINE if one_line else {"whitespace_pattern": WHITESPACE}
         settings = {**blanks, "lenient": True, **more}

@@ -105,13 +105,13 @@ class _Writer:
         """Returns a schema, closed: an object has no properties but those that its schema names.
 
         Args:
-            schema: the schema, or what stands in the place of one.
-            others: the properties that other schemas name for the same object.
-            opened: the references around this schema that are written out.
+            schema: The schema, or what stands in the place of one.
+            others: The properties that other schemas name for the same object.
+            opened: The references around this schema that are written out.
 
         Raises:
-            GrammarInvalid: it is not a schema.
-            GrammarTooComplex: the whole schema has too many parts, or is nested too deep.
+            GrammarInvalid: It is not a schema.
+            GrammarTooComplex: The whole schema has too many parts, or is nested too deep.
         """
         if isinstance(schema, bool):
             return schema

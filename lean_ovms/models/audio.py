@@ -27,11 +27,11 @@ class Speaker(Model):
         """Returns the audio of a text, a block for each sentence: mono, signed 16 bit, little-endian.
 
         Args:
-            text: what is spoken; if it is still being written, each sentence is spoken once it has ended.
-            params: how it is spoken; their sample_rate, or else the model's, is that of the audio.
+            text: What is spoken; if it is still being written, each sentence is spoken once it has ended.
+            params: How it is spoken; their sample_rate, or else the model's, is that of the audio.
 
         Raises:
-            RequestError: while it is read.
+            RequestError: While it is read.
         """
         raise NotImplementedError
 

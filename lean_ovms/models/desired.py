@@ -84,8 +84,12 @@ class SettingsFiles(Protocol):
         """Returns the models that this file lists, with the problem of each that cannot be served."""
 
     def model(self, config: Config, base: Path) -> ModelSpec:
-        """Returns a model with the options in its directory; those of the command line go before them. base: the
-        directory."""
+        """Returns a model with the options in its directory; those of the command line go before them.
+
+        Args:
+            config: The options of the command line.
+            base: The directory.
+        """
 
     def write(self, config: Config, directory: Path, companions: Mapping[str, str], name: str) -> Config:
         """Writes options of a model into its directory.

@@ -101,15 +101,15 @@ class Generation:
         """Begins to wait for an answer; the engine has accepted the request.
 
         Args:
-            engine: the engine, which decodes texts where a decoder cannot.
-            reply: the stream of the engine's replies.
-            decoders: the decoder of each choice.
-            on_close: is called once, when the generation is closed.
-            requested_at: when the request came, by time.monotonic.
-            token_timer: measures the time of each token.
-            warnings: what of the request could not be honoured.
-            progress: whether there are deltas with the progress of the prompt.
-            prompt: the text of the prompt, if it is to be kept.
+            engine: The engine, which decodes texts where a decoder cannot.
+            reply: The stream of the engine's replies.
+            decoders: The decoder of each choice.
+            on_close: Is called once, when the generation is closed.
+            requested_at: When the request came, by time.monotonic.
+            token_timer: Measures the time of each token.
+            warnings: What of the request could not be honoured.
+            progress: Whether there are deltas with the progress of the prompt.
+            prompt: The text of the prompt, if it is to be kept.
         """
         self.prompt = prompt
         self.warnings = list(warnings)

@@ -73,10 +73,10 @@ class ModelCache:
         """Adds a model.
 
         Args:
-            model: the model; it may be loaded.
-            group: the name of its group; empty: it is in memory by itself.
-            permanent: whether it is never unloaded for another.
-            idle_timeout_s: the idle time in seconds after which it is unloaded; 0: it stays.
+            model: The model; it may be loaded.
+            group: The name of its group; empty: it is in memory by itself.
+            permanent: Whether it is never unloaded for another.
+            idle_timeout_s: The idle time in seconds after which it is unloaded; 0: it stays.
         """
         name = f"group {group}" if group else f"model {model.name}"
         found = self._groups.setdefault(name, ModelGroup(name))

@@ -66,14 +66,14 @@ class ModelRegistry:
         """Returns the model or adapter of this name or alias, which the record of the current request then names.
 
         Args:
-            name: the name or the alias.
-            kind: the class of the models of a task; with one, the model's properties must be known.
-            helper: whether the model works for another one, which the record names.
+            name: The name or the alias.
+            kind: The class of the models of a task; with one, the model's properties must be known.
+            helper: Whether the model works for another one, which the record names.
 
         Raises:
-            ModelNotFound: there is no such model, or the API key of the request may not use it.
-            BadRequest: the model has another task.
-            NotLoaded: the model's properties are not known yet.
+            ModelNotFound: There is no such model, or the API key of the request may not use it.
+            BadRequest: The model has another task.
+            NotLoaded: The model's properties are not known yet.
         """
         model = self.models.get(name) or self.names.get(name)
         if model is None or not (helper or may_use(name)):

@@ -26,13 +26,13 @@ async def start_all(
     """Returns a generation for each prompt of a request, or for none: when one is refused the others are closed.
 
     Args:
-        prompts: the prompts. If they are made while they are iterated over they take little memory, as few of them wait
+        prompts: The prompts. If they are made while they are iterated over they take little memory, as few of them wait
             for the engine at a time.
-        start: starts the generation of a prompt.
-        most_tokens: the most tokens of all prompts together, if there are several.
+        start: Starts the generation of a prompt.
+        most_tokens: The most tokens of all prompts together, if there are several.
 
     Raises:
-        RequestError: a prompt is refused, or they have too many tokens.
+        RequestError: A prompt is refused, or they have too many tokens.
     """
     prompts = iter(prompts)
     first, second = next(prompts), next(prompts, None)
@@ -81,10 +81,10 @@ def check_common(tokens: int, own_bytes: int, count: int, most: int) -> None:
     """Raises BadRequest if prompts with a common beginning have too many tokens together, which the first one shows.
 
     Args:
-        tokens: the tokens of the first prompt.
-        own_bytes: the bytes that it alone has: it has at most so many tokens that are not in each of the others.
-        count: the number of all prompts.
-        most: the most tokens of all prompts together.
+        tokens: The tokens of the first prompt.
+        own_bytes: The bytes that it alone has: it has at most so many tokens that are not in each of the others.
+        count: The number of all prompts.
+        most: The most tokens of all prompts together.
     """
     check_total(tokens + (count - 1) * max(0, tokens - own_bytes), most)
 

@@ -222,17 +222,17 @@ class TextModel(TokenModel):
         """Starts a generation and returns it once the engine has accepted it.
 
         Args:
-            prompt: the prompt.
-            sampling: the parameters of the request.
-            output: what becomes of the text.
-            truncate: the number of prompt tokens to keep; -1: as many as fit; None: all.
-            truncation_side: the end from which the other tokens are left out, "left" or "right".
-            echo: whether the generation knows the prompt's text and ids, as `prompt` and `prompt_ids`.
-            priority: the lower one starts first.
-            loading: whether this model is being loaded, or the caller holds it: then the generation has no time limit.
+            prompt: The prompt.
+            sampling: The parameters of the request.
+            output: What becomes of the text.
+            truncate: The number of prompt tokens to keep; -1: as many as fit; None: all.
+            truncation_side: The end from which the other tokens are left out, "left" or "right".
+            echo: Whether the generation knows the prompt's text and ids, as `prompt` and `prompt_ids`.
+            priority: The lower one starts first.
+            loading: Whether this model is being loaded, or the caller holds it: then the generation has no time limit.
 
         Raises:
-            RequestError: the prompt is not valid, or the engine refuses it.
+            RequestError: The prompt is not valid, or the engine refuses it.
         """
         with nullcontext(self) if loading else await self.hold() as model:
             timeout_s = 0.0 if loading else model.config.request_timeout_s

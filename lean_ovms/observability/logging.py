@@ -35,14 +35,14 @@ def setup(level: str, form: str = "text", path: str = "", fd: int | None = None,
     """Sends the loggers of this package to stderr; other libraries' loggers are left alone.
 
     Args:
-        level: the least level that is logged.
-        form: the form of the lines, "text" or "json".
-        path: a file that gets the lines, too; "" for none. It may be moved away at any time (logrotate).
-        fd: the file descriptor that gets the lines instead of stderr.
-        text: the format of lines to stderr in text; "" for TEXT.
+        level: The least level that is logged.
+        form: The form of the lines, "text" or "json".
+        path: A file that gets the lines, too; "" for none. It may be moved away at any time (logrotate).
+        fd: The file descriptor that gets the lines instead of stderr.
+        text: The format of lines to stderr in text; "" for TEXT.
 
     Raises:
-        OSError: the file cannot be written now. Logging is set up nevertheless, and the file gets lines once it can be
+        OSError: The file cannot be written now. Logging is set up nevertheless, and the file gets lines once it can be
             written.
     """
     logging.addLevelName(TRACE, "TRACE")

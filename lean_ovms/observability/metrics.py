@@ -236,12 +236,12 @@ class Metrics:
         """Makes an empty value for each metric that is served.
 
         Args:
-            listed: comma-separated names of families; empty: all; None: nothing is counted.
-            hidden: whether families have their older names, too.
-            of_features: the families of the features, besides those of the core.
+            listed: Comma-separated names of families; empty: all; None: nothing is counted.
+            hidden: Whether families have their older names, too.
+            of_features: The families of the features, besides those of the core.
 
         Raises:
-            StartError: for a name that is unknown.
+            StartError: For a name that is unknown.
         """
         self.enabled = listed is not None
         chosen = select(listed, of_features) if listed is not None else []
@@ -327,8 +327,8 @@ class Metrics:
         """Returns all metrics in Prometheus' text format.
 
         Args:
-            engines: the models, whose gauges are set.
-            samples: values of metrics that features count.
+            engines: The models, whose gauges are set.
+            samples: Values of metrics that features count.
 
         Returns:
             The text as bytes.

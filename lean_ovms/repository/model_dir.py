@@ -98,16 +98,16 @@ def _of_file(path: Path, file: model_file.ModelFile, generation_config: str, abo
     """Returns the templates and defaults of a model that is one file.
 
     Args:
-        path: its path.
-        file: the model.
-        generation_config: a file in its folder whose defaults are taken instead; "none": none are.
-        above: defaults that win over those.
+        path: Its path.
+        file: The model.
+        generation_config: A file in its folder whose defaults are taken instead; "none": none are.
+        above: Defaults that win over those.
 
     Returns:
         the model.
 
     Raises:
-        StartError: the file with defaults is missing or not valid.
+        StartError: The file with defaults is missing or not valid.
     """
     found = file.defaults()
     defaults = _generation_config(path.parent, generation_config) if generation_config else found.sampling

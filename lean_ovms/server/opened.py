@@ -44,10 +44,16 @@ class OfOptions(Generic[P]):
 @OfOptions(Config)
 @contextlib.asynccontextmanager
 async def opened(config: Config | None = None, **options: Any) -> AsyncIterator[App]:
-    """Yields an app with its models loaded: `await app.handle(request)`, or behind `asgi`. options: those of a command
-    line.
+    """Yields an app with its models loaded: `await app.handle(request)`, or behind `asgi`.
 
-    At the end of the block running requests are cancelled and engines stopped. Raises StartError.
+    At the end of the block running requests are cancelled and engines stopped.
+
+    Args:
+        config: The options; None: they follow.
+        **options: The options by the names that they have in a command line.
+
+    Raises:
+        StartError: A model cannot be served.
     """
     app = build(config or of_keywords(**options))
     watching: asyncio.Future[None] | None = None

@@ -73,9 +73,9 @@ class Upgrade(Response):
         """Makes the response.
 
         Args:
-            serve: is called once the WebSocket is open.
-            subprotocol: one of those that the client offered; empty: none.
-            max_message_bytes: larger messages close the connection with TOO_BIG.
+            serve: Is called once the WebSocket is open.
+            subprotocol: One of those that the client offered; empty: none.
+            max_message_bytes: Larger messages close the connection with TOO_BIG.
         """
         super().__init__(SWITCHING_PROTOCOLS)
         self.serve = serve

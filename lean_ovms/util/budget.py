@@ -21,11 +21,11 @@ class Budget:
         """Lends nothing yet.
 
         Args:
-            most: the most that is lent at once. More than that is lent only when nothing else is.
-            most_waiting: the sum of the amounts that may wait; beyond it the answer is a 503 at once.
-            refusal: the message of that 503.
-            code: its code.
-            on_idle: is called when everything is given back.
+            most: The most that is lent at once. More than that is lent only when nothing else is.
+            most_waiting: The sum of the amounts that may wait; beyond it the answer is a 503 at once.
+            refusal: The message of that 503.
+            code: Its code.
+            on_idle: Is called when everything is given back.
         """
         self.used = 0
         self.waiting = 0

@@ -35,12 +35,12 @@ def spawn_with_socket(
     The descriptor's number is appended to the command's arguments.
 
     Args:
-        command: the command and its arguments.
-        keep: the descriptors that it inherits, under the same numbers; it inherits no others.
-        **options: further arguments of subprocess.Popen.
+        command: The command and its arguments.
+        keep: The descriptors that it inherits, under the same numbers; it inherits no others.
+        **options: Further arguments of subprocess.Popen.
 
     Raises:
-        OSError: the command cannot be started.
+        OSError: The command cannot be started.
     """
     if not_posix():
         raise OSError(NEEDS_POSIX)

@@ -119,13 +119,13 @@ class Offload:
         Cancelling the caller removes queued work from the queue; work that is running runs to its end.
 
         Args:
-            size: about how many bytes its input has.
-            work: the work; it may raise anything, which the caller gets.
-            inline_below: work on a smaller input runs at once, in the caller's thread, while its request has time for
+            size: About how many bytes its input has.
+            work: The work; it may raise anything, which the caller gets.
+            inline_below: Work on a smaller input runs at once, in the caller's thread, while its request has time for
                 it.
 
         Raises:
-            Unavailable: too much input waits already.
+            Unavailable: Too much input waits already.
         """
         request = inline_time.get() or InlineTime()
         if size < inline_below and request.left_s > 0 and self._turn_left_s > 0:

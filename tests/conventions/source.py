@@ -25,6 +25,8 @@ class Source(NamedTuple):
     """The lines and the names of the classes."""
     functions: list[Function]
     """The functions and the methods."""
+    described: list[tuple[int, str, str, list[str]]]
+    """The classes with docstrings: line, name, docstring, and the names of the fields and of what they are made of."""
     strings: list[tuple[int, str]]
     """The lines and the texts of strings that stand alone: docstrings, and those of constants and fields."""
 
@@ -35,17 +37,26 @@ def source(path: Path) -> Source:
 
 
 def parsed(text: str) -> Source:
-    result = Source([], [], [], [])
+    result = Source([], [], [], [], [])
     for node in statements(ast.parse(text)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             result.imports.append(node)
         elif isinstance(node, ast.ClassDef):
             result.classes.append((node.lineno, node.name))
+            if text_of_class := ast.get_docstring(node):
+                result.described.append((node.lineno, node.name, text_of_class, fields(node)))
         elif isinstance(node, Function):
             result.functions.append(node)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             result.strings.append((node.lineno, node.value.value))
     return result
+
+
+def fields(node: ast.ClassDef) -> list[str]:
+    """Returns the names of a class's annotated fields, and of the parameters of its constructor."""
+    found = [one.target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)]
+    made = (one for one in node.body if isinstance(one, Function) and one.name == "__init__")
+    return found + [one.arg for method in made for one in (*method.args.args, *method.args.kwonlyargs)]
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -90,6 +90,51 @@ def test_docstrings_tell_several_parameters_in_a_section() -> None:
         for file, code in sources()
         for function in code.functions
         if (missing := untold(function))
+    ]
+
+
+def telegrams(code: Source) -> Iterator[str]:
+    """Yields what tells a parameter or a field as "name: ..." behind a sentence, where it has no line of its own."""
+    for function in code.functions:
+        text = (ast.get_docstring(function) or "").partition("Args:\n")[0]
+        yield from behind_a_sentence(text, parameters(function), function.name)
+    for line, name, text, fields in code.described:
+        yield from behind_a_sentence(text.partition("Args:\n")[0], fields, f"{line}: {name}")
+
+
+def behind_a_sentence(text: str, names: Sequence[str], place: str) -> Iterator[str]:
+    """Yields the place, with each of these names that the text explains in this way."""
+    for found in re.findall(r"(?:^|[.,;(]\s+)`?(\w+)`?: ", text):
+        if found in names:
+            yield f"{place}: {found}"
+
+
+def test_parameters_and_fields_are_not_told_behind_a_sentence() -> None:
+    assert not [f"{file}: {one}" for file, code in sources() for one in telegrams(code)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('def f(a):\n    """Does it. a: one."""\n', ["f: a"]),
+        ('def f(a):\n    """Does it.\n\n    a: one.\n    """\n', ["f: a"]),
+        ('def f(a):\n    """Does it: one.\n\n    Args:\n        a: One.\n    """\n', []),
+        ('class A:\n    """Is it. a: one."""\n    a: int\n', ["1: A: a"]),
+        ('class A:\n    """Is it. a: one."""\n    def __init__(self, a): ...\n', ["1: A: a"]),
+        ('class A:\n    """Is it."""\n    a: int\n    """One: two."""\n', []),
+    ],
+)
+def test_that_rule_finds_what_is_told_behind_a_sentence(text: str, found: list[str]) -> None:
+    assert [*telegrams(parsed(text))] == found
+
+
+def test_lines_of_sections_begin_with_a_capital_letter() -> None:
+    assert not [
+        f"{file}:{function.lineno}: {function.name}: {line.strip()}"
+        for file, code in sources()
+        for function in code.functions
+        for line in (ast.get_docstring(function) or "").partition("Args:\n")[2].splitlines()
+        if re.match(r" {4}\*{0,2}\w+: [a-z]+\b(?![._(`])", line)
     ]
 
 

@@ -32,15 +32,15 @@ def read_several(value: Any, limit: int, param: str) -> list[Pieces]:
     """Reads every prompt of a field; an array with a number in it is one prompt.
 
     Args:
-        value: the field's value.
-        limit: the most prompts that are allowed.
-        param: the field's name, for errors.
+        value: The field's value.
+        limit: The most prompts that are allowed.
+        param: The field's name, for errors.
 
     Returns:
         The pieces of each prompt, which are texts and lists of token ids.
 
     Raises:
-        BadRequest: there is no prompt, there are too many, or one is not valid.
+        BadRequest: There is no prompt, there are too many, or one is not valid.
     """
     if not isinstance(value, list) or any(type(item) in (int, float) for item in value):
         return [read_one(value, param)]
@@ -77,12 +77,12 @@ async def tokens_of(pieces: Pieces, special: bool, encode: Encode) -> list[int]:
     """Returns the token ids of the pieces.
 
     Args:
-        pieces: texts and lists of token ids.
-        special: whether the tokenizer adds special tokens to a text at the start.
-        encode: returns the token ids of each of several texts, with or without special tokens.
+        pieces: Texts and lists of token ids.
+        special: Whether the tokenizer adds special tokens to a text at the start.
+        encode: Returns the token ids of each of several texts, with or without special tokens.
 
     Raises:
-        RequestError: a text cannot be tokenized.
+        RequestError: A text cannot be tokenized.
     """
     texts = [piece for piece in pieces if isinstance(piece, str)]
     first, rest = (texts[:1], texts[1:]) if special and isinstance(pieces[0], str) else ([], texts)

@@ -189,13 +189,13 @@ class BodyReader:
         """Reads the fields.
 
         Args:
-            fields: the fields of the endpoint.
-            body: the body of the request.
-            services: the services of the server.
-            other_clients: whether clients of other APIs use the endpoint, too, with fields of their own.
+            fields: The fields of the endpoint.
+            body: The body of the request.
+            services: The services of the server.
+            other_clients: Whether clients of other APIs use the endpoint, too, with fields of their own.
 
         Raises:
-            RequestError: the value of a field is wrong, or the server has no such model.
+            RequestError: The value of a field is wrong, or the server has no such model.
         """
         readable = ReadableBody(body=body)
         for row in services.config.composition.bodies if other_clients else ():
@@ -228,16 +228,16 @@ class BodyReader:
         """Builds the request from the values of the body.
 
         Args:
-            renamed: values that have another name or form in this API, by the names that all APIs share.
-            offer: the tools, and whether one must be called.
-            logprobs: the log probabilities that the client wants.
-            parsed: whether reasoning and tool calls are parsed out of the text.
-            default_max_tokens: the limit of generated tokens where neither the request, an option nor
+            renamed: Values that have another name or form in this API, by the names that all APIs share.
+            offer: The tools, and whether one must be called.
+            logprobs: The log probabilities that the client wants.
+            parsed: Whether reasoning and tool calls are parsed out of the text.
+            default_max_tokens: The limit of generated tokens where neither the request, an option nor
                 generation_config.json has one; 0: as many as fit.
-            max_tokens_name: the field that wins over max_tokens.
+            max_tokens_name: The field that wins over max_tokens.
 
         Raises:
-            RequestError: values do not go together, or the model cannot do what they ask for.
+            RequestError: Values do not go together, or the model cannot do what they ask for.
         """
         values, model, config = self.values, self.model, self.model.config
         by_id = self._services.config.return_tokens_as_token_ids

@@ -279,12 +279,12 @@ def build_sampling(given: Values, defaults: Defaults, config: Config) -> Samplin
     A field that SamplingParams has by the same name is taken as it was read, or else from the defaults.
 
     Args:
-        given: the values by the fields' names.
-        defaults: the values of what the client does not set.
-        config: the model's configuration.
+        given: The values by the fields' names.
+        defaults: The values of what the client does not set.
+        config: The model's configuration.
 
     Raises:
-        BadRequest: values do not go together, or are beyond the limits of the model's configuration.
+        BadRequest: Values do not go together, or are beyond the limits of the model's configuration.
     """
     n, beams = _sequences(given, config)
     max_tokens = _max_tokens(given, defaults, config)
@@ -331,15 +331,15 @@ def build_output(
     """Builds OutputParams from the values of the request; in streams a stop string is included by default.
 
     Args:
-        given: the values by the fields' names.
-        defaults: the values of what the client does not set.
-        stream: whether the response is a stream.
-        parse: whether the text is parsed, unless special tokens stay in it.
-        parse_reasoning: whether reasoning is parsed out of it.
-        parse_calls: whether tool calls are parsed out of it.
-        tools: the tools that may be called.
-        parallel: whether an answer may have several calls; None: the client does not say.
-        constraint: what the answer must match; None: anything is allowed.
+        given: The values by the fields' names.
+        defaults: The values of what the client does not set.
+        stream: Whether the response is a stream.
+        parse: Whether the text is parsed, unless special tokens stay in it.
+        parse_reasoning: Whether reasoning is parsed out of it.
+        parse_calls: Whether tool calls are parsed out of it.
+        tools: The tools that may be called.
+        parallel: Whether an answer may have several calls; None: the client does not say.
+        constraint: What the answer must match; None: anything is allowed.
     """
     include, skip_special = given["include_stop_str_in_output"], given["skip_special_tokens"]
     if include is None:
@@ -435,12 +435,12 @@ class LogprobsRequest:
         """Returns this request with the size of the vocabulary in place of -1.
 
         Args:
-            known: whether the engine reports tokens that were not chosen; without them there is nothing of the prompt.
-            limit: the value of --max_logprobs, -1 for the whole vocabulary.
-            vocab: the tokens of the vocabulary.
+            known: Whether the engine reports tokens that were not chosen; without them there is nothing of the prompt.
+            limit: The value of --max_logprobs, -1 for the whole vocabulary.
+            vocab: The tokens of the vocabulary.
 
         Raises:
-            BadRequest: more tokens are wanted than the limit allows.
+            BadRequest: More tokens are wanted than the limit allows.
         """
         if not self.top and self.prompt is None:
             return self
@@ -518,13 +518,13 @@ def response_size(sampling: SamplingParams, prompt_tokens: int, *, stream: bool,
     in streams, which have a lower limit.
 
     Args:
-        sampling: the parameters of the request.
-        prompt_tokens: the tokens of all prompts.
-        stream: whether the response is a stream.
-        copies: the choices that show those of a prompt.
+        sampling: The parameters of the request.
+        prompt_tokens: The tokens of all prompts.
+        stream: Whether the response is a stream.
+        copies: The choices that show those of a prompt.
 
     Raises:
-        BadRequest: they are more than the limit.
+        BadRequest: They are more than the limit.
     """
     if not sampling.prompt_logprobs:
         return 0

@@ -98,18 +98,18 @@ def add_tool_rule(
     """Returns the constraint with the rules of tool_choice, parallel_tool_calls and strict.
 
     Args:
-        constraint: what the answer must match; None: anything is allowed.
-        offer: the tools, and whether one must be called.
-        config: the model's configuration.
-        sampling: the parameters of the request.
-        combines: whether grammars go with beam search and min_tokens. GenAI ignores them with the first, and the second
+        constraint: What the answer must match; None: anything is allowed.
+        offer: The tools, and whether one must be called.
+        config: The model's configuration.
+        sampling: The parameters of the request.
+        combines: Whether grammars go with beam search and min_tokens. GenAI ignores them with the first, and the second
             breaks them: without this, such calls are not constrained unless one is required.
 
     Returns:
         The constraint, None if neither the answer nor its calls have any.
 
     Raises:
-        BadRequest: a strict constraint of the answer excludes a call that is required.
+        BadRequest: A strict constraint of the answer excludes a call that is required.
     """
     calls = ""
     if offer.tools and offer.required:

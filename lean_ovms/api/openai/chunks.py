@@ -41,9 +41,9 @@ class Envelope:
         """Returns the body of a unary response.
 
         Args:
-            choices: the choices.
-            counts: the tokens that are counted.
-            times: members about time, which are added at the end.
+            choices: The choices.
+            counts: The tokens that are counted.
+            times: Members about time, which are added at the end.
         """
         return {
             "id": self.id,
@@ -115,10 +115,10 @@ class ChunkOptions:
         """Builds the options from the values of the fields RESPONSE_FIELDS.
 
         Args:
-            values: the values by the fields' names.
-            generation: the request.
-            config: the server's configuration.
-            single: whether there is one choice.
+            values: The values by the fields' names.
+            generation: The request.
+            config: The server's configuration.
+            single: Whether there is one choice.
         """
         stream_options = generation.stream_options
         continuous = stream_options["continuous_usage_stats"]
@@ -180,11 +180,11 @@ class Chunks:
         """Returns a chunk with one choice.
 
         Args:
-            index: the number of the choice.
-            content: its member "delta" or "text", in JSON.
-            state: its state, from which new tokens are taken.
-            logprobs: the log probabilities, in JSON.
-            finish: the finish_reason; "" for null.
+            index: The number of the choice.
+            content: Its member "delta" or "text", in JSON.
+            state: Its state, from which new tokens are taken.
+            logprobs: The log probabilities, in JSON.
+            finish: The finish_reason; "" for null.
         """
         if self._plain and not finish and logprobs == b"null":
             return (self._heads.get(index) or self._head_of(index)) + content + self._plain_end
@@ -221,9 +221,9 @@ class Chunks:
         """Returns a chunk without a token, with the progress of the prompt.
 
         Args:
-            index: the number of the choice.
-            content: its member "delta" or "text", in JSON.
-            progress: the tokens of the prompt that are computed so far.
+            index: The number of the choice.
+            content: Its member "delta" or "text", in JSON.
+            progress: The tokens of the prompt that are computed so far.
         """
         shown = orjson.dumps(prompt_progress(progress))
         end = self._plain_end.removesuffix(b"}\n\n") + b',"prompt_progress":' + shown + b"}\n\n"

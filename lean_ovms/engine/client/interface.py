@@ -70,24 +70,24 @@ class ModelEngine(Protocol):
         When the waiting task is cancelled, the generation is cancelled too.
 
         Args:
-            prompt: the text, which the engine tokenizes, or token ids.
-            add_special_tokens: whether the tokenizer adds special tokens to the text.
-            truncate: the number of prompt tokens to keep; None: all.
-            truncation_side: the end from which the other tokens are left out, "left" or "right".
-            want_tokens: whether the stream gets the ids of the prompt.
-            sampling: the parameters of the request.
-            constraint: a structural tag, as JSON text, that the answer must match; "" for none.
-            images: the images of the tags in the prompt.
-            audio: the samples of the audio tags in the prompt.
-            timeout_s: the most seconds until the engine accepts it; 0: no limit.
-            client: who sends it; clients share the time of the engine.
-            group: the number of its HTTP request, of which a client may have several; 0: it has one of its own.
-            priority: the lower one starts first.
-            adapter: the LoRA adapters in the notation of the model's set of adapters; "" for none.
+            prompt: The text, which the engine tokenizes, or token ids.
+            add_special_tokens: Whether the tokenizer adds special tokens to the text.
+            truncate: The number of prompt tokens to keep; None: all.
+            truncation_side: The end from which the other tokens are left out, "left" or "right".
+            want_tokens: Whether the stream gets the ids of the prompt.
+            sampling: The parameters of the request.
+            constraint: A structural tag, as JSON text, that the answer must match; "" for none.
+            images: The images of the tags in the prompt.
+            audio: The samples of the audio tags in the prompt.
+            timeout_s: The most seconds until the engine accepts it; 0: no limit.
+            client: Who sends it; clients share the time of the engine.
+            group: The number of its HTTP request, of which a client may have several; 0: it has one of its own.
+            priority: The lower one starts first.
+            adapter: The LoRA adapters in the notation of the model's set of adapters; "" for none.
 
         Raises:
-            RequestTimeout: the engine has not accepted it in time.
-            RequestError: the engine refuses it, or is not available.
+            RequestTimeout: The engine has not accepted it in time.
+            RequestError: The engine refuses it, or is not available.
         """
 
     def open(self, make: Callable[[int, Send, Close], R]) -> R:
@@ -116,15 +116,15 @@ class ModelEngine(Protocol):
         """Tokenizes texts.
 
         Args:
-            texts: the texts.
-            add_special_tokens: whether the tokenizer adds special tokens to each of them.
-            client: who sends them; clients take turns.
+            texts: The texts.
+            add_special_tokens: Whether the tokenizer adds special tokens to each of them.
+            client: Who sends them; clients take turns.
 
         Returns:
             The token ids of each text.
 
         Raises:
-            RequestError: the engine refuses the texts, or is not available.
+            RequestError: The engine refuses the texts, or is not available.
         """
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:

@@ -58,8 +58,8 @@ class Runner(Protocol[S]):
         """Reserves room for a sequence that is started then; returns whether there is any.
 
         Args:
-            sequence: the sequence.
-            leaving: the running sequence that gives its slot to it; None: a slot is free.
+            sequence: The sequence.
+            leaving: The running sequence that gives its slot to it; None: a slot is free.
         """
 
     def start(self, sequence: S) -> None:
@@ -124,9 +124,9 @@ class AdmissionPolicy(Generic[S]):
         its own.
 
         Args:
-            sequence: the sequence.
-            lacking: the client before it whose next sequence lacks blocks, and has to be passed; None: there is none.
-            leaving: the sequence that gives its slot to this one; None: a slot is free.
+            sequence: The sequence.
+            lacking: The client before it whose next sequence lacks blocks, and has to be passed; None: there is none.
+            leaving: The sequence that gives its slot to this one; None: a slot is free.
         """
         scheduler, queue = self._scheduler, self._queue
         if lacking is not None and (lacking.passes >= MAX_PASSES or not self._within_share(sequence)):
@@ -238,9 +238,9 @@ def over_budget(running: Seq[S], clients: Iterable[ClientQueue], blocks_of: Call
     The oldest sequence stays, whose ever it is, so that something always gets on.
 
     Args:
-        running: the sequences that may be preempted, oldest first.
-        clients: the clients that have sequences.
-        blocks_of: returns the blocks that a client has.
+        running: The sequences that may be preempted, oldest first.
+        clients: The clients that have sequences.
+        blocks_of: Returns the blocks that a client has.
     """
     movable = list(reversed(running))
     clients = list(clients)
@@ -256,10 +256,10 @@ def for_another(
     """Returns the sequence of a client or a request that gives its place to another; None if none can at the moment.
 
     Args:
-        running: the running sequences, oldest first.
-        giver: the client or the request that gives a place.
-        steps: the steps that the engine has computed so far.
-        least_priority: only sequences of this priority or a less urgent one are chosen; None: of any.
+        running: The running sequences, oldest first.
+        giver: The client or the request that gives a place.
+        steps: The steps that the engine has computed so far.
+        least_priority: Only sequences of this priority or a less urgent one are chosen; None: of any.
     """
     candidates = [
         s

@@ -104,9 +104,9 @@ class ImagePlaceholders(Protocol):
         """Returns the text and the images of a prompt, checked.
 
         Args:
-            submit: the command with the prompt.
-            context: the tokens of the model's context, for the error.
-            max_characters: the most characters of the text.
+            submit: The command with the prompt.
+            context: The tokens of the model's context, for the error.
+            max_characters: The most characters of the text.
 
         Raises:
             errors.BadRequest: the prompt is not valid.

@@ -80,8 +80,8 @@ def expression_size(text: str, *, quotes: bool) -> ExpressionSize:
     """Measures a regular expression or a grammar in EBNF.
 
     Args:
-        text: the expression.
-        quotes: whether it is EBNF, where text between double quotes is a literal and the name of a rule counts as one
+        text: The expression.
+        quotes: Whether it is EBNF, where text between double quotes is a literal and the name of a rule counts as one
             character.
     """
     groups, deepest, most, position = [_Group()], 0, 0, 0

@@ -61,9 +61,9 @@ class GrammarQueue:
         """Makes an empty queue.
 
         Args:
-            grammars: checks and compiles grammars; None: requests with a grammar are refused.
-            wake: ends the wait of the engine's loop; it is called from threads.
-            config: the engine's configuration, with the limits of grammars.
+            grammars: Checks and compiles grammars; None: requests with a grammar are refused.
+            wake: Ends the wait of the engine's loop; it is called from threads.
+            config: The engine's configuration, with the limits of grammars.
         """
         self._grammars = grammars
         self.bounds = GrammarBounds(bytes=GROWTH * config.grammar_max_bytes, nesting=config.grammar_max_nesting)

@@ -37,12 +37,12 @@ def parse(submit: Submit, context: int, max_characters: int) -> ImagePrompt:
     """Returns the text, the images and the audio of a prompt, checked.
 
     Args:
-        submit: the command with the prompt.
-        context: the tokens of the model's context, for the error.
-        max_characters: the most characters of the text.
+        submit: The command with the prompt.
+        context: The tokens of the model's context, for the error.
+        max_characters: The most characters of the text.
 
     Raises:
-        BadRequest: the prompt is no text, is empty or too long, or its tags are not those of its images and audio.
+        BadRequest: The prompt is no text, is empty or too long, or its tags are not those of its images and audio.
     """
     text = submit.prompt
     if not isinstance(text, str):
@@ -77,14 +77,14 @@ def checked_image(size: list[int], pixels: bytes, param: str, digest: str = "", 
     """Returns an image, or the frames of a video, from the values of a command.
 
     Args:
-        size: the height and the width in pixels.
-        pixels: the RGB bytes of each frame, height * width * 3 of them.
-        param: the field of the request that has the image, for errors.
-        digest: the digest of its content; "" if it is not computed.
-        video: the length of a video and then the time of each frame, in seconds; empty for an image.
+        size: The height and the width in pixels.
+        pixels: The RGB bytes of each frame, height * width * 3 of them.
+        param: The field of the request that has the image, for errors.
+        digest: The digest of its content; "" if it is not computed.
+        video: The length of a video and then the time of each frame, in seconds; empty for an image.
 
     Raises:
-        BadRequest: the size is not that of the pixels.
+        BadRequest: The size is not that of the pixels.
     """
     good = len(size) == 2 and all(type(side) is int and side > 0 for side in size)
     seconds, *times = video or [0.0]

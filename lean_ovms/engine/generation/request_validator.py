@@ -52,12 +52,12 @@ class RequestValidator:
         """Returns the request of a command, not yet queued.
 
         Args:
-            submit: the command.
-            tokens: the ids of its prompt; None: the prompt is tokenized here.
-            bad_words: the ids of its bad words; None: they are tokenized here.
+            submit: The command.
+            tokens: The ids of its prompt; None: the prompt is tokenized here.
+            bad_words: The ids of its bad words; None: they are tokenized here.
 
         Raises:
-            BadRequest: the request is not valid for this model.
+            BadRequest: The request is not valid for this model.
         """
         backend, info = self._backend, self._backend.info
         sampling = read_sampling(submit.sampling, info.vocab_size)

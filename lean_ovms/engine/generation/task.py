@@ -45,9 +45,9 @@ class GenerationTask(Task):
         """Begins without requests.
 
         Args:
-            backend: computes the model.
-            config: the engine's configuration.
-            wake: ends the wait of the engine's loop; it is called from threads.
+            backend: Computes the model.
+            config: The engine's configuration.
+            wake: Ends the wait of the engine's loop; it is called from threads.
         """
         super().__init__(backend.info, backend.vocabulary)
         self.backend = backend
@@ -137,9 +137,9 @@ class GenerationTask(Task):
         """Accepts a request, queues it for its grammar, or refuses it.
 
         Args:
-            submit: the command.
-            tokens: the ids of its prompt, if the thread has tokenized it.
-            bad_words: the ids of its bad words, if the thread has tokenized them.
+            submit: The command.
+            tokens: The ids of its prompt, if the thread has tokenized it.
+            bad_words: The ids of its bad words, if the thread has tokenized them.
         """
         try:
             self._check_queue(submit)

@@ -84,9 +84,9 @@ class TokenizeQueue:
         """Makes an empty queue.
 
         Args:
-            backend: tokenizes the texts.
-            validator: checks the requests.
-            wake: ends the wait of the engine's loop; it is called from the thread.
+            backend: Tokenizes the texts.
+            validator: Checks the requests.
+            wake: Ends the wait of the engine's loop; it is called from the thread.
         """
         self._backend, self._validator = backend, validator
         self._waiting: dict[int, _Waiting] = {}

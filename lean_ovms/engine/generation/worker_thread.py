@@ -40,14 +40,14 @@ class WorkerThread(Generic[T, R]):
         """Begins without items; the first one starts the thread.
 
         Args:
-            name: the name of the thread.
-            work: returns the result of an item; it is called in the thread.
-            wake: ends the wait of the engine's loop; it is called from the thread.
-            failure: what a client is told of an item whose work raised something that is no RequestError, with "{}" for
+            name: The name of the thread.
+            work: Returns the result of an item; it is called in the thread.
+            wake: Ends the wait of the engine's loop; it is called from the thread.
+            failure: What a client is told of an item whose work raised something that is no RequestError, with "{}" for
                 the message of that.
-            wanted: returns whether an item is still wanted, before the work on it begins.
-            idle_s: the seconds without an item after which on_idle is called; None: it is never called.
-            on_idle: is called in the thread.
+            wanted: Returns whether an item is still wanted, before the work on it begins.
+            idle_s: The seconds without an item after which on_idle is called; None: it is never called.
+            on_idle: Is called in the thread.
         """
         self.busy = False
         self._name, self._work, self._wake, self._failure = name, work, wake, failure

@@ -25,9 +25,9 @@ def choose(option: str, available: Sequence[str], free_memory: Callable[[str], i
     OVMS chooses the discrete GPU with the most free memory, else any GPU, else the CPU.
 
     Args:
-        option: the name of a device, or "auto".
-        available: the names of OpenVINO's devices.
-        free_memory: returns the bytes of a GPU that are free, 0 for one that shares the machine's memory.
+        option: The name of a device, or "auto".
+        available: The names of OpenVINO's devices.
+        free_memory: Returns the bytes of a GPU that are free, 0 for one that shares the machine's memory.
     """
     if option != "auto":
         return option

@@ -96,9 +96,9 @@ def agrees(
     """Returns whether a tokenizer gives the ids of the model's exported tokenizer, without special tokens.
 
     Args:
-        tokenizer: the tokenizer.
-        exported: returns the ids of each text from the exported tokenizer.
-        samples: more texts to compare, besides SAMPLES.
+        tokenizer: The tokenizer.
+        exported: Returns the ids of each text from the exported tokenizer.
+        samples: More texts to compare, besides SAMPLES.
     """
     texts = [*SAMPLES, *samples]
     for text, ids in zip(texts, exported(texts), strict=True):

@@ -20,11 +20,11 @@ def describe(config: EngineConfig, settings: PipelineSettings, blocks: int, toke
     """Returns the model's properties, for the front end.
 
     Args:
-        config: the engine's configuration.
-        settings: the settings of its pipeline.
-        blocks: the blocks of the KV cache that the pipeline has.
-        tokenizer: the tokenizer of openvino_genai.
-        defaults: the pipeline's own GenerationConfig.
+        config: The engine's configuration.
+        settings: The settings of its pipeline.
+        blocks: The blocks of the KV cache that the pipeline has.
+        tokenizer: The tokenizer of openvino_genai.
+        defaults: The pipeline's own GenerationConfig.
     """
     eos = {int(i) for i in defaults.stop_token_ids} | {int(defaults.eos_token_id), int(tokenizer.get_eos_token_id())}
     return ModelInfo(

@@ -112,9 +112,9 @@ def without_paged(config: EngineConfig, reason: str, *, miscounts: bool = False)
     """Returns the choice for a model that the paged engine was to serve and cannot.
 
     Args:
-        config: the engine's configuration.
-        reason: what is wrong with the model.
-        miscounts: whether the continuous batching of openvino_genai has the same fault, and does not notice.
+        config: The engine's configuration.
+        reason: What is wrong with the model.
+        miscounts: Whether the continuous batching of openvino_genai has the same fault, and does not notice.
     """
     reason = f"the paged engine cannot serve this model: {reason}"
     if has_vision(config.model_dir):
@@ -137,9 +137,9 @@ def lost_fields(config: EngineConfig, choice: Choice, capabilities: Collection[s
     """Returns the request fields without effect, because AUTO did not choose the paged engine.
 
     Args:
-        config: the engine's configuration.
-        choice: the pipeline that was chosen.
-        capabilities: what the model's engine can do.
+        config: The engine's configuration.
+        choice: The pipeline that was chosen.
+        capabilities: What the model's engine can do.
     """
     if config.pipeline_type != "AUTO" or choice.pipeline in (PAGED, OMNI):
         return []

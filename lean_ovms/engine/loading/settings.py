@@ -94,14 +94,14 @@ def resolve(
     """Resolves the settings of continuous batching.
 
     Args:
-        config: the engine's configuration.
-        free_bytes: the bytes of memory that are free; the KV cache gets a share of them.
-        available: the names of OpenVINO's devices.
-        paged: whether the settings are for the paged engine, which knows the bytes of a block: `blocks` are then the
+        config: The engine's configuration.
+        free_bytes: The bytes of memory that are free; the KV cache gets a share of them.
+        available: The names of OpenVINO's devices.
+        paged: Whether the settings are for the paged engine, which knows the bytes of a block: `blocks` are then the
             most that are wanted, and `cache_bytes` limits them.
 
     Raises:
-        StartError: options exclude each other, or cannot be as they are with this model or device; the message names
+        StartError: Options exclude each other, or cannot be as they are with this model or device; the message names
             them.
     """
     properties = _properties(config)

@@ -164,9 +164,9 @@ def _draft_plan(config: EngineConfig, settings: PipelineSettings, *, small: bool
     """Returns how tokens are drafted.
 
     Args:
-        config: the engine's configuration.
-        settings: the settings of the pipeline.
-        small: whether a step of the model's network is short.
+        config: The engine's configuration.
+        settings: The settings of the pipeline.
+        small: Whether a step of the model's network is short.
     """
     new = config.part(DRAFT_PLAN)
     found: DraftPlan = NoDrafts() if new is None else new(settings, small=small)

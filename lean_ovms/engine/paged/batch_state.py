@@ -27,11 +27,11 @@ class BatchState:
         """Begins without any sequence.
 
         Args:
-            network: the network, which copies blocks.
-            blocks: the blocks of the KV cache.
-            tables: the rows of running sequences.
-            checkpoints: the states of running sequences, for a hybrid network.
-            adapters: the adapters in memory, of which each running sequence holds its own.
+            network: The network, which copies blocks.
+            blocks: The blocks of the KV cache.
+            tables: The rows of running sequences.
+            checkpoints: The states of running sequences, for a hybrid network.
+            adapters: The adapters in memory, of which each running sequence holds its own.
         """
         self.blocks = blocks
         self.tables = tables

@@ -35,8 +35,8 @@ def next_key(before: bytes, what: bytes) -> bytes:
     """Returns a hash of a block's tokens and all before them, which other processes and servers have as well.
 
     Args:
-        before: the hash of the block before; empty if there is none.
-        what: the bytes of the tokens, int64 each.
+        before: The hash of the block before; empty if there is none.
+        what: The bytes of the tokens, int64 each.
     """
     return hashlib.blake2b(what, key=before, digest_size=KEY_BYTES).digest()
 
@@ -68,9 +68,9 @@ class BlockManager:
         """Begins with all blocks free.
 
         Args:
-            total: the number of blocks.
-            block_size: the tokens of a block.
-            evicted: called with the serial number of each block that leaves the prefix cache, after the watchers.
+            total: The number of blocks.
+            block_size: The tokens of a block.
+            evicted: Called with the serial number of each block that leaves the prefix cache, after the watchers.
         """
         self.total = total
         self.block_size = block_size
@@ -151,10 +151,10 @@ class BlockManager:
         """Finds the longest known prefix of tokens[start:end] that is made of whole blocks.
 
         Args:
-            tokens: the tokens of a text.
-            start: the first token of a block.
-            end: the first token that is not looked for.
-            parent: what comes before tokens[start].
+            tokens: The tokens of a text.
+            start: The first token of a block.
+            end: The first token that is not looked for.
+            parent: What comes before tokens[start].
 
         Returns:
             The blocks and their serial numbers; the caller has a reference to each.
@@ -173,9 +173,9 @@ class BlockManager:
         """Records that a block has these tokens. If another has the same prefix already, `match` goes on finding that.
 
         Args:
-            block: the block.
-            tokens: its tokens, as many as a block has.
-            parent: what comes before them.
+            block: The block.
+            tokens: Its tokens, as many as a block has.
+            parent: What comes before them.
 
         Returns:
             The serial number by which the next block names its parent.
@@ -195,11 +195,11 @@ class BlockManager:
         """Registers the full blocks of a sequence that are not registered yet.
 
         Args:
-            blocks: the blocks of the sequence.
-            text: the tokens of the sequence.
-            tokens: how many of them are computed.
-            chain: the serial numbers of the blocks that are registered already; those of the others are added.
-            root: the parent of the first block.
+            blocks: The blocks of the sequence.
+            text: The tokens of the sequence.
+            tokens: How many of them are computed.
+            chain: The serial numbers of the blocks that are registered already; those of the others are added.
+            root: The parent of the first block.
         """
         size = self.block_size
         while (len(chain) + 1) * size <= tokens:
@@ -270,9 +270,9 @@ class BlockTables:
         """Begins with all rows free.
 
         Args:
-            rows: the most sequences that run at once.
-            context: the most tokens of a sequence.
-            block_size: the tokens of a block.
+            rows: The most sequences that run at once.
+            context: The most tokens of a sequence.
+            block_size: The tokens of a block.
         """
         self.block_size = block_size
         self.table = np.zeros((rows, self.blocks(context) + 2), np.int32)

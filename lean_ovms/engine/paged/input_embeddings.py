@@ -29,10 +29,10 @@ def connect(model: Any, core: Any, folder: Path, *, paged: bool = True) -> None:
     """Puts the networks of a folder that make embeddings before a language model.
 
     Args:
-        model: the openvino.Model of the language model, which is changed.
-        core: the openvino.Core.
-        folder: the folder of the model.
-        paged: whether its attention is paged and ids are [tokens]; else they are [batch, tokens], and the places of
+        model: The openvino.Model of the language model, which is changed.
+        core: The openvino.Core.
+        folder: The folder of the model.
+        paged: Whether its attention is paged and ids are [tokens]; else they are [batch, tokens], and the places of
             images count through all of them.
     """
     text_embeddings = core.read_model(folder / TEXT_EMBEDDINGS)

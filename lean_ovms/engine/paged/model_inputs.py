@@ -93,12 +93,12 @@ class ModelInputs:
         """Begins without tensors; the steps make them as large as they need them.
 
         Args:
-            network: the network.
-            tables: the block tables, with the tokens of the sequences.
-            pad_to: steps with chunks are padded to a multiple of so many tokens.
-            padding_block: the block of the KV cache that padding is written to.
-            ahead: how far the tokens of chunks are behind their places; 1 for a head of multi-token prediction.
-            adapters: gives the adapters of the sequences, if the network takes any.
+            network: The network.
+            tables: The block tables, with the tokens of the sequences.
+            pad_to: Steps with chunks are padded to a multiple of so many tokens.
+            padding_block: The block of the KV cache that padding is written to.
+            ahead: How far the tokens of chunks are behind their places; 1 for a head of multi-token prediction.
+            adapters: Gives the adapters of the sequences, if the network takes any.
         """
         self._network = network
         self._pad_to = pad_to
@@ -120,9 +120,9 @@ class ModelInputs:
         """Writes a step.
 
         Args:
-            rows: the rows, in the block tables, of the decoding sequences.
-            chunks: the parts of other sequences.
-            changed: whether the rows, or the blocks of their sequences, are others than in the last step.
+            rows: The rows, in the block tables, of the decoding sequences.
+            chunks: The parts of other sequences.
+            changed: Whether the rows, or the blocks of their sequences, are others than in the last step.
         """
         decoding, batch = len(rows), len(rows) + len(chunks)
         tokens = decoding + sum(chunk.length for chunk in chunks)
@@ -329,9 +329,9 @@ class ModelInputs:
         """Returns the memory of an input with several axes.
 
         Args:
-            name: the name of the input.
-            shape: the shape that it gets.
-            grows: the axis whose size changes between steps; the memory has room for more of it.
+            name: The name of the input.
+            shape: The shape that it gets.
+            grows: The axis whose size changes between steps; the memory has room for more of it.
         """
         size = math.prod(shape)
         if name not in self._arrays or len(self._arrays[name]) < size:

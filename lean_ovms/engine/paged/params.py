@@ -115,11 +115,11 @@ def read(
     """Returns the parameters of a request.
 
     Args:
-        request: the request.
-        speculative: whether it may have as many draft tokens as it asks for.
-        ngrams: whether it may have draft tokens of n-grams without asking.
-        adapter: the LoRA weights that are added to the model's, None if there are none.
-        images: the embeddings of the prompt's images, None if it is text alone.
+        request: The request.
+        speculative: Whether it may have as many draft tokens as it asks for.
+        ngrams: Whether it may have draft tokens of n-grams without asking.
+        adapter: The LoRA weights that are added to the model's, None if there are none.
+        images: The embeddings of the prompt's images, None if it is text alone.
     """
     sampling = request.sampling
     lookahead = MAX_COPIED if ngrams else (sampling.num_assistant_tokens or MAX_DRAFTED) if speculative else 0

@@ -247,8 +247,8 @@ class StepHook:
         """Returns whether a waiting sequence is not to be started yet, so that those behind it pass.
 
         Args:
-            sequence: the sequence, which could be started.
-            root: the parent of its first block in the prefix cache; None: it does not use the prefix cache.
+            sequence: The sequence, which could be started.
+            root: The parent of its first block in the prefix cache; None: it does not use the prefix cache.
         """
         return False
 

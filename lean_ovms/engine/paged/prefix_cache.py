@@ -32,11 +32,11 @@ class PrefixCache:
         """Begins with what the blocks have.
 
         Args:
-            blocks: the blocks of the KV cache, by which prefixes are found.
-            tables: the rows of running sequences.
-            checkpoints: the states of a hybrid network behind prefixes.
-            caching: whether prompts of different requests share blocks.
-            hooks: what features do: they may let a sequence wait until its blocks have been read.
+            blocks: The blocks of the KV cache, by which prefixes are found.
+            tables: The rows of running sequences.
+            checkpoints: The states of a hybrid network behind prefixes.
+            caching: Whether prompts of different requests share blocks.
+            hooks: What features do: they may let a sequence wait until its blocks have been read.
         """
         self.blocks = blocks
         self.tables = tables

@@ -67,15 +67,15 @@ class Scheduler:
         """Begins without any sequence.
 
         Args:
-            batch: the running sequences.
-            prefixes: what prompts can begin with.
-            speculation: what gives sequences draft tokens.
-            chunk_sizes: how many tokens a step computes, and how many of each prompt.
-            slots: the most sequences that run at once, a beam search counted as one.
-            split: whether a prompt may be computed over several steps.
-            priority_across_clients: whether the priority of a request counts against requests of other clients.
-            new_matcher: makes what matches the grammar of a sequence.
-            report_failure: tells the front end that a request has failed; False if the request has ended already.
+            batch: The running sequences.
+            prefixes: What prompts can begin with.
+            speculation: What gives sequences draft tokens.
+            chunk_sizes: How many tokens a step computes, and how many of each prompt.
+            slots: The most sequences that run at once, a beam search counted as one.
+            split: Whether a prompt may be computed over several steps.
+            priority_across_clients: Whether the priority of a request counts against requests of other clients.
+            new_matcher: Makes what matches the grammar of a sequence.
+            report_failure: Tells the front end that a request has failed; False if the request has ended already.
         """
         self.batch = batch
         self.prefixes = prefixes
@@ -190,7 +190,7 @@ class Scheduler:
         time, in units of the time that a token takes without context.
 
         Args:
-            budget: the tokens that the step has for prompts.
+            budget: The tokens that the step has for prompts.
         """
         prompts = list(self.batch.prefilling)
         if len(prompts) < 2 or not self._split:
@@ -540,9 +540,9 @@ class ChunkSizes:
         each with the known value of the other, so that neither is lost while only the other has steps.
 
         Args:
-            tokens: the tokens of the step.
-            attended: the sum of their contexts.
-            seconds: the time of the step.
+            tokens: The tokens of the step.
+            attended: The sum of their contexts.
+            seconds: The time of the step.
         """
         if 2 * (tokens + attended / self.reach) < self.least or seconds <= 0:
             return

@@ -116,9 +116,9 @@ class Speculation:
         """Begins with a budget of which nothing is measured.
 
         Args:
-            batch: the running sequences.
-            proposer: a draft model, or a head of the model; None: there is neither.
-            new_text_proposer: makes what drafts from the text of a sequence, where there is no proposer; None: only
+            batch: The running sequences.
+            proposer: A draft model, or a head of the model; None: there is neither.
+            new_text_proposer: Makes what drafts from the text of a sequence, where there is no proposer; None: only
                 grammars draft then.
         """
         self.proposer = proposer
@@ -160,9 +160,9 @@ class Speculation:
         """Sets the proposer's draft tokens, and cuts those of others to what a step has room for.
 
         Args:
-            sequences: those that may have draft tokens in the next step.
-            left: draft tokens for which the step has room.
-            each: most draft tokens of a sequence that has some without a model.
+            sequences: Those that may have draft tokens in the next step.
+            left: Draft tokens for which the step has room.
+            each: Most draft tokens of a sequence that has some without a model.
         """
         batch = self._batch
         left = min(left, batch.checkpoints.spare(len(batch.running)))

@@ -55,11 +55,11 @@ class StateCheckpoints:
         """Begins without states.
 
         Args:
-            states: the slots; none for a network without states.
-            network: the network, which clears slots.
-            blocks: the blocks of the KV cache, at whose ends there are checkpoints.
-            tables: the rows of running sequences.
-            interval: tokens of a prompt between two inner checkpoints.
+            states: The slots; none for a network without states.
+            network: The network, which clears slots.
+            blocks: The blocks of the KV cache, at whose ends there are checkpoints.
+            tables: The rows of running sequences.
+            interval: Tokens of a prompt between two inner checkpoints.
         """
         self.states = states
         self.enabled = states.total > 0
@@ -169,10 +169,10 @@ class StateCheckpoints:
         """Allocates slots for the states that are written while a part of a prompt is computed.
 
         Args:
-            sequence: the sequence of the prompt.
-            start: the tokens that are computed already.
-            end: the tokens that are to be computed then.
-            cached: whether others can share what is computed.
+            sequence: The sequence of the prompt.
+            start: The tokens that are computed already.
+            end: The tokens that are to be computed then.
+            cached: Whether others can share what is computed.
 
         Returns:
             The numbers of tokens behind which states are written, of which the last one is where the chunk ends: sooner
@@ -193,10 +193,10 @@ class StateCheckpoints:
         """Returns a part of a prompt.
 
         Args:
-            sequence: the sequence of the prompt.
-            start: the tokens that are computed already.
-            ends: where states are written, as `write_prompt_states` returned it.
-            wanted: the tokens at the end of the part whose logits are wanted.
+            sequence: The sequence of the prompt.
+            start: The tokens that are computed already.
+            ends: Where states are written, as `write_prompt_states` returned it.
+            wanted: The tokens at the end of the part whose logits are wanted.
         """
         first = ends[0] - start if len(ends) > 1 else 0
         every = ends[1] - ends[0] if len(ends) > 2 else ONE_STATE
@@ -390,9 +390,9 @@ class StateCache:
         """Makes a slot the checkpoint behind a chain of cached blocks, unless there is one.
 
         Args:
-            chain: the serial numbers of all blocks before it.
-            slot: the slot that has the state.
-            kind: where it is.
+            chain: The serial numbers of all blocks before it.
+            slot: The slot that has the state.
+            kind: Where it is.
         """
         serial = chain[-1]
         known = self._checkpoints.get(serial)

@@ -64,10 +64,10 @@ class Outputs:
         """Makes the record of how much of a prompt is computed, if the request wants that, and of its end.
 
         Args:
-            sequence: the sequence of the prompt.
-            tokens: the tokens that are computed, or were cached.
-            taken_ms: the milliseconds since it was started.
-            complete: whether that is the whole prompt.
+            sequence: The sequence of the prompt.
+            tokens: The tokens that are computed, or were cached.
+            taken_ms: The milliseconds since it was started.
+            complete: Whether that is the whole prompt.
         """
         number = sequence.request.id
         cached = min(one.cached for one in sequence.request.sequences if one.cached >= 0)  # not of another choice's
@@ -164,13 +164,13 @@ class StepRunner:
         """Begins without a step.
 
         Args:
-            scheduler: decides which sequences a step computes.
-            network: the network, with its caches.
-            inputs: writes the inputs of a step.
-            outputs: makes the records of results.
-            hooks: what features do around the steps.
-            prepare: computes the masks of a step's grammars, while the network computes.
-            clock: returns the seconds by which steps are compared.
+            scheduler: Decides which sequences a step computes.
+            network: The network, with its caches.
+            inputs: Writes the inputs of a step.
+            outputs: Makes the records of results.
+            hooks: What features do around the steps.
+            prepare: Computes the masks of a step's grammars, while the network computes.
+            clock: Returns the seconds by which steps are compared.
         """
         self.drafts = SpecDecodeStats()
         """Counts of draft tokens since the start."""
@@ -300,9 +300,9 @@ class StepRunner:
         """Ends the requests whose logits are not finite, however they are sampled, before anything of them is cached.
 
         Args:
-            step: the step.
-            logits: its logits, [rows, vocab]; rows that are not finite are replaced by zeros.
-            finite: whether each row of the logits is finite, [rows].
+            step: The step.
+            logits: Its logits, [rows, vocab]; rows that are not finite are replaced by zeros.
+            finite: Whether each row of the logits is finite, [rows].
 
         Returns:
             The sequences that go on without their draft tokens: the logits behind their newest token are finite, but
@@ -330,9 +330,9 @@ class StepRunner:
         """Processes the logits of a step with prompts, draft tokens or beams.
 
         Args:
-            step: the step.
-            logits: the logits of its sequences, one row for each plain one, then those that each chunk wants.
-            unsure: sequences of which only the logits behind their newest token can be used.
+            step: The step.
+            logits: The logits of its sequences, one row for each plain one, then those that each chunk wants.
+            unsure: Sequences of which only the logits behind their newest token can be used.
         """
         owners, places = list(step.decoding), list(range(len(step.decoding)))
         at = len(owners)
@@ -409,10 +409,10 @@ class StepRunner:
         """Compares a sampled token with the next draft token and the alternative to it.
 
         Args:
-            sequence: the sequence.
-            place: the row of the logits that the token was sampled from.
-            position: the position of the draft token in the draft, from 0.
-            token: the sampled token.
+            sequence: The sequence.
+            place: The row of the logits that the token was sampled from.
+            position: The position of the draft token in the draft, from 0.
+            token: The sampled token.
 
         Returns:
             The row of the logits behind the token; None if it is neither.

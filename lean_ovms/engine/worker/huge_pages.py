@@ -49,9 +49,9 @@ def full_places(libc: ctypes.CDLL, maps: str, size: int) -> Iterator[tuple[int, 
     """Yields the first address and the end of each row of large pages whose small pages are all in use.
 
     Args:
-        libc: the C library, which tells what pages are in use.
-        maps: the text of /proc/self/maps.
-        size: the bytes of a large page.
+        libc: The C library, which tells what pages are in use.
+        maps: The text of /proc/self/maps.
+        size: The bytes of a large page.
     """
     small = size // mmap.PAGESIZE
     for line in maps.splitlines():

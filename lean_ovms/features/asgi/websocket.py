@@ -26,11 +26,11 @@ async def serve(handle: Handle, error_forms: ErrorForms, scope: Scope, receive: 
     """Serves one WebSocket to its end.
 
     Args:
-        handle: answers the request that opens it.
-        error_forms: the forms of the errors that are found here.
-        scope: the host's `websocket` scope.
-        receive: returns the host's next message.
-        send: sends a message to the host.
+        handle: Answers the request that opens it.
+        error_forms: The forms of the errors that are found here.
+        scope: The host's `websocket` scope.
+        receive: Returns the host's next message.
+        send: Sends a message to the host.
     """
     if (await receive())["type"] != "websocket.connect":
         return

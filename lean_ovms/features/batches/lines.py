@@ -125,16 +125,16 @@ async def attempt(handle: Handle, line: Line, client: str, error_forms: ErrorFor
     """Sends the request of a line once.
 
     Args:
-        handle: returns the response to a request.
-        line: the line.
-        client: the name of the client that sent the batch.
-        error_forms: the forms of errors of the server.
+        handle: Returns the response to a request.
+        line: The line.
+        client: The name of the client that sent the batch.
+        error_forms: The forms of errors of the server.
 
     Returns:
         The row of the line's outcome, and whether the request failed.
 
     Raises:
-        Busy: the server is too busy for it.
+        Busy: The server is too busy for it.
     """
     request = Request("POST", line.url, body=line.body, on_behalf_of=client)
     if line.unsupported:

@@ -28,12 +28,12 @@ class Results:
         """Reads what the files have.
 
         Args:
-            storage: keeps the files.
-            paths: those of the answers and of the errors.
-            in_thread: runs a function in the thread of `storage`.
+            storage: Keeps the files.
+            paths: Those of the answers and of the errors.
+            in_thread: Runs a function in the thread of `storage`.
 
         Raises:
-            OSError: they cannot be read.
+            OSError: They cannot be read.
         """
         self.done: set[str] = set()
         """The custom_id of each outcome."""

@@ -359,11 +359,11 @@ def batch_body(kind: str, name: str, endpoint: str, input_file_id: str, **fields
     """Returns the object of a new batch.
 
     Args:
-        kind: the name of its type.
-        name: its id.
-        endpoint: the path that its requests are for.
-        input_file_id: the id of the file with its requests.
-        **fields: members that only one API has.
+        kind: The name of its type.
+        name: Its id.
+        endpoint: The path that its requests are for.
+        input_file_id: The id of the file with its requests.
+        **fields: Members that only one API has.
     """
     created_at = now()
     return {
@@ -387,11 +387,11 @@ def file_body(name: str, filename: str, purpose: str, size: int, keep_s: int | N
     """Returns the object of a new file, as clients get it.
 
     Args:
-        name: the id of the file.
-        filename: the name that the client gave it.
-        purpose: the use of the file that the client named, such as "batch".
-        size: the number of bytes in the file.
-        keep_s: the seconds until the file is deleted; None if it never is.
+        name: The id of the file.
+        filename: The name that the client gave it.
+        purpose: The use of the file that the client named, such as "batch".
+        size: The number of bytes in the file.
+        keep_s: The seconds until the file is deleted; None if it never is.
     """
     return {
         "id": name,

@@ -124,16 +124,16 @@ class Storage:
 
         Args:
             kind: FILE or BATCH.
-            owner: the name of the client.
-            query: the values of the query's fields: order ("asc" or "desc"), after (the id of the last object of the
+            owner: The name of the client.
+            query: The values of the query's fields: order ("asc" or "desc"), after (the id of the last object of the
                 page before, or None) and limit.
-            purpose: the purpose of the files that are wanted; None for all of them.
+            purpose: The purpose of the files that are wanted; None for all of them.
 
         Returns:
             The id and the JSON of each object, and whether there are more of them.
 
         Raises:
-            BadRequest: after is not the id of an object in this list.
+            BadRequest: After is not the id of an object in this list.
         """
         bodies = self.of_client(kind, owner, purpose)
         if query["order"] == "asc":

@@ -200,9 +200,9 @@ def finish_reason(chat: ChatRequest, reason: str, called: bool) -> str:
     """Returns OpenAI's finish_reason of a choice.
 
     Args:
-        chat: the request.
-        reason: why the engine ended the text.
-        called: whether the choice has tool calls.
+        chat: The request.
+        reason: Why the engine ended the text.
+        called: Whether the choice has tool calls.
     """
     if not called or reason != "stop":
         return reason

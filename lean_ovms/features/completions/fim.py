@@ -37,9 +37,9 @@ class Notation(NamedTuple):
         """Returns the text of a prompt.
 
         Args:
-            before: the text before the gap.
-            behind: the text behind the gap.
-            files: names and texts of other files.
+            before: The text before the gap.
+            behind: The text behind the gap.
+            files: Names and texts of other files.
         """
         parts = [f"{self.repository}project\n"] if self.repository and files else []
         for name, text in files:

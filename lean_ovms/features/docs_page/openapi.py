@@ -59,10 +59,10 @@ def document(models: Iterable[str], *, key: bool, composition: Composition, serv
     """Returns the document; every endpoint is imported for it.
 
     Args:
-        models: the names of the models that are served.
-        key: whether the server asks for an API key.
-        composition: the features of the server.
-        server: what precedes paths.
+        models: The names of the models that are served.
+        key: Whether the server asks for an API key.
+        composition: The features of the server.
+        server: What precedes paths.
     """
     paths: dict[str, Json] = {}
     known = references(composition)
@@ -91,9 +91,9 @@ def body_schema(fields: Iterable[Field], models: list[str], *, nullable: bool = 
     """Returns the JSON Schema of a body with these fields.
 
     Args:
-        fields: the fields.
-        models: the names of the models that are served.
-        nullable: whether null means that a field is absent.
+        fields: The fields.
+        models: The names of the models that are served.
+        nullable: Whether null means that a field is absent.
     """
     fields = list(fields)
     required = [field.name for field in fields if field.required]

@@ -200,13 +200,13 @@ def _join(first: Header, part: Header, path: Path, number: int) -> None:
     """Adds the tensors of a part to those of the first part.
 
     Args:
-        first: the header of the first part, which is changed.
-        part: the header of the other part.
-        path: the file of the other part.
-        number: its number, counted from 0.
+        first: The header of the first part, which is changed.
+        part: The header of the other part.
+        path: The file of the other part.
+        number: Its number, counted from 0.
 
     Raises:
-        StartError: the files are not parts of one model.
+        StartError: The files are not parts of one model.
     """
     with _refusing(path):
         if part.alignment != first.alignment or first.tensors.keys() & part.tensors.keys():

@@ -43,9 +43,9 @@ class PullError(StartError):
         """Makes the error.
 
         Args:
-            message: the text for the operator.
-            reason: the text for clients; empty: the message.
-            temporary: whether the same pull may succeed later.
+            message: The text for the operator.
+            reason: The text for clients; empty: the message.
+            temporary: Whether the same pull may succeed later.
         """
         super().__init__(message, reason=reason or message, temporary=temporary)
 

@@ -35,14 +35,14 @@ def convert(repo: str, directory: Path, weight_format: str, extra: str, *, task:
     Code in the repository runs only if extra has --trust-remote-code (OVMS always gives it).
 
     Args:
-        repo: the name of the model: organisation/name.
-        directory: where the files are written; it must not exist.
-        weight_format: the format of the weights, such as "int4"; empty: int8.
-        extra: more arguments of optimum-cli, written as for a shell.
-        task: the task of the model by its name in this server; empty: optimum-cli finds it.
+        repo: The name of the model: organisation/name.
+        directory: Where the files are written; it must not exist.
+        weight_format: The format of the weights, such as "int4"; empty: int8.
+        extra: More arguments of optimum-cli, written as for a shell.
+        task: The task of the model by its name in this server; empty: optimum-cli finds it.
 
     Raises:
-        PullError: the arguments cannot be read, or the export fails.
+        PullError: The arguments cannot be read, or the export fails.
     """
     try:
         more = shlex.split(extra)

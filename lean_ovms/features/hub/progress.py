@@ -89,9 +89,9 @@ def describe(done: int, total: int, speed: float) -> str:
     """Returns the progress of a download as a text: percent, size, speed and time left.
 
     Args:
-        done: the bytes that are here.
-        total: the bytes of the whole download.
-        speed: the bytes a second; below SLOWEST no time is told.
+        done: The bytes that are here.
+        total: The bytes of the whole download.
+        speed: The bytes a second; below SLOWEST no time is told.
     """
     text = f"{100 * done // max(total, 1)} % of {human_size(total)}, {speed / 1e6:.1f} MB/s"
     if speed < SLOWEST:

@@ -48,13 +48,13 @@ class ImageModel(Model):
         the step that it computes.
 
         Args:
-            prompt: the description of the images.
-            wanted: the parameters of each image.
-            images: nothing, or the image to edit, or this image and its mask.
-            sink: gets the images.
+            prompt: The description of the images.
+            wanted: The parameters of each image.
+            images: Nothing, or the image to edit, or this image and its mask.
+            sink: Gets the images.
 
         Raises:
-            RequestError: the images cannot be made, or take longer than a request may.
+            RequestError: The images cannot be made, or take longer than a request may.
         """
         with await self.hold() as model, model.recorded(UsageRecorder()) as usage:
             limit_s = self.config.request_timeout_s

@@ -33,11 +33,11 @@ def rewrite(given: ReadableBody, names: Collection[str]) -> ReadableBody:
     """Returns a body without these fields, whose values have the names that all servers know.
 
     Args:
-        given: the body of a client.
-        names: the fields of the endpoint.
+        given: The body of a client.
+        names: The fields of the endpoint.
 
     Raises:
-        BadRequest: a value is not one of its field.
+        BadRequest: A value is not one of its field.
     """
     values = read(FIELDS, given.body)
     body: Json = {name: value for name, value in given.body.items() if name not in FIELDS.places}

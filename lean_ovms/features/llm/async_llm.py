@@ -153,16 +153,16 @@ class AsyncLLM:
         """Yields the answers to a prompt: all of their texts so far, each time that there is more.
 
         Args:
-            prompt: a text, token ids, or an object with the text under `prompt`, the ids under `prompt_token_ids`, or
+            prompt: A text, token ids, or an object with the text under `prompt`, the ids under `prompt_token_ids`, or
                 both.
-            sampling_params: how tokens are chosen; None: the defaults of SamplingParams.
-            lora_request: the adapter to use; None for the model alone.
-            **fields: further fields of the completions endpoint.
+            sampling_params: How tokens are chosen; None: the defaults of SamplingParams.
+            lora_request: The adapter to use; None for the model alone.
+            **fields: Further fields of the completions endpoint.
 
         Raises:
-            ValueError: something is wrong with the request.
-            RuntimeError: the engine fails, or the model is not open.
-            TypeError: a field is none of the endpoint's.
+            ValueError: Something is wrong with the request.
+            RuntimeError: The engine fails, or the model is not open.
+            TypeError: A field is none of the endpoint's.
         """
         return self._stream(partial(self.start, prompt, sampling_params, lora_request, **fields))
 
@@ -306,15 +306,15 @@ class AsyncLLM:
         """Returns what a pooling model computes of a text.
 
         Args:
-            text: the text, or its token ids.
-            pooling_params: further fields, as an object.
-            pooling_task: embed, token_embed, classify or token_classify; None: the model's own.
-            **fields: further fields of /pooling.
+            text: The text, or its token ids.
+            pooling_params: Further fields, as an object.
+            pooling_task: Embed, token_embed, classify or token_classify; None: the model's own.
+            **fields: Further fields of /pooling.
 
         Raises:
-            ValueError: something is wrong with the request.
-            RuntimeError: the engine fails, or the model is not open.
-            TypeError: a field is none of the endpoint's.
+            ValueError: Something is wrong with the request.
+            RuntimeError: The engine fails, or the model is not open.
+            TypeError: A field is none of the endpoint's.
         """
         fields = {"task": pooling_task, "pooling_params": pooling_params, **fields}
         return PoolingRequestOutput(next(self._ids), PoolingOutput(await self._by_feature("encode", text, fields)))
@@ -349,14 +349,14 @@ class AsyncLLM:
         """Returns what a parser makes of a body; a model that is not known yet is loaded first.
 
         Args:
-            parse: makes the request of a body; it gets the body and what endpoints work with.
-            known: the fields of the endpoint.
-            given: the values that the method sets itself.
-            fields: the caller's fields, which go before these; those that are None count as not given.
+            parse: Makes the request of a body; it gets the body and what endpoints work with.
+            known: The fields of the endpoint.
+            given: The values that the method sets itself.
+            fields: The caller's fields, which go before these; those that are None count as not given.
 
         Raises:
-            RequestError: the parser refuses the body.
-            TypeError: a field is none of the endpoint's.
+            RequestError: The parser refuses the body.
+            TypeError: A field is none of the endpoint's.
         """
         fields = {name: as_given(value) for name, value in fields.items() if value is not None}
         check_names(fields, known.names, "the method", ARGUMENTS)

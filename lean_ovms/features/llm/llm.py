@@ -69,17 +69,17 @@ class LLM:
         """Loads the model; one of the hub is pulled first.
 
         Args:
-            model: a directory, or the name of a model at the hub; "": the model that the options name, or else the demo
+            model: A directory, or the name of a model at the hub; "": the model that the options name, or else the demo
                 models.
-            config: all options; then neither a model nor other options may be given.
-            seed: the seed of the first request that has none; each later one gets the next number. None: they are
+            config: All options; then neither a model nor other options may be given.
+            seed: The seed of the first request that has none; each later one gets the next number. None: they are
                 random.
-            **options: options of the command line, or of vLLM, by their names; max_num_batched_tokens is larger by
+            **options: Options of the command line, or of vLLM, by their names; max_num_batched_tokens is larger by
                 default than in a server.
 
         Raises:
-            StartError: the model cannot be loaded.
-            TypeError: there are a config and other options.
+            StartError: The model cannot be loaded.
+            TypeError: There are a config and other options.
         """
         if config is None:
             options = {"max_num_batched_tokens": BATCHED_TOKENS, **options}
@@ -184,11 +184,11 @@ class LLM:
         """Returns what a pooling model computes of each text: its vectors or classes, of the text or of each token.
 
         Args:
-            prompts: a text, token ids, or a list of these.
-            pooling_params: further fields, as an object.
-            use_tqdm: whether there is a progress bar, or what makes one.
-            pooling_task: embed, token_embed, classify or token_classify; None: the model's own.
-            **fields: further fields of /pooling.
+            prompts: A text, token ids, or a list of these.
+            pooling_params: Further fields, as an object.
+            use_tqdm: Whether there is a progress bar, or what makes one.
+            pooling_task: Embed, token_embed, classify or token_classify; None: the model's own.
+            **fields: Further fields of /pooling.
         """
         fields |= {"pooling_params": pooling_params, "pooling_task": pooling_task}
         return self._batch(_several(prompts, int), lambda one: self._llm.encode(one, **fields), use_tqdm)
@@ -207,10 +207,10 @@ class LLM:
         """Runs a call for each input and shows the progress.
 
         Args:
-            inputs: the inputs.
-            call: makes the result of one input.
-            use_tqdm: whether a progress bar is shown, or what makes it.
-            at_once: the most calls that run at once; 0: a few more than the engine computes at once.
+            inputs: The inputs.
+            call: Makes the result of one input.
+            use_tqdm: Whether a progress bar is shown, or what makes it.
+            at_once: The most calls that run at once; 0: a few more than the engine computes at once.
 
         Returns:
             The results, in the order of the inputs.

@@ -83,15 +83,15 @@ class ToolLoop:
         """Prepares the calls that have been approved.
 
         Args:
-            parsed: the request, with the functions of its tools among its own.
-            offered: the tools of the servers, as functions for the model.
-            listings: the lists of tools that are new in the conversation, as items of the response.
-            context: the items of the conversation so far, and those of this request.
-            services: the options, and the state of the server.
-            sessions: the connections to the tool servers.
+            parsed: The request, with the functions of its tools among its own.
+            offered: The tools of the servers, as functions for the model.
+            listings: The lists of tools that are new in the conversation, as items of the response.
+            context: The items of the conversation so far, and those of this request.
+            services: The options, and the state of the server.
+            sessions: The connections to the tool servers.
 
         Raises:
-            RequestError: an approval answers no request, or its tool is not offered.
+            RequestError: An approval answers no request, or its tool is not offered.
         """
         self.parsed = parsed
         """The request, with its tools."""

@@ -106,12 +106,12 @@ def read_mcp_tool(tool: Json, param: str, servers: Mapping[str, ToolServer]) -> 
     """Reads a tool of type mcp in a request.
 
     Args:
-        tool: the object in the request.
-        param: the place of this object, for errors.
-        servers: the servers that the request may name, by their labels; it may name one by its URL, too.
+        tool: The object in the request.
+        param: The place of this object, for errors.
+        servers: The servers that the request may name, by their labels; it may name one by its URL, too.
 
     Raises:
-        BadRequest: the object is not valid, or names a server that the operator does not allow.
+        BadRequest: The object is not valid, or names a server that the operator does not allow.
     """
     label, url = tool.get("server_label"), tool.get("server_url")
     if not isinstance(label, str) or not LABEL.fullmatch(label):
@@ -177,13 +177,13 @@ def approved(items: Sequence[Json], answers: Sequence[Json], offered: Offered) -
     """Returns the requests for approval that have been granted, and whose tools have not been called.
 
     Args:
-        items: the items of the conversation, those of this request included.
-        answers: the items of this request alone, among them the client's answers.
-        offered: the tools that the model may call.
+        items: The items of the conversation, those of this request included.
+        answers: The items of this request alone, among them the client's answers.
+        offered: The tools that the model may call.
 
     Raises:
-        NotFound: an answer is to no request of this conversation.
-        BadRequest: an approved tool is not among those that are offered.
+        NotFound: An answer is to no request of this conversation.
+        BadRequest: An approved tool is not among those that are offered.
     """
     requests = {item["id"]: item for item in items if item["type"] == APPROVAL_REQUEST}
     called = {item.get("approval_request_id") for item in items if item["type"] == CALL}

@@ -186,9 +186,9 @@ class _Connection:
         """Begins to connect.
 
         Args:
-            tool: the tool of the request, which names the server.
-            servers: all connections of this process, and the time limit of a call.
-            running: counts this connection until it has ended.
+            tool: The tool of the request, which names the server.
+            servers: All connections of this process, and the time limit of a call.
+            running: Counts this connection until it has ended.
         """
         loop = asyncio.get_running_loop()
         self.client: asyncio.Future[Client] = loop.create_future()

@@ -61,9 +61,9 @@ class NamedKey(ApiKey):
         """Makes the key of a row of the table.
 
         Args:
-            spec: the row.
-            clock: returns the time in seconds, from any moment on.
-            usages: where it is counted what is used with it.
+            spec: The row.
+            clock: Returns the time in seconds, from any moment on.
+            usages: Where it is counted what is used with it.
         """
         super().__init__(spec.digest)
         self._clock = clock

@@ -128,12 +128,12 @@ def translated(values: Values, model: str, keep_alive: Any) -> tuple[Json, list[
     """Returns the body of the same request for chat completions, but for its prompt, and the warnings for the client.
 
     Args:
-        values: the fields of the body, by Ollama's names.
-        model: the name under which the model is served.
-        keep_alive: the value of keep_alive as it was sent.
+        values: The fields of the body, by Ollama's names.
+        model: The name under which the model is served.
+        keep_alive: The value of keep_alive as it was sent.
 
     Raises:
-        BadRequest: an option is not valid.
+        BadRequest: An option is not valid.
     """
     given: Json = values["options"] or {}
     options = read(OPTIONS, given)

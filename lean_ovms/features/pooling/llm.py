@@ -16,13 +16,13 @@ async def embed(llm: Caller, text: TextOrTokens, fields: Json) -> list[float]:
     """Returns the vector of a text.
 
     Args:
-        llm: reads the fields, and has the model.
-        text: the text, or its token ids.
-        fields: further fields of the embeddings endpoint.
+        llm: Reads the fields, and has the model.
+        text: The text, or its token ids.
+        fields: Further fields of the embeddings endpoint.
 
     Raises:
-        RequestError: the request is not valid, or the model fails.
-        TypeError: a field is none of the endpoint's.
+        RequestError: The request is not valid, or the model fails.
+        TypeError: A field is none of the endpoint's.
     """
     call, inputs, _ = await llm.read(embeddings.parse_embeddings, embeddings.FIELDS, {"input": text}, fields)
     [found] = await embeddings.embed(call, inputs)
@@ -33,13 +33,13 @@ async def encode(llm: Caller, text: TextOrTokens, fields: Json) -> Any:
     """Returns what the model computes of a text, as an array; where that is of each token, it has a row for each.
 
     Args:
-        llm: reads the fields, and has the model.
-        text: the text, or its token ids.
-        fields: further fields of /pooling.
+        llm: Reads the fields, and has the model.
+        text: The text, or its token ids.
+        fields: Further fields of /pooling.
 
     Raises:
-        RequestError: the request is not valid, or the model fails.
-        TypeError: a field is none of the endpoint's.
+        RequestError: The request is not valid, or the model fails.
+        TypeError: A field is none of the endpoint's.
     """
     call, inputs = await llm.read(pooling.parse, pooling.FIELDS, {"input": text}, fields)
     [found], per_token = await pooling.compute(call, inputs)
@@ -53,13 +53,13 @@ async def score(llm: Caller, data: tuple[str | list[str], str | list[str]], fiel
     """Returns how well texts fit each other.
 
     Args:
-        llm: reads the fields, and has the model.
-        data: two texts or lists of texts: one and one, one and several, or as many in both.
-        fields: further fields of /score.
+        llm: Reads the fields, and has the model.
+        data: Two texts or lists of texts: one and one, one and several, or as many in both.
+        fields: Further fields of /score.
 
     Raises:
-        RequestError: the request is not valid, or the model fails.
-        TypeError: a field is none of the endpoint's.
+        RequestError: The request is not valid, or the model fails.
+        TypeError: A field is none of the endpoint's.
     """
     given = {"data_1": data[0], "data_2": data[1]}
     found = await scoring.score(await llm.read(scores.parse_score, scores.FIELDS, given, fields))
@@ -70,13 +70,13 @@ async def classify(llm: Caller, text: TextOrTokens, fields: Json) -> tuple[list[
     """Returns the probabilities of the labels, and the likeliest label; None if the labels have no names.
 
     Args:
-        llm: reads the fields, and has the model.
-        text: the text, or its token ids.
-        fields: further fields of /classify.
+        llm: Reads the fields, and has the model.
+        text: The text, or its token ids.
+        fields: Further fields of /classify.
 
     Raises:
-        RequestError: the request is not valid, or the model fails.
-        TypeError: a field is none of the endpoint's.
+        RequestError: The request is not valid, or the model fails.
+        TypeError: A field is none of the endpoint's.
     """
     call, inputs = await llm.read(classes.parse_classify, classes.FIELDS, {"input": text}, fields)
     info, [found] = await classes.classify(call, inputs)

@@ -51,9 +51,9 @@ class PoolReply:
         """Makes the reply of a request that `compute` sends.
 
         Args:
-            number: the id of the request.
-            send: sends a record to the engine.
-            close: ends the request with this id.
+            number: The id of the request.
+            send: Sends a record to the engine.
+            close: Ends the request with this id.
         """
         self.id = number
         self._send = send

@@ -127,9 +127,9 @@ def mean(vectors: list[bytes], weights: list[int], *, normalize: bool) -> bytes:
     """Returns the weighted mean of vectors.
 
     Args:
-        vectors: the vectors, of equal length, as little-endian float32.
-        weights: the weight of each.
-        normalize: whether the mean is scaled to length 1.
+        vectors: The vectors, of equal length, as little-endian float32.
+        weights: The weight of each.
+        normalize: Whether the mean is scaled to length 1.
     """
     found = np.average(_rows(vectors), axis=0, weights=weights)
     if normalize:

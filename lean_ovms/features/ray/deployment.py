@@ -84,7 +84,7 @@ class LeanOvms:
             options: Those of the command line, as their values or as texts; addresses have no meaning here.
 
         Raises:
-            StartError: if an option is not valid, or a model cannot be loaded.
+            StartError: If an option is not valid, or a model cannot be loaded.
         """
         self._stack = contextlib.AsyncExitStack()
         self._app: App = await self._stack.enter_async_context(opened(of_keywords(**options)))

@@ -94,9 +94,9 @@ class EnginePool:
         """Starts nothing yet.
 
         Args:
-            replicas: the engines, alike but for where they run.
-            gauges: metrics of features that are no counters.
-            first_alone: whether the first one is loaded before the others: it writes files that these read.
+            replicas: The engines, alike but for where they run.
+            gauges: Metrics of features that are no counters.
+            first_alone: Whether the first one is loaded before the others: it writes files that these read.
         """
         self.replicas = replicas
         """The engines, by their numbers."""

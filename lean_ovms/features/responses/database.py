@@ -54,10 +54,10 @@ class Database:
         """Starts the thread; the connection is opened later.
 
         Args:
-            kind: the class of the connection.
-            path: the file, or the address, of the database.
-            prepare: is run once for each new connection.
-            upkeep: returns the functions that are to be run before the next transaction.
+            kind: The class of the connection.
+            path: The file, or the address, of the database.
+            prepare: Is run once for each new connection.
+            upkeep: Returns the functions that are to be run before the next transaction.
         """
         self._kind = kind
         self._path = path
@@ -87,12 +87,12 @@ class Database:
         """Runs work in a transaction, and returns its result after the commit.
 
         Args:
-            work: the function to run; it gets the connection. What it raises is raised here, and undoes its changes.
+            work: The function to run; it gets the connection. What it raises is raised here, and undoes its changes.
             write: False for work that changes nothing; it does not wait for writes of other servers.
             deletes: True for work that only deletes; on a full disk it uses space that is kept for it.
 
         Raises:
-            StoreFailure: the database is closed, cannot be reached, or fails.
+            StoreFailure: The database is closed, cannot be reached, or fails.
         """
         if self._closed:
             raise StoreFailure("the response store is closed")

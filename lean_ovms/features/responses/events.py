@@ -38,8 +38,8 @@ def of_text(text: str, tokens: list[TokenLogprob]) -> tuple[list[TokenLogprob], 
     not what the tokens say, because a parser has changed it, all of them count.
 
     Args:
-        text: what is new of a message.
-        tokens: the tokens since the last piece of text.
+        text: What is new of a message.
+        tokens: The tokens since the last piece of text.
     """
     start = b"".join(token.bytes for token in tokens).find(text.encode())
     if start < 0:
@@ -85,11 +85,11 @@ class Events:
         """Begins a response.
 
         Args:
-            body: makes the response object.
-            queued: whether it waits before it starts.
-            obfuscate: whether deltas get a text that hides their lengths.
-            silent: whether frames are counted, but not kept.
-            audio: makes pieces of the samples of a spoken answer; None: it is not spoken.
+            body: Makes the response object.
+            queued: Whether it waits before it starts.
+            obfuscate: Whether deltas get a text that hides their lengths.
+            silent: Whether frames are counted, but not kept.
+            audio: Makes pieces of the samples of a spoken answer; None: it is not spoken.
         """
         self.body = body
         self._audio = audio

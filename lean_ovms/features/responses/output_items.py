@@ -35,9 +35,9 @@ class ResponseEventWriter:
         """Begins without any event.
 
         Args:
-            obfuscate: whether deltas are padded, so that their length reveals less about the tokens in them
+            obfuscate: Whether deltas are padded, so that their length reveals less about the tokens in them
                 (stream_options).
-            silent: whether frames are counted, but not kept.
+            silent: Whether frames are counted, but not kept.
         """
         self.count = 0
         self._obfuscate = obfuscate
@@ -56,10 +56,10 @@ class ResponseEventWriter:
         """Adds a delta event. It runs for each token, so it joins bytes that are made before.
 
         Args:
-            head: the bytes of the event before its sequence number.
-            tail: the bytes between this number and the text.
-            text: the new text.
-            rest: the bytes behind the text, up to the end of the object.
+            head: The bytes of the event before its sequence number.
+            tail: The bytes between this number and the text.
+            text: The new text.
+            rest: The bytes behind the text, up to the end of the object.
         """
         self.count += 1
         if self._silent:

@@ -54,15 +54,15 @@ class ResponsesRequest:
         """Starts the generation. With truncation auto, old turns that do not fit are left out.
 
         Args:
-            items: the items of the conversation, those of this request included.
-            services: the options, and the state of the server.
-            close: adds the end of the prompt, which is no turn of the conversation.
+            items: The items of the conversation, those of this request included.
+            services: The options, and the state of the server.
+            close: Adds the end of the prompt, which is no turn of the conversation.
 
         Returns:
             The running generation.
 
         Raises:
-            RequestError: the prompt is too long or not valid, or the engine refuses it.
+            RequestError: The prompt is too long or not valid, or the engine refuses it.
         """
         while True:
             try:

@@ -71,10 +71,10 @@ class ResponseObject:
         """Returns the object of a finished response.
 
         Args:
-            status: completed, incomplete, failed or cancelled.
-            output: the items of the output.
-            usage: the numbers of tokens; they are left out after an error.
-            error: the error that ended the response, or None.
+            status: Completed, incomplete, failed or cancelled.
+            output: The items of the output.
+            usage: The numbers of tokens; they are left out after an error.
+            error: The error that ended the response, or None.
         """
         ending: Json = {"completed_at": now()} if status == "completed" else {}
         ending["incomplete_details"] = {"reason": "max_output_tokens"} if status == "incomplete" else None

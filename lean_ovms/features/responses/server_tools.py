@@ -54,12 +54,12 @@ def read_server_tool(config: Config, tool: Json, param: str) -> ServerTool:
     """Reads a tool of a request that this server is to run.
 
     Args:
-        config: the options.
-        tool: the tool.
-        param: its place in the body.
+        config: The options.
+        tool: The tool.
+        param: Its place in the body.
 
     Raises:
-        BadRequest: it is wrong, or this server runs no tools.
+        BadRequest: It is wrong, or this server runs no tools.
     """
     tools = server_tools(config)
     if tools is None:

@@ -194,12 +194,12 @@ def set_aside_if_damaged(path: str, newest: int, *, strict: bool) -> None:
     written, stays as it is, and is an error later. The whole file is read: 0.3 s for 256 MB.
 
     Args:
-        path: the file.
-        newest: the newest version of a store that this server reads.
-        strict: whether damage is an error instead.
+        path: The file.
+        newest: The newest version of a store that this server reads.
+        strict: Whether damage is an error instead.
 
     Raises:
-        StartError: the file is damaged, and strict is set.
+        StartError: The file is damaged, and strict is set.
     """
     if not _is_store(path, newest):
         return

@@ -208,18 +208,18 @@ class Store:
         """Returns a page of the items of a conversation, or of the input of a response with earlier turns.
 
         Args:
-            db: the database.
+            db: The database.
             kind: CONVERSATION or RESPONSE.
-            name: the id of the conversation or the response.
-            query: the values of the query's fields: order ("asc" or "desc"), after (the id of the last item of the page
+            name: The id of the conversation or the response.
+            query: The values of the query's fields: order ("asc" or "desc"), after (the id of the last item of the page
                 before, or None) and limit.
 
         Returns:
             The id and the JSON of each item, and whether there are more of them.
 
         Raises:
-            NotFound: there is no such conversation or response.
-            BadRequest: after is not the id of an item in this list.
+            NotFound: There is no such conversation or response.
+            BadRequest: After is not the id of an item in this list.
         """
         turn, output = tables.turn_of(db, kind, name), kind == CONVERSATION
         limit, newest_first = query["limit"], query["order"] == "desc"

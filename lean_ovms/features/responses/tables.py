@@ -141,12 +141,12 @@ def page_of(
     """Returns items of a turn and of all turns before it.
 
     Args:
-        db: the database.
-        turn: the number of the turn; None: there are no items.
-        after: the id of the item behind which the page begins; None: it begins with the first item.
-        limit: the most items that are returned.
-        newest_first: whether the newest item is the first.
-        output: whether the output of the turn itself is among the items.
+        db: The database.
+        turn: The number of the turn; None: there are no items.
+        after: The id of the item behind which the page begins; None: it begins with the first item.
+        limit: The most items that are returned.
+        newest_first: Whether the newest item is the first.
+        output: Whether the output of the turn itself is among the items.
 
     Returns:
         The id and the JSON of each item; None if there is no item with the id `after`.
@@ -253,10 +253,10 @@ def drop_excess(db: Connection, spare: str, *, max_count: int, max_bytes: int) -
     """Deletes the oldest responses, then the least recently used conversations, until no limit is exceeded.
 
     Args:
-        db: the database.
-        spare: the id of an object that was just written, and is not deleted; nor are running responses.
-        max_count: the most responses, and the most conversations.
-        max_bytes: the most bytes of all objects.
+        db: The database.
+        spare: The id of an object that was just written, and is not deleted; nor are running responses.
+        max_count: The most responses, and the most conversations.
+        max_bytes: The most bytes of all objects.
     """
     for kind in (RESPONSE, CONVERSATION):
         count = db.one("SELECT count(*) FROM entry WHERE kind = ?", (kind,))

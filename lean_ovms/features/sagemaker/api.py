@@ -55,12 +55,12 @@ def endpoint(body: Json, services: Services, name: str = "") -> str:
     """Returns the path of the endpoint that a body is for, among those that the server has.
 
     Args:
-        body: the body of the request.
-        services: the options, and the models that are served.
-        name: the model that a header names, before the body's own; "": no header names one.
+        body: The body of the request.
+        services: The options, and the models that are served.
+        name: The model that a header names, before the body's own; "": no header names one.
 
     Raises:
-        RequestError: the body is for no endpoint of the model, or there is no such model.
+        RequestError: The body is for no endpoint of the model, or there is no such model.
     """
     named = name or body.get("model")
     only = services.registry.default_of(Model)

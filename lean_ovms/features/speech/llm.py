@@ -19,13 +19,13 @@ async def transcribe(llm: Caller, audio: bytes, fields: Json) -> Transcript:
     """Returns what is said in an audio file.
 
     Args:
-        llm: what reads the fields and has the model.
-        audio: the file.
-        fields: fields of a transcription, by their names.
+        llm: What reads the fields and has the model.
+        audio: The file.
+        fields: Fields of a transcription, by their names.
 
     Raises:
-        RequestError: for what is wrong with the file or the fields, or with the engine.
-        TypeError: for an unknown field.
+        RequestError: For what is wrong with the file or the fields, or with the engine.
+        TypeError: For an unknown field.
     """
     times = {"response_format": "verbose_json"} if fields.get("timestamp_granularities") else {}
     given = {"file": FilePart(memoryview(audio)), **times}

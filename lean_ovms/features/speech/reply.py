@@ -51,11 +51,11 @@ class SpeechReply:
         """Begins without any audio.
 
         Args:
-            number: the number of the request, which its records have.
-            send: sends a record to the engine; without an engine the record is dropped.
-            close: is called with the number when the request has ended.
-            params: the parameters of the request.
-            client: the name of the client.
+            number: The number of the request, which its records have.
+            send: Sends a record to the engine; without an engine the record is dropped.
+            close: Is called with the number when the request has ended.
+            params: The parameters of the request.
+            client: The name of the client.
         """
         self.id = number
         self.queued_s = self.computed_s = 0.0

@@ -11,13 +11,13 @@ async def speak(llm: Caller, text: str, fields: Json) -> tuple[bytes, int]:
     """Returns a text as an audio file, and its samples of a second.
 
     Args:
-        llm: what reads the fields and has the model.
-        text: what is spoken.
-        fields: fields of a request for speech, by their names.
+        llm: What reads the fields and has the model.
+        text: What is spoken.
+        fields: Fields of a request for speech, by their names.
 
     Raises:
-        RequestError: for what is wrong with the fields, or with the engine.
-        TypeError: for an unknown field.
+        RequestError: For what is wrong with the fields, or with the engine.
+        TypeError: For an unknown field.
     """
     parsed = await llm.read(parse, FIELDS, {"input": text}, fields)
     blocks = parsed.model.speak(parsed.text, parsed.params)

@@ -33,12 +33,12 @@ def open_encoder(name: str, rate: int, samples: int | None = None) -> Encoder:
     """Returns the encoder for a format.
 
     Args:
-        name: the format, one of FORMATS.
-        rate: the samples in a second.
-        samples: the number of all samples; None if it is not known.
+        name: The format, one of FORMATS.
+        rate: The samples in a second.
+        samples: The number of all samples; None if it is not known.
 
     Raises:
-        BadRequest: the format needs the package soundfile, which is not installed.
+        BadRequest: The format needs the package soundfile, which is not installed.
     """
     if name == "pcm":
         return PcmEncoder(b"")

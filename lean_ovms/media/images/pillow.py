@@ -30,15 +30,15 @@ def decode(data: bytes, max_pixels: int, box: int = 0, *, mask: bool = False) ->
     """Returns the height, the width and the RGB bytes of an image.
 
     Args:
-        data: the image's file.
-        max_pixels: the most pixels that the file may have.
-        box: the side, in pixels, of the square that the image is shrunk into; 0: it keeps its size.
-        mask: whether it is the mask of an edit: what is transparent becomes white and the rest black; an image without
+        data: The image's file.
+        max_pixels: The most pixels that the file may have.
+        box: The side, in pixels, of the square that the image is shrunk into; 0: it keeps its size.
+        mask: Whether it is the mask of an edit: what is transparent becomes white and the rest black; an image without
             transparency becomes grey.
 
     Raises:
-        MemoryError: there is not enough memory.
-        BadRequest: the file has another format or is broken, or the image is too large, too small or too narrow.
+        MemoryError: There is not enough memory.
+        BadRequest: The file has another format or is broken, or the image is too large, too small or too narrow.
     """
     try:
         with warnings.catch_warnings():

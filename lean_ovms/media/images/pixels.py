@@ -50,8 +50,8 @@ def resized(image: Pixels, size: Size, resample: int = BICUBIC) -> Pixels:
     """Returns an image scaled to another size.
 
     Args:
-        image: the image.
-        size: the height and the width in pixels.
+        image: The image.
+        size: The height and the width in pixels.
         resample: Pillow's number of a filter.
     """
     from PIL import Image as Pillow  # of the extra `vision`: without it, no image gets as far as this

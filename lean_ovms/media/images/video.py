@@ -39,13 +39,13 @@ def decode(data: bytes, max_pixels: int, limits: FrameLimits) -> Video:
     """Returns the frames of a video.
 
     Args:
-        data: the video's file.
-        max_pixels: the most pixels that a frame in the file may have.
-        limits: the frames that are wanted, and the limits of the video.
+        data: The video's file.
+        max_pixels: The most pixels that a frame in the file may have.
+        limits: The frames that are wanted, and the limits of the video.
 
     Raises:
-        MemoryError: there is not enough memory.
-        BadRequest: the file has another format, is broken or is beyond the limits.
+        MemoryError: There is not enough memory.
+        BadRequest: The file has another format, is broken or is beyond the limits.
     """
     if limits.images:
         return _of_images(data.split(b","), max_pixels, limits)

@@ -112,12 +112,12 @@ def output_form(tool: str | None, reasoning: str | None, prompt_tail: str = "") 
     """Returns how a model with these parsers writes an answer.
 
     Args:
-        tool: the name of its tool parser, or None.
-        reasoning: the name of its reasoning parser, or None.
-        prompt_tail: the end of the prompt, which shows how some families' checkpoints spell their tags.
+        tool: The name of its tool parser, or None.
+        reasoning: The name of its reasoning parser, or None.
+        prompt_tail: The end of the prompt, which shows how some families' checkpoints spell their tags.
 
     Raises:
-        ValueError: a name is not known.
+        ValueError: A name is not known.
     """
     form = _output_form(tool, reasoning)
     for name in dict.fromkeys((tool, reasoning)):

@@ -89,9 +89,9 @@ class Syntax:
         """Makes an instance for one choice. A format whose two parts cannot be told apart plays both.
 
         Args:
-            out: takes what is read.
-            tools: whether it is to read calls.
-            thinking: whether it is to read reasoning.
+            out: Takes what is read.
+            tools: Whether it is to read calls.
+            thinking: Whether it is to read reasoning.
         """
         self.out = out
         self.scanner = out.scanner

@@ -56,9 +56,9 @@ def _family(blocks: tuple[str, ...], breaks: tuple[str, ...], blank: str = "") -
     """Makes one of the families.
 
     Args:
-        blocks: the tags that begin a block of calls, the right one first.
-        breaks: the tags that end reasoning.
-        blank: what is behind "｜DSML｜" in each tag.
+        blocks: The tags that begin a block of calls, the right one first.
+        breaks: The tags that end reasoning.
+        blank: What is behind "｜DSML｜" in each tag.
     """
     begin = blocks[0]
     end = begin.replace("<", "</")

@@ -262,9 +262,9 @@ def json_arguments(out: CombinedParser, sink: Sink, *, in_call: bool = False) ->
     shown as the model wrote them, and no part of them becomes text. A fence among them is part of what is written.
 
     Args:
-        out: the parser whose text is read.
-        sink: gets the arguments, in pieces.
-        in_call: whether they are a member of a call's object, whose bracket, and a list's, stand between them and the
+        out: The parser whose text is read.
+        sink: Gets the arguments, in pieces.
+        in_call: Whether they are a member of a call's object, whose bracket, and a list's, stand between them and the
             tag.
     """
     if (yield from out.scanner.json_value(sink)):

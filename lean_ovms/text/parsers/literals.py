@@ -35,9 +35,9 @@ class Literals:
         """Begins where the scanner is.
 
         Args:
-            scanner: has the text.
-            sink: takes the JSON text.
-            decode: returns the text of a string literal, for what stands between its quotes.
+            scanner: Has the text.
+            sink: Takes the JSON text.
+            decode: Returns the text of a string literal, for what stands between its quotes.
         """
         self.scanner = scanner
         self.sink = sink

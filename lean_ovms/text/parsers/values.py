@@ -28,9 +28,9 @@ def _kinds_of(schema: Any, depth: int, known: dict[int, frozenset[str]]) -> froz
     """Returns the JSON types that a schema allows; empty: any or unknown.
 
     Args:
-        schema: the schema.
-        depth: how many schemas within each other are looked into.
-        known: what was found so far, by the schemas' identities: one may be in several places, and within itself.
+        schema: The schema.
+        depth: How many schemas within each other are looked into.
+        known: What was found so far, by the schemas' identities: one may be in several places, and within itself.
     """
     if not isinstance(schema, dict) or depth == 0:
         return frozenset()
@@ -68,9 +68,9 @@ def typed(text: str, kinds: frozenset[str], *, python: bool = False) -> str:
     """Returns the JSON text of a parameter's value.
 
     Args:
-        text: the value as the model wrote it.
-        kinds: the JSON types that the parameter's schema allows; empty: any or unknown.
-        python: whether Python's lists and objects are read where the types are not known.
+        text: The value as the model wrote it.
+        kinds: The JSON types that the parameter's schema allows; empty: any or unknown.
+        python: Whether Python's lists and objects are read where the types are not known.
     """
     if kinds == STRING:
         return quoted(text)

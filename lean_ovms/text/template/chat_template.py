@@ -66,18 +66,18 @@ class ChatTemplate:
         """Compiles the templates and finds out what they read; one that is invalid is an error of prompts that need it.
 
         Args:
-            source: the template.
-            tool_source: the template for prompts with tools; "": it is the same one.
-            special_tokens: the text of special tokens by name, which templates get.
-            content_format: the form of contents that the template reads: "string", "openai" (a list of parts), or
+            source: The template.
+            tool_source: The template for prompts with tools; "": it is the same one.
+            special_tokens: The text of special tokens by name, which templates get.
+            content_format: The form of contents that the template reads: "string", "openai" (a list of parts), or
                 "auto" to find it out.
-            directory: the directory of templates that it includes.
-            escaper: changes what looks like a special token in texts of users and tools.
-            variables: the chat_template_kwargs of every prompt; those of a prompt itself have precedence.
-            probe_s: the CPU time, in seconds, to find out what the template reads.
+            directory: The directory of templates that it includes.
+            escaper: Changes what looks like a special token in texts of users and tools.
+            variables: The chat_template_kwargs of every prompt; those of a prompt itself have precedence.
+            probe_s: The CPU time, in seconds, to find out what the template reads.
 
         Raises:
-            WrongOptions: there are variables that chat_template_kwargs may not set.
+            WrongOptions: There are variables that chat_template_kwargs may not set.
         """
         self._variables = dict(variables or {})
         if refused := sorted(RESERVED & self._variables.keys()):
@@ -119,18 +119,18 @@ class ChatTemplate:
         one for tools.
 
         Args:
-            directory: the files of the model.
-            override: a template, or the path of its file; "" for none.
-            from_tokenizer: the template of the engine's tokenizer; "" for none.
-            bos_token: the engine's token at the begin of a text; "": that of the model's files counts.
-            eos_token: the engine's token at the end of a text; "": that of the model's files counts.
-            content_format: the form of contents that the template reads: "string", "openai" (a list of parts), or
+            directory: The files of the model.
+            override: A template, or the path of its file; "" for none.
+            from_tokenizer: The template of the engine's tokenizer; "" for none.
+            bos_token: The engine's token at the begin of a text; "": that of the model's files counts.
+            eos_token: The engine's token at the end of a text; "": that of the model's files counts.
+            content_format: The form of contents that the template reads: "string", "openai" (a list of parts), or
                 "auto" to find it out.
-            escaper: changes what looks like a special token in texts of users and tools.
-            variables: the chat_template_kwargs of every prompt; those of a prompt itself have precedence.
+            escaper: Changes what looks like a special token in texts of users and tools.
+            variables: The chat_template_kwargs of every prompt; those of a prompt itself have precedence.
 
         Raises:
-            WrongOptions: the override is no template, or there are variables that chat_template_kwargs may not set. A
+            WrongOptions: The override is no template, or there are variables that chat_template_kwargs may not set. A
                 broken template of the model only makes chats impossible.
         """
         override = _override(override)

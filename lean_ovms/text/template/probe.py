@@ -47,9 +47,9 @@ def probe(source: str, render: Render, content_format: str) -> Capabilities:
     """Returns what a template can read, found by rendering short chats.
 
     Args:
-        source: the template.
-        render: renders a chat.
-        content_format: the form of contents that it reads: "string" or "openai" where the operator knows, "auto" to
+        source: The template.
+        render: Renders a chat.
+        content_format: The form of contents that it reads: "string" or "openai" where the operator knows, "auto" to
             find it out.
     """
     if content_format == "auto":
@@ -87,10 +87,10 @@ def _shows_calls(render: Render, begun: list[Json], strings: bool, tools: list[J
     """Returns whether a call and its result are rendered.
 
     Args:
-        render: renders a chat.
-        begun: a chat that ends with a call.
-        strings: whether contents are strings, and not lists of parts.
-        tools: the tools of the prompt.
+        render: Renders a chat.
+        begun: A chat that ends with a call.
+        strings: Whether contents are strings, and not lists of parts.
+        tools: The tools of the prompt.
     """
     content = _NEEDLES[1] if strings else _PARTS[1:]
     text = _try(render, [*begun, {"role": "tool", "content": content, **_TOOL_FIELDS["tool"]}], tools)

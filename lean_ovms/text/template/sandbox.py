@@ -38,13 +38,13 @@ def render(template: jinja2.Template, variables: dict[str, Any], seconds: float)
     """Renders a template of a ChatEnvironment.
 
     Args:
-        template: the template.
-        variables: its variables by name.
-        seconds: the CPU time that it may take.
+        template: The template.
+        variables: Its variables by name.
+        seconds: The CPU time that it may take.
 
     Raises:
-        LimitExceeded: the template takes too long, or makes too much.
-        Exception: whatever else the template raises.
+        LimitExceeded: The template takes too long, or makes too much.
+        Exception: Whatever else the template raises.
     """
     env = template.environment
     assert isinstance(env, ChatEnvironment)

@@ -36,10 +36,10 @@ class Http11Cycle(RequestResponseCycle):
         """Makes the cycle of a request.
 
         Args:
-            handle: answers the request.
-            protocol: the protocol of the connection.
-            writer: writes the response.
-            open_websocket: makes a WebSocket of the connection, given the most bytes of a message.
+            handle: Answers the request.
+            protocol: The protocol of the connection.
+            writer: Writes the response.
+            open_websocket: Makes a WebSocket of the connection, given the most bytes of a message.
         """
         super().__init__(handle, protocol.error_response)
         self.started = False

@@ -21,13 +21,13 @@ async def bind(host: str, port: int, *, option: str, reuse: bool = False) -> lis
     An address that this machine lacks is skipped if another works.
 
     Args:
-        host: the name or the address of the host; "" for every address of this machine.
-        port: the port.
-        option: the name of the option that has set the port, for errors.
-        reuse: whether they share the port with other sockets of this user that allow it, too.
+        host: The name or the address of the host; "" for every address of this machine.
+        port: The port.
+        option: The name of the option that has set the port, for errors.
+        reuse: Whether they share the port with other sockets of this user that allow it, too.
 
     Raises:
-        StartError: the host is not known, or a socket cannot be bound.
+        StartError: The host is not known, or a socket cannot be bound.
     """
     try:
         found = await asyncio.get_running_loop().getaddrinfo(

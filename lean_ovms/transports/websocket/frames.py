@@ -155,9 +155,9 @@ class Frames(Protocol):
         """Sends a text message, or a fragment of one.
 
         Args:
-            data: the text in UTF-8.
-            first: whether it is the first fragment.
-            last: whether it is the last fragment.
+            data: The text in UTF-8.
+            first: Whether it is the first fragment.
+            last: Whether it is the last fragment.
         """
         if not self.closing:
             (self.send_text if first else self.send_continuation)(data, fin=last)

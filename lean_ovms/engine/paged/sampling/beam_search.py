@@ -145,9 +145,9 @@ class BeamSearch:
         """Returns whether the search is over; keeps the `width` best hypotheses once there are so many.
 
         Args:
-            front: the best score of the running beams.
-            made: the tokens that each of them has generated.
-            most: the tokens that they may generate.
+            front: The best score of the running beams.
+            made: The tokens that each of them has generated.
+            most: The tokens that they may generate.
         """
         width, stopping = self._params.beams, self._params.early_stopping
         if len(self.finished) < width:

@@ -104,11 +104,11 @@ def penalise(row: LogitsRow, counts: TokenCounts, repetition: float, presence: f
     """Applies the penalties to a row of logits.
 
     Args:
-        row: the logits [vocab], which are changed.
-        counts: the tokens so far, and how often each was generated.
-        repetition: the divisor of positive logits, and factor of negative ones, of all tokens so far.
-        presence: what is subtracted from the logit of every generated token.
-        frequency: what is subtracted for each time that a token was generated.
+        row: The logits [vocab], which are changed.
+        counts: The tokens so far, and how often each was generated.
+        repetition: The divisor of positive logits, and factor of negative ones, of all tokens so far.
+        presence: What is subtracted from the logit of every generated token.
+        frequency: What is subtracted for each time that a token was generated.
     """
     ids = counts.ids
     values = row[ids]
@@ -124,9 +124,9 @@ def _go_on(row: LogitsRow, stops: frozenset[int], *, ends: bool) -> None:
     """Forbids the stop tokens.
 
     Args:
-        row: the logits [vocab], which are changed.
-        stops: the ids of the stop tokens.
-        ends: whether they stay allowed where a grammar leaves nothing else; the text then ends, however short it is.
+        row: The logits [vocab], which are changed.
+        stops: The ids of the stop tokens.
+        ends: Whether they stay allowed where a grammar leaves nothing else; the text then ends, however short it is.
     """
     ids = list(stops)
     kept = row[ids] if ends else None

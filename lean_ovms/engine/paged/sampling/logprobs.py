@@ -45,10 +45,10 @@ def details(
     A row is read from memory once; later passes find it in the CPU's cache.
 
     Args:
-        logits: the logits [n, vocab].
-        tokens: the tokens, one for each row that is meant; UNKNOWN ones are replaced by the likeliest.
-        most: how many of the likeliest tokens are wanted; they come likeliest first, of equal ones the lower id first.
-        places: the rows that are meant, ascending; None: all.
+        logits: The logits [n, vocab].
+        tokens: The tokens, one for each row that is meant; UNKNOWN ones are replaced by the likeliest.
+        most: How many of the likeliest tokens are wanted; they come likeliest first, of equal ones the lower id first.
+        places: The rows that are meant, ascending; None: all.
     """
     if places is None:
         places = list(range(len(logits)))
@@ -101,10 +101,10 @@ def top(
     """Returns the likeliest tokens of each row with their log probabilities, likeliest first.
 
     Args:
-        logits: the logits [n, vocab].
-        norm: what is subtracted from the logits of each row for its log probabilities, [n].
-        most: how many tokens are wanted.
-        maxima: the greatest logit of each column of the rows' tables, [n, columns], if they are known.
+        logits: The logits [n, vocab].
+        norm: What is subtracted from the logits of each row for its log probabilities, [n].
+        most: How many tokens are wanted.
+        maxima: The greatest logit of each column of the rows' tables, [n, columns], if they are known.
     """
     place = np.arange(len(logits))[:, None]
     ids = reductions.largest(logits, min(most, logits.shape[1]), maxima)

@@ -85,11 +85,11 @@ def sample_full(logits: Floats, sampling: Sampling, part: slice, positions: Numb
     """Samples tokens without a top_k, and without sorting: from all tokens, and again if one is outside of the nucleus.
 
     Args:
-        logits: the logits [n, vocab].
-        sampling: the parameters of all sequences.
-        part: the sequences among them that the logits are of.
-        positions: the place of the token in each sequence's completion, [n].
-        trial: the number of the random numbers that are used up already.
+        logits: The logits [n, vocab].
+        sampling: The parameters of all sequences.
+        part: The sequences among them that the logits are of.
+        positions: The place of the token in each sequence's completion, [n].
+        trial: The number of the random numbers that are used up already.
     """
     weights = weights_of(logits, sampling.temperature[part], sampling.min_p[part])
     chosen = reductions.locate(
@@ -107,12 +107,12 @@ def in_nucleus(
     sampled: the result is distributed as samples from the nucleus are. Equally likely ones are in together.
 
     Args:
-        weights: the weights [n, vocab] by which the tokens were sampled, the greatest of each row 1; they are changed.
-        chosen: the tokens [n]; they are changed.
-        sampling: the parameters of all sequences.
-        part: the sequences among them that the weights are of.
-        positions: the place of the token in each sequence's completion, [n].
-        trial: how often tokens were sampled again already.
+        weights: The weights [n, vocab] by which the tokens were sampled, the greatest of each row 1; they are changed.
+        chosen: The tokens [n]; they are changed.
+        sampling: The parameters of all sequences.
+        part: The sequences among them that the weights are of.
+        positions: The place of the token in each sequence's completion, [n].
+        trial: How often tokens were sampled again already.
     """
     seeds, top_p = sampling.seeds[part], sampling.top_p[part]
     if (top_p >= 1).all():

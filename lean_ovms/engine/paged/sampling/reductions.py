@@ -114,9 +114,9 @@ def log_sums(logits: Floats, highest: Floats, factor: float = 1.0) -> NDArray[np
     """Returns log(sum(exp(factor * logit))) of each row, [n].
 
     Args:
-        logits: the logits [n, vocab], of rows that fit into the CPU's cache together.
-        highest: the greatest logit of each row, [n].
-        factor: a factor of all logits.
+        logits: The logits [n, vocab], of rows that fit into the CPU's cache together.
+        highest: The greatest logit of each row, [n].
+        factor: A factor of all logits.
     """
     exps = scratch("weights", logits.shape)
     highest = highest * np.float32(factor)
@@ -135,9 +135,9 @@ def locate(weights: Floats, sums: Floats, numbers: NDArray[np.float64]) -> NDArr
     """Returns the token of each row on which a number falls: first the column is found, then the token in it.
 
     Args:
-        weights: the weights [n, vocab] of the tokens.
-        sums: the sums of their columns, [n, columns + 1], the last that of the tail.
-        numbers: the numbers [n], at least 0 and less than 1, as shares of the sum of a row.
+        weights: The weights [n, vocab] of the tokens.
+        sums: The sums of their columns, [n, columns + 1], the last that of the tail.
+        numbers: The numbers [n], at least 0 and less than 1, as shares of the sum of a row.
     """
     rows, columns, last = np.arange(len(weights)), sums.shape[1] - 1, weights.shape[1] - 1
     edges = sums.cumsum(axis=1, dtype=np.float64)
@@ -161,9 +161,9 @@ def largest(logits: Floats, most: int, maxima: Floats | None = None) -> NDArray[
     maxima, or in the tail.
 
     Args:
-        logits: the logits [n, vocab].
-        most: how many tokens are wanted.
-        maxima: the greatest logit of each column of the rows' tables, [n, columns], if they are known.
+        logits: The logits [n, vocab].
+        most: How many tokens are wanted.
+        maxima: The greatest logit of each column of the rows' tables, [n, columns], if they are known.
     """
     count, vocab = logits.shape
     columns = vocab // COLUMN
@@ -188,10 +188,10 @@ def above(row: NDArray[np.float32], maxima: Floats, value: np.float32) -> int:
     """Returns how many logits of a row are greater than a value.
 
     Args:
-        row: the logits [vocab].
-        maxima: the greatest logit of each column of its table; only columns with a greater one are read, unless they
+        row: The logits [vocab].
+        maxima: The greatest logit of each column of its table; only columns with a greater one are read, unless they
             are many.
-        value: the value.
+        value: The value.
     """
     columns = np.flatnonzero(maxima > value)
     (body,), (tail,) = table(row[None])

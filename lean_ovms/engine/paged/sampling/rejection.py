@@ -92,12 +92,12 @@ def _look(body: Floats, tail: Floats, sampling: Sampling, at: int, place: int, b
     """Returns the near columns of a row's table; None if there are many, or the logits are not numbers.
 
     Args:
-        body: the row's table, [COLUMN, columns].
-        tail: the logits behind the table.
-        sampling: the parameters of all sequences.
-        at: the place of the row's sequence among them.
-        place: the place of the row in the part of the batch.
-        bounds: gets the bounds [columns] of the weights in each column, 0 for near ones.
+        body: The row's table, [COLUMN, columns].
+        tail: The logits behind the table.
+        sampling: The parameters of all sequences.
+        at: The place of the row's sequence among them.
+        place: The place of the row in the part of the batch.
+        bounds: Gets the bounds [columns] of the weights in each column, 0 for near ones.
     """
     temperature, min_p = sampling.temperature[at], sampling.min_p[at]
     np.maximum.reduce(body, out=bounds)
@@ -189,13 +189,13 @@ def _outside(
     """Returns which candidates are outside of top_p: the tokens that weigh more make it up alone.
 
     Args:
-        logits: the logits of the part of the batch, [rows, vocab].
-        group: the rows of it with about equally many near columns.
-        sampling: the parameters of all sequences.
-        part: the sequences among them that the logits are of.
-        sums: the least and the greatest possible sum of all weights of each row of the group; where the exact one is
+        logits: The logits of the part of the batch, [rows, vocab].
+        group: The rows of it with about equally many near columns.
+        sampling: The parameters of all sequences.
+        part: The sequences among them that the logits are of.
+        sums: The least and the greatest possible sum of all weights of each row of the group; where the exact one is
             needed it replaces both.
-        candidates: the rows of the group that have a candidate, the weight of each, NEAR at least, and whether top_p
+        candidates: The rows of the group that have a candidate, the weight of each, NEAR at least, and whether top_p
             limits it.
     """
     (least, most), (left, floor, limited) = sums, candidates

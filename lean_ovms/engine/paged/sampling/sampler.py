@@ -101,10 +101,10 @@ def _details(logits: Logits, batch: SamplingBatch, tokens: Tokens, *, late: bool
     """Returns the log probabilities that requests want, by place.
 
     Args:
-        logits: the model's own logits, [rows, vocab].
-        batch: the parameters.
-        tokens: the tokens of all places; those of `batch.late` are written if they are to be chosen here.
-        late: whether they are.
+        logits: The model's own logits, [rows, vocab].
+        batch: The parameters.
+        tokens: The tokens of all places; those of `batch.late` are written if they are to be chosen here.
+        late: Whether they are.
     """
     from .logprobs import UNKNOWN, details, named  # late: few requests ask for them
 
@@ -170,10 +170,10 @@ def _sample_random(logits: Logits, few: Sampling, many: Sampling, tokens: Tokens
     """Writes a token for each row of both samplings.
 
     Args:
-        logits: the logits of the batch, [rows, vocab].
-        few: the parameters of the sequences with a top_k.
-        many: the parameters of the sequences without one.
-        tokens: gets the tokens, [rows].
+        logits: The logits of the batch, [rows, vocab].
+        few: The parameters of the sequences with a top_k.
+        many: The parameters of the sequences without one.
+        tokens: Gets the tokens, [rows].
     """
     if few.places:
         _in_parts(logits, few, sample_top_k, False, tokens)

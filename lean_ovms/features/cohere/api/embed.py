@@ -183,9 +183,9 @@ def full(embed: EmbedRequest, outputs: list[PooledOutput], images: Sequence[bool
     """Returns Cohere's response: an object of the type embeddings_by_type, or embeddings_floats.
 
     Args:
-        embed: the request.
-        outputs: the vector of each input.
-        images: for each input, whether it has an image: its tokens are counted as those of images.
+        embed: The request.
+        outputs: The vector of each input.
+        images: For each input, whether it has an image: its tokens are counted as those of images.
     """
     envelope = embed.call.envelope("embd")
     tokens = [0, 0]

@@ -36,12 +36,12 @@ class BlockStore:
         """Finds the blocks that are there.
 
         Args:
-            root: the directory, for the blocks of all networks.
-            fingerprint: what the blocks are valid for.
-            limit: the most bytes of all files in the directory.
+            root: The directory, for the blocks of all networks.
+            fingerprint: What the blocks are valid for.
+            limit: The most bytes of all files in the directory.
 
         Raises:
-            StartError: the directory cannot be used.
+            StartError: The directory cannot be used.
         """
         self.written_blocks = self.written_bytes = self.removed_bytes = 0
         """Blocks and bytes that were written, and bytes that were removed to make room, since the start."""

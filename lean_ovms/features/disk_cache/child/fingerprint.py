@@ -28,14 +28,14 @@ def fingerprint(
     They are the same for the same networks, layout of the cache, properties and machine.
 
     Args:
-        networks: the files of the networks that compute the blocks.
-        layout: the type and the shape of each cache tensor, by its name.
-        properties: the properties with which the networks are compiled; those that do not change what is computed are
+        networks: The files of the networks that compute the blocks.
+        layout: The type and the shape of each cache tensor, by its name.
+        properties: The properties with which the networks are compiled; those that do not change what is computed are
             ignored.
-        **other: everything else on which the content of a block depends.
+        **other: Everything else on which the content of a block depends.
 
     Raises:
-        OSError: a file of a network cannot be read.
+        OSError: A file of a network cannot be read.
     """
     known = {
         "format": FORMAT,

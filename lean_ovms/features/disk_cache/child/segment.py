@@ -281,15 +281,15 @@ def transfer(
 
     Args:
         call: os.preadv to read, or os.pwritev to write.
-        file: the descriptor of the file.
-        buffers: what is read into, or written, one after the other.
-        offset: the place of the first byte in the file.
+        file: The descriptor of the file.
+        buffers: What is read into, or written, one after the other.
+        offset: The place of the first byte in the file.
 
     Returns:
         False if the file ended before all buffers were read.
 
     Raises:
-        OSError: the file cannot be read or written.
+        OSError: The file cannot be read or written.
     """
     left = deque(buffer.data for buffer in buffers if buffer.nbytes)
     while left:

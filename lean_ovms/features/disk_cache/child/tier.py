@@ -43,10 +43,10 @@ class DiskTier(StepHook):
         """Starts the threads that read and write.
 
         Args:
-            store: the blocks on disk.
-            network: the network, with the cache in memory.
-            blocks: the blocks in memory.
-            states: the states in memory, of a hybrid network.
+            store: The blocks on disk.
+            network: The network, with the cache in memory.
+            blocks: The blocks in memory.
+            states: The states in memory, of a hybrid network.
         """
         self.store = store
         self.hit_tokens = 0
@@ -268,9 +268,9 @@ class DiskTier(StepHook):
         returns the last that is on disk, or else usable.
 
         Args:
-            chain: the serial numbers of the sequence's blocks that are in memory.
-            keys: the keys of the blocks behind these that are on disk.
-            usable: how many blocks can be used without the disk.
+            chain: The serial numbers of the sequence's blocks that are in memory.
+            keys: The keys of the blocks behind these that are on disk.
+            usable: How many blocks can be used without the disk.
         """
         if not self._states.total:
             return len(chain) + min(len(keys), self._blocks.available)

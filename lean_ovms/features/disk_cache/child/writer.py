@@ -52,11 +52,11 @@ class BlockWriter:
         """Starts the thread.
 
         Args:
-            store: the blocks on disk.
-            network: the network, whose cache is read.
-            blocks: the blocks in memory.
-            states: the states in memory, of a hybrid network.
-            keys: the keys of the blocks in memory; the engine's thread adds and removes them.
+            store: The blocks on disk.
+            network: The network, whose cache is read.
+            blocks: The blocks in memory.
+            states: The states in memory, of a hybrid network.
+            keys: The keys of the blocks in memory; the engine's thread adds and removes them.
         """
         self.busy = False
         """Whether steps are computed."""

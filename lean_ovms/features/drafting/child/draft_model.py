@@ -48,16 +48,16 @@ class DraftModel(Drafter):
         """Makes the caches of the draft model.
 
         Args:
-            network: the network of the draft model, without caches.
-            blocks: the number of blocks in its KV cache.
-            block_size: the number of tokens in a block.
-            context: the most tokens of a sequence that the draft model can read.
-            step_tokens: the most tokens that one of its forward passes computes.
-            max_sequences: the most sequences that get draft tokens at once.
-            main: the network of the main model.
-            caching: whether blocks of earlier sequences with the same beginning are used again.
-            prepare: computes the masks of the grammars of a step.
-            pad_to: a step that computes parts of prompts is padded to a multiple of so many tokens; 1 for none.
+            network: The network of the draft model, without caches.
+            blocks: The number of blocks in its KV cache.
+            block_size: The number of tokens in a block.
+            context: The most tokens of a sequence that the draft model can read.
+            step_tokens: The most tokens that one of its forward passes computes.
+            max_sequences: The most sequences that get draft tokens at once.
+            main: The network of the main model.
+            caching: Whether blocks of earlier sequences with the same beginning are used again.
+            prepare: Computes the masks of the grammars of a step.
+            pad_to: A step that computes parts of prompts is padded to a multiple of so many tokens; 1 for none.
         """
         tables = BlockTables(max_sequences, context, block_size)
         network.allocate(blocks + (pad_to > 1), tables.total)

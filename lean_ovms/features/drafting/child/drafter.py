@@ -78,13 +78,13 @@ class Drafter:
         """Begins without any draft.
 
         Args:
-            network: the network that computes draft tokens.
-            inputs: writes the inputs of this network.
-            blocks: the blocks of the cache that the network uses.
-            tables: the rows of this cache, with the blocks of each sequence.
-            context: the most tokens of a sequence with its draft tokens.
-            main: the network of the main model.
-            prepare: computes the masks of the grammars of a step.
+            network: The network that computes draft tokens.
+            inputs: Writes the inputs of this network.
+            blocks: The blocks of the cache that the network uses.
+            tables: The rows of this cache, with the blocks of each sequence.
+            context: The most tokens of a sequence with its draft tokens.
+            main: The network of the main model.
+            prepare: Computes the masks of the grammars of a step.
         """
         self.blocks = blocks
         self.steps = 0
@@ -175,9 +175,9 @@ class Drafter:
         """Brings the draft of a sequence up to date with the tokens that were accepted.
 
         Args:
-            sequence: the sequence.
-            most: the most draft tokens that it may get in this step.
-            alone: whether no other sequence gets draft tokens; only then the first draft token may get an alternative.
+            sequence: The sequence.
+            most: The most draft tokens that it may get in this step.
+            alone: Whether no other sequence gets draft tokens; only then the first draft token may get an alternative.
                 With two sequences, another row costs as much time as it gains (`python -m bench drafts`).
 
         Returns:

@@ -58,12 +58,12 @@ class Head(Drafter):
         """Makes the inputs of the head, which has no cache of its own.
 
         Args:
-            network: the network of the head.
-            main: the network of the main model, which has the hidden states.
-            blocks: the blocks of the main model's cache.
-            tables: the rows of the main model's cache, with the blocks of each sequence.
-            context: the most tokens of a sequence with its draft tokens.
-            prepare: computes the masks of the grammars of a step.
+            network: The network of the head.
+            main: The network of the main model, which has the hidden states.
+            blocks: The blocks of the main model's cache.
+            tables: The rows of the main model's cache, with the blocks of each sequence.
+            context: The most tokens of a sequence with its draft tokens.
+            prepare: Computes the masks of the grammars of a step.
         """
         inputs = ModelInputs(network, tables, ahead=1)
         super().__init__(network, inputs, blocks, tables, context=context, main=main, prepare=prepare)

@@ -70,14 +70,14 @@ def _finish(core: Any, model: Any, file: Path, target: Path) -> Any:
     """Returns a head's network that computes the logits and its own hidden states of the wanted tokens.
 
     Args:
-        core: the OpenVINO core.
-        model: the network of the head with paged attention, which is changed.
-        file: the file of the head.
-        target: the file of its model's network. An MTP head takes the last projection from it. An Eagle-3 head takes
+        core: The OpenVINO core.
+        model: The network of the head with paged attention, which is changed.
+        file: The file of the head.
+        target: The file of its model's network. An MTP head takes the last projection from it. An Eagle-3 head takes
             the embeddings: its checkpoint has none, and a file that was made of the checkpoint has others.
 
     Raises:
-        NotPageable: the networks are not built as expected.
+        NotPageable: The networks are not built as expected.
     """
     if file.name == MTP_HEAD:
         projection, axis = last_projection(whole := core.read_model(target))

@@ -61,9 +61,9 @@ class NgramProposer:
         """Returns draft tokens to follow these ids; none if no earlier occurrence of the last ones is long enough.
 
         Args:
-            ids: the tokens of the sequence so far.
-            most: the most draft tokens that are wanted.
-            few: whether few sequences decode, so that a wrong draft token costs little and a short match is used as
+            ids: The tokens of the sequence so far.
+            most: The most draft tokens that are wanted.
+            few: Whether few sequences decode, so that a wrong draft token costs little and a short match is used as
                 well.
         """
         if self._proposed:

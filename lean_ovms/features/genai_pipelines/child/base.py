@@ -39,10 +39,10 @@ class GenAiPipeline:
         """Sets what is known of a loaded model: its description, vocabulary, encoder and grammars.
 
         Args:
-            config: the options of the engine.
-            settings: the sizes of the pipeline, of which the most tokens of a step are kept.
-            blocks: the number of blocks in its KV cache.
-            defaults: the pipeline's own GenerationConfig.
+            config: The options of the engine.
+            settings: The sizes of the pipeline, of which the most tokens of a step are kept.
+            blocks: The number of blocks in its KV cache.
+            defaults: The pipeline's own GenerationConfig.
         """
         self.step_tokens = settings.step_tokens
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
@@ -83,9 +83,9 @@ def generation_config(request: PipelineRequest, eos: int, speculative: str) -> A
     GenAI handles these wrongly, or crashes.
 
     Args:
-        request: the request.
-        eos: the model's main end token; -1 if it has none.
-        speculative: how the model drafts tokens: "draft", "prompt_lookup", "mtp", "eagle3", or "" if it does not.
+        request: The request.
+        eos: The model's main end token; -1 if it has none.
+        speculative: How the model drafts tokens: "draft", "prompt_lookup", "mtp", "eagle3", or "" if it does not.
     """
     sampling = request.sampling
     config = genai.GenerationConfig()

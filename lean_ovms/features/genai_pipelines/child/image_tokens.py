@@ -81,11 +81,11 @@ class GenAiImageTokens:
         rule.
 
         Args:
-            model_dir: the directory of the model.
-            encode: returns the token ids of a text, with or without special tokens.
-            measure: returns, for each size of an image, the number of tokens of the prompt "a", an image of this size,
+            model_dir: The directory of the model.
+            encode: Returns the token ids of a text, with or without special tokens.
+            measure: Returns, for each size of an image, the number of tokens of the prompt "a", an image of this size,
                 "b".
-            prompt_tokens: returns the exact number of prompt tokens of a finished request, 0 while it runs.
+            prompt_tokens: Returns the exact number of prompt tokens of a finished request, 0 while it runs.
         """
         self._encode = encode
         self._prompt_tokens = prompt_tokens

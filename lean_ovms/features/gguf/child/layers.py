@@ -83,10 +83,10 @@ def rotate(x: Any, turned: Cosine, size: int, rotated: int) -> Any:
     """Returns the vectors of heads, turned by the angles of their tokens' positions (rotary position embedding).
 
     Args:
-        x: the vectors [tokens, heads, 1, size].
-        turned: the cosines and the sines of the angles.
-        size: the number of elements in the vector of a head.
-        rotated: how many of the first elements are turned; the others stay as they are.
+        x: The vectors [tokens, heads, 1, size].
+        turned: The cosines and the sines of the angles.
+        size: The number of elements in the vector of a head.
+        rotated: How many of the first elements are turned; the others stay as they are.
     """
     head = x if rotated == size else part(x, 0, rotated)
     half = rotated // 2

@@ -37,9 +37,9 @@ class ImagePipeline(Protocol):
         """Makes an image, or edits one. Closing the generator ends the work.
 
         Args:
-            prompt: the description of the image.
-            params: the size, the number of steps and the other parameters.
-            images: nothing, or the image to edit, or this image and its mask, which is white where the image is to
+            prompt: The description of the image.
+            params: The size, the number of steps and the other parameters.
+            images: Nothing, or the image to edit, or this image and its mask, which is white where the image is to
                 change.
 
         Yields:
@@ -50,8 +50,8 @@ class ImagePipeline(Protocol):
             The pixels of the finished image: height x width x RGB, a byte each.
 
         Raises:
-            BadRequest: the model cannot do what is wanted.
-            RuntimeError: the pipeline fails.
+            BadRequest: The model cannot do what is wanted.
+            RuntimeError: The pipeline fails.
         """
 
 

@@ -32,9 +32,9 @@ class KvEvents(StepHook):
         """Begins without events.
 
         Args:
-            block_size: tokens of a KV block.
-            publisher: sends the batches.
-            adapter_name: returns the name of an adapter for its key.
+            block_size: Tokens of a KV block.
+            publisher: Sends the batches.
+            adapter_name: Returns the name of an adapter for its key.
         """
         self._block_size = block_size
         self._publisher = publisher

@@ -184,10 +184,10 @@ class Replays:
         """Begins without any client.
 
         Args:
-            topic: the first part of each message.
-            sent: the batches that can be repeated, the oldest first, each with its sequence number before it; the
+            topic: The first part of each message.
+            sent: The batches that can be repeated, the oldest first, each with its sequence number before it; the
                 publisher adds to them.
-            clock: returns the time in seconds.
+            clock: Returns the time in seconds.
         """
         self._topic = topic
         self._sent = sent

@@ -42,11 +42,11 @@ def last(parsed: CompletionCall, generation: Generation, index: int, choice: Com
     """Returns the last object of a prompt, with its settings and timings.
 
     Args:
-        parsed: the request.
-        generation: the generation of this prompt.
-        index: the number of the prompt, from 0.
-        choice: the finished text, with its tokens and log probabilities.
-        text: the part of the text that this object has: all of it, or what was not streamed before.
+        parsed: The request.
+        generation: The generation of this prompt.
+        index: The number of the prompt, from 0.
+        choice: The finished text, with its tokens and log probabilities.
+        text: The part of the text that this object has: all of it, or what was not streamed before.
     """
     values, prompt = parsed.values, parsed.prompts[index]
     word = choice.stop if isinstance(choice.stop, str) else ""

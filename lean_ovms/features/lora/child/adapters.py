@@ -55,9 +55,9 @@ def fits(adapter: Adapter, layers: Sizes, fixed: frozenset[str]) -> str:
     """Returns why a network cannot take an adapter; "" if it can.
 
     Args:
-        adapter: the adapter; those of its layers that the network lacks are ignored, as openvino_genai ignores them.
-        layers: the layers of the network that take adapters, with the widths of their inputs and outputs.
-        fixed: the layers of the network that take no adapters.
+        adapter: The adapter; those of its layers that the network lacks are ignored, as openvino_genai ignores them.
+        layers: The layers of the network that take adapters, with the widths of their inputs and outputs.
+        fixed: The layers of the network that take no adapters.
     """
     for name, (down, up) in adapter.layers.items():
         if any(f"{name}.".startswith(f"{one}.") for one in fixed):
@@ -78,10 +78,10 @@ class AdapterTable(seam.AdapterProvider):
         """Writes inputs without any adapter.
 
         Args:
-            network: the network that has inputs for adapters.
-            groups: the layers that take adapters, with the widths of their inputs and outputs; the layers of a group
+            network: The network that has inputs for adapters.
+            groups: The layers that take adapters, with the widths of their inputs and outputs; the layers of a group
                 multiply the same input.
-            most: the most adapters whose weights are in the network at once.
+            most: The most adapters whose weights are in the network at once.
         """
         self._network = network
         self._groups = tuple(groups)

@@ -61,10 +61,10 @@ def envelope(name: str, *, chat: bool, text: str = "", **more: Any) -> Json:
     """Returns an object without what only the last one has.
 
     Args:
-        name: the name of the model.
-        chat: whether the object has a message; else it has a response, which is a text.
-        text: the text.
-        **more: further members of the message, or of the object if it has none.
+        name: The name of the model.
+        chat: Whether the object has a message; else it has a response, which is a text.
+        text: The text.
+        **more: Further members of the message, or of the object if it has none.
     """
     content: Json = {"message": {"role": "assistant", "content": text, **more}} if chat else {"response": text, **more}
     return {"model": name, "created_at": timestamp(), **content, "done": False}

@@ -120,15 +120,15 @@ def _request(
     """Makes the request for OpenAI's embeddings of a request for Ollama's.
 
     Args:
-        fields: the fields of Ollama's endpoint; those of them that have no effect here give a warning.
-        values: the values of these fields.
-        body: the body as it was sent.
-        services: the options, and the state of the server.
-        texts: the texts whose vectors are wanted.
-        more: further fields of OpenAI's embeddings, with their values.
+        fields: The fields of Ollama's endpoint; those of them that have no effect here give a warning.
+        values: The values of these fields.
+        body: The body as it was sent.
+        services: The options, and the state of the server.
+        texts: The texts whose vectors are wanted.
+        more: Further fields of OpenAI's embeddings, with their values.
 
     Raises:
-        RequestError: there is no such model, or a field is not valid.
+        RequestError: There is no such model, or a field is not valid.
     """
     name = names.find(values, services.registry, PoolingModel)
     given = {"model": name, "keep_alive": body.get(KEEP_ALIVE.name), **more}

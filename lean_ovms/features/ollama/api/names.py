@@ -27,13 +27,13 @@ def find(values: Values, registry: ModelRegistry, default: type[Model] | None = 
     """Returns the name under which the model of a body is served.
 
     Args:
-        values: the fields of the body; model comes before name.
-        registry: the models that are served.
-        default: the class of model that a body need not name if only one is served; None: it must name one.
+        values: The fields of the body; model comes before name.
+        registry: The models that are served.
+        default: The class of model that a body need not name if only one is served; None: it must name one.
 
     Raises:
-        BadRequest: the body names no model.
-        ModelNotFound: no model of this name is served.
+        BadRequest: The body names no model.
+        ModelNotFound: No model of this name is served.
     """
     wanted: str = values["model"] or values.get("name") or (registry.default_of(default) if default else "")
     if not wanted:

@@ -63,13 +63,13 @@ async def cut_texts(call: PoolingRequest, texts: Sequence[str], most: int, param
     """Returns the texts, each cut to its first tokens.
 
     Args:
-        call: the request.
-        texts: the texts.
-        most: the most tokens of a text, without special ones; 0: no text is cut.
-        param: the field that has the texts, for errors.
+        call: The request.
+        texts: The texts.
+        most: The most tokens of a text, without special ones; 0: no text is cut.
+        param: The field that has the texts, for errors.
 
     Raises:
-        RequestError: the texts cannot be tokenized, or have too many tokens in all.
+        RequestError: The texts cannot be tokenized, or have too many tokens in all.
     """
     if not most:
         return [*texts]
@@ -86,18 +86,18 @@ async def chunked(
     """Pairs a query with every piece of every document.
 
     Args:
-        call: the request.
-        query: the tokens of the query, of which at most half of the window is used.
-        documents: the texts of the documents.
-        info: the description of the model, with its window.
-        limits: the most pieces.
-        most: the most tokens of a document that are used; 0: all.
+        call: The request.
+        query: The tokens of the query, of which at most half of the window is used.
+        documents: The texts of the documents.
+        info: The description of the model, with its window.
+        limits: The most pieces.
+        most: The most tokens of a document that are used; 0: all.
 
     Returns:
         The pairs, and for each pair the number of its document.
 
     Raises:
-        RequestError: there are too many pieces, or the window has no place for any.
+        RequestError: There are too many pieces, or the window has no place for any.
     """
     if info.window <= 2 * info.special_pair:
         raise BadRequest(

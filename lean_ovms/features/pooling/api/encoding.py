@@ -121,15 +121,15 @@ def results_response(
     bytes.
 
     Args:
-        call: the request.
-        encoding: how the vectors are written.
-        outputs: the results.
-        prefix: the beginning of the response's id.
-        kind: the member `object` of a result in JSON.
-        member: the name of the member that has the vector of a result in JSON.
+        call: The request.
+        encoding: How the vectors are written.
+        outputs: The results.
+        prefix: The beginning of the response's id.
+        kind: The member `object` of a result in JSON.
+        member: The name of the member that has the vector of a result in JSON.
 
     Raises:
-        BadRequest: the header `metadata` is too long.
+        BadRequest: The header `metadata` is too long.
     """
     envelope, headers = call.envelope(prefix), call.headers
     counts = usage(sum([output.tokens for output in outputs]))

@@ -34,15 +34,15 @@ def read_inputs(value: Any, most: int, name: str = "input") -> list[TextOrTokens
     """Reads a field that has a string, several strings, the token ids of one input, or lists of token ids.
 
     Args:
-        value: the value of the field.
-        most: the most inputs that a request may have.
-        name: the name of the field, for errors.
+        value: The value of the field.
+        most: The most inputs that a request may have.
+        name: The name of the field, for errors.
 
     Returns:
         The inputs, each a string or token ids.
 
     Raises:
-        BadRequest: the value is none of these, or has too many inputs.
+        BadRequest: The value is none of these, or has too many inputs.
     """
     if value is None:
         raise BadRequest(f"{name} field is required", param=name)

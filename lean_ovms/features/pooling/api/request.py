@@ -104,12 +104,12 @@ class PoolingRequest:
         """Returns the result of each input, in the order of the inputs.
 
         Args:
-            inputs: the inputs.
-            params: how the inputs are encoded.
-            param: the field that has the inputs, for errors.
+            inputs: The inputs.
+            params: How the inputs are encoded.
+            param: The field that has the inputs, for errors.
 
         Raises:
-            RequestError: the model refuses an input, or fails.
+            RequestError: The model refuses an input, or fails.
         """
         try:
             return await self.model.pool(inputs, params)
@@ -132,9 +132,9 @@ class PoolingRequest:
         """Returns the response with these outputs; where they are many, it is written in the offload thread.
 
         Args:
-            outputs: the outputs.
-            work: writes the response.
-            numpy: whether that needs numpy, which is imported first.
+            outputs: The outputs.
+            work: Writes the response.
+            numpy: Whether that needs numpy, which is imported first.
 
         Returns:
             What `work` returns.

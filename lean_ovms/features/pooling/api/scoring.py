@@ -118,9 +118,9 @@ def _cut(params: PoolingParams, limit: int, info: PoolingInfo) -> PoolingParams:
     """Returns the parameters with which a text is cut.
 
     Args:
-        params: the parameters of the request.
-        limit: the most tokens of the text without special ones; 0 if the request has no limit.
-        info: the description of the model, with its window and its special tokens.
+        params: The parameters of the request.
+        limit: The most tokens of the text without special ones; 0 if the request has no limit.
+        info: The description of the model, with its window and its special tokens.
     """
     if not limit:
         return params

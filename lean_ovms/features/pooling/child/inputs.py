@@ -49,12 +49,12 @@ class InputBuilder:
         """Returns the texts that have to be tokenized, in the order in which `build` takes their tokens.
 
         Args:
-            inputs: the inputs; those that are token ids give no text.
-            queries: the first halves of pairs: one for each input, or one for all; empty: the inputs are no pairs.
-            params: how the inputs are encoded, with the instruction for a model that takes a pair as a prompt.
+            inputs: The inputs; those that are token ids give no text.
+            queries: The first halves of pairs: one for each input, or one for all; empty: the inputs are no pairs.
+            params: How the inputs are encoded, with the instruction for a model that takes a pair as a prompt.
 
         Raises:
-            BadRequest: the model does not take such inputs.
+            BadRequest: The model does not take such inputs.
         """
         if queries and self._prompt is not None:
             if any(not isinstance(one, str) for one in (*inputs, *queries)):
@@ -84,13 +84,13 @@ class InputBuilder:
         """Returns the token ids of each input with its special tokens, and their token types; None: all types are 0.
 
         Args:
-            inputs: the inputs.
-            queries: the first halves of pairs: one for each input, or one for all; empty: the inputs are no pairs.
-            encoded: the token ids of what `texts` returned for the same inputs.
-            params: how the inputs are encoded.
+            inputs: The inputs.
+            queries: The first halves of pairs: one for each input, or one for all; empty: the inputs are no pairs.
+            encoded: The token ids of what `texts` returned for the same inputs.
+            params: How the inputs are encoded.
 
         Raises:
-            BadRequest: an input is empty, too long, has wrong ids, or is of a kind that the model does not take.
+            BadRequest: An input is empty, too long, has wrong ids, or is of a kind that the model does not take.
         """
         if queries and self._prompt is not None:
             prefix, suffix = self._prompt.prefix, self._prompt.suffix
@@ -114,14 +114,14 @@ class InputBuilder:
         """Returns the token ids of an input that is no pair. An input with images is not cut.
 
         Args:
-            one: the input.
-            encoded: the token ids of the texts, of which one is taken unless the input is token ids itself.
-            params: how the inputs are encoded.
-            around: the special tokens before and behind a text.
-            at: the number of the input, for errors.
+            one: The input.
+            encoded: The token ids of the texts, of which one is taken unless the input is token ids itself.
+            params: How the inputs are encoded.
+            around: The special tokens before and behind a text.
+            at: The number of the input, for errors.
 
         Raises:
-            BadRequest: the input is empty, too long, or has wrong ids.
+            BadRequest: The input is empty, too long, or has wrong ids.
         """
         if isinstance(one, str):
             return self._single(next(encoded), params, *around, at)
@@ -170,13 +170,13 @@ class InputBuilder:
         """Returns how many tokens of an input may stay beside its special tokens.
 
         Args:
-            size: the number of its tokens without special ones.
-            fixed: the number of its special tokens.
-            params: the limit of the request.
-            at: the number of the input, for errors.
+            size: The number of its tokens without special ones.
+            fixed: The number of its special tokens.
+            params: The limit of the request.
+            at: The number of the input, for errors.
 
         Raises:
-            BadRequest: the input is empty, longer than allowed, or nothing of it would stay.
+            BadRequest: The input is empty, longer than allowed, or nothing of it would stay.
         """
         window = self._info.window
         if not size + fixed:

@@ -224,9 +224,9 @@ def _report(config: EngineConfig, info: PoolingInfo, limit: int) -> None:
     """Logs how vectors, or scores, are made.
 
     Args:
-        config: the options of the engine.
-        info: the description of the model.
-        limit: the most tokens of an input by a file of the original model that the export does not have; 0 if it is
+        config: The options of the engine.
+        info: The description of the model.
+        limit: The most tokens of an input by a file of the original model that the export does not have; 0 if it is
             unknown. A window beyond it is a warning.
     """
     if 0 < limit < info.window:

@@ -158,14 +158,14 @@ class PoolingNetwork:
         """Makes the network return one row for each input, or one for each token.
 
         Args:
-            output: the name of the output that the rows are made of.
-            mode: how the rows of the tokens become one; "" or MODEL: the output is pooled already; ALL: each token
+            output: The name of the output that the rows are made of.
+            mode: How the rows of the tokens become one; "" or MODEL: the output is pooled already; ALL: each token
                 keeps its row.
-            projection: the weights [outputs, inputs] of a last layer, through which the output goes instead of being
+            projection: The weights [outputs, inputs] of a last layer, through which the output goes instead of being
                 pooled; None: there is none.
 
         Raises:
-            StartError: the network cannot be compiled.
+            StartError: The network cannot be compiled.
         """
         if projection is not None:
             self._compile(lambda model: pooling_graph.projected(model.output(output), projection))
@@ -248,12 +248,12 @@ class PoolingNetwork:
         """Begins a forward pass.
 
         Args:
-            batch: the inputs.
-            per_token: whether the hidden state of each token is wanted, which another network returns.
-            alone: whether no other pass is computed at the same time.
+            batch: The inputs.
+            per_token: Whether the hidden state of each token is wanted, which another network returns.
+            alone: Whether no other pass is computed at the same time.
 
         Raises:
-            RuntimeError: the network fails.
+            RuntimeError: The network fails.
         """
         several = not alone and self.slots > 1
         requests = self._hidden_states() if per_token else self._requests(batch, alone, several)

@@ -89,9 +89,9 @@ def fit(model: ov.Model, window: int, pad_token: int | None) -> None:
     """Cuts each text after `window` tokens in the network itself, so that batches may be padded to more than that.
 
     Args:
-        model: the network, which is changed.
-        window: the most tokens that the network reads.
-        pad_token: the token with which shorter texts are filled up to the window; None: they are not.
+        model: The network, which is changed.
+        window: The most tokens that the network reads.
+        pad_token: The token with which shorter texts are filled up to the window; None: they are not.
     """
     for one in model.inputs:
         users = one.get_target_inputs()

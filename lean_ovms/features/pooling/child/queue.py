@@ -236,9 +236,9 @@ def padded(items: list[QueuedText], pad_token: int, size: int = 0) -> Batch:
     NaN.
 
     Args:
-        items: the inputs; one with images is the only one.
-        pad_token: the token that fills up shorter inputs.
-        size: the least number of tokens in a row.
+        items: The inputs; one with images is the only one.
+        pad_token: The token that fills up shorter inputs.
+        size: The least number of tokens in a row.
     """
     if items[0].images:
         ids = np.array([items[0].ids], np.int64)

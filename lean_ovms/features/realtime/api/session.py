@@ -92,11 +92,11 @@ class TranscriptionSession:
         """Begins a session.
 
         Args:
-            services: the services of the server.
-            socket: the WebSocket.
-            dialect: the dialect that the URL shows.
-            model_name: the model's name in the URL.
-            dialect_of: returns the dialect that an event shows; None: that of the URL is spoken.
+            services: The services of the server.
+            socket: The WebSocket.
+            dialect: The dialect that the URL shows.
+            model_name: The model's name in the URL.
+            dialect_of: Returns the dialect that an event shows; None: that of the URL is spoken.
         """
         self.id = new_id("sess")
         self.services = services

@@ -20,11 +20,11 @@ class Stream:
         """Begins without audio.
 
         Args:
-            settings: what the client has set.
-            model: transcribes it.
-            params: how it is transcribed.
-            offset_s: the seconds from the beginning of the session to that of the stream.
-            ahead_s: the seconds of audio that may wait for the engine.
+            settings: What the client has set.
+            model: Transcribes it.
+            params: How it is transcribed.
+            offset_s: The seconds from the beginning of the session to that of the stream.
+            ahead_s: The seconds of audio that may wait for the engine.
         """
         self.settings = settings
         self.model = model

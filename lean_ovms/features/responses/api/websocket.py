@@ -146,7 +146,7 @@ class Finished(NamedTuple):
     id: str
     stored: bool
     output: bytes
-    """Its items as JSON, for a request that goes on from it."""
+    """The items of the response as JSON, for a request that goes on from it."""
 
 
 class ResponseSocket:

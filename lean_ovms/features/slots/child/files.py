@@ -70,15 +70,15 @@ class SlotFiles:
         """Begins without any slot that was used.
 
         Args:
-            directory: where the files are.
-            fingerprint: what a file is valid for.
-            limit: the most bytes of all files in the directory.
-            network: the network, with its cache.
-            blocks: the blocks of the KV cache.
-            states: the states of a hybrid network.
+            directory: Where the files are.
+            fingerprint: What a file is valid for.
+            limit: The most bytes of all files in the directory.
+            network: The network, with its cache.
+            blocks: The blocks of the KV cache.
+            states: The states of a hybrid network.
 
         Raises:
-            StartError: the directory cannot be used.
+            StartError: The directory cannot be used.
         """
         private_directory(directory, "--slot_save_path")
         self._directory = directory
@@ -93,9 +93,9 @@ class SlotFiles:
         """Notes that a text uses a slot.
 
         Args:
-            slot: the number of the slot.
-            salt: the cache salt of the text's blocks.
-            ids: the tokens of the text; what is added to the array later is part of it, too.
+            slot: The number of the slot.
+            salt: The cache salt of the text's blocks.
+            ids: The tokens of the text; what is added to the array later is part of it, too.
         """
         self._used[slot] = SlotUse(salt, ids, time.monotonic())
         self._used.move_to_end(slot)
@@ -110,15 +110,15 @@ class SlotFiles:
         """Writes what is cached of a slot's text.
 
         Args:
-            slot: the number of the slot.
-            name: the name of the file.
-            process: the number of this process among those that write to the directory.
+            slot: The number of the slot.
+            name: The name of the file.
+            process: The number of this process among those that write to the directory.
 
         Returns:
             The tokens of the text, and the bytes of the file.
 
         Raises:
-            RequestError: the file cannot be written.
+            RequestError: The file cannot be written.
         """
         use = self._used.get(slot, UNUSED)
         salt = use.salt.encode("utf-8", "surrogatepass")

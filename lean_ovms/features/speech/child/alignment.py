@@ -32,10 +32,10 @@ def word_times(
     """Returns the words of an ended row, with their times in the request's audio.
 
     Args:
-        row: the text of a window.
-        files: the special tokens of the model.
-        pieces: the bytes of each token of the vocabulary.
-        attention: returns the attention of the decoder [heads, tokens, positions] for a sequence of tokens.
+        row: The text of a window.
+        files: The special tokens of the model.
+        pieces: The bytes of each token of the vocabulary.
+        attention: Returns the attention of the decoder [heads, tokens, positions] for a sequence of tokens.
     """
     tokens = row.text_tokens
     words = _merged(split_words(tokens, pieces, row.language))

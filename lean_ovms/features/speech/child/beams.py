@@ -37,12 +37,12 @@ class Beams:
         """Begins a search.
 
         Args:
-            width: the number of beams.
-            limit: the most tokens of a text.
-            eot: the token that ends a text.
-            rules: forbids tokens that may not follow.
-            params: the penalties, and the length penalty, of the request.
-            times: whether the text has timestamps.
+            width: The number of beams.
+            limit: The most tokens of a text.
+            eot: The token that ends a text.
+            rules: Forbids tokens that may not follow.
+            params: The penalties, and the length penalty, of the request.
+            times: Whether the text has timestamps.
         """
         self.width = width
         self.tokens = np.full((width, 1), eot, np.int64)

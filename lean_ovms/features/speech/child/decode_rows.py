@@ -47,9 +47,9 @@ class Attempt:
         """Adds a token, which may end the text.
 
         Args:
-            token: the token.
-            logprob: its log probability.
-            limit: the most tokens of the text.
+            token: The token.
+            logprob: Its log probability.
+            limit: The most tokens of the text.
         """
         self.total += logprob
         if token == self._eot:

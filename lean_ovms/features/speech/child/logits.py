@@ -26,9 +26,9 @@ class Rules:
         """Sets the logits of the tokens that may not come next to minus infinity.
 
         Args:
-            logits: the logits [vocabulary], which are changed.
-            tokens: the tokens of the text so far.
-            times: whether the text has timestamps.
+            logits: The logits [vocabulary], which are changed.
+            tokens: The tokens of the text so far.
+            times: Whether the text has timestamps.
         """
         logits[self._suppress] = NEVER
         if not tokens and len(self._begin):

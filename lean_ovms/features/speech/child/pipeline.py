@@ -43,11 +43,11 @@ class PipelineRecognizer:
         """Describes the model; `warm_up` computes the first window.
 
         Args:
-            kind: the kind of model, which knows the pipeline's parameters and results.
-            pipeline: the ASRPipeline.
-            tokenizer: encodes texts (`encode`), and has the special tokens around a text (`single`).
-            vocabulary: the bytes of each token.
-            silence_s: how long, in seconds, the pipeline may show no sign of life in a window.
+            kind: The kind of model, which knows the pipeline's parameters and results.
+            pipeline: The ASRPipeline.
+            tokenizer: Encodes texts (`encode`), and has the special tokens around a text (`single`).
+            vocabulary: The bytes of each token.
+            silence_s: How long, in seconds, the pipeline may show no sign of life in a window.
         """
         self.vocabulary = vocabulary
         self.window = kind.window

@@ -98,9 +98,9 @@ class Kind:
         """Returns the result of a window.
 
         Args:
-            job: the window.
-            texts: the texts that the model was given with it.
-            found: the result of the pipeline's generate.
+            job: The window.
+            texts: The texts that the model was given with it.
+            found: The result of the pipeline's generate.
         """
         text, tokens = _joint(found.texts[0]), found.perf_metrics.get_num_generated_tokens()
         named = found.languages[0] if found.languages else ""

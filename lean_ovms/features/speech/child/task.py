@@ -55,11 +55,11 @@ class SpeechTask(Task):
         """Begins without any request.
 
         Args:
-            recognizer: the loaded model.
-            most: the most requests at once.
-            detector: makes the voice activity detector of a request.
-            has_speech: returns whether there is speech in a window of a file; windows without are not computed.
-            clock: returns the time in seconds.
+            recognizer: The loaded model.
+            most: The most requests at once.
+            detector: Makes the voice activity detector of a request.
+            has_speech: Returns whether there is speech in a window of a file; windows without are not computed.
+            clock: Returns the time in seconds.
         """
         super().__init__(recognizer.info, recognizer.vocabulary)
         self.recognizer = recognizer

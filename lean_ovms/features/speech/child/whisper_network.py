@@ -33,9 +33,9 @@ class Decoding:
         """Begins without any token.
 
         Args:
-            request: the infer request of the decoder, whose state is cleared.
-            hidden: the encoder's output for each row [rows, positions, width].
-            release: takes the infer request back at the end.
+            request: The infer request of the decoder, whose state is cleared.
+            hidden: The encoder's output for each row [rows, positions, width].
+            release: Takes the infer request back at the end.
         """
         self._request = request
         self._release = release

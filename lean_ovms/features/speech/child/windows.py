@@ -74,9 +74,9 @@ class Cutter:
         """Begins at a place in the request's audio.
 
         Args:
-            start: the place of the first sample.
-            window: the most samples of a cut.
-            context: how many samples before a frame a cut that begins with this frame has, too.
+            start: The place of the first sample.
+            window: The most samples of a cut.
+            context: How many samples before a frame a cut that begins with this frame has, too.
         """
         self.buffer = Buffer(start)
         self._context = context

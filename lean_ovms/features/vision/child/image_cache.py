@@ -57,12 +57,12 @@ class ImageCache:
         """Returns what is known of an image.
 
         Args:
-            image: the image.
-            salt: images are known to each other only with the same salt.
-            layout: the number of its tokens, and their places; None: the model family finds them.
+            image: The image.
+            salt: Images are known to each other only with the same salt.
+            layout: The number of its tokens, and their places; None: the model family finds them.
 
         Raises:
-            BadRequest: the model cannot read the image; the error names its field.
+            BadRequest: The model cannot read the image; the error names its field.
         """
         key = image.content(), salt
         known = self._images.pop(key, None)

@@ -48,9 +48,9 @@ class ImageQueue:
         """Makes the thread that encodes images.
 
         Args:
-            family: encodes the images.
-            cache: keeps their embeddings.
-            wake: ends the wait of the engine's loop; the thread calls it.
+            family: Encodes the images.
+            cache: Keeps their embeddings.
+            wake: Ends the wait of the engine's loop; the thread calls it.
         """
         self._family = family
         self._cache = cache
@@ -71,9 +71,9 @@ class ImageQueue:
         """Lets `poll` return a request when its images are encoded.
 
         Args:
-            request: the request.
-            images: the images of its prompt.
-            content: the pixels of these images, in the same order.
+            request: The request.
+            images: The images of its prompt.
+            content: The pixels of these images, in the same order.
         """
         self._waiting[request.id] = _Waiting(request, images, [image.param for image in content])
         missing = images.missing()

@@ -20,10 +20,10 @@ class PromptImages:
         """Computes the positions of the prompt's tokens.
 
         Args:
-            images: the images in the order of the prompt, each with the places of its tokens.
-            length: the number of tokens in the prompt.
-            token_id: the token that stands for a place of an image in the input of the network.
-            whole: whether the tokens of an image see each other in both directions, so that one step must compute them
+            images: The images in the order of the prompt, each with the places of its tokens.
+            length: The number of tokens in the prompt.
+            token_id: The token that stands for a place of an image in the input of the network.
+            whole: Whether the tokens of an image see each other in both directions, so that one step must compute them
                 all.
         """
         self._whole = whole

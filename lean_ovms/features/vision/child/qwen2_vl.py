@@ -63,13 +63,13 @@ class Qwen2Vl:
         Both are multiples of the unit, and the pixels are within the limits as far as that allows.
 
         Args:
-            size: the height and the width of the image.
-            limits: the fewest and the most pixels of all frames together.
-            frames: the number of frames by which the scale is computed.
-            shown: the number of frames whose pixels are compared with the limits, those that are repeated included.
+            size: The height and the width of the image.
+            limits: The fewest and the most pixels of all frames together.
+            frames: The number of frames by which the scale is computed.
+            shown: The number of frames whose pixels are compared with the limits, those that are repeated included.
 
         Raises:
-            BadRequest: the image is too long for its width, or too wide for its height.
+            BadRequest: The image is too long for its width, or too wide for its height.
         """
         height, width = size
         least, most = limits

@@ -51,15 +51,15 @@ class Vision:
         """Encodes a small image, to see that the networks work.
 
         Args:
-            family: encodes images.
-            encode: returns the token ids of a text, with or without special tokens.
-            decode: returns the text of token ids, with or without special tokens.
-            cache_bytes: the most bytes of embeddings that are kept.
-            shares: whether a request may use embeddings that another request needed, if the salts are the same.
-            wake: ends the wait of the engine's loop; it is called from the thread that encodes.
+            family: Encodes images.
+            encode: Returns the token ids of a text, with or without special tokens.
+            decode: Returns the text of token ids, with or without special tokens.
+            cache_bytes: The most bytes of embeddings that are kept.
+            shares: Whether a request may use embeddings that another request needed, if the salts are the same.
+            wake: Ends the wait of the engine's loop; it is called from the thread that encodes.
 
         Raises:
-            NotReadable: the model's files do not fit what is known of its family.
+            NotReadable: The model's files do not fit what is known of its family.
         """
         self._shares = shares
         self._numbers = itertools.count()

@@ -74,13 +74,13 @@ async def _rendered(generation: GenerationBody, body: Json, prompt: Prompt, requ
     """Returns the body for /inference/v1/generate that does what a request does.
 
     Args:
-        generation: the request, without its prompt.
-        body: the body of the request, whose values are valid.
-        prompt: the prompt.
-        request_id: the id that the new body has.
+        generation: The request, without its prompt.
+        body: The body of the request, whose values are valid.
+        prompt: The prompt.
+        request_id: The id that the new body has.
 
     Raises:
-        RequestError: the request uses beam search, or the prompt is too long.
+        RequestError: The request uses beam search, or the prompt is too long.
     """
     sampling, stream = generation.sampling, generation.stream
     if sampling.beams > 1:
@@ -105,9 +105,9 @@ def _sampling_params(generation: GenerationBody, body: Json, most: int) -> Json:
     """Returns the fields of vLLM's SamplingParams that have a value.
 
     Args:
-        generation: the request, with its sampling parameters.
-        body: the body of the request, which tells whether it has a seed.
-        most: the most tokens that may follow the prompt.
+        generation: The request, with its sampling parameters.
+        body: The body of the request, which tells whether it has a seed.
+        most: The most tokens that may follow the prompt.
     """
     sampling, output, logprobs = generation.sampling, generation.output, generation.logprobs
     found = {name: getattr(sampling, name) for name in SAME} | {

@@ -100,9 +100,9 @@ async def _answer(body: Json, services: Services, strings: Callable[[list[int]],
     In the event loop a million token ids would take 14 ms, and their strings 2 s.
 
     Args:
-        body: the members of the response, with `tokens`.
-        services: the options, and the thread.
-        strings: returns the strings of token ids for the member `token_strs`; None: the response has none.
+        body: The members of the response, with `tokens`.
+        services: The options, and the thread.
+        strings: Returns the strings of token ids for the member `token_strs`; None: the response has none.
     """
     tokens = body["tokens"]
 
@@ -172,9 +172,9 @@ def _cut(tokens: list[int], plain: list[int], length: int) -> list[int]:
     them.
 
     Args:
-        tokens: the ids of the text, with special tokens around them.
-        plain: the ids of the text alone, which are a part of tokens.
-        length: the most tokens.
+        tokens: The ids of the text, with special tokens around them.
+        plain: The ids of the text alone, which are a part of tokens.
+        length: The most tokens.
     """
     around = len(tokens) - len(plain)
     if len(tokens) <= length or length <= around:
