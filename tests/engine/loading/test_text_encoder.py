@@ -201,3 +201,16 @@ def test_a_pooling_model_has_the_ids_of_its_exported_tokenizer() -> None:
     for tokenizer in (by_json, by_graph):
         with pytest.raises(BadRequest, match="Unicode"):
             tokenizer.encode(["a", "\ud800"])
+
+
+@pytest.mark.parametrize(
+    "literals", [[], ["<a>"], ["<", "<a", "<a>", "<a>b", "\n", "\n\n", "]", "^x", "-", "\u2581\u2581"]]
+)
+def test_a_text_is_divided_at_the_longest_token_of_each_place(literals: list[str]) -> None:
+    dice = random.Random(1)
+    longest_first = sorted(literals, key=len, reverse=True)
+    expected = re.compile(f"({'|'.join(map(re.escape, longest_first))})" if literals else "(?!)")
+    divider = text_encoder._Divider(literals)
+    for length in range(60):
+        text = "".join(dice.choices([*literals, *"<ab>\n]^x-\u2581"], k=length))
+        assert divider.split(text) == expected.split(text)
