@@ -76,7 +76,7 @@ class RequestError(Exception):
             self.retry_after_s = retry_after_s
 
     def body(self) -> dict[str, dict[str, str | None]]:
-        """OpenAI's error object."""
+        """Returns OpenAI's error object."""
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
     def to_bytes(self) -> bytes:
@@ -84,11 +84,11 @@ class RequestError(Exception):
         return json.dumps(self.body(), ensure_ascii=False).encode("utf-8", "replace")
 
     def headers(self) -> list[tuple[str, str]]:
-        """Headers that go with this error."""
+        """Returns the headers that go with this error."""
         return [] if self.retry_after_s is None else [("Retry-After", str(self.retry_after_s))]
 
     def to_wire(self) -> list[str | None]:
-        """[class name, message, param, code], for the engine pipe, and retry_after_s if it was set."""
+        """Returns [class name, message, param, code], for the engine pipe, and retry_after_s if it was set."""
         wait_s = [str(self.retry_after_s)] if "retry_after_s" in vars(self) else []
         return [type(self).__name__, self.message, self.param, self.code, *wait_s]
 

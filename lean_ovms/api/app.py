@@ -83,7 +83,7 @@ class App:
                 await (await asyncio.to_thread(named, row.package, row.prepare))(self.services)
 
     async def preload(self) -> None:
-        """Import the main endpoints of the models that are served, with their tables, before the first request does."""
+        """Imports the main endpoints of the models that are served, and their tables, before the first request does."""
         self.config.composition.prepare_requests()
         served = {kind.__name__ for model in self.registry.models.values() for kind in type(model).__mro__}
         for route in router.table(self.config.composition):
@@ -91,12 +91,12 @@ class App:
                 await load(route)
 
     async def drain(self, timeout_s: float) -> None:
-        """Let the services finish what runs, within timeout_s."""
+        """Lets the services finish what runs, within timeout_s."""
         self.services.stopping = True
         await asyncio.gather(*(service.drain(timeout_s) for service in self.services.states.values()))
 
     async def close(self) -> None:
-        """Close every service. Idempotent."""
+        """Closes every service. Idempotent."""
         self.services.stopping = True
         self.trimmer.close()
         for service in self.services.states.values():

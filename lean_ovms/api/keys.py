@@ -133,7 +133,7 @@ def digest_of(secret: str) -> bytes:
 
 
 def keys_in_subprotocols(request: Request) -> list[str]:
-    """API keys among the subprotocols that a client offers: a browser's WebSocket has no Authorization header."""
+    """Returns API keys among the offered subprotocols, since a browser's WebSocket has no Authorization header."""
     from ..types.websocket import PROTOCOLS_HEADER  # late: few requests are for a WebSocket
 
     offered = [name.strip() for name in request.headers.get(PROTOCOLS_HEADER, "").split(",")]

@@ -47,7 +47,7 @@ class Cors:
         self._default = config.cors_headers()
 
     def headers(self, request: Request) -> list[tuple[str, str]]:
-        """Headers of every response."""
+        """Returns the headers of every response."""
         origin = request.headers.get("origin", "")
         if not origin or not self._config.allows_origin(origin):
             return self._default
@@ -131,7 +131,7 @@ class RequestRecords:
         return response
 
     def _closed(self, record: RequestRecord) -> None:
-        """Called when the transport has closed the response."""
+        """Is called when the transport has closed the response."""
         try:
             if self._enabled:
                 self.finish(record)
@@ -139,7 +139,7 @@ class RequestRecords:
             release_all(record)
 
     def cancelled(self, record: RequestRecord) -> None:
-        """There will be no response: the client has disconnected."""
+        """Records that there will be no response: the client has disconnected."""
         record.status = CLIENT_LEFT
         if self._enabled:
             self.finish(record)
@@ -160,7 +160,7 @@ class RequestRecords:
             await asyncio.to_thread(observer.close)
 
     def in_flight(self, model: str) -> int:
-        """Requests for a model that are not finished."""
+        """Returns how many requests for a model are not finished."""
         return sum(record.model == model for record in self._open)
 
 
@@ -190,7 +190,7 @@ class _CountedWebSocket:
 
 
 def release_all(record: RequestRecord) -> None:
-    """Give back everything that a request has taken. Idempotent."""
+    """Gives back everything that a request has taken. Idempotent."""
     while record.releases:
         record.releases.pop()()
 

@@ -22,7 +22,7 @@ TIMEOUT_S = 0.2
 
 
 async def add(response: Response, form: str, model: Model | None) -> None:
-    """Add the header in the form TEXT or JSON. Nothing without a model, in another form, and to errors and streams."""
+    """Adds the header in the form TEXT or JSON. Nothing without a model, in another form, and to errors and streams."""
     form = form.strip().upper()
     whole = isinstance(response.body, bytes) or ("Content-Type", "application/json") in response.headers
     if model is None or form not in ("TEXT", "JSON") or response.status != 200 or not whole:

@@ -169,7 +169,7 @@ def usage(counts: Usage) -> Json:
 
 
 def timings(times: Timings) -> Json:
-    """llama.cpp's timings object: tokens, milliseconds and rates of the prompt and of the generated tokens."""
+    """Returns llama.cpp's timings object: tokens, milliseconds and rates of the prompt and of the generated tokens."""
     drafted = {"draft_n": sum(times.drafted), "draft_n_accepted": sum(times.accepted)} if times.drafted else {}
     return {
         "cache_n": times.cached,
@@ -182,7 +182,7 @@ def timings(times: Timings) -> Json:
 
 
 def request_metrics(times: Timings) -> Json:
-    """vLLM's metrics of one generation, without those that are not known."""
+    """Returns vLLM's metrics of one generation, without those that are not known."""
     prompt, predicted, tokens = times.prompt_ms, times.predicted_ms, times.predicted
     found = {"generation_time_ms": predicted} if tokens else {}
     if tokens > 1:
@@ -199,7 +199,7 @@ def with_timings(frame: bytes, times: Timings) -> bytes:
 
 
 def prompt_progress(progress: PromptProgress) -> Json:
-    """llama.cpp's prompt_progress object."""
+    """Returns llama.cpp's prompt_progress object."""
     return {
         "total": progress.total,
         "cache": progress.cached,
@@ -227,5 +227,5 @@ def is_safe_id(text: str) -> bool:
 
 
 def now() -> int:
-    """Unix time in whole seconds, for `created`."""
+    """Returns the Unix time in whole seconds, for `created`."""
     return int(time.time())

@@ -35,7 +35,7 @@ def any_of(*schemas: Json) -> Json:
 
 
 def const(value: str) -> Json:
-    """This string."""
+    """Returns the format of this string."""
     return {"type": "string", "const": value}
 
 

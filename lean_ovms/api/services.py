@@ -44,10 +44,10 @@ class Service(Protocol):
     def __init__(self, config: Config) -> None: ...
 
     async def drain(self, timeout_s: float) -> None:
-        """Finish what runs, within timeout_s."""
+        """Finishes what runs, within timeout_s."""
 
     async def close(self) -> None:
-        """End what still runs, and release files. Idempotent."""
+        """Ends what still runs, and releases files. Idempotent."""
 
 
 @dataclass(slots=True)

@@ -82,7 +82,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
 
 
 def _check_command(argv: Sequence[str], without: str) -> None:
-    """Raise StartError for a first word that is nearly a command, before its arguments are taken for options."""
+    """Raises StartError for a first word that is nearly a command, before its arguments are taken for options."""
     word, known = argv[0] if argv else "", commands(without)
     if word and not word.startswith("-") and "/" not in word and word not in (*known, *_demos(without)):
         near = hint(word, known, "")
@@ -212,7 +212,7 @@ def _read_port(given: dict[str, Any]) -> None:
 
 
 def _check_pointers(given: Mapping[str, str | None], without: str) -> None:
-    """Raise StartError for a flag that selects models and is empty, as with an unset shell variable: without the flag
+    """Raises StartError for a flag that selects models and is empty, as with an unset shell variable: without the flag
     the server would have other models."""
     for name in pointers(without):
         if given.get(name) == "":

@@ -166,8 +166,8 @@ def _prepared(config: Config) -> Config:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGINT and SIGTERM raise Interrupted in the block. Process 1 of a container needs that: signals without a handler
-    have no effect on it. The server has handlers of its own."""
+    """Makes SIGINT and SIGTERM raise Interrupted in the block. Process 1 of a container needs that: signals without a
+    handler have no effect on it. The server has handlers of its own."""
 
     def stop(number: int, frame: object) -> None:
         raise Interrupted(number)
@@ -197,7 +197,7 @@ def _print_error(message: object, status: int) -> int:
 
 
 def _check(config: Config, commands: list[str]) -> None:
-    """Raise WrongOptions for options that do not go together, as OVMS does."""
+    """Raises WrongOptions for options that do not go together, as OVMS does."""
     if len(commands) > 1:
         raise WrongOptions(f"--{commands[0]} and --{commands[1]} exclude each other")
     command = commands[0] if commands else ""

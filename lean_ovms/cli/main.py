@@ -99,14 +99,14 @@ def run_command(row: Command, argv: Sequence[str], environ: Mapping[str, str]) -
 
 
 def _exit_on_ctrl_c() -> None:
-    """Exit at once on SIGINT, until the command sets its own handlers. A KeyboardInterrupt during an import crashes
+    """Exits at once on SIGINT, until the command sets its own handlers. A KeyboardInterrupt during an import crashes
     some libraries (orjson), and nothing has started yet that needs cleaning up."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise the parent has it ignored
         signal.signal(signal.SIGINT, lambda number, _: os._exit(exit_status.SIGNALLED + number))
 
 
 def _open_standard_streams() -> None:
-    """Open /dev/null as stdin, stdout or stderr where one is closed. Otherwise the next socket gets its number and
+    """Opens /dev/null as stdin, stdout or stderr where one is closed. Otherwise the next socket gets its number and
     receives all that libraries print; and libuv aborts the process when it closes one of the three."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         os.set_inheritable(fd, True)

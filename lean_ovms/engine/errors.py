@@ -18,7 +18,7 @@ class EngineLost(Exception):
 
 
 def last_line(error: Exception) -> str:
-    """GenAI's messages have several lines, the first ones with source paths of its build machine."""
+    """Returns the last line of a message of GenAI, whose first ones have source paths of its build machine."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
 

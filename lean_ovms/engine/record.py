@@ -41,7 +41,7 @@ class Record:
         return ()
 
     def attach(self, parts: Iterator[bytes]) -> None:
-        """Take from `parts` what `attached` returned on the other side. Raises StopIteration if there are too few."""
+        """Takes from `parts` what `attached` returned on the other side. Raises StopIteration if there are too few."""
 
 
 class DataRecord(Record):

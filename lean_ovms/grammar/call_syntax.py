@@ -155,7 +155,7 @@ def python_call(tool: Tool) -> Json:
 
 
 def xml_call(head: str, tail: str, parameter: str, end: str) -> CallWriter:
-    """head has NAME in it, parameter KEY, and end may have it.
+    """Returns the syntax of calls in XML. `head` has NAME in it, `parameter` KEY, and `end` may have it.
 
     head may have INDEX, a number; parameter IS_TEXT for true or false, whether the value is text or JSON, or TYPE for
     the value's type.

@@ -71,7 +71,7 @@ def build(constraint: OutputConstraint, context: GrammarContext) -> Constraint:
 
 
 def size(constraint: OutputConstraint, offered: Sequence[Json]) -> int:
-    """Bytes of the schemas that `build` would read."""
+    """Returns the bytes of the schemas that `build` would read."""
     used = offered if constraint.tool_calls or constraint.format is not None else None
     return len(orjson.dumps([constraint.format, used]))
 

@@ -189,7 +189,7 @@ class _Writer:
         return self._series([self.write(content, depth), Expression(_any_of(texts), True)])
 
     def _triggered_tags(self, form: Json, depth: int) -> Expression:
-        """Free text in which a tag follows wherever one of the triggers, with which tags begin, is written."""
+        """Frees text in which a tag follows wherever one of the triggers, with which tags begin, is written."""
         triggers, excluded = _texts(form, "triggers"), _texts(form, "excludes")
         if not triggers:
             raise GrammarInvalid("triggers of the format triggered_tags is not a list with something in it")

@@ -157,7 +157,7 @@ class _Values:
         return self.writer.named("r", f'"{{" {self._members(members, self.comma, other)} "}}"')
 
     def _members(self, members: Sequence[tuple[str, bool]], comma: str, other: str) -> str:
-        """Members in order, optional ones possibly left out, then any number of others.
+        """Returns members in order, optional ones possibly left out, then any number of others.
 
         Two rules a member, so that the grammar grows with their number and not with the number of their choices.
         """
@@ -175,7 +175,7 @@ class _Values:
     # --- what notations differ in
 
     def string(self, schema: Any) -> str:
-        """Only escapes that Python and JSON share."""
+        """Returns the rule of a string, with only the escapes that Python and JSON share."""
         kept = {key: schema[key] for key in ("minLength", "maxLength", "pattern", "format") if key in schema}
         return self.writer.json({"type": "string", **kept}, json_allowed_escapes='nrt"\\')
 

@@ -240,7 +240,7 @@ class _Writer:
 
 
 def _check(schema: Json) -> None:
-    """Keywords whose values are read here have the form that they need. Raises GrammarInvalid."""
+    """Raises GrammarInvalid for a keyword that is read here whose value has not the form that it needs."""
     kind = schema.get("type", [])
     wrong = [one for one in (kind if isinstance(kind, list) else [kind]) if one not in TYPES]
     if wrong:

@@ -119,7 +119,7 @@ class IdleHelpers(Generic[H]):
         return None
 
     def release(self, helper: H) -> None:
-        """Keep a helper whose job is done, or kill it: it is not reusable, or there are enough."""
+        """Keeps a helper whose job is done, or kills it: it is not reusable, or there are enough."""
         if not helper.reusable or len(self._idle) >= self._most:
             helper.kill()
             return
@@ -129,7 +129,7 @@ class IdleHelpers(Generic[H]):
         self._timer = asyncio.get_running_loop().call_later(self._idle_s, self.stop)
 
     def stop(self) -> None:
-        """End the idle processes."""
+        """Ends the idle processes."""
         if self._timer is not None:
             self._timer.cancel()
         while self._idle:

@@ -73,7 +73,7 @@ def run(module: str, handle: Handle) -> NoReturn:
 
 
 def set_limits(extra_bytes: int, extra_s: float) -> None:
-    """Limit memory and CPU time to what the process has used so far and this."""
+    """Limits memory and CPU time to what the process has used so far and this."""
     with open("/proc/self/statm", encoding="ascii") as statm:
         used_bytes = int(statm.read().split()[0]) * resource.getpagesize()
     _set(resource.RLIMIT_AS, used_bytes + extra_bytes)

@@ -108,14 +108,14 @@ class DeploymentManager:
             self._install(spec)
 
     async def check(self) -> None:
-        """Check what can be checked of required models without an engine, to be called first. Raises WrongOptions."""
+        """Checks what can be checked of required models without an engine, to be called first. Raises WrongOptions."""
         for spec in self._desired.models if self._desired.required else ():
             if spec.problem is not None:
                 raise WrongOptions(str(spec.problem), reason=spec.problem.reason)
             await self._registry.models[spec.name].check()
 
     async def load(self) -> None:
-        """Load all models, side by side. Raises StartError for one that is required.
+        """Loads all models, side by side. Raises StartError for one that is required.
 
         Another one whose load may succeed later is tried again, here as after a reload.
         """
@@ -170,7 +170,7 @@ class DeploymentManager:
         return self._pulls
 
     async def watch(self, period_s: float) -> None:
-        """Reload whenever one of the files has changed; runs until cancelled."""
+        """Reloads whenever one of the files has changed; runs until cancelled."""
         while True:
             await asyncio.sleep(period_s)
             if not self._files or await asyncio.to_thread(self._stat_files) == self._files:
@@ -183,7 +183,7 @@ class DeploymentManager:
                 log.exception("the changed configuration cannot be served")
 
     async def stop(self) -> None:
-        """Stop every engine, also those of models that load or drain. Idempotent."""
+        """Stops every engine, also those of models that load or drain. Idempotent."""
         self._stopped = True
         if self._pulls is not None:
             self._pulls.stop()
@@ -287,7 +287,7 @@ class DeploymentManager:
         return model
 
     def _install(self, spec: ModelSpec) -> Model:
-        """Put a model into the registry before it is loaded; one of its name is not ready, and drains."""
+        """Puts a model into the registry before it is loaded; one of its name is not ready, and drains."""
         old = self._registry.models.get(spec.name)
         model = self._build(spec)
         model.failure = spec.problem
@@ -297,7 +297,7 @@ class DeploymentManager:
         return model
 
     def _enter(self, spec: ModelSpec, model: Model) -> None:
-        """Put a model into the registry, and under the rules for what is in memory."""
+        """Puts a model into the registry, and under the rules for what is in memory."""
         self._specs[spec.name] = spec
         model.on_demand = model.on_demand or model.loaded
         timeout_s = 0.0 if spec.permanent else spec.config.model_idle_timeout_s

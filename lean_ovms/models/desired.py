@@ -182,7 +182,7 @@ def _with_task(spec: ModelSpec) -> ModelSpec:
 
 
 def check_task(config: Config) -> None:
-    """Raise WrongOptions for a flag of another task than --task, as OVMS does."""
+    """Raises WrongOptions for a flag of another task than --task, as OVMS does."""
     if not config.task:
         return
     for row in listed(config.without):

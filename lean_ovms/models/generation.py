@@ -49,10 +49,10 @@ class DeltaStream(Protocol):
     def timings(self) -> Timings: ...
 
     async def push_to(self, sink: Sink[list[Delta]]) -> None:
-        """Push the deltas as they come; returns after the last. Raises RequestError."""
+        """Pushes the deltas as they come; returns after the last. Raises RequestError."""
 
     def finish(self, reason: str) -> None:
-        """End every unfinished choice here, with this reason. Nothing more is pushed."""
+        """Ends every unfinished choice here, with this reason. Nothing more is pushed."""
 
     async def aclose(self) -> None: ...
 
@@ -246,7 +246,7 @@ class Generation:
             self._reply.break_off(error)
 
     def _arrived(self, records: list[Tokens]) -> list[Delta]:
-        """Take the time of new tokens. Returns a delta with the progress of the prompt if that is new and wanted."""
+        """Takes the time of new tokens. Returns a delta with the progress of the prompt if that is new and wanted."""
         if records:
             if self._first_token_at is None:
                 self._first_token_at = time.monotonic()
@@ -261,13 +261,13 @@ class Generation:
         return [Delta(0, progress=PromptProgress(self.prompt_tokens, progress.cached, progress.tokens, progress.ms))]
 
     def end_after(self, timeout_s: float) -> None:
-        """End with a RequestTimeout unless finished timeout_s after the request."""
+        """Ends with a RequestTimeout unless finished timeout_s after the request."""
         left_s = self._requested_at + timeout_s - time.monotonic()
         error = RequestTimeout(f"the request took longer than this server's limit of {timeout_s:g} s")
         self._deadline = asyncio.get_running_loop().call_later(left_s, self._reply.abort, error)
 
     async def aclose(self) -> None:
-        """Cancel what has not finished in the engine. Idempotent."""
+        """Cancels what has not finished in the engine. Idempotent."""
         if self._deadline is not None:
             self._deadline.cancel()
         if self._decoding is not None:
@@ -346,7 +346,7 @@ class GenerationGroup:
             generation.finish(reason)
 
     async def aclose(self) -> None:
-        """Close every generation. Idempotent."""
+        """Closes every generation. Idempotent."""
         for generation in self._generations:
             await generation.aclose()
 
@@ -488,7 +488,7 @@ class OutputDecoder:
 
 
 def _append(events: list[Event], event: Event) -> None:
-    """Add an event, joined to the last one if that is of the same kind and tool call."""
+    """Adds an event, joined to the last one if that is of the same kind and tool call."""
     last = events[-1] if events else None
     joins = type(last) is type(event) and not isinstance(event, ToolCallStart)
     if joins and isinstance(event, ToolCallDelta):

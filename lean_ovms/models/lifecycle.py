@@ -172,7 +172,7 @@ class ModelLifecycle(Residency):
     # --- life
 
     async def check(self) -> None:
-        """Check what can be checked without an engine, before the server listens. Raises WrongOptions."""
+        """Checks what can be checked without an engine, before the server listens. Raises WrongOptions."""
         try:
             await self._read_directory()
             if not self.config.fake_engine:
@@ -182,7 +182,7 @@ class ModelLifecycle(Residency):
         self._checked = True
 
     async def open(self) -> None:
-        """Check what can be checked without an engine; from now on a request loads the model. Raises StartError."""
+        """Checks what can be checked without an engine; from now on a request loads the model. Raises StartError."""
         base = self._base
         info, vocabulary = (base.info, base.vocabulary) if base is not None else (self.known_info, NO_VOCABULARY)
         try:
@@ -245,7 +245,7 @@ class ModelLifecycle(Residency):
             raise StartError(short, reason=MISSING)
 
     async def _read_once(self) -> None:
-        """Read the directory and check the adapters, unless `check` has just done it."""
+        """Reads the directory and checks the adapters, unless `check` has just done it."""
         if not self._checked:
             await self._read_directory()
         self._checked = False
@@ -276,7 +276,7 @@ class ModelLifecycle(Residency):
                     raise WrongOptions(f"--{row.name} {directory}: {error.strerror}") from None
 
     def _import(self) -> None:
-        """Import what `_prepare` needs; called in a thread while the engine loads."""
+        """Imports what `_prepare` needs; called in a thread while the engine loads."""
 
     def _prepare(self, info: ModelInfo) -> None:
         """Builds what requests need besides the engine, which is ready. Raises StartError."""
@@ -293,7 +293,7 @@ class ModelLifecycle(Residency):
         self.retire()
 
     async def drain(self, successor: Self | None = None) -> None:
-        """Leave new requests to the successor, let running ones finish, then stop."""
+        """Leaves new requests to the successor, lets running ones finish, then stops."""
         self.leave_to(successor)
         await self.adapters.drain(successor.adapters.models if successor is not None else {})
         while self.in_flight:
@@ -301,7 +301,7 @@ class ModelLifecycle(Residency):
         await self.stop()
 
     async def stop(self) -> None:
-        """Stop the engine child, and those of adapters. Idempotent."""
+        """Stops the engine child, and those of adapters. Idempotent."""
         self._stopped = True
         await self.adapters.stop()
         await self._stop_engine()

@@ -209,12 +209,13 @@ class Model(ModelLifecycle):
             self.metrics.generation_finished(self.name, done, None)
 
     async def wait_known(self) -> None:
-        """Return when `info` is known, which may take a load. Raises RequestError."""
+        """Returns when `info` is known, which may take a load. Raises RequestError."""
         with await self.hold(engine=False):
             pass
 
     def keep_loaded(self, seconds: float | None) -> list[str]:
-        """Ollama's keep_alive of a request, as ModelCache.keep; a warning if it has no effect. Thread-safe."""
+        """Applies Ollama's keep_alive of a request by ModelCache.keep; returns a warning if it has no effect.
+        Thread-safe."""
         base = self._base or self
         kept = base.model_cache is not None and base.model_cache.keep(base, seconds)
         return [] if kept or seconds is None else ["keep_alive has no effect: the model stays in memory"]
@@ -254,7 +255,7 @@ class Model(ModelLifecycle):
         return model.require_task(type(self))
 
     def serving(self: M) -> M:
-        """This model, or its successor, of which `info` is known. Raises RequestError."""
+        """Returns this model, or its successor, of which `info` is known. Raises RequestError."""
         model = self._resolve()
         if model.known:
             return model
@@ -272,7 +273,7 @@ class Model(ModelLifecycle):
         return serving
 
     def require_task(self, kind: type[M]) -> M:
-        """This model, as a model of this kind. Raises RequestError if it is a model of another task."""
+        """Returns this model, as a model of this kind. Raises RequestError if it is a model of another task."""
         if not isinstance(self, kind):
             raise BadRequest(
                 f"The model {safe(self.name)!r} does {self.task}, not {kind.task}; "

@@ -269,13 +269,13 @@ class ModelCache:
         return [model.name for model in woken if not model.loaded]
 
     async def unload_all(self) -> None:
-        """Unload every model: their requests must have ended."""
+        """Unloads every model: their requests must have ended."""
         for group in self._groups.values():
             self._unload_group(group)
         await settled(self._models)
 
     async def stop(self) -> None:
-        """End loads, and requests that wait for them, with an error; unloads come to their end. Idempotent."""
+        """Ends loads, and requests that wait for them, with an error; unloads come to their end. Idempotent."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -288,7 +288,7 @@ class ModelCache:
     # --- what to load and unload
 
     def _pump(self) -> None:
-        """Bring what is in memory nearer to what is wanted; called after every event."""
+        """Brings what is in memory nearer to what is wanted; called after every event."""
         if self._stopped:
             return
         groups = list(self._groups.values())
@@ -326,7 +326,7 @@ class ModelCache:
         self._pump()
 
     def _serve_all(self) -> None:
-        """Let waiting requests of groups in memory go on, and load those of their models that are not there yet."""
+        """Lets waiting requests of groups in memory go on, and loads those of their models that are not there yet."""
         for group in list(self._groups.values()):
             if group.closing_since is None:
                 for model in group.members:

@@ -87,14 +87,14 @@ class ModelRegistry:
         return found
 
     def install(self, model: Model) -> None:
-        """Serve a model under its name, in place of one that has it."""
+        """Serves a model under its name, in place of one that has it."""
         for one in model.with_adapters:
             one.metrics, one.offload = self._metrics, self._offload
         self.models[model.name] = model
         self.unloaded.pop(model.name, None)
 
     def remove(self, name: str) -> Model:
-        """Serve a model no longer; it is returned, and listed as unloading. Raises KeyError."""
+        """Serves a model no longer; it is returned, and listed as unloading. Raises KeyError."""
         model = self.models.pop(name)
         self.unloaded[name] = "UNLOADING"
         return model
@@ -105,5 +105,5 @@ class ModelRegistry:
             self.unloaded[name] = "END"
 
     def reorder(self, names: list[str]) -> None:
-        """Set the order of the model list; names that are not served have no effect."""
+        """Sets the order of the model list; names that are not served have no effect."""
         self.models = {name: self.models[name] for name in names if name in self.models} | self.models

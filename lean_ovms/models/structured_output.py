@@ -111,6 +111,6 @@ class StructuredOutput:
         return await self._offload.run(size, work, inline_below=INLINE_SCHEMAS)
 
     def log_warnings(self) -> None:
-        """Log them, once the engine has accepted the request."""
+        """Logs them, once the engine has accepted the request."""
         for warning in self.warnings:
             log.warning("%s", safe(warning))

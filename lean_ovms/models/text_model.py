@@ -321,7 +321,7 @@ class TextModel(TokenModel):
         return min(self.info.context_length, self.info.kv_blocks * self.info.block_size)
 
     def _max_prompt_tokens(self, sampling: SamplingParams) -> int:
-        """Prompt tokens that leave space for the tokens to generate."""
+        """Returns how many prompt tokens leave space for the tokens to generate."""
         context = self._max_tokens
         return max(1, context - min(sampling.max_tokens or 1, context // 2) - SPARE_TOKENS)
 
@@ -360,7 +360,7 @@ def _origin(record: RequestRecord | None) -> dict[str, Any]:
 async def _submit_constrained(
     structured: StructuredOutput, submit: Callable[..., Awaitable[ReplyStream]]
 ) -> ReplyStream:
-    """Submit with the constraint, and with a weaker one as often as the engine refuses it. Raises RequestError."""
+    """Submits with the constraint, and with a weaker one as often as the engine refuses it. Raises RequestError."""
     constraint = await structured.build()
     while True:
         try:

@@ -65,7 +65,7 @@ def is_set_up() -> bool:
 
 
 def _add_file(root: logging.Logger, path: str, formatter: logging.Formatter) -> None:
-    """Add the handler of a file. Raises OSError, after the handler is added."""
+    """Adds the handler of a file. Raises OSError, after the handler is added."""
     file: logging.Handler
     if Path(path).is_fifo():  # such as /dev/stdout: may be slow; without a reader os.open raises
         file = NonBlockingHandler(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
@@ -252,7 +252,7 @@ class NonBlockingHandler(LineHandler):
         self._mutex = threading.Lock()  # of the three above; flush is called with the handler's own lock held
 
     def write(self, line: bytes, created: float) -> None:
-        """Write the line, or buffer what cannot be written now."""
+        """Writes the line, or buffers what cannot be written now."""
         with self._mutex:
             rest = line if self._thread is not None else self._write_available(line)
             if rest and len(self._buffer) + len(rest) > MAX_BUFFERED_BYTES:
@@ -262,20 +262,20 @@ class NonBlockingHandler(LineHandler):
                 self._start_thread()
 
     def flush(self) -> None:
-        """Wait up to FLUSH_S until the buffer is written."""
+        """Waits up to FLUSH_S until the buffer is written."""
         thread = self._thread
         if thread is not None:
             thread.join(FLUSH_S)
 
     def close(self) -> None:
-        """Close a descriptor of our own, unless the thread still writes to it."""
+        """Closes a descriptor of our own, unless the thread still writes to it."""
         if self._own_fd >= 0 and self._thread is None:
             os.close(self._own_fd)
             self._own_fd = self._fd = -1
         super().close()
 
     def _write_available(self, data: bytes, timeout_ms: int | None = 0) -> bytes:
-        """Write while there is space within timeout_ms (None: wait for ever); returns the rest."""
+        """Writes while there is space within timeout_ms (None: wait for ever); returns the rest."""
         try:
             while data and self._poll.poll(timeout_ms):
                 data = data[os.write(self._fd, data[: select.PIPE_BUF]) :]
@@ -343,7 +343,7 @@ class ReopeningFileHandler(LineHandler):
         self._reported_at = float("-inf")
 
     def open(self) -> None:
-        """Open the file unless it is open and still what the path names. Raises OSError."""
+        """Opens the file unless it is open and still what the path names. Raises OSError."""
         try:
             status = self._path.stat()
             inode = status.st_dev, status.st_ino
@@ -356,7 +356,7 @@ class ReopeningFileHandler(LineHandler):
             self._inode = status.st_dev, status.st_ino
 
     def write(self, line: bytes, created: float) -> None:
-        """Write the line; a failure is reported, but not for each line."""
+        """Writes the line; a failure is reported, but not for each line."""
         try:
             self.open()
             while line:

@@ -199,6 +199,6 @@ def permits(patterns: Sequence[str], model: str) -> bool:
 
 
 def log_quietly() -> None:
-    """Have the access line of the current request at level DEBUG: it is one of many, of an open page or a probe."""
+    """Has the access line of the current request at level DEBUG: it is one of many, of an open page or a probe."""
     if record := current_record.get():
         record.quiet = True

@@ -25,7 +25,7 @@ STATE_LAYERS = ("conv", "linear_attention", "mamba")
 
 
 def read(model_dir: Path) -> Json:
-    """config.json with the fields of text_config over those of the top level; {} if there is none.
+    """Returns config.json with the fields of text_config over those of the top level; {} if there is none.
 
     A model that is one file has the same fields in itself; raises StartError for one that cannot be served.
     """

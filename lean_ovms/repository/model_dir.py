@@ -142,7 +142,7 @@ def single_files(path: Path) -> list[Path]:
 
 
 def check(path: Path, task: str = "") -> None:
-    """Raise StartError unless path is a directory with an OpenVINO text model and its tokenizer."""
+    """Raises StartError unless path is a directory with an OpenVINO text model and its tokenizer."""
     try:
         _check(path, task)
     except OSError as error:
@@ -214,7 +214,7 @@ def _shows(names: Collection[str], row: TaskRow) -> bool:
 
 
 def _require_regular_files(path: Path) -> None:
-    """Raise StartError for a FIFO, a socket or a device in the directory: the engine's libraries would wait for it."""
+    """Raises StartError for a FIFO, a socket or a device in the directory: the engine's libraries would wait for it."""
     with os.scandir(path) as entries:
         for entry in entries:
             if os.path.exists(entry.path) and not (entry.is_file() or entry.is_dir()):

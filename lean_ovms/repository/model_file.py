@@ -74,7 +74,7 @@ _known: ContextVar[dict[Path, ModelFile] | None] = ContextVar("known", default=N
 
 @contextmanager
 def reading_once() -> Iterator[None]:
-    """Within it, what is read of each file is read once: while a model is loaded, its file does not change."""
+    """Returns a context in which each file is read once: while a model is loaded, its file does not change."""
     token = _known.set({})
     try:
         yield

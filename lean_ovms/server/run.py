@@ -43,7 +43,7 @@ TWICE_S = 0.5
 
 
 def run(config: Config) -> int:
-    """Serve until SIGTERM or SIGINT; the exit status."""
+    """Serves until SIGTERM or SIGINT; returns the exit status."""
     try:
         log.setup(config.log_level, config.log_format, config.log_path)
     except OSError as error:
@@ -112,8 +112,8 @@ async def close(app: App) -> None:
 
 
 async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
-    """Listen at once (health says when models are ready), or with reuse_port once the models are loaded; serve until a
-    signal, drain, stop."""
+    """Listens at once (health says when models are ready), or with reuse_port once the models are loaded; serves until
+    a signal, drain, stop."""
     notifier = notifier or SystemdNotifier()
     signals = Signals()
     server = Server(app.config, app.handle, app.is_vital, app.check_head)
@@ -217,7 +217,7 @@ class Signals:
 
 
 async def drain(app: App, server: Server) -> None:
-    """Let running requests finish, for drain_timeout_s at most."""
+    """Lets running requests finish, for drain_timeout_s at most."""
     timeout_s = app.config.drain_timeout_s
     await asyncio.gather(server.drain(timeout_s), app.drain(timeout_s))
 
@@ -233,7 +233,7 @@ def _freeze_gc() -> None:
 
 
 async def watch(app: App) -> None:
-    """Reload changed configurations and API keys; runs until cancelled."""
+    """Reloads changed configurations and API keys; runs until cancelled."""
     if period_s := app.config.file_system_poll_wait_seconds:
         manager = app.services.manager
         models = [manager.watch(period_s)] if manager is not None else []
@@ -242,7 +242,7 @@ async def watch(app: App) -> None:
 
 
 async def _until(working: Coroutine[Any, Any, None], stopping: asyncio.Event) -> None:
-    """Run work to its end, or cancel it at the event."""
+    """Runs work to its end, or cancels it at the event."""
     work = asyncio.create_task(working)
     stop = asyncio.create_task(stopping.wait())
     try:
@@ -256,7 +256,7 @@ async def _until(working: Coroutine[Any, Any, None], stopping: asyncio.Event) ->
 
 
 def _run(main: Coroutine[Any, Any, int]) -> int:
-    """Run in uvloop, or, where that is not installed, in asyncio's own loop, which is slower."""
+    """Runs in uvloop, or, where that is not installed, in asyncio's own loop, which is slower."""
     try:
         import uvloop
     except ImportError:
@@ -312,7 +312,7 @@ class SystemdNotifier:
         return cls(address, int(period) / 1e6 if ours else 0.0)
 
     def notify(self, *lines: str) -> None:
-        """Send a notification. A failure is logged only: the server runs without a supervisor, too."""
+        """Sends a notification. A failure is logged only: the server runs without a supervisor, too."""
         if not self._address:
             return
         try:
@@ -326,7 +326,7 @@ class SystemdNotifier:
             )
 
     async def keep_alive(self) -> None:
-        """Notify twice per watchdog period that the event loop runs; until cancelled."""
+        """Notifies twice per watchdog period that the event loop runs, until it is cancelled."""
         while self._address and self.watchdog_s:
             self.notify(ALIVE)
             await asyncio.sleep(self.watchdog_s / 2)

@@ -97,7 +97,7 @@ class RequestBody:
             raise Unavailable("no room for this request's body", code="too_many_large_requests")
 
     def into(self, request: Request) -> Request:
-        """Make it the body of this request. Raises as `check`."""
+        """Makes it the body of this request. Raises as `check`."""
         self.check()
         if self._spool is None:
             request.body = self.getvalue()
@@ -111,7 +111,7 @@ class RequestBody:
         return self._memory.getvalue()
 
     def close(self) -> None:
-        """Free it: it becomes no request's."""
+        """Frees it: it becomes no request's."""
         self._memory = BytesIO()
         if self._spool is not None:
             self._spool.close()
@@ -150,20 +150,20 @@ class RequestResponseCycle:
         self._closing = False
 
     async def send(self, response: Response) -> None:
-        """Send a response; returns early when `cancelled` is set."""
+        """Sends a response; returns early when `cancelled` is set."""
         raise NotImplementedError
 
     async def send_failure(self) -> None:
-        """Make the failure visible: a 500, or, once the head is out, a body that visibly does not end."""
+        """Makes the failure visible: a 500, or, once the head is out, a body that visibly does not end."""
         raise NotImplementedError
 
     def start(self, loop: asyncio.AbstractEventLoop, request: Request) -> asyncio.Task[None]:
-        """Answer the request in a task, which raises what `send_failure` raises, or CancelledError."""
+        """Answers the request in a task, which raises what `send_failure` raises, or CancelledError."""
         self._task = loop.create_task(self._run(request))
         return self._task
 
     def cancel(self) -> None:
-        """Stop, once: a second cancellation would interrupt the cleaning up after the first."""
+        """Stops, once: a second cancellation would interrupt the cleaning up after the first."""
         if not self.cancelled and not self._closing and self._task is not None:
             self._task.cancel()
         self.cancelled = True

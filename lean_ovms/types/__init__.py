@@ -34,7 +34,7 @@ class StoredBody(Protocol):
     def fileno(self) -> int: ...
 
     def close(self) -> None:
-        """Free it. Idempotent."""
+        """Frees it. Idempotent."""
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class Request:
         return len(self.body) if self.spool is None else self.spool.size
 
     def drop_body(self) -> None:
-        """Free its memory. Idempotent."""
+        """Frees its memory. Idempotent."""
         self.body = b""
         if self.spool is not None:
             self.spool.close()
@@ -100,7 +100,7 @@ class Response:
     """Whether the transport ends the connection after this response."""
 
     async def aclose(self) -> None:
-        """Release what the body holds; the transport calls this exactly once, whatever happened."""
+        """Releases what the body holds; the transport calls this exactly once, whatever happened."""
         if not isinstance(self.body, bytes):
             await self.body.aclose()
 
@@ -218,7 +218,7 @@ class ChatPrompt:
 
 
 def num_chars(value: Any) -> int:
-    """Characters of all texts in a JSON value, names included; any other value counts as one."""
+    """Returns how many characters all texts in a JSON value have, names included; any other value counts as one."""
     total, left = 0, [value]
     while left:
         inner = left.pop()

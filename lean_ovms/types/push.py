@@ -17,7 +17,7 @@ Paused = Callable[[], "asyncio.Future[None] | None"]
 
 
 def never() -> None:
-    """Never pauses: the function of a sink that takes everything."""
+    """Takes everything without a pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,15 @@ class Sink(Generic[T]):
     """Returns None if it takes a piece now, else a future that is done when it may take the next one."""
 
     async def send(self, piece: T) -> None:
-        """Push a piece, and wait until the next one may be pushed. Others may wait for the same future: a task that is
-        cancelled does not cancel it for them."""
+        """Pushes a piece, and waits until the next one may be pushed. Others may wait for the same future: a task that
+        is cancelled does not cancel it for them."""
         self.push(piece)
         while (paused := self.paused()) is not None:
             await asyncio.shield(paused)
 
 
 def wake(waiter: asyncio.Future[None] | None) -> None:
-    """Let the task go on that awaits this future, if one does."""
+    """Lets the task go on that awaits this future, if one does."""
     if waiter is not None and not waiter.done():
         waiter.set_result(None)
 
@@ -47,7 +47,7 @@ class PushStream(Protocol[T]):
     """Something that is pushed, once."""
 
     async def push_to(self, sink: Sink[T]) -> None:
-        """Push all pieces; returns after the last. Once it is cancelled, nothing more is pushed."""
+        """Pushes all pieces; returns after the last. Once it is cancelled, nothing more is pushed."""
 
 
 class StreamIterator(Generic[T]):
@@ -85,7 +85,7 @@ class StreamIterator(Generic[T]):
         return piece
 
     async def aclose(self) -> None:
-        """Stop the stream's task, at once. Idempotent."""
+        """Stops the stream's task, at once. Idempotent."""
         if not self._task.done():
             self._consumed = asyncio.get_running_loop().create_future()  # never done
             self._task.cancel()

@@ -54,7 +54,7 @@ class WebSocket(Protocol):
         """Returns the next message. While nobody receives, little is read ahead."""
 
     async def send(self, *text: bytes) -> None:
-        """Send a text message, given as UTF-8, a large one in pieces; waits while the client does not read."""
+        """Sends a text message, given as UTF-8, a large one in pieces; waits while the client does not read."""
 
 
 Serve = Callable[[WebSocket], Awaitable[Close]]

@@ -15,7 +15,7 @@ DEFAULT_MODE = 0o644
 
 
 def write(path: Path, text: str) -> None:
-    """Replace the text of path at once, keeping its permissions. Raises OSError."""
+    """Replaces the text of path at once, keeping its permissions. Raises OSError."""
     target = path.resolve()  # a symbolic link stays, the file behind it is replaced
     with contextlib.suppress(FileNotFoundError):
         if read_bytes(target) == text.encode():
@@ -43,7 +43,7 @@ def _mode(path: Path) -> int:
 
 @contextlib.contextmanager
 def lock(directory: Path) -> Iterator[None]:
-    """Hold an exclusive lock on the directory, for a read-modify-write cycle. Raises OSError."""
+    """Holds an exclusive lock on the directory, for a read-modify-write cycle. Raises OSError."""
     import fcntl  # POSIX only
 
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)

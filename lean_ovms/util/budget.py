@@ -103,11 +103,11 @@ class Lease:
         self._amount = amount
 
     def shrink(self, amount: int) -> None:
-        """Keep only this amount, if it is less."""
+        """Keeps only this amount, if it is less."""
         if amount < self._amount:
             rest, self._amount = self._amount - amount, amount
             self._budget.release(rest)
 
     def release(self) -> None:
-        """Give everything back. Idempotent."""
+        """Gives everything back. Idempotent."""
         self.shrink(0)

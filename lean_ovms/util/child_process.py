@@ -62,7 +62,7 @@ def not_posix() -> bool:
 
 
 def wait_unreaped(pid: int) -> None:
-    """Wait until a child has exited, and leave its status to be read. Raises ChildProcessError if there is none."""
+    """Waits until a child has exited, and leaves its status to be read. Raises ChildProcessError if there is none."""
     if hasattr(os, "waitid"):
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         return
@@ -77,7 +77,7 @@ def wait_unreaped(pid: int) -> None:
 
 
 def die_with_parent() -> None:
-    """Ask Linux for SIGKILL when the parent dies: a long computation does not read its socket."""
+    """Asks Linux for SIGKILL when the parent dies: a long computation does not read its socket."""
     import ctypes  # 4 ms, needed by children only
 
     try:
@@ -87,7 +87,7 @@ def die_with_parent() -> None:
 
 
 def write_lines_at_once() -> None:
-    """Write each line of stdout as it is printed, by Python or by C and C++ code: a buffer would be lost at a crash."""
+    """Writes each line of stdout as it is printed, by Python or C and C++ code: a buffer would be lost at a crash."""
     import ctypes
 
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -124,7 +124,7 @@ def inherit_socket(module: str, argv: Sequence[str]) -> socket.socket | None:
 
 
 def import_path() -> dict[str, str]:
-    """Environment variables that give a child this process's import path, in the same order, and nothing else.
+    """Returns environment variables that give a child this process's import path, in the same order, and nothing else.
 
     PYTHONOPTIMIZE is reset: openvino reads its docstrings while it is imported, and fails where level 2 removed them.
     """

@@ -75,7 +75,7 @@ def loads(data: bytes) -> Any:
 
 
 def free(value: Any) -> None:
-    """Empty the containers of a large value that nobody needs, a few members at a time.
+    """Empties the containers of a large value that nobody needs, a few members at a time.
 
     Its last reference would free everything in one call: 250,000 texts take 15 ms (2026-11).
     """
@@ -285,7 +285,7 @@ class _Reader:
         return match.end()
 
     def _at_mark(self, mark: int) -> int:
-        """Read what starts or ends with this mark; where it ends."""
+        """Reads what starts or ends with this mark; returns where it ends."""
         byte = self._data[mark]
         if byte == 0x22:
             return self._string(mark)
@@ -345,7 +345,7 @@ class _Reader:
     # --- pieces
 
     def _flush(self, at: int) -> None:
-        """Read all complete members before `at`, of every container that has not ended."""
+        """Reads all complete members before `at`, of every container that has not ended."""
         stack = self._stack
         for level, container in enumerate(stack):
             if container.value is None:
@@ -359,7 +359,7 @@ class _Reader:
         self._read = at
 
     def _take(self, container: _Container, end: int) -> None:
-        """Read the members up to `end`, where a comma or the container's bracket is."""
+        """Reads the members up to `end`, where a comma or the container's bracket is."""
         piece = self._data[container.begin : end]
         if not container.filled:
             self._extend(container, piece)
@@ -372,7 +372,7 @@ class _Reader:
             self._extend(container, piece)
 
     def _extend(self, container: _Container, piece: bytes) -> None:
-        """Add the members of a piece: there must be some, but for an empty container."""
+        """Adds the members of a piece: there must be some, but for an empty container."""
         members = self._parse(container, piece)
         if not members and (container.started or container.value or self._data[container.begin + len(piece)] == 0x2C):
             raise self._invalid("a value is missing", container.begin)
@@ -388,7 +388,7 @@ class _Reader:
             raise self._invalid(error.msg, container.begin) from None
 
     def _name_member(self, container: _Container, at: int) -> None:
-        """Read what stands before a member that is read apart: its name, in an object."""
+        """Reads what stands before a member that is read apart: its name, in an object."""
         if container.name is not None or container.begin > at:
             return
         before = self._data[container.begin : at]
@@ -407,7 +407,7 @@ class _Reader:
         container.begin, container.comma = at, -1
 
     def _add(self, container: _Container, value: Any, end: int) -> None:
-        """Add a member that was read apart and ends here."""
+        """Adds a member that was read apart and ends here."""
         if container.is_object:
             container.value[container.name] = value
         else:

@@ -84,7 +84,7 @@ class _Job(Generic[T]):
         self._work = work
 
     def run(self) -> None:
-        """Unless it was cancelled."""
+        """Does the work, unless it was cancelled."""
         if not self.future.set_running_or_notify_cancel():
             return
         try:
@@ -180,7 +180,7 @@ class Offload:
             self._bytes -= size
 
     def close(self) -> None:
-        """Accept no more work; queued work is dropped."""
+        """Accepts no more work; queued work is dropped."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         while (job := self._next()) is not None:
             job.future.cancel()

@@ -25,7 +25,7 @@ TRIM_AFTER_S = 0.5
 
 
 def configure() -> None:
-    """Set fixed thresholds for this process, once, before its threads allocate."""
+    """Sets fixed thresholds for this process, once, before its threads allocate."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
@@ -44,7 +44,7 @@ def reserve(size: int) -> BytesIO:
 
 
 def trim() -> None:
-    """Return the free memory of all arenas to the system; a few ms, in C, without the interpreter's lock."""
+    """Returns the free memory of all arenas to the system; a few ms, in C, without the interpreter's lock."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):
@@ -58,7 +58,7 @@ class Trimmer:
         self._timer: asyncio.TimerHandle | None = None
 
     def soon(self) -> None:
-        """Call when large blocks were freed."""
+        """Is called when large blocks were freed."""
         import asyncio  # late: engine processes, which have no event loop, import this module too
 
         if self._timer is not None:

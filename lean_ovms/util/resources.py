@@ -98,8 +98,9 @@ def cores(root: Path = Path("/")) -> int:
 
 
 def thread_limit(root: Path = Path("/")) -> dict[str, int]:
-    """OpenVINO's property for the threads of a quota, which it does not know: it would start one for each processor of
-    the machine, and all would stand still for most of each period. Without a quota nothing, so that OpenVINO decides.
+    """Returns OpenVINO's property for the threads of a quota, which it does not know: it would start one for each
+    processor of the machine, and all would stand still for most of each period. Without a quota nothing, so that
+    OpenVINO decides.
     """
     found = cores(root)
     return {"INFERENCE_NUM_THREADS": found} if found < allowed_cores() else {}
@@ -111,7 +112,7 @@ def allowed_cores() -> int:
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Folders of the control groups that this process is in, at every level, those that cannot be seen left out."""
+    """Returns the folders of the control groups that this process is in, at every level that can be seen."""
     lines = _lines(root / "proc/self/cgroup") or ["0::/"]
     for line in lines:
         number, controllers, path = line.split(":", 2)

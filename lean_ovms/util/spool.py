@@ -25,7 +25,7 @@ class Spool:
         return self._descriptor < 0
 
     def write(self, data: memoryview) -> None:
-        """Append. Raises OSError."""
+        """Appends. Raises OSError."""
         while data:
             written = os.write(self._descriptor, data)
             self.size += written
@@ -39,7 +39,7 @@ class Spool:
         return self._descriptor
 
     def close(self) -> None:
-        """Free it, unless another process has it. Idempotent."""
+        """Frees it, unless another process has it. Idempotent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

@@ -59,7 +59,8 @@ def _engine(model: Model) -> Json:
 
 
 async def load(services: Services) -> Json:
-    """Running and waiting sequences and the used share of KV caches, of all models; with metrics also SUMMED.
+    """Returns the running and waiting sequences and the used share of KV caches of all models; with metrics also
+    SUMMED.
 
     What features report is summed by the names that their metrics have here.
     """
@@ -87,7 +88,7 @@ async def load(services: Services) -> Json:
 
 
 def changed_options(config: Config) -> Json:
-    """Public options by name whose values are not the default."""
+    """Returns the public options by name whose values are not the default."""
     found = {row.name: config.value(row.name) for row in listed(config.without) if not row.metadata["private"]}
     defaults = {row.name: row.default for row in listed(config.without)}
     return {name: _shortened(value) for name, value in found.items() if value != defaults[name]}

@@ -70,7 +70,7 @@ MAX_KEEP_S = 1e9
 
 
 def _keep_alive(value: Any) -> float:
-    """Seconds, of a number or of a text such as "5m" or "1h30m"; negative: for ever."""
+    """Returns the seconds of a number or of a text such as "5m" or "1h30m"; negative: for ever."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return min(float(value), MAX_KEEP_S)
     value = value.strip() if isinstance(value, str) and len(value) <= MAX_DURATION else ""
@@ -190,7 +190,7 @@ OF_TEMPLATE = (TOOLS[0], ADD_GENERATION_PROMPT, CONTINUE_FINAL_MESSAGE, TEMPLATE
 
 
 def template_kwargs(values: Values) -> Json:
-    """Variables for the chat template: chat_template_kwargs, and other fields that set such variables."""
+    """Returns the variables for the chat template: chat_template_kwargs, and other fields that set such variables."""
     kwargs = dict(values["chat_template_kwargs"] or {})
     if kwargs.get("add_generation_prompt") is None:
         kwargs.pop("add_generation_prompt", None)

@@ -60,7 +60,7 @@ def _without_changing_line(message: Json, lines: tuple[str, ...]) -> Json:
 
 
 def _without_functions(messages: list[Json]) -> list[Json]:
-    """OpenAI's old function calling as tool calls: function_call of an assistant, and the role function."""
+    """Returns OpenAI's old function calling as tool calls: function_call of an assistant, and the role function."""
     if not any(m["role"] == "function" or m.get("function_call") for m in messages):
         return messages
     found, number = [], 0
@@ -114,7 +114,7 @@ def _check_calls(message: Json, param: str) -> None:
 def chat_prompt(
     values: Values, messages: list[Json], tools: list[Json], *, add_special_tokens: bool = False
 ) -> ChatPrompt:
-    """From the fields of a chat template; messages as read_messages returns them.
+    """Returns the conversation for a chat template, from its fields and the messages that read_messages returned.
 
     The template says which of these exclude each other, and which of its variables a client may set.
     """

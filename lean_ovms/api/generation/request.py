@@ -149,7 +149,7 @@ class GenerationBody:
         return await self.model.count(prompt)
 
     def ending_at(self, tokens: Sequence[int]) -> GenerationBody:
-        """This request with more tokens that end the text."""
+        """Returns this request with more tokens that end the text."""
         ends = (*self.sampling.stop_token_ids, *tokens)
         return replace(self, sampling=replace(self.sampling, stop_token_ids=ends))
 

@@ -29,7 +29,7 @@ MAX_BUDGET = 2147483647
 
 
 def token_ids(values: list[Any], param: str) -> list[int]:
-    """values as token ids; the engine checks them against its vocabulary. Raises BadRequest.
+    """Returns values as token ids; the engine checks them against its vocabulary. Raises BadRequest.
 
     Whole numbers become integers in place: a copy of 100,000 ids takes time.
     """
@@ -83,7 +83,7 @@ def _early_stopping(value: Any) -> bool | str:
 
 
 def _repetition(value: Json) -> tuple[int, int, int] | None:
-    """vLLM's RepetitionDetectionParams; max_pattern_size 0 is off."""
+    """Returns vLLM's RepetitionDetectionParams; max_pattern_size 0 is off."""
     param = "repetition_detection"
     unknown = sorted(set(value) - set(_REPETITION))
     if unknown:
@@ -390,7 +390,7 @@ def check_max_tokens(name: str, value: int, config: Config) -> None:
 
 
 def _min_tokens(given: Values, defaults: Defaults) -> int:
-    """In generation_config.json, vLLM's name takes precedence over transformers'."""
+    """Returns min_tokens; in generation_config.json, vLLM's name takes precedence over transformers'."""
     if (requested := given["min_tokens"]) is None:
         name = "min_new_tokens" if defaults.values.get("min_tokens") is None else "min_tokens"
         requested = defaults.number(name, "min_tokens")
@@ -473,7 +473,7 @@ class LogprobsRequest:
         return found
 
     def unknown(self, sampling: SamplingParams) -> list[str]:
-        """Warnings for requested alternatives that the engine cannot report.
+        """Returns warnings for requested alternatives that the engine cannot report.
 
         Raises BadRequest for alternatives of prompt tokens: clients treat the likeliest token in the response as the
         likeliest of all, and derive from it whether greedy decoding gives the scored text (lm-evaluation-harness:
@@ -541,7 +541,7 @@ def response_size(sampling: SamplingParams, prompt_tokens: int, *, stream: bool,
 
 
 def generated_size(sampling: SamplingParams, tokens: int) -> int:
-    """Bytes, roughly, that the log probabilities of so many generated tokens take in a response."""
+    """Returns roughly how many bytes the log probabilities of so many generated tokens take in a response."""
     if not sampling.logprobs:
         return 0
     return tokens * (1 + max(sampling.top_logprobs, len(sampling.logprob_token_ids))) * ENTRY_BYTES

@@ -60,7 +60,7 @@ XGRAMMAR_FORMATS = (
 
 
 def read_constraint(values: Values, config: Config) -> tuple[OutputConstraint | None, list[str]]:
-    """(the requested constraint, warnings for formats that are not applied). Raises BadRequest."""
+    """Returns the requested constraint, and warnings for formats that are not applied. Raises BadRequest."""
     requested = {name: values[name] for name in _READERS if values.get(name) is not None}
     if len(requested) > 1:
         _refuse_different(requested)
@@ -79,7 +79,7 @@ def read_constraint(values: Values, config: Config) -> tuple[OutputConstraint | 
 
 
 def _refuse_different(requested: Json) -> None:
-    """Clients of several versions of vLLM send one constraint in the form of each. Raises BadRequest for two."""
+    """Raises BadRequest for two constraints; clients of several versions of vLLM send one in the form of each."""
     (first, value), *others = requested.items()
     form = _READERS[first](value, first)
     for name, other in others:
@@ -126,7 +126,7 @@ def add_tool_rule(
 
 
 def read_format(form: Json, param: str = "response_format") -> Json | None:
-    """OpenAI's or XGrammar's format object as XGrammar's; None for text. Raises GrammarInvalid."""
+    """Returns OpenAI's or XGrammar's format object as XGrammar's; None for text. Raises GrammarInvalid."""
     kind = form.get("type")
     if kind == "text":
         return None
@@ -157,7 +157,8 @@ def _schema(form: Json, param: str) -> Any:
 
 
 def _structural_tag(form: Json, param: str) -> Json:
-    """XGrammar's {"format": ...}, or the older {"structures": [{"begin", "schema", "end"}], "triggers": [...]}."""
+    """Reads XGrammar's {"format": ...}, or the older {"structures": [{"begin", "schema", "end"}], "triggers":
+    [...]}."""
     inner = form.get("format")
     if isinstance(inner, dict):
         return inner

@@ -74,7 +74,8 @@ def read_tools(tools: Any, choice: Any) -> tuple[list[Json], str | Json]:
 
 
 def _allowed(tools: Any, choice: Json) -> tuple[list[Json], str | Json]:
-    """OpenAI's {"type": "allowed_tools", "allowed_tools": {"mode", "tools"}}, or (Responses) mode and tools in it."""
+    """Reads OpenAI's {"type": "allowed_tools", "allowed_tools": {"mode", "tools"}}, or (Responses) mode and tools in
+    it."""
     inner = choice.get("allowed_tools", choice)
     mode, listed = (inner.get("mode"), inner.get("tools")) if isinstance(inner, dict) else (None, None)
     if mode not in ("auto", "required") or not isinstance(listed, list):

@@ -77,7 +77,7 @@ class ChoiceState:
     """Their log probabilities, if these are wanted."""
 
     def add(self, delta: Delta) -> None:
-        """Add the tokens of delta; the next chunk contains them."""
+        """Adds the tokens of delta; the next chunk contains them."""
         self.tokens += delta.tokens
         self.logprobs += delta.logprobs
         self.stop = delta.stop

@@ -435,7 +435,7 @@ class Watchdog:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Called before a request is in flight: silence counts from now, not from when the engine was last busy."""
+        """Is called before a request is in flight: silence counts from now, not from when the engine was last busy."""
         if self._timer is not None and self._busy():
             return
         loop = asyncio.get_running_loop()

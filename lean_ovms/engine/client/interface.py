@@ -141,7 +141,7 @@ class ModelEngine(Protocol):
         id of each. Raises RequestError."""
 
     def only(self, process: int) -> AbstractContextManager[None]:
-        """For `with`: what this task asks inside goes to one of the processes, by its number from 0."""
+        """Returns a context in which what this task asks goes to one of the processes, by its number from 0."""
 
     def unavailable(self) -> Unavailable:
         """Returns the error for a request while the engine is not ready, with the time when it should be."""

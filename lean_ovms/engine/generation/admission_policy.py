@@ -210,8 +210,8 @@ class FaultIsolation(set[S]):
         return at_fault
 
     def may_start(self, sequence: S, running: Seq[S]) -> bool:
-        """Suspects are tried one at a time, among sequences with output. Others that were interrupted may resume; new
-        ones wait.
+        """Returns whether a sequence may start. Suspects are tried one at a time, among sequences with output. Others
+        that were interrupted may resume; new ones wait.
         """
         if not self:
             return True

@@ -230,7 +230,7 @@ class FairQueue(Generic[S]):
         return None
 
     def pause(self, client: ClientQueue) -> None:
-        """Pass over a client until `resume`."""
+        """Passes over a client until `resume`."""
         client.paused = True
         self._paused.append(client)
 

@@ -62,6 +62,6 @@ def limit_memory(more: int) -> None:
 
 
 def data_bytes() -> int:
-    """This process's private writable memory, as RLIMIT_DATA counts it."""
+    """Returns this process's private writable memory, as RLIMIT_DATA counts it."""
     with open("/proc/self/status", encoding="ascii") as status:
         return next((int(line.split()[1]) << 10 for line in status if line.startswith("VmData:")), 0)

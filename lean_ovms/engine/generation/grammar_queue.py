@@ -230,7 +230,7 @@ class _CheckResults:
         return result
 
     def add(self, tag: str, result: GrammarCost | RequestError) -> None:
-        """Failures that prove nothing about the grammar are not kept."""
+        """Keeps a result, unless it is a failure that proves nothing about the grammar."""
         if isinstance(result, EngineFailure | Unavailable):
             return
         if tag not in self._results:

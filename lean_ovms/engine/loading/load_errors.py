@@ -61,7 +61,7 @@ def network(model_dir: Path) -> Path:
 
 @contextmanager
 def as_start_error(config: EngineConfig) -> Iterator[None]:
-    """Errors of the binding while it builds a pipeline become a StartError."""
+    """Raises a StartError for errors of the binding while it builds a pipeline."""
     try:
         yield
     except (RuntimeError, TypeError, ValueError, MemoryError, IndexError) as error:  # IndexError: an empty output

@@ -123,13 +123,14 @@ def without_paged(config: EngineConfig, reason: str, *, miscounts: bool = False)
 
 
 def untested(config: EngineConfig, choice: Choice) -> bool:
-    """AUTO chose continuous batching for a text model of which no tiny one was tested with paged attention."""
+    """Returns whether AUTO chose continuous batching for a text model of a type that was never tested with paged
+    attention."""
     genai = config.pipeline_type == "AUTO" and choice.pipeline == CONTINUOUS and not model_file.is_one(config.model_dir)
     return genai and model_config.read(config.model_dir).get("model_type") not in PROVEN
 
 
 def miscounted(choice: Choice) -> Choice:
-    """Instead of one that would give all tokens of a step one position."""
+    """Returns what is chosen instead of a pipeline that would give all tokens of a step one position."""
     return Choice(STATEFUL, f"{choice.reason}, and LM_CB would give all tokens of a step the same position")
 
 
@@ -184,7 +185,7 @@ def has_vision(model_dir: Path) -> bool:
 
 
 def _by_genai(config: EngineConfig, reason: str) -> Choice:
-    """Continuous batching, unless its tokens are wrong."""
+    """Returns continuous batching, unless its tokens are wrong."""
     wrong = _miscomputed(config)
     return Choice(STATEFUL, f"{reason}, and {wrong}") if wrong else Choice(CONTINUOUS, reason)
 

@@ -175,7 +175,7 @@ def _mtp(config: EngineConfig, drafts: Drafts, paged: bool) -> str:
 
 
 def warm_up_prompts(most: int) -> list[list[list[int]]]:
-    """Batches of prompts of at most so many tokens, to be computed while loading.
+    """Returns batches of prompts of at most so many tokens, to be computed while loading.
 
     The first prompts of a length and the first batches of a size take several times as long as later ones. The ids are
     in every vocabulary, and no prompt begins like another.
@@ -189,7 +189,7 @@ def warm_up_prompts(most: int) -> list[list[list[int]]]:
 
 
 def resolve_stateful(config: EngineConfig, available: Sequence[str] = ("CPU",)) -> PipelineSettings:
-    """For one text at a time. Options of the scheduler have no effect. Raises StartError."""
+    """Returns the settings for one text at a time, where options of the scheduler have no effect. Raises StartError."""
     settings = resolve(config.replace(cache_size=0), 0, available)
     if settings.speculative:
         raise StartError("a draft model and prompt lookup need continuous batching: --pipeline_type LM_CB")

@@ -104,7 +104,8 @@ def _read(model_dir: Path) -> Vocabulary:
 
 
 def _special(graph: Graph, decoder: str) -> frozenset[int]:
-    """Ids that VocabDecoder skips: its fifth input, or an attribute in files of openvino_tokenizers before 2024.4."""
+    """Returns the ids that VocabDecoder skips: its fifth input, or an attribute in files of openvino_tokenizers before
+    2024.4."""
     if graph.has_input(decoder, 4):
         return frozenset(graph.ints(decoder, 4))
     listed = graph.attributes(decoder).get("skip_tokens", "")
@@ -112,7 +113,7 @@ def _special(graph: Graph, decoder: str) -> frozenset[int]:
 
 
 def _chain(graph: Graph, layer: str, rewrites: list[Rewrite]) -> tuple[bool, bool]:
-    """(strip_leading_space, clean_up); to rewrites goes what the operators before FuzeRagged do to each token.
+    """Returns strip_leading_space and clean_up; adds to rewrites what the operators before FuzeRagged do to each token.
 
     FuzeRagged joins only the begins and ends; characters bypass it. So an operator works on the joined text when its
     begins come from FuzeRagged or from another operator on the joined text.
@@ -157,7 +158,7 @@ def _pattern(graph: Graph, layer: str) -> tuple[bytes, bytes]:
 
 
 def byte_fallback(piece: bytes) -> bytes:
-    """SentencePiece's <0xE2> is the byte, not its name."""
+    """Returns the byte of SentencePiece's <0xE2>, which is not its name."""
     if not piece.startswith(b"<0x"):
         return piece
     found = _BYTE_TOKEN.fullmatch(piece)
@@ -165,7 +166,8 @@ def byte_fallback(piece: bytes) -> bytes:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable stand-ins for bytes: a character of Latin-1 that prints is itself, the rest moves to U+0100."""
+    """Returns GPT-2's printable stand-ins for bytes: a character of Latin-1 that prints is itself, the rest moves to
+    U+0100."""
     shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in shown]
     return {chr(byte): byte for byte in shown} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
@@ -175,7 +177,7 @@ _BYTES = _byte_alphabet()
 
 
 def chars_to_bytes(piece: bytes) -> bytes:
-    """Files of openvino_tokenizers before 2024.3 keep byte-level tokens in GPT-2's alphabet."""
+    """Returns the bytes of a token in GPT-2's alphabet, as files of openvino_tokenizers before 2024.3 keep them."""
     try:
         return bytes([_BYTES[char] for char in piece.decode()])
     except (KeyError, UnicodeDecodeError):
@@ -209,7 +211,8 @@ def from_file(file: model_file.ModelFile, tokenizer: Any) -> Vocabulary:
 
 
 def _hidden(pieces: list[bytes], tokenizer: Any) -> frozenset[int]:
-    """Ids that print nothing alone although they have text; a part of a character may print nothing as well."""
+    """Returns the ids that print nothing alone although they have text; a part of a character may print nothing as
+    well."""
     alone = tokenizer.decode([[index] for index in range(len(pieces))], skip_special_tokens=True)
     return frozenset(i for i, text in enumerate(alone) if not text and pieces[i].decode("utf-8", "ignore"))
 

@@ -132,7 +132,7 @@ class _AsgiCycle(RequestResponseCycle):
         await self._emit({"type": "http.response.body", "body": b""})
 
     async def _start(self, response: Response, framing: Iterable[tuple[str, str]] = ()) -> None:
-        """Send the head, once: until then a failure can be a 500."""
+        """Sends the head, once: until then a failure can be a 500."""
         if self._started:
             return
         headers = response_headers(response)
@@ -176,7 +176,7 @@ def _check_size(size: int, limit: int) -> None:
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:
-    """Acknowledge lifespan events: the app is built and closed by the program that created it."""
+    """Acknowledges lifespan events: the app is built and closed by the program that created it."""
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

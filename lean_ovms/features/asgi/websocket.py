@@ -105,7 +105,7 @@ class AsgiChannel(Channel):
         self._room = asyncio.Event()
 
     async def serve(self, serve: Serve) -> None:
-        """Run the handler, then close."""
+        """Runs the handler, then closes."""
         reading = self._loop.create_task(self._read())
         try:
             await self._close(await self.run(serve))
@@ -122,7 +122,7 @@ class AsgiChannel(Channel):
         await self.emit({"type": "websocket.send", "text": b"".join(text).decode()})
 
     async def emit(self, message: dict[str, Any]) -> bool:
-        """Send a message to the host, unless the client has left: then it returns False."""
+        """Sends a message to the host, unless the client has left: then it returns False."""
         if self.ended.done():
             return False
         try:

@@ -99,7 +99,7 @@ async def _parts(prompt: ChatPrompt, services: Services) -> list[MediaPart]:
 
 @contextmanager
 def _named(part: MediaPart) -> Iterator[None]:
-    """Errors name this part."""
+    """Makes errors name this part."""
     try:
         yield
     except RequestError as error:

@@ -112,7 +112,7 @@ class BatchService:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
     async def drain(self, timeout_s: float) -> None:
-        """Stop sending: lines without an outcome are sent again by the next server."""
+        """Stops sending: lines without an outcome are sent again by the next server."""
         tasks = [*self._runs.values(), *filter(None, [self._opening])]
         for task in tasks:
             task.cancel()

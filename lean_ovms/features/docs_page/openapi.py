@@ -47,7 +47,7 @@ _TEXT: Json = {"type": "string"}
 _EVENT = object_of({"data": _TEXT}, event=_TEXT)
 """A server-sent event: before OpenAPI 3.2 the schema of an event stream is that of each event."""
 _ERROR = object_of({"error": object_of({"message": _TEXT, "type": _TEXT, "param": {}, "code": {}})})
-"""OpenAI's error object."""
+"""Returns OpenAI's error object."""
 
 
 def references(composition: Composition) -> dict[str, str]:
@@ -150,8 +150,8 @@ def fields_of(doc: RouteDoc, composition: Composition) -> list[Field]:
 
 
 def _operation_id(route: Route, path: str) -> str:
-    """Paths without a base are those of several servers, which have some in common. That with a slash at its end has a
-    word more."""
+    """Returns a name of its own for a route. Paths without a base are those of several servers, which have some in
+    common. That with a slash at its end has a word more."""
     words = re.findall(r"\w+|(?<=\w/)$", path.removeprefix(BASES[0] + "/"))
     return "_".join([route.method.lower(), *([route.api] if BASES[0] not in route.bases else []), *words])
 

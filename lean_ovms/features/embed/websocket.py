@@ -39,7 +39,7 @@ class LocalWebSocket:
         self._close: Close | None = None
 
     async def send(self, message: str | bytes) -> None:
-        """Send a message; waits while the server has many to work on. Raises Closed."""
+        """Sends a message; waits while the server has many to work on. Raises Closed."""
         while self._channel.full and not self._channel.over:
             await self._channel.room()
         if self._channel.over and self._close is not None:
@@ -74,7 +74,7 @@ class _LocalChannel(Channel):
         self._room.set()
 
     async def room(self) -> None:
-        """Wait until the server has taken a message, or has closed."""
+        """Waits until the server has taken a message, or has closed."""
         self._room.clear()
         await self._room.wait()
 

@@ -41,7 +41,7 @@ class HubPulls:
         self._stopped = False
 
     async def pull(self, name: str, report: Report, serve: Reload) -> None:
-        """Pull a model; report is called on the event loop, serve when all is there. Raises RequestError."""
+        """Pulls a model; `report` is called on the event loop, `serve` when all is there. Raises RequestError."""
         loop, abandoned = asyncio.get_running_loop(), False
 
         def progress(path: str, digest: str, size: int, there: int) -> None:
@@ -87,7 +87,7 @@ class HubPulls:
         await asyncio.to_thread(_delete, removed)
 
     def stop(self) -> None:
-        """End the pulls. Idempotent."""
+        """Ends the pulls. Idempotent."""
         self._stopped = True
         if self._threads is not None:
             self._threads.shutdown(wait=False)

@@ -61,7 +61,7 @@ class Staging:
         return sum(file.size - min(file.size, _size(self.part(file))) for file in files)
 
     def accept(self, file: RemoteFile) -> bool:
-        """Move a complete part to its place; if its content is another one, delete it and return False."""
+        """Moves a complete part to its place; if its content is another one, deletes it and returns False."""
         part, place = self.part(file), self.ready / file.path
         if not matches(part, file):
             part.unlink(missing_ok=True)
@@ -72,7 +72,7 @@ class Staging:
         return True
 
     def publish(self, target: Path) -> None:
-        """Rename the whole tree to target at once, replacing what is there."""
+        """Renames the whole tree to target at once, replacing what is there."""
         target.parent.mkdir(parents=True, exist_ok=True)
         for directory in [self.ready, *(path for path in self.ready.rglob("*") if path.is_dir())]:
             _sync(directory)
@@ -84,7 +84,7 @@ class Staging:
         _sync(target.parent)
 
     def publish_files(self, target: Path, names: list[str]) -> None:
-        """Move single files into target, the first name last: its presence means that all are there."""
+        """Moves single files into target, the first name last: its presence means that all are there."""
         for name in reversed(names):
             place = target / name
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -144,7 +144,7 @@ def _same(descriptor: int, path: Path) -> bool:
 
 
 def check_free_space(directory: Path, missing_bytes: int, what: str) -> None:
-    """Raise PullError unless missing_bytes fit on the disk."""
+    """Raises PullError unless missing_bytes fit on the disk."""
     free = shutil.disk_usage(directory).free
     if missing_bytes + SPARE_BYTES > free:
         needed = f"{what} needs {human_size(missing_bytes)}"
@@ -173,7 +173,7 @@ def _size(path: Path) -> int:
 
 
 def _sync(path: Path) -> None:
-    """Flush path to the disk now, so that a power cut cannot leave a name without its content."""
+    """Flushes path to the disk now, so that a power cut cannot leave a name without its content."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -136,7 +136,7 @@ class AsyncLLM:
         await self.close()
 
     async def close(self) -> None:
-        """Cancel what runs and stop the engine. Idempotent."""
+        """Cancels what runs and stops the engine. Idempotent."""
         self._services = None
         await self._stack.aclose()
 

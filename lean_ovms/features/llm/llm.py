@@ -100,7 +100,7 @@ class LLM:
         self.close()
 
     def close(self) -> None:
-        """Stop the engine, which the end of the program does, too. Idempotent."""
+        """Stops the engine, which the end of the program does, too. Idempotent."""
         self._end()
 
     def generate(
@@ -328,7 +328,7 @@ class _Loop:
             raise
 
     def stop(self) -> None:
-        """End the thread."""
+        """Ends the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

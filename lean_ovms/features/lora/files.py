@@ -82,7 +82,7 @@ def _number(value: Any) -> float:
 
 
 def check(module: LoraModule, model_dir: Path) -> None:
-    """Raise StartError for an adapter that is missing, broken, not of finite numbers, or of another model."""
+    """Raises StartError for an adapter that is missing, broken, not of finite numbers, or of another model."""
     file = weights(Path(module.path))
     scale(module)
     if (model_dir / IMAGE_MODEL).is_file():

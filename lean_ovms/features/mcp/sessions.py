@@ -69,7 +69,7 @@ class ToolServers:
         self.connections: set[_Connection] = set()
 
     async def drain(self, timeout_s: float) -> None:
-        """Responses end their connections."""
+        """Makes responses end their connections."""
 
     async def close(self) -> None:
         """Ends all connections. Idempotent."""

@@ -47,7 +47,7 @@ def add(path: Path, name: str, model_path: str, options: dict[str, Any] | None =
 
 
 def remove(path: Path, name: str) -> bool:
-    """Remove the models of that name from the file; False if there is none. Raises StartError."""
+    """Removes the models of that name from the file; returns False if there is none. Raises StartError."""
 
     def change(root: dict[str, Any]) -> None:
         for key in MODEL_LISTS:

@@ -83,7 +83,8 @@ class PoolingModel(TokenModel):
             self.endpoints = ("/rerank", "/score", "/pooling")  # its classes are not known
 
     async def _render(self, prompt: ChatPrompt) -> str:
-        """Without any template, the texts of a conversation are one after the other: so it is for CLIP in vLLM."""
+        """Returns the text of a conversation; without a template its texts are one after the other, as for CLIP in
+        vLLM."""
         if self.pooling.images != IMAGES_ALONE or prompt.template or self.chat_format.template.source:
             return await super()._render(prompt)
         return "".join(_text(message.get("content")) for message in prompt.messages)
@@ -121,7 +122,8 @@ class PoolingModel(TokenModel):
         return {**super().reported, "pooling": _described(self.pooling)}
 
     def require_kind(self, *kinds: str) -> PoolingModel:
-        """This model, of one of these kinds (of types.py). Raises RequestError: it is another, or not loaded."""
+        """Returns this model, of one of these kinds (of types.py). Raises RequestError: it is another, or not
+        loaded."""
         model = self.serving()
         if model.own_pooling.kind not in kinds:
             wanted = " or ".join(VERBS[kind] for kind in kinds)
@@ -173,7 +175,7 @@ class PoolingModel(TokenModel):
             raise BadRequest(f"the inputs have {characters} characters in all, which cannot be {most} tokens")
 
     def _longest_token(self) -> int:
-        """Vocabulary.longest, which takes a millisecond, computed once for each vocabulary."""
+        """Returns Vocabulary.longest, which takes a millisecond, and is computed once for each vocabulary."""
         vocabulary = self.vocabulary
         if self._measured is None or self._measured[0] is not vocabulary:
             self._measured = vocabulary, vocabulary.longest

@@ -28,7 +28,7 @@ def json(data: bytes, shape: tuple[int, ...]) -> bytes:
 
 
 def packed(data: bytes, dtype: str, *, big_endian: bool) -> bytes:
-    """Little-endian float32 as numbers of another type: float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2."""
+    """Returns little-endian float32 as numbers of another type: float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2."""
     values = np.frombuffer(data, LITTLE)
     if dtype == "float32":
         numbers = values
@@ -65,7 +65,7 @@ def _fp8_table(exponent_bits: int, fraction_bits: int) -> Array:
 
 
 def _fp8(values: Array, exponent_bits: int, fraction_bits: int) -> Array:
-    """Codes of the nearest values, ties to even; what is larger than the largest becomes the largest."""
+    """Returns the codes of the nearest values, ties to even; what is larger than the largest becomes the largest."""
     table = _fp8_table(exponent_bits, fraction_bits)
     middles = (table[:-1] + table[1:]) / 2
     sizes = np.abs(values.astype(np.float64))
@@ -93,7 +93,7 @@ def by_type(data: bytes, name: str) -> bytes:
 
 
 def cosines(left: list[bytes], right: list[bytes]) -> list[float]:
-    """Cosine of the angle between the vectors of each pair, or between a single left one and each; 0 for zeros.
+    """Returns the cosine of the angle between the vectors of each pair, or a single left one and each; 0 for zeros.
 
     A few hundred pairs at a time, so that other threads have their turns, and as float64 they take little memory.
     """
@@ -112,8 +112,8 @@ def _rows(vectors: list[bytes]) -> Array:
 
 
 def max_sims(pairs: list[tuple[bytes, bytes]], width: int) -> list[float]:
-    """MaxSim of each query and document, whose rows of this width are the vectors of their tokens: the largest product
-    of each row of the query with a row of the document, summed over the query."""
+    """Returns MaxSim of each query and document, whose rows of this width are the vectors of their tokens: the largest
+    product of each row of the query with a row of the document, summed over the query."""
     found = []
     for query, document in pairs:
         products = (

@@ -99,29 +99,29 @@ class LeanOvms:
         return Exchange(self._asgi, request)
 
     async def change(self, change: Change) -> Result | None:
-        """Called on every replica by the one that a change has come to. Returns None where it was made already."""
+        """Is called on every replica by the one that a change has come to. Returns None where it was made already."""
         return await self._replicas.change(change)
 
     async def changes(self) -> list[Change]:
-        """Called by a replica that starts. Returns the changes that it has to make, too."""
+        """Is called by a replica that starts. Returns the changes that it has to make, too."""
         return self._replicas.changes()
 
     async def record_routing_stats(self) -> dict[str, bytes]:
-        """Called by Ray every few seconds. Returns the beginnings of prompts for the routers of all proxies."""
+        """Is called by Ray every few seconds. Returns the beginnings of prompts for the routers of all proxies."""
         return self._replicas.known()
 
     async def check_health(self) -> None:
-        """Ray replaces a replica when this raises. An engine that restarts is given its time."""
+        """Raises an error where Ray should replace the replica. An engine that restarts is given its time."""
         if all(model.state in ("failed", "stopped") for model in self._app.registry.models.values()):
             raise RuntimeError("no model of this replica can be served any more")
 
     async def close(self) -> None:
-        """Stop the engines. Idempotent."""
+        """Stops the engines. Idempotent."""
         if stack := self.__dict__.pop("_stack", None):
             await stack.aclose()
 
     def __del__(self) -> Awaitable[None] | None:
-        """Ray calls this when it stops a replica, in the replica's event loop, and awaits what it returns.
+        """Is called by Ray when it stops a replica, in the replica's event loop; Ray awaits what it returns.
 
         When Python collects a replica without a loop it is about to end, and the engines end with it.
         """

@@ -57,7 +57,7 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not i
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """Called by Ray. Returns the replicas in the order in which they are to be asked, best first; those of one
+        """Is called by Ray. Returns the replicas in the order in which they are to be asked, best first; those of one
         inner list are equals."""
         if pending_request is None or not candidate_replicas:
             return [candidate_replicas]
@@ -97,19 +97,19 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not i
         return {one: max(sent[one], self.replica_queue_len_cache.get(one) or 0) for one in replicas}
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
-        """Called by Ray when a replica has taken a request."""
+        """Is called by Ray when a replica has taken a request."""
         request = self._requests.get(pending_request.metadata.request_id)
         if request is not None and self._known is not None:
             request.replica = replica_id
             self._known.record(request.prompt(), replica_id)
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
-        """Called by Ray when it finds out that a replica has died."""
+        """Is called by Ray when it finds out that a replica has died."""
         super().on_replica_actor_died(replica_id)
         self._forget({replica_id})
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
-        """Called by Ray with the replicas that there are now."""
+        """Is called by Ray with the replicas that there are now."""
         before = set(self.curr_replicas)
         super().update_replicas(replicas)
         self._forget(before - set(self.curr_replicas))

@@ -118,7 +118,7 @@ def _custom(found: AgentTools, tool: Json, param: str, namespace: str | None) ->
 
 
 def _flat_choice(choice: Any) -> Any:
-    """tool_choice with the names that the model knows."""
+    """Returns tool_choice with the names that the model knows."""
     if not isinstance(choice, dict):
         return choice
     if isinstance(choice.get("tools"), list):

@@ -52,7 +52,7 @@ class BackgroundResponse:
         self.task = asyncio.get_running_loop().create_task(self._produce())
 
     async def stop(self, error: RequestError | None = None) -> None:
-        """Stop now, as cancelled or with this error, and wait until it is stored. No effect if it has finished."""
+        """Stops now, as cancelled or with this error, and waits until it is stored. No effect if it has finished."""
         if not self._read_all:
             self._cancelled, self._error = error is None, error
             await self._generation.aclose()
@@ -90,7 +90,7 @@ class BackgroundResponse:
             self._publish(last)
 
     async def _read_generation(self) -> RequestError | None:
-        """Publish the generation to its end; its error, if there is one."""
+        """Publishes the generation to its end; returns its error, if there is one."""
         try:
             await self._generation.push_to(Sink(lambda deltas: self._publish(self.events.deltas(deltas))))
         except Exception as error:  # the response object has it

@@ -82,4 +82,5 @@ class Connection(Protocol):
 
     @staticmethod
     def failure(error: Exception, path: str) -> tuple[StoreFailure, str]:
-        """(the error for clients, without paths, addresses and secrets, the line for the log, without secrets)."""
+        """Returns the error for clients, without paths, addresses and secrets, and the line for the log, without
+        secrets."""

@@ -251,5 +251,5 @@ class Database:
         return connection
 
     def _explain(self, error: Exception) -> tuple[RequestError, str]:
-        """(the error for the client, the line for the log)."""
+        """Returns the error for the client, and the line for the log."""
         return (error, error.message) if isinstance(error, RequestError) else self._kind.failure(error, self._path)

@@ -94,7 +94,7 @@ def _reasoning(value: Json) -> Json:
 
 
 def _tools(value: Any) -> Any:
-    """OpenAI's clients write null for parameters and strict that are not given."""
+    """Returns the tools; OpenAI's clients write null for parameters and strict that are not given."""
     if not isinstance(value, list):
         return value
     return [{k: v for k, v in tool.items() if v is not None} if isinstance(tool, dict) else tool for tool in value]
@@ -158,7 +158,7 @@ REFUSED = {
 
 
 def _fit_for_a_path(value: str) -> str:
-    """Responses are fetched by their ids, which clients put into paths as they are."""
+    """Checks an id: responses are fetched by their ids, which clients put into paths as they are."""
     if not _IN_PATH.fullmatch(value):
         text = f"request_id must have 1 to {MAX_REQUEST_ID} letters, digits, dots, dashes or underscores"
         raise BadRequest(text, param="request_id")

@@ -273,7 +273,7 @@ def _plain_part(part: Json) -> Json:
 
 
 def to_messages(items: list[Json]) -> list[Json]:
-    """Items as chat messages. Consecutive reasoning, text and calls of the assistant become one message."""
+    """Returns items as chat messages. Consecutive reasoning, text and calls of the assistant become one message."""
     builder = _MessageBuilder()
     for item in compaction.current(items):
         builder.add(item)

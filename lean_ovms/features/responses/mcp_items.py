@@ -62,4 +62,4 @@ class ApprovalRequest(FunctionCall):
         return {"id": self.id, "type": self.kind, **called(self.origin, self.text)}
 
     def _end(self, item: Json) -> None:
-        """There is no such event."""
+        """Writes nothing: there is no such event."""

@@ -134,7 +134,7 @@ def _echo(values: Values, tools: AgentTools, generation: GenerationBody) -> Json
 
 
 def _text(values: Values) -> Json:
-    """`text`, with response_format (of the other APIs) as its format."""
+    """Returns `text`, with response_format (of the other APIs) as its format."""
     text = values["text"] or {"format": TEXT_FORMAT}
     response_format = values["response_format"]
     if response_format is None:

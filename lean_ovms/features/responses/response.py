@@ -23,7 +23,7 @@ class TokenIds:
         self._choices: list[list[int]] = [[] for _ in range(choices)]
 
     def add(self, delta: Delta) -> None:
-        """Add the tokens of a delta."""
+        """Adds the tokens of a delta."""
         self._choices[delta.index] += delta.tokens
 
     def to_json(self) -> Json:

@@ -42,17 +42,17 @@ class ResponseService:
         self._retrying: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Read the keys, and open the store. Raises StartError."""
+        """Reads the keys, and opens the store. Raises StartError."""
         self.sealer.read_keys()
         await self.store.open()
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait until all background responses have finished, at most timeout_s."""
+        """Waits until all background responses have finished, at most timeout_s."""
         if tasks := [run.task for run in self._background.values() if not run.finished]:
             await asyncio.wait(tasks, timeout=timeout_s)
 
     async def close(self) -> None:
-        """Stop running responses as failed, and close the store. Idempotent."""
+        """Stops running responses as failed, and closes the store. Idempotent."""
         reason = "The server was stopped before this response was finished."
         runs = list(self._background.values())
         await asyncio.gather(*(run.stop(Unavailable(reason)) for run in runs), return_exceptions=True)
@@ -63,7 +63,7 @@ class ResponseService:
         await self.store.close()
 
     async def save(self, final: Json, context: Context) -> None:
-        """Store a finished response. If that fails, its `store` is set to false."""
+        """Stores a finished response. If that fails, its `store` is set to false."""
         try:
             await self.store.finish(final, context)
         except StoreFailure as error:
@@ -71,7 +71,7 @@ class ResponseService:
             final["store"] = False
 
     async def start_background(self, events: Events, generation: DeltaStream, context: Context) -> BackgroundResponse:
-        """Continue the generation in the background; takes ownership of it. Raises StoreFailure."""
+        """Continues the generation in the background; takes ownership of it. Raises StoreFailure."""
         try:
             opening = events.start()
             await self.store.start(events.response(), context, pieces_of(opening))
@@ -116,7 +116,7 @@ class ResponseService:
         return run.events.response() if run is not None else (await self.store.get(response_id))[0]
 
     async def cancel(self, response_id: str) -> Json:
-        """Stop a background response and return it. A finished one does not change. Raises RequestError."""
+        """Stops a background response and returns it. A finished one does not change. Raises RequestError."""
         run = self._background.get(response_id)
         if run is not None:
             await run.stop()
@@ -129,7 +129,7 @@ class ResponseService:
         return body
 
     async def delete(self, response_id: str) -> None:
-        """Delete a response, and stop it if it runs here. Raises NotFound."""
+        """Deletes a response, and stops it if it runs here. Raises NotFound."""
         await self.store.delete(RESPONSE, response_id)
         run = self._background.get(response_id)
         if run is not None:

@@ -185,7 +185,7 @@ class Store:
 
     @_transaction(write=False)
     def get(self, db: Connection, response_id: str) -> tuple[Json, bool]:
-        """(the response object, whether a server still generates it). Raises NotFound."""
+        """Returns the response object, and whether a server still generates it. Raises NotFound."""
         body, _ = tables.get(db, RESPONSE, response_id)
         server = _server_of(db, response_id)
         if server is None:

@@ -207,7 +207,7 @@ def turn_without(db: Connection, turn: int | None, item_id: str) -> int:
 
 
 def get(db: Connection, kind: str, name: str) -> tuple[Json, int | None]:
-    """(the object, its turn) of an entry. Raises NotFound."""
+    """Returns the object of an entry, and its turn. Raises NotFound."""
     body, turn = _row(db, "SELECT body, turn FROM entry WHERE id = ? AND kind = ?", kind, name)
     return chunked_json.loads(body), turn
 

@@ -42,7 +42,7 @@ _TOKEN = re.compile(
 
 
 def pattern(syntax: object, definition: object) -> str:
-    """For a JSON schema. Raises GrammarInvalid for what is no regular expression, or none that can be imposed."""
+    """Returns a pattern for a JSON schema. Raises GrammarInvalid for one that cannot be imposed, or is none."""
     if syntax not in SYNTAXES or not isinstance(definition, str):
         raise GrammarInvalid(f"it has a syntax, one of {', '.join(SYNTAXES)}, and a definition")
     try:

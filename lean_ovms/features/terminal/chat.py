@@ -349,7 +349,7 @@ COMMANDS: Mapping[str, Callable[[Conversation, str], str | None]] = {
 
 @contextmanager
 def _history(environ: Mapping[str, str]) -> Iterator[None]:
-    """Lines that were typed can be recalled, also in the next chat, on systems with readline."""
+    """Lets lines that were typed be recalled, also in the next chat, on systems with readline."""
     try:
         import readline
     except ImportError:

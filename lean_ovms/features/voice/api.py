@@ -168,7 +168,7 @@ async def whole_file(parsed: SpeechRequest, services: Services, blocks: AsyncGen
 
 
 async def _encode(services: Services, encoder: Encoder, samples: bytes) -> bytes:
-    """Beside the event loop if it takes long: a second of MP3 takes 5 ms."""
+    """Encodes samples, beside the event loop if it takes long: a second of MP3 takes 5 ms."""
     return await services.offload.run(len(samples), lambda: encoder.encode(samples), inline_below=INLINE_SAMPLES)
 
 
@@ -190,7 +190,7 @@ class SpokenAnswer:
             self._record.stream = True
 
     async def start(self) -> None:
-        """Wait for the first sentence. Raises RequestError."""
+        """Waits for the first sentence. Raises RequestError."""
         try:
             self._first = await anext(self._blocks, b"")
         except BaseException:

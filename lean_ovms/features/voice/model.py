@@ -117,7 +117,7 @@ async def _within(sentence: asyncio.Task[bytes | None], deadline: float | None) 
 
 
 def split(text: str, most: int) -> list[str]:
-    """Pieces of at most `most` characters; [] for a text without any character that is visible.
+    """Returns pieces of at most `most` characters; [] for a text without any character that is visible.
 
     The text is brought to the normalization form in which tokenizers have it (NFKC), so that a character that becomes
     several counts as several.

@@ -88,7 +88,7 @@ class AudioDecoder:
         """Does nothing: files are decoded for requests, which the server waits for."""
 
     async def close(self) -> None:
-        """End the idle processes; the next file starts one again."""
+        """Ends the idle processes; the next file starts one again."""
         self.idle.stop()
 
 
@@ -108,7 +108,7 @@ class AudioStream:
         return self.samples / SAMPLE_RATE
 
     async def begin(self, data: memoryview | FileSlice, found: Found, limits: AudioLimits) -> None:
-        """Hand over the file and wait for its first block. Raises RequestError."""
+        """Hands over the file and waits for its first block. Raises RequestError."""
         allowed_s = self._timeout_s + (0.0 if self._process.pid else START_S)
         self._first = await self._waited(self._process.begin(data, found, limits, allowed_s))
 
@@ -135,7 +135,7 @@ class AudioStream:
             raise self._process.exit_error(error) from None
 
     async def aclose(self) -> None:
-        """End the work, if it is not done. Idempotent."""
+        """Ends the work, if it is not done. Idempotent."""
         release, self._release = self._release, None
         if release is not None:
             release()

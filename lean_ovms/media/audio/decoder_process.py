@@ -28,7 +28,7 @@ CPU_S, CPU_PER_S = 10.0, 0.05
 
 
 def handle(job: dict[str, Any], stream: JobChannel) -> None:
-    """Read one job and write its answer."""
+    """Reads one job and writes its answer."""
     data = _file(stream, job["start"], job["bytes"]) if "start" in job else stream.read(job["bytes"])
     limits = AudioLimits(**{name: job[name] for name in AudioLimits.__slots__})
     helper_process.set_limits(2 * len(data) + SPARE_BYTES, CPU_S + CPU_PER_S * limits.max_s)

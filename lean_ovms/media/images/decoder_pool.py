@@ -84,7 +84,7 @@ class DecoderPool:
                 self.idle.release(process)
 
     def stop(self) -> None:
-        """End the idle processes; the next job starts one again."""
+        """Ends the idle processes; the next job starts one again."""
         self.idle.stop()
 
 

@@ -29,7 +29,7 @@ VIDEO_SPARE_BYTES = 512 << 20
 
 
 def handle(job: dict[str, Any], stream: BufferedRWPair) -> None:
-    """Read one job and write its answer."""
+    """Reads one job and writes its answer."""
     data: bytes = stream.read(job["bytes"])
     limits = FrameLimits(**job["video"]) if job["video"] else None
     memory = BYTES_PER_PIXEL * job["max_pixels"] + 2 * job["bytes"] + SPARE_BYTES

@@ -176,7 +176,7 @@ class ImageLoader:
         """Does nothing: images are loaded for requests, which the server waits for."""
 
     async def close(self) -> None:
-        """End the decoder processes."""
+        """Ends the decoder processes."""
         self._images.decoders.stop()
         self._videos.decoders.stop()
 

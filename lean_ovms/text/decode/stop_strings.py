@@ -36,7 +36,7 @@ class StopMatcher:
         self._include = include
 
     def feed(self, text: str) -> tuple[str, str | None]:
-        """(text that is safe to show, the stop string found or None). After a find nothing more comes."""
+        """Returns text that is safe to show, and the stop string found or None. After a find nothing more comes."""
         before = self._node
         if before is None or self._first is None:
             return ("", None) if before is None else (text, None)

@@ -338,7 +338,8 @@ _tags = lru_cache(64)(Tags)
 
 
 def _without_token(token: str, events: list[Event]) -> list[Event]:
-    """events but for a token at their end, which may have become a string, or a part of one, as a bare argument.
+    """Returns events but for a token at their end, which may have become a string, or a part of one, as a bare
+    argument.
 
     Text that stood between the parameters of a call comes after the argument with the token.
     """

@@ -111,7 +111,7 @@ class Harmony(Syntax):
         self._back(end)
 
     def _body(self, kind: str, sink: Sink) -> Steps[None]:
-        """Pass on a message's text; a second one of a kind is set off by a space."""
+        """Passes on a message's text; a second one of a kind is set off by a space."""
 
         def emit(piece: str) -> None:
             if kind in self._emitted:

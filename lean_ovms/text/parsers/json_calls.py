@@ -237,7 +237,7 @@ def decoded(literal: str) -> str:
 
 
 def unwrapped(literal: str, whole: bool) -> str:
-    """Arguments written as a string: the JSON object inside it, or the literal if there is none."""
+    """Returns the JSON object in arguments that are written as a string, or the literal if there is none."""
     if not whole:
         return literal
     text = decoded(literal)

@@ -147,7 +147,7 @@ class Literals:
         return whole
 
     def _inside(self, quote: str, follow: Callable[[str], bool | None], sink: Sink) -> Steps[bool]:
-        """Pass on the raw inside of a string, up to the quote that ends it."""
+        """Passes on the raw inside of a string, up to the quote that ends it."""
         scanner = self.scanner
         while True:
             found = _IN_STRING[quote].search(scanner.text, scanner.pos)

@@ -125,7 +125,8 @@ class _NestedParameters(Parameters[MiniMaxM3Calls]):
         return key if key and (yield from self.scanner.literal(">")) else ""
 
     def _string(self, key: str, sink: Sink) -> Steps[bool]:
-        """Pass on the text of a value; whether its end came. Other tags in it are text, but not the call's end."""
+        """Passes on the text of a value; returns whether its end came. Other tags in it are text, but not the call's
+        end."""
         while (yield from self.scanner.until(_TAG, sink)):
             if (yield from self.scanner.literal(f"/{key}>")):
                 if (yield from self.scanner.ahead(_NEXT)) >= 0:

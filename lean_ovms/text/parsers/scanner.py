@@ -125,7 +125,8 @@ class Scanner:
     # Reading.
 
     def until(self, tags: Tags, sink: Sink) -> Steps[str]:
-        """Pass on all text before the next tag, as soon as it cannot be part of one. The tag, or "" at the end."""
+        """Passes on all text before the next tag, as soon as it cannot be part of one. Returns the tag, or "" at the
+        end."""
         while True:
             text, pos = self.text, self.pos
             if found := tags.search(text, pos):
@@ -226,7 +227,8 @@ class Scanner:
             yield
 
     def run(self, inside: re.Pattern[str], sink: Sink) -> Steps[str]:
-        """Pass on everything up to the first character that `inside` (one repeated class) does not match; that one."""
+        """Passes on everything up to the first character that `inside` (one repeated class) does not match; returns
+        that one."""
         while True:
             end = self._match(inside)
             if end > self.pos:
@@ -239,7 +241,8 @@ class Scanner:
             yield
 
     def json_value(self, sink: Sink) -> Steps[bool]:
-        """Pass on one JSON value as it comes; False if it broke off (at the end, or before what cannot be JSON).
+        """Passes on one JSON value as it comes; returns False if it broke off (at the end, or before what cannot be
+        JSON).
 
         Spacing stays as it was. Inside strings, raw control characters and wrong escapes are made valid.
         """
@@ -276,7 +279,8 @@ class Scanner:
         return some
 
     def json_string(self, sink: Sink) -> Steps[bool]:
-        """Pass on one JSON string with its quotes and escapes; False if it broke off. The next character is a quote."""
+        """Passes on one JSON string with its quotes and escapes; returns False if it broke off. The next character is a
+        quote."""
         sink('"')
         self.pos += 1
         while True:

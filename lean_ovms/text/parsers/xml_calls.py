@@ -178,7 +178,7 @@ class _TypedParameters(Parameters[XmlCalls]):
         self.out.arguments(typed(text, kinds, python=self.syntax.python) if end else quoted(text)[:-1])
 
     def _inside(self, sink: Sink, *, cdata: bool) -> Steps[str]:
-        """Pass on the text of a value; the end that came, which is read if it is the value's own, or ""."""
+        """Passes on the text of a value; returns the end that came, which is read if it is the value's own, or ""."""
         if not cdata:
             return (yield from self._until(self.syntax.value_ends, self.syntax.ends_value, sink))
         if not (yield from self._until(_CDATA_END, self._ends_cdata, sink)):
@@ -189,7 +189,7 @@ class _TypedParameters(Parameters[XmlCalls]):
         return end
 
     def _until(self, ends: Tags, counts: Callable[[str], Steps[bool]], sink: Sink) -> Steps[str]:
-        """Pass on all text before an end that counts; that end, or ""."""
+        """Passes on all text before an end that counts; returns that end, or ""."""
         while tag := (yield from self.scanner.until(ends, sink)):
             self.scanner.record(tag)
             if (yield from counts(tag)):

@@ -315,8 +315,8 @@ class _CompiledTemplate:
     def _call(
         self, messages: list[Json], tools: list[Json], add: bool, kwargs: Json, seconds: float = DEFAULT_RENDER_S
     ) -> str:
-        """transformers gives tools and documents always, as none when there are none; templates test for that. Those
-        that only know requests with tools get an empty list."""
+        """Renders as transformers does, which gives tools and documents always, as none when there are none; templates
+        test for that. Those that only know requests with tools get an empty list."""
         variables = {"documents": None, **self._tokens, **kwargs}
         return sandbox.render(
             self._template,

@@ -84,7 +84,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         del self.globals["lipsum"]
 
     def compile(self, source: Any, *args: Any, **kwargs: Any) -> Any:
-        """Compile with limits; all templates are compiled here, included ones too."""
+        """Compiles with limits; all templates are compiled here, included ones too."""
         tree = self.parse(source) if isinstance(source, str) else source
         return super().compile(LimitsInserter().visit(tree), *args, **kwargs)
 
@@ -245,7 +245,7 @@ def checked_size(value: Any) -> Any:
 
 
 def check_binop(operator: str, left: Any, right: Any) -> None:
-    """Raise LimitExceeded for a product, a power or a %-format that is too large."""
+    """Raises LimitExceeded for a product, a power or a %-format that is too large."""
     if operator == "%":
         check_format(left)
     elif operator == "**":
@@ -260,7 +260,7 @@ def check_binop(operator: str, left: Any, right: Any) -> None:
 
 
 def check_method(method: Any, args: tuple[Any, ...]) -> None:
-    """Raise LimitExceeded for a method of str that would build a value that is too large."""
+    """Raises LimitExceeded for a method of str that would build a value that is too large."""
     text, name = method.__self__, method.__name__
     if name in ("center", "expandtabs", "ljust", "rjust", "zfill"):
         _check_widths(args)
@@ -275,7 +275,7 @@ _WIDE = re.compile(r"%[^a-zA-Z%]*(?:\*|\d{5})|\{[^}]*\d{5}|\{[^{}]+\{")
 
 
 def check_format(template: Any) -> None:
-    """Raise LimitExceeded for a %- or {}-format that asks for a huge width."""
+    """Raises LimitExceeded for a %- or {}-format that asks for a huge width."""
     if isinstance(template, str) and _WIDE.search(template):
         raise LimitExceeded("a format that is too wide")
 

@@ -49,7 +49,7 @@ class Deadline:
         self._timer_time = NEVER
 
     def set(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Call action after delay_s, in place of the action set before."""
+        """Calls action after delay_s, in place of the action set before."""
         self._action = action
         self._time = self._loop.time() + delay_s
         if self._time < self._timer_time:
@@ -58,12 +58,12 @@ class Deadline:
             self._arm()
 
     def clear(self) -> None:
-        """Call nothing."""
+        """Calls nothing."""
         self._time = NEVER
         self._action = None
 
     def stop(self) -> None:
-        """Call nothing, and cancel the loop's timer. It can be set again."""
+        """Calls nothing, and cancels the loop's timer. It can be set again."""
         self.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -224,7 +224,7 @@ class HttpConnection(asyncio.Protocol):
         return self._idle_since
 
     def restrict(self) -> None:
-        """Serve a single request, which the limits' check_head accepts and which comes soon."""
+        """Serves a single request, which the limits' check_head accepts and which comes soon."""
         self._surplus = True
         self._protocol.check_heads(self._server.limits.check_head)
         self._deadline.set(SURPLUS_S, lambda: self.refuse(too_many_connections()))
@@ -235,7 +235,7 @@ class HttpConnection(asyncio.Protocol):
             self._server.check_head(Request(head.method, head.path, head.query, head.headers, b"", self._peer))
 
     def drain(self) -> None:
-        """Close if idle. A running request is finished first, and its response announces the close."""
+        """Closes if idle. A running request is finished first, and its response announces the close."""
         if self._cycle is not None:
             self._protocol.closing = True
         elif not self._discarding and self._protocol.phase is Phase.IDLE:
@@ -244,14 +244,14 @@ class HttpConnection(asyncio.Protocol):
             self._deadline.set(LINGER_S, self.abort)
 
     def cancel(self) -> None:
-        """Cancel the running request and close. A request without a response yet gets a 503."""
+        """Cancels the running request and closes. A request without a response yet gets a 503."""
         if self._cycle is None:
             self._close()
         else:
             self._cycle.cancel()
 
     def refuse(self, error: RequestError) -> None:
-        """Respond with an error to a request that did not arrive whole, or was not read at all, and close."""
+        """Responds with an error to a request that did not arrive whole, or was not read at all, and closes."""
         self._protocol.refuse(error)
         self._writer.write(self._protocol.take_outgoing())
         self._linger()
@@ -259,7 +259,7 @@ class HttpConnection(asyncio.Protocol):
     # --- reading
 
     def _advance(self) -> None:
-        """Parse what was fed: answer a request, or set the timeout for the rest of one."""
+        """Parses what was fed: answers a request, or sets the timeout for the rest of one."""
         protocol = self._protocol
         request = protocol.next_request()
         self._writer.write(protocol.take_outgoing())
@@ -277,7 +277,7 @@ class HttpConnection(asyncio.Protocol):
                 self._server.parse_later(self._loop, self._continue_reading)
 
     def reserve_memory(self, size: int) -> bool:
-        """Report this connection's unfinished body, in bytes; returns whether all exceed the limit (small: never)."""
+        """Reports this connection's unfinished body, in bytes; returns whether all exceed the limit (small: never)."""
         if size < SMALL_BYTES:
             size = 0
         if size == self._reserved:
@@ -292,14 +292,14 @@ class HttpConnection(asyncio.Protocol):
             self._advance()
 
     def _limit_ahead(self) -> None:
-        """During a response: read only while the pipelined bytes are few, however many requests are answered.
+        """Pauses reading during a response while the pipelined bytes are many, however many requests are answered.
 
         A single read brings up to 256 KiB (asyncio's and uvloop's size), so a connection holds that much more at most.
         """
         self.set_reading(self._protocol.pipelined_bytes <= MAX_AHEAD_BYTES)
 
     def _set_phase_timeout(self, phase: Phase) -> None:
-        """Start the phase's timeout: it counts from the start of the phase, not from the last byte."""
+        """Starts the phase's timeout: it counts from the start of the phase, not from the last byte."""
         if phase is self._timed_phase or (phase is Phase.IDLE and self._timed_phase is None) or self._surplus:
             return
         self._timed_phase = phase
@@ -317,7 +317,7 @@ class HttpConnection(asyncio.Protocol):
         self.refuse(RequestTimeout(f"the request {what} did not arrive in time"))
 
     def set_reading(self, wanted: bool) -> None:
-        """Pause or resume reading."""
+        """Pauses or resumes reading."""
         if wanted is not self._reading and not self._transport.is_closing():
             self._reading = wanted
             if wanted:
@@ -379,7 +379,7 @@ class HttpConnection(asyncio.Protocol):
         self._close()
 
     def _truncate(self) -> None:
-        """Close in the middle of a body so that the peer notices."""
+        """Closes in the middle of a body so that the peer notices."""
         if self._protocol.body_end_is_framed:
             self._close()
         else:
@@ -388,7 +388,7 @@ class HttpConnection(asyncio.Protocol):
     # --- closing
 
     def _check_stall(self) -> None:
-        """Abort if the client read nothing since the last check; a client that is only slow is left alone."""
+        """Aborts if the client read nothing since the last check; a client that is only slow is left alone."""
         if self._writer.progressed():
             self._deadline.set(self._config.stream_stall_timeout_s, self._check_stall)
         else:
@@ -396,7 +396,7 @@ class HttpConnection(asyncio.Protocol):
             self.abort()
 
     def _linger(self) -> None:
-        """Close so that the peer can read the last response although it may still be sending."""
+        """Closes so that the peer can read the last response although it may still be sending."""
         self._protocol.discard()
         self.reserve_memory(0)
         if self._protocol.client_closes or self._lost:
@@ -409,14 +409,14 @@ class HttpConnection(asyncio.Protocol):
         self._deadline.set(LINGER_S, self._close)
 
     def _close(self) -> None:
-        """Close when everything is sent; abort if the peer does not read it."""
+        """Closes when everything is sent; aborts if the peer does not read it."""
         self._discarding = True
         self._transport.close()
         if not self._lost:
             self._deadline.set(self._config.stream_stall_timeout_s, self.abort)
 
     def abort(self) -> None:
-        """Drop the connection; a running request is cancelled when the transport reports the loss."""
+        """Drops the connection; a running request is cancelled when the transport reports the loss."""
         self._discarding = True
         self._transport.abort()
 

@@ -96,7 +96,7 @@ class Http11Cycle(RequestResponseCycle):
             self._pending = b""
 
     async def _upgrade(self, response: Upgrade) -> None:
-        """Switch the connection to WebSocket, and serve it to its end."""
+        """Switches the connection to WebSocket, and serves it to its end."""
         try:
             if f"{__package__}.websocket" not in sys.modules:
                 await asyncio.to_thread(importlib.import_module, f"{__package__}.websocket")  # 0.08 s

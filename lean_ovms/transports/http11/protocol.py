@@ -206,7 +206,7 @@ class ServerProtocol:
         return request
 
     def _continue(self) -> None:
-        """Send 100 Continue, once, if the client waits for it: no byte of the body has come (RFC 9110 10.1.1)."""
+        """Sends 100 Continue, once, if the client waits for it: no byte of the body has come (RFC 9110 10.1.1)."""
         head = self._parser.head
         if head is None or self._continued:
             return
@@ -227,7 +227,7 @@ class ServerProtocol:
         self._parser.check_head = check
 
     def discard(self) -> None:
-        """Free all buffers: nothing more will be read."""
+        """Frees all buffers: nothing more will be read."""
         self._parser.discard()
 
     # --- to the peer
@@ -238,7 +238,7 @@ class ServerProtocol:
         return data
 
     def refuse(self, error: RequestError) -> None:
-        """Respond with an error to a request that did not arrive whole, and end the connection."""
+        """Responds with an error to a request that did not arrive whole, and ends the connection."""
         self.closing = True
         known = self._head = self._parser.head
         self._wants_body = known is None or known.method != "HEAD"

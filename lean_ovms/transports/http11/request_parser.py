@@ -109,7 +109,7 @@ class HttpRequestParser:
             self.buffer += data
 
     def discard(self) -> None:
-        """Free all buffers; nothing more will be read."""
+        """Frees all buffers; nothing more will be read."""
         self.buffer.clear()
         self._body.close()
         self._chunks, self._body, self._missing = None, RequestBody(), 0
@@ -264,7 +264,7 @@ _SINGLE = ("host", "content-length")
 
 
 def _join_repeated(headers: dict[str, str], pairs: Iterable[tuple[str, str, str]]) -> bool:
-    """Give headers the joined values of those that come several times; False if one may not."""
+    """Gives headers the joined values of those that come several times; returns False if one may not."""
     values: dict[str, list[str]] = {}
     for name, _, value in pairs:
         values.setdefault(name.lower(), []).append(value.strip(" \t"))

@@ -41,7 +41,7 @@ class Server(ServerState):
         self._unix_inode: int | None = None
 
     async def bind(self) -> None:
-        """Take the addresses, without listening yet. Raises StartError when one of them cannot be had."""
+        """Takes the addresses, without listening yet. Raises StartError when one of them cannot be had."""
         if self.config.unix_socket:
             sock, self._unix_inode = bind_unix(Path(self.config.unix_socket))
             self._bound = [sock]
@@ -56,7 +56,7 @@ class Server(ServerState):
                 raise
 
     async def start(self) -> None:
-        """Listen. Raises StartError when an address, a certificate or the Unix socket cannot be used."""
+        """Listens. Raises StartError when an address, a certificate or the Unix socket cannot be used."""
         _check_cors(self.config)
         certificate = None
         if self.config.ssl_certfile:
@@ -79,7 +79,7 @@ class Server(ServerState):
             self._reload_task = asyncio.get_running_loop().create_task(certificate.watch())
 
     async def drain(self, timeout_s: float) -> None:
-        """Stop listening, let running requests finish for timeout_s, then cancel them. Returns when all is closed."""
+        """Stops listening, let running requests finish for timeout_s, then cancels them. Returns when all is closed."""
         self.draining = True
         self._idle = asyncio.Event()
         self._stop_listening()

@@ -37,7 +37,7 @@ class Limited(Protocol):
         """Since when, by the loop's clock, the peer could begin a request; None: it did, or the connection ends."""
 
     def drain(self) -> None:
-        """Close if idle."""
+        """Closes if idle."""
 
     def abort(self) -> None:
         """Drops the connection."""
@@ -46,7 +46,7 @@ class Limited(Protocol):
         """Cancels the running request, and closes."""
 
     def restrict(self) -> None:
-        """Serve a single request, which `check_head` accepts and which comes soon."""
+        """Serves a single request, which `check_head` accepts and which comes soon."""
 
 
 class ConnectionLimits:
@@ -68,7 +68,7 @@ class ConnectionLimits:
         self._surplus: dict[Limited, None] = {}  # by the time of arrival
 
     def opened(self, connection: Limited) -> None:
-        """Count a connection, and make room for it."""
+        """Counts a connection, and makes room for it."""
         client = connection.client
         count = self._clients[client] = self._clients.get(client, 0) + 1
         self._counted.add(connection)
@@ -85,7 +85,7 @@ class ConnectionLimits:
             next(iter(self._surplus)).abort()
 
     def closed(self, connection: Limited) -> None:
-        """Forget a connection, if it still counts."""
+        """Forgets a connection, if it still counts."""
         if connection not in self._counted:
             return
         self._counted.remove(connection)
@@ -106,7 +106,8 @@ class ConnectionLimits:
             raise too_many_connections()
 
     def _close_idle(self, newcomer: Limited, client: str = "") -> bool:
-        """Close the longest idle connection, of this client if one is given. False if none is idle long enough."""
+        """Closes the longest idle connection, of this client if one is given. Returns False if none is idle long
+        enough."""
         latest = (newcomer.idle_since or 0.0) - IDLE_GRACE_S
         busy: list[Limited] = []
         found = None

@@ -133,7 +133,7 @@ def _unix_error(path: Path, error: OSError) -> StartError:
 
 
 def remove_unix(path: Path, inode: int) -> None:
-    """Remove our socket, unless the path is something else by now."""
+    """Removes our socket, unless the path is something else by now."""
     try:
         if path.lstat().st_ino == inode:
             path.unlink()
@@ -142,7 +142,7 @@ def remove_unix(path: Path, inode: int) -> None:
 
 
 def close_all(sockets: list[socket.socket]) -> None:
-    """Close and remove sockets that will not be listened on."""
+    """Closes and removes sockets that will not be listened on."""
     while sockets:
         sockets.pop().close()
 

@@ -32,7 +32,7 @@ class Certificate:
         self.context = _context(config)
 
     async def watch(self, period_s: float = CHECK_S) -> None:
-        """Reload the files when they change and are complete; never returns."""
+        """Reloads the files when they change and are complete; never returns."""
         while True:
             await asyncio.sleep(period_s)
             stamps = self._file_stamps()

@@ -41,10 +41,10 @@ class Link(Protocol):
     """What a WebSocket needs of its connection."""
 
     def set_reading(self, wanted: bool) -> None:
-        """Pause or resume reading."""
+        """Pauses or resumes reading."""
 
     def reserve_memory(self, size: int) -> bool:
-        """Report the bytes of what is unfinished; returns whether all connections exceed the limit."""
+        """Reports the bytes of what is unfinished; returns whether all connections exceed the limit."""
 
 
 class Http11WebSocket(Channel):
@@ -99,7 +99,7 @@ class Http11WebSocket(Channel):
             self._watch_message()
 
     async def serve(self, serve: Serve) -> None:
-        """Run the handler, then close; returns when the connection should be closed."""
+        """Runs the handler, then closes; returns when the connection should be closed."""
         try:
             close = await self.run(serve)
             await self._close(close)
@@ -126,7 +126,7 @@ class Http11WebSocket(Channel):
     # ---
 
     async def _close(self, close: Close) -> None:
-        """Send the close frame, and wait for the client's; pings and messages until then are read and dropped."""
+        """Sends the close frame, and waits for the client's; pings and messages until then are read and dropped."""
         self._closing = True
         self._frames.close(close)
         self._flush()
@@ -162,7 +162,7 @@ class Http11WebSocket(Channel):
         return self.awaited or not (self.full or self._frames.unfinished_bytes > AHEAD_BYTES)
 
     def _watch_message(self) -> None:
-        """Bound the memory of unfinished messages, and the time of a large one; it counts while the handler waits."""
+        """Bounds the memory of unfinished messages, and the time of a large one; it counts while the handler waits."""
         size = self._frames.unfinished_bytes
         if self._link.reserve_memory(size):
             self._give_up(TOO_MANY)
@@ -174,7 +174,7 @@ class Http11WebSocket(Channel):
             self._deadline = self._loop.call_later(self._message_timeout_s, self._give_up, TOO_SLOW)
 
     def _give_up(self, close: Close) -> None:
-        """Close without waiting for the client."""
+        """Closes without waiting for the client."""
         self._frames.close(close)
         self._flush()
         self._backlog.clear()
@@ -190,7 +190,7 @@ class Http11WebSocket(Channel):
         self._writer.write(self._frames.take_outgoing())
 
     def _tick(self) -> None:
-        """Ping, or give up a client that has vanished. What we do not read cannot be missed."""
+        """Pings, or gives up a client that has vanished. What we do not read cannot be missed."""
         self._timer = self._loop.call_later(PING_S, self._tick)
         self._missed = 0 if self._received or self._backlog else self._missed + 1
         self._received = False

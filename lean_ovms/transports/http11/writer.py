@@ -25,7 +25,7 @@ class ResponseWriter:
         self._closed = False
 
     def write(self, data: bytes) -> None:
-        """Send data, unless the connection is lost."""
+        """Sends data, unless the connection is lost."""
         if data and not self._closed:
             self._written += len(data)
             self._transport.write(data)

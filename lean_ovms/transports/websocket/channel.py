@@ -55,7 +55,7 @@ class Channel:
         return message
 
     async def send(self, *text: bytes) -> None:
-        """Send a text message, given as UTF-8 in pieces."""
+        """Sends a text message, given as UTF-8 in pieces."""
         raise NotImplementedError
 
     # --- the transport's calls
@@ -86,7 +86,8 @@ class Channel:
             self.ended.set_result(None)
 
     async def run(self, serve: Serve) -> Close:
-        """Run the handler until it returns or the client has gone; how to close. Cancelled when the server stops."""
+        """Runs the handler until it returns or the client has gone; returns how to close. Cancelled when the server
+        stops."""
         task = asyncio.ensure_future(serve(self))
         try:
             waited: set[asyncio.Future[Any]] = {task, self.ended}

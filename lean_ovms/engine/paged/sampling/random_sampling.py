@@ -55,7 +55,7 @@ def uniform(seeds: Numbers, places: Numbers, trial: int) -> NDArray[np.float64]:
 
 
 def _mix(z: Numbers) -> Numbers:
-    """Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (2014), mix64variant13."""
+    """Mixes bits by mix64variant13 of Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (2014)."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: Numbers = z ^ (z >> np.uint64(31))
@@ -156,7 +156,7 @@ def _likelier(weights: Floats, places: NDArray[np.int64], value: Floats) -> NDAr
 
 
 def weights_of(logits: Floats, temperature: Floats, min_p: Floats) -> Floats:
-    """exp((logit - highest) / temperature), the likeliest 1, those under min_p 0. This thread's memory."""
+    """Returns exp((logit - highest) / temperature), the likeliest 1, those under min_p 0, in memory of this thread."""
     weights = reductions.scratch("weights", logits.shape)
     np.subtract(logits, logits.max(axis=-1, keepdims=True), out=weights)
     np.multiply(weights, 1 / temperature, out=weights)

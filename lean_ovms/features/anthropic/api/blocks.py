@@ -63,7 +63,7 @@ class Blocks:
                 self.finish, self.stop = delta.finish, delta.stop
 
     def close(self) -> None:
-        """End the open block."""
+        """Ends the open block."""
         if self._open == THINKING:
             # Clients send thinking blocks back with their signature. It is not checked; that of Anthropic is opaque.
             self.sign_block(b64encode(self._signed.digest()).decode())

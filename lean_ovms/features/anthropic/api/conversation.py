@@ -125,7 +125,7 @@ def _add_user(found: list[Json], blocks: list[Block]) -> None:
 
 
 def _tool_result(block: Json, param: str) -> tuple[str, str, list[Json]]:
-    """(id of the call, text, images). A template has no place for is_error, so the text says it."""
+    """Returns the id of the call, text and images. A template has no place for is_error, so the text says it."""
     call_id, content = block.get("tool_use_id"), block.get("content")
     if not isinstance(call_id, str):
         raise BadRequest(f"{param}.tool_use_id: Field required", param=f"{param}.tool_use_id")

@@ -46,11 +46,11 @@ class MessageObject:
         return self._object(content.blocks, *self.ending(content), usage) | self.timings()
 
     def timings(self) -> Json:
-        """llama.cpp's member, if it is asked for."""
+        """Returns llama.cpp's member, if it is asked for."""
         return {"timings": timings(self.times())} if self.times else {}
 
     def ending(self, blocks: Blocks) -> tuple[str, str | None]:
-        """(stop_reason, stop_sequence)."""
+        """Returns stop_reason and stop_sequence."""
         if blocks.finish == "length":
             return "max_tokens", None
         if isinstance(blocks.stop, str) and blocks.stop in self.stops:

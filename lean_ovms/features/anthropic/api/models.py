@@ -29,7 +29,7 @@ async def handle_one(request: Request, services: Services) -> Response:
 
 
 def describe(model: Model) -> Json:
-    """Anthropic's model object; lengths are known when the model is ready."""
+    """Returns Anthropic's model object; lengths are known when the model is ready."""
     length = model.info.context_length if model.known else None
     return {
         "type": "model",

@@ -11,7 +11,7 @@ CHOICES = ("auto", "any", "tool", "none")
 
 
 def read_tools(tools: list[Any] | None) -> list[Json] | None:
-    """Client tools as functions. Raises BadRequest for a tool that the server would have to run."""
+    """Returns client tools as functions. Raises BadRequest for a tool that the server would have to run."""
     return None if tools is None else [_tool(tool, f"tools.{place}") for place, tool in enumerate(tools)]
 
 

@@ -24,7 +24,7 @@ FIELDS = FieldSet((
 
 
 async def prepare(services: Services) -> None:
-    """Continue the batches that are not finished. Raises StartError."""
+    """Continues the batches that are not finished. Raises StartError."""
     manager = services.manager
     pause = manager.model_cache.pause if manager is not None else None
     await services.get(BatchService).open(services.handle, pause)

@@ -28,7 +28,7 @@ class MessageEnd:
     """The id of the message."""
 
     def reason(self, finish: str, stop: str | int | None, *, has_calls: bool) -> str:
-        """Cohere's finish_reason."""
+        """Returns Cohere's finish_reason."""
         if finish == "length":
             return "MAX_TOKENS"
         if has_calls:

@@ -131,7 +131,8 @@ def logits_width(model_dir: Path) -> int:
 
 
 def grammars(config: EngineConfig, tokenizer: Any) -> Grammars | None:
-    """Compiler and checker of grammars for the pipelines of this tokenizer, None if they do not work with it.
+    """Returns the compiler and the checker of grammars for the pipelines of this tokenizer; None where they do not
+    work.
 
     Raises StartError if another library is asked for.
     """
@@ -155,7 +156,7 @@ def grammars(config: EngineConfig, tokenizer: Any) -> Grammars | None:
 
 
 def reason(error: Exception) -> str:
-    """xgrammar's message, without the path of its source file."""
+    """Returns xgrammar's message, without the path of its source file."""
     text = last_line(error)
     if text.startswith("[") and ".cc:" in text:
         text = text.partition(".cc:")[2].partition(": ")[2]
@@ -198,7 +199,7 @@ def _ints(value: Any) -> Any:
 
 
 def _cached(name: str, state: Any, empty: Any, beams: Any) -> tuple[Any, Any]:
-    """state appended to what the model has cached under a name, and the node that keeps it."""
+    """Returns the state appended to what the model has cached under a name, and the node that keeps it."""
     info = VariableInfo()
     info.data_shape = ov.PartialShape([-1, 1, -1, HEAD])
     info.data_type = ov.Type.f32

@@ -109,7 +109,7 @@ class VlmContinuous(ContinuousPipeline):
 
 
 def tensor(image: Image) -> Any:
-    """height x width x RGB, 8 bits: the only form that GenAI reads correctly, and it does not check."""
+    """Returns height x width x RGB in 8 bits, the only form that GenAI reads correctly, which it does not check."""
     return ov.Tensor(np.frombuffer(image.pixels, np.uint8).reshape(image.height, image.width, 3))
 
 

@@ -27,7 +27,7 @@ def _as_float(output: ov.Output) -> ov.Node:
 
 
 def only(model: ov.Model, output: ov.Output) -> None:
-    """Make this the model's only output, as float32."""
+    """Makes this the model's only output, as float32."""
     old = list(model.get_results())
     model.add_results([ops.result(_as_float(output))])
     for result in old:
@@ -36,7 +36,7 @@ def only(model: ov.Model, output: ov.Output) -> None:
 
 
 def tabulate_buckets(model: ov.Model, core: ov.Core) -> None:
-    """Look the buckets of relative positions up in a table that is computed in f32.
+    """Looks the buckets of relative positions up in a table that is computed in f32.
 
     MPNet and T5 take the logarithm of the distance between two tokens and cut it to a whole number. Computed in bf16,
     many distances were in the bucket beside their own: the vectors were twice as far from f32 as torch's in bf16.

@@ -115,7 +115,7 @@ class TextQueue:
         self.padded_tokens += item.bucket
 
     def remove(self, number: int) -> None:
-        """Drop what waits of a request."""
+        """Drops what waits of a request."""
         if request := self.requests.pop(number, None):
             self.waiting -= sum(map(len, request.buckets.values()))
             self.padded_tokens -= sum(size * len(items) for size, items in request.buckets.items())

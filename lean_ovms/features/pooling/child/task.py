@@ -136,7 +136,7 @@ class PoolingTask(Task):
                 self._forget(command.id)
 
     def _arrive(self, command: Pool) -> None:
-        """Check what can be checked before tokenizing. Raises RequestError."""
+        """Checks what can be checked before tokenizing. Raises RequestError."""
         waiting = len(self._arriving) + len(self.queue.requests)
         if waiting >= self.max_queued:
             raise busy(requests_waiting(self.max_queued))
@@ -150,7 +150,7 @@ class PoolingTask(Task):
         self._forget(getattr(command, "id", 0))
 
     def _forget(self, number: int) -> None:
-        """Drop what waits of a request; what is being computed for it is thrown away."""
+        """Drops what waits of a request; what is being computed for it is thrown away."""
         self._arriving.pop(number, None)
         self._open.pop(number, None)
         self.queue.remove(number)
@@ -158,7 +158,7 @@ class PoolingTask(Task):
     # --- from texts to items
 
     def admit(self) -> None:
-        """Tokenize some of the texts that have arrived, those of the shortest requests first, in one call."""
+        """Tokenizes some of the texts that have arrived, those of the shortest requests first, in one call."""
         arriving = list(self._arriving.values())
         if not arriving:
             return
@@ -215,7 +215,7 @@ class PoolingTask(Task):
     # --- from items to results
 
     def step(self) -> None:
-        """Start as many batches as the pooler takes, and wait until one of them is computed."""
+        """Starts as many batches as the pooler takes, and waits until one of them is computed."""
         if self.queue.waiting >= MANY_TEXTS:
             self.pooler.widen()
         while len(self._running) < self.pooler.slots and self.queue.requests:
@@ -251,7 +251,7 @@ class PoolingTask(Task):
         return min(self.options.pooling_batch_tokens // 2, -(-self.queue.padded_tokens // free))
 
     def _failed(self, items: list[QueuedText], error: RuntimeError) -> None:
-        """Compute a batch of several requests again, each request by itself; one that is alone has failed."""
+        """Computes a batch of several requests again, each request by itself; one that is alone has failed."""
         self._recoveries += 1
         requests = {item.request for item in items}
         if len(requests) == 1:

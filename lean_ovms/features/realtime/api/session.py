@@ -69,13 +69,13 @@ class Dialect(Protocol):
         """Sends what an event of the engine adds to a stream's transcript."""
 
     async def finished(self, stream: Stream) -> None:
-        """Called when a stream is transcribed to its end."""
+        """Is called when a stream is transcribed to its end."""
 
     async def failed(self, stream: Stream, error: RequestError) -> None:
-        """Called when a stream's transcription has ended with an error."""
+        """Is called when a stream's transcription has ended with an error."""
 
     def close(self) -> None:
-        """Called when the session has ended."""
+        """Is called when the session has ended."""
 
 
 class TranscriptionSession:

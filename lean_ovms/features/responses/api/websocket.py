@@ -162,7 +162,7 @@ class ResponseSocket:
         self.kept = Kept()
 
     async def run(self, stopping: asyncio.Event) -> Close:
-        """Serve the client until it leaves (then this is cancelled), the server stops or the time is over."""
+        """Serves the client until it leaves (then this is cancelled), the server stops or the time is over."""
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._services.config.of(WebSocketOptions).max_realtime_session_s
         stopped = asyncio.ensure_future(stopping.wait())

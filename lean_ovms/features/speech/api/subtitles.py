@@ -8,7 +8,7 @@ from ..params import Segment
 
 
 def srt(segments: Sequence[Segment]) -> str:
-    """Numbered cues; nothing without any."""
+    """Returns numbered cues; nothing without any."""
     cues = [f"{number}\n{_times(one, ',')}\n{_text(one)}\n" for number, one in enumerate(segments, 1)]
     return "\n".join(cues)
 
@@ -33,6 +33,6 @@ def _times(segment: Segment, mark: str) -> str:
 
 
 def _time(seconds: float, mark: str) -> str:
-    """hh:mm:ss and milliseconds."""
+    """Returns hh:mm:ss and milliseconds."""
     whole, milliseconds = divmod(round(seconds * 1000), 1000)
     return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}{mark}{milliseconds:03d}"

@@ -82,7 +82,7 @@ def _median(values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def warp(cost: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Dynamic time warping of [rows, columns]: the rows and columns of the cheapest monotonic path.
+    """Returns the rows and columns of the cheapest monotonic path by dynamic time warping of costs [rows, columns].
 
     Computed along anti-diagonals, each in one numpy operation.
     """

@@ -14,7 +14,7 @@ from .whisper_files import WhisperFiles
 
 
 def first_logits(decoding: Any, rows: list[DecodeRow], files: WhisperFiles) -> NDArray[np.float32]:
-    """Read the prompts: <|startoftranscript|> first, whose logits tell the language and whether there is speech.
+    """Reads the prompts: <|startoftranscript|> first, whose logits tell the language and whether there is speech.
 
     The logits of the first token of each text, [texts, vocabulary]: each row has as many as its width.
     """

@@ -100,7 +100,7 @@ class DecodeLoop:
             queue.new.append(DecodeRow(job, self._files, self._pieces, prompt))
 
     def step(self) -> None:
-        """Encode a window, if one is new; else a token of each row. Of the queues in turn."""
+        """Encodes a window, if one is new; else a token of each row. Of the queues in turn."""
         for queue in self._turns:
             queue.drop_cancelled()
         queue = next((queue for queue in self._turns if queue.busy), self._file_queue)

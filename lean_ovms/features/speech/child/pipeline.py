@@ -76,7 +76,7 @@ class PipelineRecognizer:
         threading.Thread(target=self._compute, args=(job,), name="asr", daemon=True).start()
 
     def step(self) -> None:
-        """Wait for text of the window in work, or its end. Raises EngineLost."""
+        """Waits for text of the window in work, or its end. Raises EngineLost."""
         with self._ready:
             if self._job is not None and not self._job.pieces:
                 self._ready.wait(STEP_S)

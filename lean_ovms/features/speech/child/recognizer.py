@@ -84,7 +84,7 @@ class Recognizer(Protocol):
         """Begins to compute these jobs in addition to those at work."""
 
     def step(self) -> None:
-        """Compute a part of all jobs in work; those that are done or cancelled leave."""
+        """Computes a part of all jobs in work; those that are done or cancelled leave."""
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         """Returns the text of these tokens."""

@@ -196,7 +196,7 @@ class Transcription:
         return replace(cut, end=at)
 
     def _end_partial(self, job: Job, out: list[Record]) -> None:
-        """Send the words on which two results in a row agree, which are not the last ones."""
+        """Sends the words on which two results in a row agree, which are not the last ones."""
         self.job, self.partial = None, False
         now = self._clock()
         self._partial_cost_s, self._partial_at = now - self._started_at, now

@@ -128,7 +128,7 @@ class SpeechTask(Task):
     # --- from audio to windows
 
     def admit(self) -> None:
-        """Listen to some audio, and start windows where there is room."""
+        """Listens to some audio, and starts windows where there is room."""
         self._listen()
         while (session := self._next()) is not None:
             if session.care and self._running:

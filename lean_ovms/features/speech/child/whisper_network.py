@@ -100,7 +100,7 @@ class WhisperNetwork:
         return Decoding(request, np.ascontiguousarray(hidden), self._free.append)
 
     def prepare_attention(self, heads: list[tuple[int, int]]) -> None:
-        """Compile what `attention` needs, once: a second decoder. Raises RuntimeError."""
+        """Compiles what `attention` needs, once: a second decoder. Raises RuntimeError."""
         if self._aligner is None:
             model = _with_attention(self._core.read_model(self._path / DECODER), {layer for layer, _ in heads})
             self._aligner = self._core.compile_model(model, self._device, self._properties).create_infer_request()

@@ -61,7 +61,7 @@ class Buffer:
         return self._data[start - self.start : end - self.start].astype(np.float32) / 32768.0
 
     def forget(self, before: int) -> None:
-        """Drop what is before this sample."""
+        """Drops what is before this sample."""
         if before - self.start > SAMPLE_RATE:  # not for every frame
             self._data = self._data[before - self.start :].copy()
             self.start = before
@@ -110,7 +110,7 @@ class Cutter:
         self._ended |= last
 
     def work(self, frames: int) -> int:
-        """Go on by at most this many frames; the number of those done."""
+        """Goes on by at most this many frames; returns the number of those done."""
         done = 0
         while done < frames and self.buffer.end - self._position >= FRAME:
             self._frame(self.buffer.samples(self._position, self._position + FRAME), self._position + FRAME)

@@ -128,7 +128,7 @@ def _sampling_params(generation: GenerationBody, body: Json, most: int) -> Json:
 
 
 def _structured_outputs(constraint: OutputConstraint) -> Json | None:
-    """vLLM's structured_outputs for what the answer must match; None for any text."""
+    """Returns vLLM's structured_outputs for what the answer must match; None for any text."""
     match constraint.format:
         case None:
             return None

@@ -216,7 +216,7 @@ async def _vllm(values: Values, conversation: ChatPrompt | None, model: TokenMod
 
 
 async def _llama_cpp(values: Values, model: TokenModel, services: Services) -> Response:
-    """Ids, or objects with id and piece; the bytes of a piece that is a part of a character."""
+    """Returns ids, or objects with id and piece; the bytes of a piece that is a part of a character."""
     pieces: Pieces = values["content"]
     special: bool = values["add_special"]
     tokens = await tokens_of(pieces, special, model.encode) if pieces else []

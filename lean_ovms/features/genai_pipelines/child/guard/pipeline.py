@@ -62,7 +62,7 @@ class Handle(Protocol):
     """One request inside a pipeline. Deleting the handle stops the request."""
 
     def can_read(self) -> bool:
-        """There is an output to read; always False after cancel."""
+        """Returns whether there is an output to read; it is always False after cancel."""
 
     def read(self) -> Mapping[int, GuardedOutput]:
         """Returns the outputs of one step: {0: ...}; any keys in a beam search; {} when the request is lost.
@@ -104,7 +104,7 @@ class Pipeline(LoadedModel, Protocol):
         """Computes once for every request that can be scheduled. Any exception leaves the pipeline poisoned."""
 
     def busy(self) -> bool:
-        """Requests are unfinished, or cancelled and not yet freed by a step."""
+        """Returns whether requests are unfinished, or cancelled and not yet freed by a step."""
 
     def scheduled(self) -> int:
         """Returns how many requests the last step computed for."""
