@@ -44,7 +44,20 @@ def test_docstrings_have_a_subject_or_a_verb() -> None:
     ]
 
 
-NOUNS = {"Arguments", "As", "Bytes", "Characters", "Errors", "Headers", "Ids", "Its", "Lines", "Pass", "Seconds", "This"}
+NOUNS = {
+    "Arguments",
+    "As",
+    "Bytes",
+    "Characters",
+    "Errors",
+    "Headers",
+    "Ids",
+    "Its",
+    "Lines",
+    "Pass",
+    "Seconds",
+    "This",
+}
 """Words that end as a verb does, and are none."""
 
 

@@ -45,7 +45,11 @@ class _Divider:
     """
 
     def __init__(self, literals: Iterable[str] = ()) -> None:
-        """literals: The texts of the tokens."""
+        """Sorts the tokens by their first characters.
+
+        Args:
+            literals: The texts of the tokens.
+        """
         self._literals = frozenset(literals)
         lengths: dict[str, set[int]] = {}
         for literal in self._literals:
