@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from ...errors import RequestError, with_param
+from ...errors import TOO_LONG, RequestError, with_param
 
 TYPES = {
     401: "authentication_error",
@@ -30,6 +31,7 @@ SCHEMA = {
     "required": ["type", "error", "request_id"],
 }
 """The JSON Schema of the error object."""
+_COUNTED = re.compile(r"Number of prompt tokens: (\d+) .*model max length: (\d+)")
 
 
 def anthropic_error(error: RequestError, request_id: str = "") -> dict[str, Any]:
@@ -39,5 +41,17 @@ def anthropic_error(error: RequestError, request_id: str = "") -> dict[str, Any]
     """
     kind = TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
     details = {"details": {"error_code": error.code}} if error.code else {}
-    shown = {"type": kind, "message": with_param(error), **details}
+    message = _too_long(error.message) if error.code == TOO_LONG else with_param(error)
+    shown = {"type": kind, "message": message, **details}
     return {"type": "error", "error": shown, "request_id": request_id or None}
+
+
+def _too_long(message: str) -> str:
+    """Returns Anthropic's text for a prompt that does not fit: by it Claude Code and LangChain know that they have to
+    shorten the conversation, and by how much."""
+    counted = _COUNTED.match(message)
+    return (
+        f"prompt is too long: {counted[1]} tokens > {counted[2]} maximum"
+        if counted
+        else f"prompt is too long: {message}"
+    )

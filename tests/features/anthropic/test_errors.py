@@ -6,7 +6,8 @@ import orjson
 import pytest
 
 from lean_ovms.composition import compose
-from lean_ovms.errors import Unavailable
+from lean_ovms.errors import RequestError, Unavailable, prompt_too_long, too_many_characters
+from lean_ovms.features.anthropic.errors import anthropic_error
 from lean_ovms.types import Request
 
 
@@ -35,3 +36,18 @@ def test_an_error_has_the_form_that_the_client_reads(path: str, headers: dict[st
     else:
         assert response.status == 503
         assert set(body) == {"error"}
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (prompt_too_long(40030, 32768), "40030 tokens > 32768 maximum"),
+        (prompt_too_long(40, 40), "40 tokens > 40 maximum"),
+        (too_many_characters(2000, 40), too_many_characters(2000, 40).message),
+    ],
+)
+def test_a_prompt_that_is_too_long_is_told_in_anthropics_words(error: RequestError, text: str) -> None:
+    """Claude Code reads both numbers, and shortens its conversation by their difference; LangChain reads the words."""
+    shown = anthropic_error(error)["error"]
+    assert shown["message"] == f"prompt is too long: {text}"
+    assert shown["details"] == {"error_code": "context_length_exceeded"}
