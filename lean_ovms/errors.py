@@ -229,16 +229,6 @@ class TooManyRequests(RequestError):
     retry_after_s = 1
 
 
-class UpgradeRequired(RequestError):
-    """426: the path is a WebSocket, and this request does not open one."""
-
-    status = 426
-    code = "upgrade_required"
-
-    def headers(self) -> list[tuple[str, str]]:
-        return [("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")]
-
-
 class HeadersTooLarge(RequestError):
     """Status 431: the request line and the headers are longer than the limit."""
 

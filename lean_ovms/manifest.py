@@ -55,9 +55,11 @@ GENERATION_METRICS = "metrics of a generation"
 `types.Timings` to further members of `metrics`."""
 ENGINE = "engine"
 """Seam of what computes a model: what makes an `engine.client.interface.ModelEngine` of a Config."""
+OTHER_PROTOCOL = "other protocol"
+"""Seam of a protocol to which HTTP/1.1 may be switched: a `transports.http11.switching.OtherProtocol`."""
 SERVER_SEAMS = (
     *(ADAPTER_SET, API_KEYS, MODEL_SOURCE, RUNTIME_PULLS),
-    *(SERVER_TOOLS, SPOKEN_ANSWERS, GENERATION_METRICS, ENGINE),
+    *(SERVER_TOOLS, SPOKEN_ANSWERS, GENERATION_METRICS, ENGINE, OTHER_PROTOCOL),
 )  # fmt: skip
 """The seams of the front end."""
 ENGINE_SEAMS = (

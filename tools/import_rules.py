@@ -127,7 +127,7 @@ FOREIGN = {
     "soxr": {"media/audio/decode.py", "features/realtime/live_decoder.py", "features/voice/child/task.py"},
     "av": {"media/audio/decode.py", "media/containers.py"},
     "python_multipart": {"api/forms.py"},
-    "websockets": {"transports/websocket/frames.py"},
+    "websockets": {"features/websocket/frames.py"},
     "llguidance": {"engine/paged/grammar/guidance.py"},
     "tvm_ffi": {"features/xgrammar/child/core.py"},
     "starlette": {"features/ray/"},

@@ -320,7 +320,7 @@ class RouteDoc:
     rules: Json | None = None
     """Keywords of JSON Schema for the whole body."""
     upgrade: bool = False
-    """Whether it opens a WebSocket."""
+    """Whether it switches the connection to another protocol."""
 
     def __call__(self, handler: H) -> H:
         _docs[handler] = self

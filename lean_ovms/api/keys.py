@@ -16,9 +16,6 @@ from ..manifest import API_KEYS, Route
 from ..observability.records import GenerationRecord, RequestRecord
 from ..types import Request
 
-KEY_SUBPROTOCOL = "openai-insecure-api-key."
-"""How the subprotocol begins in which OpenAI's clients send a key that opens a WebSocket of a browser."""
-
 
 class ApiKey:
     """A key. This one is that of all clients, who may do everything, as much as they like."""
@@ -79,8 +76,7 @@ class ApiKeys:
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         secrets = [bearer] if scheme.lower() == "bearer" else []
         secrets += [request.headers["x-api-key"]] if "x-api-key" in request.headers else []
-        if request.websocket:
-            secrets += keys_in_subprotocols(request)[:1]
+        secrets += [request.api_key] if request.api_key else []
         digests = [hashlib.sha256(secret.strip().encode("latin-1", "replace")).digest() for secret in secrets]
         matches = [key for one in digests for key in self.keys if hmac.compare_digest(one, key.digest)]
         return matches[0] if matches else None
@@ -130,11 +126,3 @@ def without_keys(config: Config) -> Config:
 def digest_of(secret: str) -> bytes:
     """Returns the hash by which a key of the options is known. (A header's text stands for bytes, which are hashed.)"""
     return hashlib.sha256(secret.encode()).digest()
-
-
-def keys_in_subprotocols(request: Request) -> list[str]:
-    """Returns API keys among the offered subprotocols, since a browser's WebSocket has no Authorization header."""
-    from ..types.websocket import PROTOCOLS_HEADER  # late: few requests are for a WebSocket
-
-    offered = [name.strip() for name in request.headers.get(PROTOCOLS_HEADER, "").split(",")]
-    return [name.removeprefix(KEY_SUBPROTOCOL) for name in offered if name.startswith(KEY_SUBPROTOCOL)]

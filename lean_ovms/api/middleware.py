@@ -14,9 +14,9 @@ import re
 import socket
 import time
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol
 
 from ..config import Config
 from ..errors import Forbidden, StartError, install_command
@@ -24,12 +24,9 @@ from ..manifest import ObserverRow, Route, named
 from ..observability.logging import Access, safe
 from ..observability.metrics import Metrics
 from ..observability.records import CLIENT_LEFT, RequestRecord, current_record
-from ..types import SWITCHING_PROTOCOLS, ByteStream, Request, Response
+from ..types import ByteStream, Request, Response, Switch
 from ..types.push import Sink
 from .response import is_safe_id
-
-if TYPE_CHECKING:
-    from ..types.websocket import Close, Upgrade, WebSocket
 
 logger = logging.getLogger("lean_ovms.access")
 
@@ -108,25 +105,27 @@ class RequestRecords:
         """Returns the response with an end that finishes the record and gives back what the request has taken; the same
         one where nothing is recorded or taken.
         """
-        if response.status == SWITCHING_PROTOCOLS:
-            return self._observe_websocket(cast("Upgrade", response), record)
+        if isinstance(response, Switch):
+            return self._observe_switch(response, record)
         if not (self._enabled or record.releases):
             return response
         return _ObservedResponse(response, record, self._closed, has_body=request.method != "HEAD")
 
-    def _observe_websocket(self, response: Upgrade, record: RequestRecord) -> Upgrade:
-        """Returns the same response; bytes and messages that its WebSocket sends count as those of the request."""
+    def _observe_switch(self, response: Switch, record: RequestRecord) -> Switch:
+        """Returns the same response; bytes and messages that are sent over its connection count as those of the
+        request."""
+
+        def sent(size: int) -> None:
+            record.bytes += size
+            record.chunks += 1
 
         def closed() -> None:
             record.status = response.status
             self._closed(record)
 
-        async def recorded(websocket: WebSocket) -> Close:
-            current_record.set(record)  # of this task, which is the WebSocket's own
-            return await serve(_CountedWebSocket(websocket, record))
-
         record.stream = True
-        serve, response.serve = response.serve, recorded
+        response.on_open.append(partial(current_record.set, record))  # of the task that serves the connection
+        response.on_send.append(sent)
         response.on_close.append(closed)
         return response
 
@@ -173,20 +172,6 @@ def _observer(row: ObserverRow, config: Config) -> RequestObserver:
         raise StartError(f"--{flag} needs {install_command(row.extra)}") from None
     observer: RequestObserver = make(config)
     return observer
-
-
-class _CountedWebSocket:
-    """A WebSocket that counts in the record what is sent."""
-
-    def __init__(self, websocket: WebSocket, record: RequestRecord) -> None:
-        self.receive = websocket.receive
-        self._send = websocket.send
-        self._record = record
-
-    async def send(self, *text: bytes) -> None:
-        self._record.bytes += sum(map(len, text))
-        self._record.chunks += 1
-        await self._send(*text)
 
 
 def release_all(record: RequestRecord) -> None:

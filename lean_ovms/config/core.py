@@ -418,15 +418,3 @@ class LimitOptions(Options):
         2.0, "CPU seconds that rendering a chat template may take; more: 400", low=0.05, high=600
     )
     max_prompts: int = _limits(128, "most prompts in one completions request; more: 400", low=1, high=4096)
-
-
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class WebSocketOptions(Options):
-    """What bounds the WebSockets of each feature that has some."""
-
-    max_realtime_session_s: float = option(
-        3600.0,
-        "close a realtime session, or a WebSocket of /responses, after this many seconds",
-        group="realtime",
-        low=1,
-    )

@@ -12,11 +12,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from io import BytesIO
+from typing import TYPE_CHECKING
 
 from ..errors import InternalError, RequestError, Unavailable, error_response
 from ..types import Handle, Request, Response
 from ..util.memory import reserve
-from ..util.spool import Spool
+
+if TYPE_CHECKING:
+    from ..util.spool import Spool
 
 log = logging.getLogger("lean_ovms.transports")
 
@@ -72,6 +75,8 @@ class RequestBody:
 
     def _move(self) -> None:
         try:
+            from ..util.spool import Spool  # few bodies are large forms
+
             self._spool = Spool()
         except OSError as error:  # too many open files: it stays in memory
             # Not its traceback, which holds the caller's buffer.

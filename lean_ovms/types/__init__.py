@@ -4,8 +4,8 @@
     transport <-Response-- api <------------- Delta, Usage ------------- models <-- engine
 
 engine.py beside it has what an engine reports, audio.py how samples are stored, push.py how pieces of a stream are
-passed down, websocket.py a WebSocket. This module imports nothing else of the package; its classes count
-and copy themselves, and do nothing else. Token ids are plain ints ("tokens"), text is str, bytes are what clients get.
+passed down. This module imports nothing else of the package; its classes count and copy themselves, and do nothing
+else. Token ids are plain ints ("tokens"), text is str, bytes are what clients get.
 """
 
 from __future__ import annotations
@@ -53,8 +53,10 @@ class Request:
     """The body; empty once it is parsed, to free its memory."""
     peer: str = ""
     """The client as host:port, for the access line."""
-    websocket: bool = False
-    """Whether the client asks for a WebSocket, and the transport can open one."""
+    upgrade: str = ""
+    """The protocol to which the client asks to switch the connection, if the transport can; empty: none."""
+    api_key: str = ""
+    """An API key that the client could send in no header for keys; empty: there is none."""
     spool: StoredBody | None = None
     """A large form, in place of `body`. Whoever answers the request drops it (`drop_body`)."""
     on_behalf_of: str = ""
@@ -83,7 +85,7 @@ class ByteStream(Protocol):
 
 
 SWITCHING_PROTOCOLS = 101
-"""The status of a `types.websocket.Upgrade`, and of no other response."""
+"""The status of a `Switch`, and of no other response."""
 
 
 @dataclass(slots=True)
@@ -103,6 +105,34 @@ class Response:
         """Releases what the body holds; the transport calls this exactly once, whatever happened."""
         if not isinstance(self.body, bytes):
             await self.body.aclose()
+
+
+class Switch(Response):
+    """The response that switches the connection to another protocol.
+
+    Its status is 101, or that of the error which a transport sends instead because it cannot switch.
+    """
+
+    __slots__ = ("on_close", "on_open", "on_send", "protocol")
+
+    def __init__(self, protocol: str) -> None:
+        """Makes the response for a protocol, by its name in `Request.upgrade`."""
+        super().__init__(SWITCHING_PROTOCOLS)
+        self.protocol = protocol
+        self.on_open: list[Callable[[], object]] = []
+        """Are called in the task that serves the connection, once it is switched."""
+        self.on_send: list[Callable[[int], None]] = []
+        """Are called with the bytes of each message that is sent."""
+        self.on_close: list[Callable[[], None]] = []
+        """Are called when the transport closes the response."""
+
+    def head_lines(self, headers: Mapping[str, str]) -> str:
+        """Returns the protocol's own lines of the response's head, whole ones, for the headers of the request."""
+        return ""
+
+    async def aclose(self) -> None:
+        while self.on_close:
+            self.on_close.pop()()
 
 
 Handle = Callable[[Request], Awaitable[Response]]

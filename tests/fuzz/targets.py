@@ -17,12 +17,12 @@ from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.errors import BadRequest
 from lean_ovms.features.speech.api.fields import TRANSCRIPTIONS
+from lean_ovms.features.websocket.types import WebSocketMessage
 from lean_ovms.media.audio.decode import decode
 from lean_ovms.media.audio.formats import WAV, AudioLimits, recognise
 from lean_ovms.text.parsers import make, names
 from lean_ovms.transports.http11.protocol import CONTINUE, Phase, ServerProtocol
 from lean_ovms.types import Event, Reasoning, Request, Response, Text, ToolCallDelta, ToolCallStart
-from lean_ovms.types.websocket import WebSocketMessage
 from lean_ovms.util.spool import Spool
 from tests.forms import encoded
 from tests.recordings import wav
@@ -192,7 +192,7 @@ def websocket(data: bytes) -> None:
 
 def websocket_read(pieces: list[bytes]) -> tuple[list[WebSocketMessage], bytes, bool]:
     """The messages, what is sent in answer, and whether the connection has ended."""
-    from lean_ovms.transports.websocket.frames import Frames
+    from lean_ovms.features.websocket.frames import Frames
 
     frames = Frames(1024)
     messages: list[WebSocketMessage] = []

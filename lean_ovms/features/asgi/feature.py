@@ -7,4 +7,5 @@ from ...manifest import Feature
 FEATURE = Feature(
     name="asgi",
     summary="runs the server under an ASGI host such as uvicorn, or mounted in an application",
+    needs=("websocket",),
 )

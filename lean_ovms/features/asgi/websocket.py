@@ -14,9 +14,10 @@ from typing import Any
 from ...error_forms import ErrorForms
 from ...errors import InternalError, RequestError
 from ...transports.cycle import RequestResponseCycle, request_headers
-from ...transports.websocket.channel import STOPPED, Channel
 from ...types import Handle, Response
-from ...types.websocket import PROTOCOLS_HEADER, TOO_BIG, Close, Serve, Upgrade, WebSocketMessage
+from ..websocket.channel import STOPPED, Channel
+from ..websocket.handshake import PROTOCOLS_HEADER, mark
+from ..websocket.types import TOO_BIG, Close, Serve, Upgrade, WebSocketMessage
 from .scope import Receive, Scope, Send, request_of, response_headers
 
 DENIAL = "websocket.http.response"
@@ -38,7 +39,7 @@ async def serve(handle: Handle, error_forms: ErrorForms, scope: Scope, receive: 
     if scope.get("subprotocols"):
         headers.setdefault(PROTOCOLS_HEADER, ", ".join(scope["subprotocols"]))
     request = request_of(scope, headers, b"")
-    request.websocket = True
+    mark(request)
     head = request_of(scope, headers, b"")
     cycle = _WebSocketCycle(handle, partial(error_forms.response, request=head), scope, receive, send)
     task = cycle.start(asyncio.get_running_loop(), request)

@@ -7,9 +7,10 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from ...transports.websocket.channel import STOPPED, Channel
 from ...types import Handle, Request, Response
-from ...types.websocket import Close, Upgrade, WebSocketMessage
+from ..websocket.channel import STOPPED, Channel
+from ..websocket.handshake import mark
+from ..websocket.types import Close, Upgrade, WebSocketMessage
 
 MAX_UNREAD = 64
 """Messages that the client has not received; then the server waits."""
@@ -93,7 +94,9 @@ class _LocalChannel(Channel):
 @contextlib.asynccontextmanager
 async def connect(handle: Handle, request: Request) -> AsyncIterator[LocalWebSocket]:
     """Yields a WebSocket that the app opens for this request; leaving the block closes it. Raises WebSocketRefused."""
-    response = await handle(replace(request, websocket=True))
+    request = replace(request)
+    mark(request)
+    response = await handle(request)
     if not isinstance(response, Upgrade):
         await response.aclose()
         raise WebSocketRefused(response)

@@ -94,8 +94,8 @@ class NamedKey(ApiKey):
         if role and role not in self._spec.roles:
             text = f"This API key does not have the role {role}, which {safe(request.path)} needs"
             raise Forbidden(text, code="insufficient_permissions")
-        if role == INFERENCE and (route.limited or request.websocket):
-            self.start_request(record, counts_as_running=not request.websocket)
+        if role == INFERENCE and (route.limited or request.upgrade):
+            self.start_request(record, counts_as_running=not request.upgrade)
         elif role == INFERENCE:
             self.count_usage(record)
 

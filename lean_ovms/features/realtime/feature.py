@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from ...config.core import WebSocketOptions
 from ...config.options import Options, option
 from ...manifest import BASES, Feature, Metric, Route
 
@@ -37,9 +36,8 @@ FEATURE = Feature(
     summary="transcribes what is said while it is said, over WebSockets",
     title="OpenAI, live audio",
     reference="https://platform.openai.com/docs/api-reference/realtime",
-    needs=("speech",),
+    needs=("speech", "websocket"),
     options=RealtimeOptions,
-    libraries=(WebSocketOptions,),
     routes=(Route("GET", "/realtime", "api.endpoint:handle", BASES, serves="speech"),),
     metrics=(Metric(SESSIONS, "gauge", "open sessions of realtime transcription", ()),),
 )

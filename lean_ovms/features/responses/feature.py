@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...config.core import WebSocketOptions
 from ...config.options import Options, option
 from ...errors import WrongOptions
 from ...manifest import BASES, EVERYWHERE, Feature, Route, StartRow
@@ -19,7 +18,6 @@ _responses = partial(option, group="responses")
 class ResponseOptions(Options):
     """Where responses are stored, and how many there may be."""
 
-    # --- responses
     response_store: str = _responses(
         "",
         "where responses are stored: a SQLite file, or postgresql://... if several machines share them; empty: in "
@@ -47,9 +45,6 @@ class ResponseOptions(Options):
         " (lean_ovms/features/responses/README.md); empty: a random key, until the server stops",
     )
 
-    # --- realtime
-    max_response_websockets: int = option(64, "most open WebSockets of /responses; more: 429", group="realtime", low=1)
-
     def check(self, config: Any) -> None:
         """Raises WrongOptions for a store without a directory."""
         store = self.response_store
@@ -64,7 +59,6 @@ FEATURE = Feature(
     reference="https://platform.openai.com/docs/api-reference/responses",
     packages=("cryptography", "psycopg"),
     options=ResponseOptions,
-    libraries=(WebSocketOptions,),
     start=StartRow(prepare="api.create:prepare", options=("response_store", "reasoning_key_file")),
     routes=(
         Route("POST", "/responses/compact", "api.compact:handle", EVERYWHERE),
@@ -82,6 +76,5 @@ FEATURE = Feature(
         Route("DELETE", "/responses/{id}", "api.stored:handle_delete", BASES),
         Route("POST", "/responses/{id}/cancel", "api.stored:handle_cancel", BASES),
         Route("GET", "/responses/{id}/input_items", "api.stored:handle_input_items", BASES),
-        Route("GET", "/responses", "api.websocket:handle", EVERYWHERE),
     ),
 )

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import RequestError, RequestTimeout, Unavailable
-from ...types import Request
+from ...types import Request, Switch
 from .cycle import Http11Cycle
 from .protocol import Phase, ServerProtocol
 from .request_parser import RequestHead
@@ -26,7 +26,7 @@ from .server_state import ServerState, client_of, too_many_connections
 from .writer import ResponseWriter
 
 if TYPE_CHECKING:
-    from .websocket import Http11WebSocket
+    from .switching import MakeConnection, SwitchedConnection
 
 log = logging.getLogger("lean_ovms.transports")
 
@@ -132,7 +132,7 @@ class HttpConnection(asyncio.Protocol):
         self._timed_phase: Phase | None = None
         # during a response
         self._cycle: Http11Cycle | None = None
-        self._websocket: Http11WebSocket | None = None
+        self._switched: SwitchedConnection | None = None
 
     # --- the transport's calls
 
@@ -157,10 +157,10 @@ class HttpConnection(asyncio.Protocol):
         self._protocol.feed(data)
         if self._cycle is None:
             self._advance()
-        elif self._websocket is None:
+        elif self._switched is None:
             self._limit_ahead()
         else:
-            self._websocket.feed(self._protocol.take_rest())
+            self._switched.feed(self._protocol.take_rest())
         if len(data) >= LARGE_READ_BYTES:
             self._limit_turn(len(data))
 
@@ -177,8 +177,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _end_turn(self) -> None:
         self._read_in_turn = 0
-        if self._websocket is not None:
-            self._websocket.resume()
+        if self._switched is not None:
+            self._switched.resume()
         elif self._cycle is not None:
             self._limit_ahead()
         else:
@@ -201,8 +201,8 @@ class HttpConnection(asyncio.Protocol):
             self._deadline.set(LINGER_S, self._close)
         else:
             self._deadline.clear()
-            if self._websocket is not None:
-                self._websocket.resume()
+            if self._switched is not None:
+                self._switched.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = self._discarding = True
@@ -337,26 +337,22 @@ class HttpConnection(asyncio.Protocol):
         self._deadline.clear()
         self._protocol.closing |= self._server.draining or self._surplus
         self._server.active_requests += 1
-        self._cycle = Http11Cycle(self._server.handle, self._protocol, self._writer, self.open_websocket)
+        self._cycle = Http11Cycle(self._server.handle, self._protocol, self._writer, self.switch)
         self._cycle.start(self._loop, request).add_done_callback(self._cycle_done)
         self._limit_ahead()
 
-    def open_websocket(self, max_message_bytes: int) -> Http11WebSocket:
-        """Opens and returns the WebSocket that gets what the client sends from now on."""
-        from ..websocket.frames import Frames
-        from .websocket import Http11WebSocket
-
-        frames, timeout_s = Frames(max_message_bytes), self._config.body_timeout_s
-        websocket = Http11WebSocket(self._loop, frames, self._writer, self, timeout_s)
+    def switch(self, make: MakeConnection, response: Switch) -> SwitchedConnection:
+        """Returns the other protocol's side of the connection, which gets what the client sends from now on."""
+        switched = make(response, self._loop, self._writer, self, self._config.body_timeout_s)
         if not self._lost:
-            self._websocket = websocket
-            websocket.feed(self._protocol.take_rest())
-        return websocket
+            self._switched = switched
+            switched.feed(self._protocol.take_rest())
+        return switched
 
     def _cycle_done(self, task: asyncio.Task[None]) -> None:
         """Closes the connection when the response is closed, or reads the next request."""
         self._server.request_finished()
-        cycle, self._cycle, self._websocket = self._cycle, None, None
+        cycle, self._cycle, self._switched = self._cycle, None, None
         if self._discarding or cycle is None:
             return
         phase = self._protocol.phase

@@ -6,21 +6,18 @@ Does not know asyncio's transports, nor what becomes of the connection afterward
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ...errors import InternalError, MissingExtra
-from ...types import SWITCHING_PROTOCOLS, ByteStream, Handle, Response
+from ...types import ByteStream, Handle, Response, Switch
 from ...types.push import Sink
 from ..cycle import RequestResponseCycle
 from .protocol import ServerProtocol
 from .writer import ResponseWriter
 
 if TYPE_CHECKING:
-    from ...types.websocket import Upgrade
-    from .websocket import Http11WebSocket
+    from .switching import MakeConnection, SwitchedConnection
 
 
 class Http11Cycle(RequestResponseCycle):
@@ -31,7 +28,7 @@ class Http11Cycle(RequestResponseCycle):
         handle: Handle,
         protocol: ServerProtocol,
         writer: ResponseWriter,
-        open_websocket: Callable[[int], Http11WebSocket],
+        switch: Callable[[MakeConnection, Switch], SwitchedConnection],
     ) -> None:
         """Makes the cycle of a request.
 
@@ -39,19 +36,19 @@ class Http11Cycle(RequestResponseCycle):
             handle: Answers the request.
             protocol: The protocol of the connection.
             writer: Writes the response.
-            open_websocket: Makes a WebSocket of the connection, given the most bytes of a message.
+            switch: Makes the other protocol's side of a connection that is switched.
         """
         super().__init__(handle, protocol.error_response)
         self.started = False
         self._protocol = protocol
         self._writer = writer
-        self._open_websocket = open_websocket
+        self._switch = switch
         self._pending = b""  # of the response, not sent yet
         self._gone: asyncio.Future[None] | None = None
 
     async def send(self, response: Response) -> None:
-        if response.status == SWITCHING_PROTOCOLS:
-            await self._upgrade(cast("Upgrade", response))
+        if isinstance(response, Switch):
+            await self._upgrade(response)
             return
         protocol, body = self._protocol, response.body
         self._pending = protocol.start_response(response)
@@ -95,19 +92,18 @@ class Http11Cycle(RequestResponseCycle):
             self._write(self._pending)
             self._pending = b""
 
-    async def _upgrade(self, response: Upgrade) -> None:
-        """Switches the connection to WebSocket, and serves it to its end."""
+    async def _upgrade(self, response: Switch) -> None:
+        """Switches the connection to another protocol, and serves it to its end."""
+        other = self._protocol.other_protocol
+        assert other is not None  # or no handler could have known the protocol
         try:
-            if f"{__package__}.websocket" not in sys.modules:
-                await asyncio.to_thread(importlib.import_module, f"{__package__}.websocket")  # 0.08 s
-        except ImportError:
-            error = MissingExtra("WebSockets need websockets", "realtime")
+            make = await other.make_connection()
+        except MissingExtra as error:
             response.status = error.status
             await self.send(self.error_response(error))
             return
-        self._write(self._protocol.switch_protocol(response.headers, response.subprotocol))
-        websocket = self._open_websocket(response.max_message_bytes)
-        await websocket.serve(response.serve)
+        self._write(self._protocol.switch_protocol(response))
+        await self._switch(make, response).serve()
         self._protocol.end_switched()
 
     async def send_failure(self) -> None:

@@ -15,8 +15,8 @@ from starlette.routing import Mount
 
 from lean_ovms.errors import TooManyRequests, error_response
 from lean_ovms.features.asgi.adapter import Asgi
+from lean_ovms.features.websocket.types import Close, Upgrade, WebSocket
 from lean_ovms.types import Request, Response
-from lean_ovms.types.websocket import Close, Upgrade, WebSocket
 
 
 class Echo:
@@ -98,7 +98,7 @@ async def test_messages_and_the_servers_close() -> None:
         {"type": "websocket.close", "code": 4000, "reason": "as you wish"},
     ]
     [request] = echo.requests
-    assert (request.path, request.query, request.websocket) == ("/ws", "a=b", True)
+    assert (request.path, request.query, request.upgrade) == ("/ws", "a=b", "websocket")
     assert request.headers["sec-websocket-protocol"] == "realtime, other"
     assert echo.closed == 1
 

@@ -23,9 +23,9 @@ from lean_ovms.features.speech.child.task import SpeechTask
 from lean_ovms.features.speech.model import SpeechModel
 from lean_ovms.features.speech.params import TranscribeParams
 from lean_ovms.features.speech.reply import SpeechReply
+from lean_ovms.features.websocket.types import Close
 from lean_ovms.types import Request
 from lean_ovms.types.engine import EngineStats, ModelInfo
-from lean_ovms.types.websocket import Close
 
 for route in router.table():
     if route.module == "lean_ovms.features.realtime.api.endpoint":

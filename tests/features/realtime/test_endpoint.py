@@ -11,10 +11,11 @@ from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.embed import Client as EmbeddedClient
 from lean_ovms.embed import ClientError
+from lean_ovms.features.websocket.handshake import PROTOCOL, accept_key, mark
+from lean_ovms.features.websocket.types import Upgrade
 from lean_ovms.models.text_model import TextModel
-from lean_ovms.transports.http11.protocol import accept_key, asks_for_websocket
+from lean_ovms.transports.http11.protocol import ServerProtocol
 from lean_ovms.types import Request, Response
-from lean_ovms.types.websocket import Upgrade
 from tests.api.conftest import MakeApp
 from tests.fakes import FakeEngine
 from tests.features.realtime.fakes import COMMIT, session, silence, speech_app, tone
@@ -31,7 +32,10 @@ HANDSHAKE = {
 async def answer(app: App, path: str = "/v1/realtime", *, websocket: bool = True, **headers: str) -> Response:
     plain, _, query = path.partition("?")
     sent = HANDSHAKE | {name.replace("_", "-"): value for name, value in headers.items()}
-    response = await app.handle(Request("GET", plain, query, sent, websocket=websocket))
+    request = Request("GET", plain, query, sent)
+    if websocket:
+        mark(request)
+    response = await app.handle(request)
     await response.aclose()
     return response
 
@@ -41,10 +45,19 @@ def error(response: Response) -> Any:
     return orjson.loads(response.body)["error"]
 
 
+def asked_for(headers: dict[str, str]) -> str:
+    protocol = ServerProtocol(Config())
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    protocol.feed(f"GET / HTTP/1.1\r\n{lines}\r\n".encode("latin-1"))
+    request = protocol.next_request()
+    assert request is not None
+    return request.upgrade
+
+
 def test_the_example_of_the_standard() -> None:
     """RFC 6455, 1.3."""
     assert accept_key("dGhlIHNhbXBsZSBub25jZQ==") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
-    assert asks_for_websocket("GET", HANDSHAKE)
+    assert asked_for(HANDSHAKE) == PROTOCOL
 
 
 @pytest.mark.parametrize(
@@ -63,7 +76,7 @@ def test_the_example_of_the_standard() -> None:
 async def test_a_request_that_opens_no_websocket(change: dict[str, str], status: int) -> None:
     app, _ = await speech_app()
     headers = HANDSHAKE | change
-    assert not asks_for_websocket("GET", headers)
+    assert asked_for(headers) == ""
     response = await answer(app, websocket=False, **change)
     assert response.status == status
     if status == 426:

@@ -14,8 +14,8 @@ from lean_ovms.api.app import BODY_FACTOR
 from lean_ovms.features.embed.websocket import Closed, WebSocketRefused
 from lean_ovms.features.realtime.api import session as session_module
 from lean_ovms.features.realtime.api.endpoint import RealtimeService
+from lean_ovms.features.websocket.types import GOING_AWAY, NORMAL, Close
 from lean_ovms.observability.logging import Access, JsonLines
-from lean_ovms.types.websocket import GOING_AWAY, NORMAL, Close
 from lean_ovms.util import chunked_json
 from tests.api.conftest import get
 from tests.features.realtime.fakes import COMMIT, session, silence, speech_app, tone

@@ -178,7 +178,7 @@ def test_a_large_form_takes_no_memory_of_this_process() -> None:
 def test_a_form_that_no_file_can_be_opened_for_stays_in_memory(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(request_body, "Spool", refusing)
+    monkeypatch.setattr("lean_ovms.util.spool.Spool", refusing)
     parser, form = HttpRequestParser(1000, 1 << 20), bytes(300_000)
     parser.feed(FORM_HEAD + b"Content-Length: 300000\r\n\r\n" + form)
     whole = parser.read()

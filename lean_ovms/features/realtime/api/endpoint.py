@@ -10,12 +10,13 @@ from ....api.fields import Field, FieldSet, RouteDoc
 from ....api.forms import read_query
 from ....api.response import new_id, now
 from ....api.services import Services
-from ....api.websockets import OpenWebSockets, no_upgrade
 from ....config import Config
 from ....errors import NotFound
 from ....types import Json, Request, Response
-from ....types.websocket import PROTOCOLS_HEADER, Close, WebSocket
 from ...speech.model import SpeechModel
+from ...websocket.endpoint import OpenWebSockets, no_upgrade
+from ...websocket.handshake import offered
+from ...websocket.types import Close, WebSocket
 from ..feature import SESSIONS, RealtimeOptions
 from .openai import OpenAi
 from .session import Dialect, TranscriptionSession
@@ -43,7 +44,7 @@ class RealtimeService(OpenWebSockets[TranscriptionSession]):
 
 @RouteDoc("A transcription session over a WebSocket", query=QUERY, errors=(404, 426, 429, 501), upgrade=True)
 async def handle(request: Request, services: Services) -> Response:
-    if not request.websocket:
+    if not request.upgrade:
         raise no_upgrade(request)
     query = read_query(QUERY, request.query)
     name = await services.when_known(lambda: chosen_model(services, query["model"] or ""))
@@ -65,10 +66,9 @@ async def handle(request: Request, services: Services) -> Response:
         finally:
             services.metrics.change(SESSIONS, -1)
 
-    offered = [one.strip() for one in request.headers.get(PROTOCOLS_HEADER, "").split(",")]
     return service.upgrade(
         serve,
-        subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else "",
+        subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered(request) else "",
         max_message_bytes=services.config.of(RealtimeOptions).max_realtime_message_bytes,
     )
 

@@ -18,14 +18,14 @@ import orjson
 
 from ....api.response import new_id
 from ....api.services import Services
-from ....api.websockets import read_event
-from ....config.core import WebSocketOptions
 from ....errors import BadRequest, RequestError, reported
 from ....observability.logging import safe
 from ....types import Json
-from ....types.websocket import GOING_AWAY, Close, WebSocket, WebSocketMessage
 from ...speech.model import SpeechModel
 from ...speech.params import SpeechEvent
+from ...websocket.endpoint import read_event
+from ...websocket.feature import WebSocketOptions
+from ...websocket.types import GOING_AWAY, Close, WebSocket, WebSocketMessage
 from ..feature import RealtimeOptions
 from .dialect import EVENTS
 from .openai_session import rendered

@@ -17,30 +17,23 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ....api.fields import Field, FieldSet, RouteDoc, read
-from ....api.keys import keys_in_subprotocols
-from ....api.openai.stored_objects import item_id
-from ....api.response import whole_body
-from ....api.services import Services
-from ....api.websockets import OpenWebSockets, no_upgrade, read_event
-from ....config import Config
-from ....config.core import WebSocketOptions
-from ....errors import BadRequest, PayloadTooLarge, RequestError
-from ....manifest import BASES
-from ....types import Json, Request, Response, Usage
-from ....types.push import StreamIterator
-from ....types.websocket import (
-    GOING_AWAY,
-    NORMAL,
-    Close,
-    WebSocket,
-    WebSocketMessage,
-)
-from ....util import chunked_json
-from ....util.concurrency import INLINE_CHARACTERS
-from ..feature import ResponseOptions
-from ..items import is_usable, read_input, without_logprobs
-from ..response import counts
+from ...api.fields import Field, FieldSet, RouteDoc, read
+from ...api.openai.stored_objects import item_id
+from ...api.response import whole_body
+from ...api.services import Services
+from ...config import Config
+from ...errors import BadRequest, PayloadTooLarge, RequestError
+from ...manifest import BASES
+from ...types import Json, Request, Response, Usage
+from ...types.push import StreamIterator
+from ...util import chunked_json
+from ...util.concurrency import INLINE_CHARACTERS
+from ..responses.items import is_usable, read_input, without_logprobs
+from ..responses.response import counts
+from ..websocket.endpoint import OpenWebSockets, no_upgrade, read_event
+from ..websocket.feature import WebSocketOptions
+from ..websocket.types import GOING_AWAY, NORMAL, Close, WebSocket, WebSocketMessage
+from .feature import ResponseSocketOptions
 
 PATH = BASES[0] + "/responses"
 CREATE, STEER = "response.create", "response.steer"
@@ -67,7 +60,7 @@ class ResponseSockets(OpenWebSockets["ResponseSocket"]):
 
     def __init__(self, config: Config) -> None:
         super().__init__(
-            config.of(ResponseOptions).max_response_websockets,
+            config.of(ResponseSocketOptions).max_response_websockets,
             "too many WebSockets of /responses: --max_response_websockets",
         )
         self._most_kept = (config.max_body_memory_mb << 20) // KEPT_SHARE
@@ -84,7 +77,7 @@ class ResponseSockets(OpenWebSockets["ResponseSocket"]):
 
 @RouteDoc("Responses over a WebSocket", errors=(426, 429, 501), upgrade=True)
 async def handle(request: Request, services: Services) -> Response:
-    if not request.websocket:
+    if not request.upgrade:
         raise no_upgrade(request)
     sockets = services.get(ResponseSockets)
 
@@ -157,7 +150,7 @@ class ResponseSocket:
         self._service = services.get(ResponseSockets)
         self._websocket = websocket
         headers = _of_requests(handshake)
-        self._request = replace(handshake, method="POST", path=PATH, query="", websocket=False, headers=headers)
+        self._request = replace(handshake, method="POST", path=PATH, query="", upgrade="", api_key="", headers=headers)
         self._lane: str | None = None  # of the event that is handled
         self.kept = Kept()
 
@@ -317,8 +310,8 @@ def _of_requests(handshake: Request) -> Mapping[str, str]:
         for name, value in handshake.headers.items()
         if name not in OF_CONNECTION and not name.startswith(("sec-websocket-", "content-"))
     }
-    if keys := keys_in_subprotocols(handshake):
-        headers.setdefault("authorization", f"Bearer {keys[0]}")
+    if handshake.api_key:
+        headers.setdefault("authorization", f"Bearer {handshake.api_key}")
     return headers | {"content-type": "application/json"}
 
 

@@ -11,13 +11,7 @@ import logging
 from collections import deque
 from typing import Any
 
-from ...types.websocket import (
-    GOING_AWAY,
-    INTERNAL_ERROR,
-    Close,
-    Serve,
-    WebSocketMessage,
-)
+from .types import GOING_AWAY, INTERNAL_ERROR, Close, Serve, WebSocketMessage
 
 MAX_QUEUED_MESSAGES = 64
 MAX_QUEUED_BYTES = 1 << 20

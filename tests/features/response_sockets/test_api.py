@@ -20,10 +20,10 @@ from openai.types.responses import ResponsesServerEvent
 
 from lean_ovms.api.app import BODY_FACTOR, App
 from lean_ovms.features.embed.websocket import Closed, LocalWebSocket, WebSocketRefused, connect
-from lean_ovms.features.responses.api import websocket as responses_websocket
-from lean_ovms.features.responses.api.websocket import ResponseSockets
+from lean_ovms.features.response_sockets import api as responses_websocket
+from lean_ovms.features.response_sockets.api import ResponseSockets
+from lean_ovms.features.websocket.types import GOING_AWAY
 from lean_ovms.types import Request
-from lean_ovms.types.websocket import GOING_AWAY
 from lean_ovms.util import budget, chunked_json
 from tests.api.conftest import MakeApp, get, whole
 from tests.fakes import say
@@ -36,7 +36,7 @@ EVENT: Any = pydantic.TypeAdapter(ResponsesServerEvent)
 @asynccontextmanager
 async def opened(app: App, path: str = PATH, **headers: str) -> AsyncIterator[LocalWebSocket]:
     sent = {"host": "server", **{name.replace("_", "-"): value for name, value in headers.items()}}
-    async with connect(app.handle, Request("GET", path, headers=sent, websocket=True)) as websocket:
+    async with connect(app.handle, Request("GET", path, headers=sent)) as websocket:
         yield websocket
 
 

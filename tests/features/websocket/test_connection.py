@@ -12,16 +12,16 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.errors import install_command
-from lean_ovms.transports.http11.connection import LINGER_S
-from lean_ovms.transports.http11.websocket import AHEAD_BYTES, CLOSE_S, MAX_FRAMES_PER_TURN, PING_S, SLICE
-from lean_ovms.transports.websocket.channel import MAX_QUEUED_BYTES, MAX_QUEUED_MESSAGES
-from lean_ovms.types import Request, Response
-from lean_ovms.types.websocket import (
+from lean_ovms.features.websocket.channel import MAX_QUEUED_BYTES, MAX_QUEUED_MESSAGES
+from lean_ovms.features.websocket.connection import AHEAD_BYTES, CLOSE_S, MAX_FRAMES_PER_TURN, PING_S, SLICE
+from lean_ovms.features.websocket.types import (
     TRY_AGAIN_LATER,
     Close,
     Upgrade,
     WebSocket,
 )
+from lean_ovms.transports.http11.connection import LINGER_S
+from lean_ovms.types import Request, Response
 from tests.fuzz.targets import masked
 from tests.transports.http11.fakes import JumpLoop, Wire, jump_loop
 
@@ -40,7 +40,7 @@ BYE = masked(CLOSE, b"\x03\xe8")
 
 @pytest.fixture
 def loop() -> Iterator[JumpLoop]:
-    import lean_ovms.transports.http11.websocket  # noqa: F401 - else a thread imports it, in real time
+    import lean_ovms.features.websocket.connection  # noqa: F401 - else a thread imports it, in real time
 
     with jump_loop() as loop:
         yield loop
@@ -58,7 +58,7 @@ class Echo:
         self.reply: bytes | None = None
 
     async def handle(self, request: Request) -> Response:
-        if not request.websocket:
+        if not request.upgrade:
             return Response(426, [("Upgrade", "websocket")], b"{}")
         upgrade = Upgrade(self.serve, max_message_bytes=self.size)
         upgrade.on_close.append(self._close)
@@ -161,7 +161,7 @@ def test_without_the_extra_the_error_names_it(loop: JumpLoop, monkeypatch: pytes
     async def in_loop(function: object, module: str) -> None:
         raise ImportError
 
-    monkeypatch.delitem(sys.modules, "lean_ovms.transports.http11.websocket")
+    monkeypatch.delitem(sys.modules, "lean_ovms.features.websocket.connection")
     monkeypatch.setattr(cycle.asyncio, "to_thread", in_loop)
     echo = Echo()
     wire = Wire(loop, echo.handle, CONFIG)
@@ -294,7 +294,7 @@ def test_many_small_messages_stop_the_reading_too(loop: JumpLoop, echo: Echo) ->
     wire = opened(loop, echo)
     wire.send(masked(TEXT, b"") * 6_000)
     assert wire.transport.reading_paused
-    websocket = wire.connection._websocket
+    websocket = wire.connection._switched
     assert websocket is not None
     assert len(websocket._messages) <= MAX_QUEUED_MESSAGES + 16384 // 6 + 1
     echo.gate.set()
@@ -311,7 +311,7 @@ def test_a_flood_of_frames_lets_others_have_their_turn(loop: JumpLoop, echo: Ech
     """Fragments without content complete no message, so the queue does not stop them."""
     wire = opened(loop, echo)
     wire.transport.peer_sends(masked(TEXT, b"", fin=False) + masked(0, b"", fin=False) * 10_000 + masked(0, b"end"))
-    websocket = wire.connection._websocket
+    websocket = wire.connection._switched
     assert websocket is not None
     assert len(websocket._backlog) > 10_000 * 6 - 2 * 16384 - 6 * MAX_FRAMES_PER_TURN
     assert wire.transport.reading_paused
@@ -361,7 +361,7 @@ def test_an_unfinished_message_counts_as_a_body_and_is_freed_with_its_connection
     data = large(900_000)
     wire.send(data[:500_000])
     assert wire.server.reserved_bytes >= 480_000
-    websocket = wire.connection._websocket
+    websocket = wire.connection._switched
     assert websocket is not None
     wire.transport.peer_resets()
     wire.run()

@@ -8,18 +8,14 @@ message is read only while the handler waits for one, and like a body: within a 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import cast
 
-from ...types.websocket import (
-    INTERNAL_ERROR,
-    POLICY_VIOLATION,
-    TRY_AGAIN_LATER,
-    Close,
-    Serve,
-)
-from ..websocket.channel import STOPPED, Channel
-from ..websocket.frames import Frames
-from .writer import ResponseWriter
+from ...transports.http11.switching import Link
+from ...transports.http11.writer import ResponseWriter
+from ...types import Switch
+from .channel import STOPPED, Channel
+from .frames import Frames
+from .types import INTERNAL_ERROR, POLICY_VIOLATION, TRY_AGAIN_LATER, Close, Upgrade
 
 PING_S = 20.0
 """Seconds between two pings."""
@@ -37,39 +33,30 @@ TOO_MANY = Close(TRY_AGAIN_LATER, "too many large messages at once")
 TOO_SLOW = Close(POLICY_VIOLATION, "the message did not arrive in time")
 
 
-class Link(Protocol):
-    """What a WebSocket needs of its connection."""
-
-    def set_reading(self, wanted: bool) -> None:
-        """Pauses or resumes reading."""
-
-    def reserve_memory(self, size: int) -> bool:
-        """Reports the bytes of what is unfinished; returns whether all connections exceed the limit."""
-
-
 class Http11WebSocket(Channel):
-    """One connection that was upgraded; `feed` takes its bytes from then on."""
+    """One upgraded connection."""
 
     def __init__(
         self,
+        response: Switch,
         loop: asyncio.AbstractEventLoop,
-        frames: Frames,
         writer: ResponseWriter,
         link: Link,
         message_timeout_s: float,
     ) -> None:
-        """Begins the connection.
+        """Makes the WebSocket; `serve` it.
 
         Args:
-            loop: The event loop.
-            frames: Reads and writes frames.
-            writer: Writes to the connection.
-            link: Reads from it, and closes it.
-            message_timeout_s: The seconds in which a message must have arrived, however large it is.
+            response: Opens it, an Upgrade.
+            loop: The connection's event loop.
+            writer: Sends the bytes of frames.
+            link: The connection.
+            message_timeout_s: How many seconds a large message may take to arrive.
         """
         super().__init__(loop)
+        self._response = cast(Upgrade, response)
         self._message_timeout_s = message_timeout_s
-        self._frames = frames
+        self._frames = Frames(self._response.max_message_bytes)
         self._writer = writer
         self._link = link
         self._backlog = bytearray()
@@ -98,10 +85,10 @@ class Http11WebSocket(Channel):
         else:
             self._watch_message()
 
-    async def serve(self, serve: Serve) -> None:
+    async def serve(self) -> None:
         """Runs the handler, then closes; returns when the connection should be closed."""
         try:
-            close = await self.run(serve)
+            close = await self.run(self._response.serve)
             await self._close(close)
         except asyncio.CancelledError:
             self._frames.close(STOPPED)

@@ -15,8 +15,8 @@ import logging
 from websockets.frames import Frame, Opcode
 from websockets.protocol import SERVER, Protocol, State
 
-from ...types.websocket import MAX_REASON_BYTES, Close, WebSocketMessage
-from ..cycle import RequestBody
+from ...transports.cycle import RequestBody
+from .types import MAX_REASON_BYTES, Close, WebSocketMessage
 
 PIECE_BYTES = 1 << 15
 """Bytes of a frame that the parser gets at once; a multiple of the mask's four bytes, and less than 64 KiB."""

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.frames import Frame
 
-from lean_ovms.transports.websocket import frames
-from lean_ovms.transports.websocket.frames import PIECE_BYTES, Frames
-from lean_ovms.types.websocket import TOO_BIG, Close, WebSocketMessage
+from lean_ovms.features.websocket import frames
+from lean_ovms.features.websocket.frames import PIECE_BYTES, Frames
+from lean_ovms.features.websocket.types import TOO_BIG, Close, WebSocketMessage
 from tests.fuzz.targets import masked, websocket, websocket_read
 
 TEXT, BINARY, CONT, CLOSE, PING, PONG = 1, 2, 0, 8, 9, 10

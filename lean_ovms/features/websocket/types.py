@@ -1,21 +1,19 @@
 """A WebSocket between a transport and the api: what a handler answers in place of a body, and what it is then given.
 
-    transport --Request(websocket=True)--> api --Upgrade--> transport --WebSocket--> Upgrade.serve
+    transport --Request(upgrade="websocket")--> api --Upgrade--> transport --WebSocket--> Upgrade.serve
 
 The handler of the request decides, with all headers, whether there is a WebSocket: an Upgrade opens it, any other
-response refuses it. Has no behaviour beyond trivial properties.
+response refuses it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from . import SWITCHING_PROTOCOLS, Response
-
-PROTOCOLS_HEADER = "sec-websocket-protocol"
-"""The request's header with the subprotocols that the client offers, separated by commas."""
+from ...types import Switch
+from .handshake import PROTOCOL, accept_key
 
 NORMAL = 1000
 GOING_AWAY = 1001
@@ -61,13 +59,10 @@ Serve = Callable[[WebSocket], Awaitable[Close]]
 """Serves one WebSocket from its opening to the close that it returns."""
 
 
-class Upgrade(Response):
-    """The response that opens a WebSocket.
+class Upgrade(Switch):
+    """The response that opens a WebSocket."""
 
-    Its status is 101, or that of the error which a transport sends instead because it cannot open WebSockets.
-    """
-
-    __slots__ = ("max_message_bytes", "on_close", "serve", "subprotocol")
+    __slots__ = ("_serve", "max_message_bytes", "subprotocol")
 
     def __init__(self, serve: Serve, *, subprotocol: str = "", max_message_bytes: int = 1 << 20) -> None:
         """Makes the response.
@@ -77,13 +72,31 @@ class Upgrade(Response):
             subprotocol: One of those that the client offered; empty: none.
             max_message_bytes: Larger messages close the connection with TOO_BIG.
         """
-        super().__init__(SWITCHING_PROTOCOLS)
-        self.serve = serve
+        super().__init__(PROTOCOL)
+        self._serve = serve
         self.subprotocol = subprotocol
         self.max_message_bytes = max_message_bytes
-        self.on_close: list[Callable[[], None]] = []
-        """Are called when the transport closes the response."""
 
-    async def aclose(self) -> None:
-        while self.on_close:
-            self.on_close.pop()()
+    async def serve(self, websocket: WebSocket) -> Close:
+        """Serves the WebSocket, which is open, to the close that is returned. Called in a task of its own."""
+        for opened in self.on_open:
+            opened()
+        return await self._serve(_ObservedWebSocket(websocket, self.on_send))
+
+    def head_lines(self, headers: Mapping[str, str]) -> str:
+        offered = f"Sec-WebSocket-Protocol: {self.subprotocol}\r\n" if self.subprotocol else ""
+        return f"Sec-WebSocket-Accept: {accept_key(headers['sec-websocket-key'])}\r\n{offered}"
+
+
+class _ObservedWebSocket:
+    """A WebSocket that tells how much is sent."""
+
+    def __init__(self, websocket: WebSocket, on_send: Iterable[Callable[[int], None]]) -> None:
+        self.receive = websocket.receive
+        self._send = websocket.send
+        self._on_send = on_send
+
+    async def send(self, *text: bytes) -> None:
+        for tell in self._on_send:
+            tell(sum(map(len, text)))
+        await self._send(*text)

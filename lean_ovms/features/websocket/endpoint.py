@@ -9,20 +9,25 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from ..errors import BadRequest, TooManyRequests, Unavailable, UpgradeRequired
-from ..observability.records import current_client
-from ..types import Json, Request
-from ..types.websocket import (
-    Close,
-    Upgrade,
-    WebSocket,
-    WebSocketMessage,
-)
-from ..util.client_slots import share
-from .services import Services
+from ...api.services import Services
+from ...errors import BadRequest, RequestError, TooManyRequests, Unavailable
+from ...observability.records import current_client
+from ...types import Json, Request
+from ...util.client_slots import share
+from .types import Close, Upgrade, WebSocket, WebSocketMessage
 
 S = TypeVar("S")
 T = TypeVar("T")
+
+
+class UpgradeRequired(RequestError):
+    """426: the path is a WebSocket, and this request does not open one."""
+
+    status = 426
+    code = "upgrade_required"
+
+    def headers(self) -> list[tuple[str, str]]:
+        return [("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")]
 
 
 def no_upgrade(request: Request) -> BadRequest | UpgradeRequired:
