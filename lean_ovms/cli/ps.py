@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..errors import counted
 from ..server import exit_status
-from ..util.plurals import counted
 from .arguments import own, parse
 from .client import CommandFailed, connect, url_of
 from .command_table import add_json, parser, print_json, table

@@ -15,13 +15,12 @@ from typing import Any, Protocol
 
 from ..composition import TEXT_GENERATION, compose
 from ..config import PER_MODEL, Config, listed
-from ..errors import StartError, WrongOptions
+from ..errors import StartError, WrongOptions, counted
 from ..manifest import DemoModel, SettingsRow, named
 from ..observability.logging import safe
 from ..repository import model_dir
 from ..repository.model_dir import single_files
 from ..util.files import FileStat, file_stat
-from ..util.plurals import counted
 
 log = logging.getLogger("lean_ovms.models")
 

@@ -41,10 +41,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..config import Config
-from ..errors import RequestError, StartError, TooManyRequests, Unavailable
+from ..errors import RequestError, StartError, TooManyRequests, Unavailable, counted
 from ..observability.records import current_record
 from ..util.concurrency import InFlight
-from ..util.plurals import counted
 
 UNLOADED, LOADING, LOADED, UNLOADING = "unloaded", "loading", "loaded", "unloading"
 """The phases of a model."""

@@ -8,14 +8,13 @@ from functools import partial
 from types import MappingProxyType
 
 from ...config import Config
-from ...errors import BadRequest
+from ...errors import BadRequest, counted
 from ...manifest import named
 from ...models.generation import DeltaStream, Generation, WrappedStream
 from ...models.text_model import TextModel
 from ...observability.records import current_record
 from ...types import ChatPrompt, Delta, Json, OutputParams, Prompt, SamplingParams, TokenPrompt, ToolCallStart
 from ...types.push import Sink
-from ...util.plurals import counted
 from ..fields import Values, read
 from ..response import warning_headers
 from ..router import follows_ovms

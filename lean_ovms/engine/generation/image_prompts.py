@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from ...errors import BadRequest, too_many_characters
+from ...errors import BadRequest, counted, too_many_characters
 from ...types import IMAGE_TAG_START, Image
-from ...util.plurals import counted
 from ..protocol import Submit
 from .sequence import ImagePrompt
 

@@ -12,8 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...config import EngineConfig
-from ...errors import BadRequest, RequestError, TooManyRequests
-from ...util.plurals import counted, requests_waiting
+from ...errors import BadRequest, RequestError, TooManyRequests, counted, requests_waiting
 from .. import protocol
 from ..task import Task, busy
 from . import request_validator

@@ -19,13 +19,12 @@ from ...cli.client import CommandFailed
 from ...cli.command_table import CommandParser, parser
 from ...cli.commands import available
 from ...config import Config
-from ...errors import BadRequest, StartError
+from ...errors import BadRequest, StartError, counted
 from ...observability import logging as log
 from ...server import exit_status
 from ...server.opened import opened
 from ...types import Json
 from ...util.files import open_regular
-from ...util.plurals import counted
 from .lines import ENDPOINTS, answer, read_line, read_lines, row
 
 URLS = (*ENDPOINTS, "/v1/score", "/score", "/v1/rerank", "/rerank", "/v2/rerank", "/v1/classify", "/v1/pooling")

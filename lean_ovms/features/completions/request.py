@@ -22,10 +22,9 @@ from ...api.router import follows_ovms
 from ...api.schemas import PROMPT
 from ...api.services import Services
 from ...config import Config
-from ...errors import BadRequest
+from ...errors import BadRequest, counted
 from ...models.generation import Generation
 from ...types import Json, Request, TextPrompt, TokenPrompt
-from ...util.plurals import counted
 from .fim import filled_in
 
 NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."

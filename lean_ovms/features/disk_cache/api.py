@@ -11,10 +11,9 @@ from ...api.forms import read_query
 from ...api.response import json, warning_headers
 from ...api.services import Services
 from ...engine.protocol import ResetPrefixCache
-from ...errors import NotSupported, StoreFailure
+from ...errors import NotSupported, StoreFailure, counted
 from ...models.text_model import TextModel
 from ...types import Request, Response
-from ...util.plurals import counted
 from .feature import DiskCacheOptions
 from .records import BlocksOnDisk, DiskCacheAction
 

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from tqdm.auto import tqdm
 
 from ...config import Config
+from ...errors import counted
 from ...types import Json
-from ...util.plurals import counted
 from .async_llm import AsyncLLM, Audio, Prompt, Text
 from .outputs import (
     AudioTranscript,

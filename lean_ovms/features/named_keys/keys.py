@@ -11,14 +11,13 @@ from pathlib import Path
 
 from ...api.keys import ApiKey, ApiKeys
 from ...config import Config
-from ...errors import Forbidden, TooManyRequests, WrongOptions
+from ...errors import Forbidden, TooManyRequests, WrongOptions, counted
 from ...manifest import Route
 from ...observability.logging import safe
 from ...observability.metrics import Sample
 from ...observability.records import GenerationRecord, RequestRecord, permits
 from ...types import Request
 from ...util.files import file_stat
-from ...util.plurals import counted
 from .feature import KeyOptions
 from .file import ADMIN, INFERENCE, KeySpec, KeyTable, read_keys
 from .usage import KeyUsages

@@ -24,9 +24,8 @@ from ...cli.client import CommandFailed, ServerClient, connect, is_url
 from ...cli.command_table import CommandParser, hint, parser
 from ...cli.foreign_flags import value_of
 from ...config.options import read_object
-from ...errors import BadRequest, StartError
+from ...errors import BadRequest, StartError, counted
 from ...server import exit_status
-from ...util.plurals import counted
 
 PROMPT, MORE = ">>> ", "... "
 TEXTS = ("content", "reasoning_content", "reasoning")

@@ -11,10 +11,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from ...config import Config
-from ...errors import BadRequest
+from ...errors import BadRequest, counted
 from ...types import Image, Json
 from ...util.budget import Budget, Lease
-from ...util.plurals import counted
 from ..file_slice import FileSlice
 from ..options import ImageFileOptions
 from .decoder_pool import DecodeJob, DecoderPool

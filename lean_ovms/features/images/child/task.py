@@ -16,10 +16,9 @@ from typing import Protocol
 from ....config import EngineConfig
 from ....engine.protocol import Cancel, Record
 from ....engine.task import Task, busy
-from ....errors import BadRequest, RequestError, StartError, install_command
+from ....errors import BadRequest, RequestError, StartError, install_command, requests_waiting
 from ....types import Image
 from ....types.engine import ModelInfo
-from ....util.plurals import requests_waiting
 from ..params import ImageParams
 from ..records import GeneratedImage, GenerateImage, PartialImage
 

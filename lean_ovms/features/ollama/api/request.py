@@ -13,12 +13,11 @@ from ....api.generation.sampling import LogprobsRequest, token_ids
 from ....api.generation.tools import read_offer
 from ....api.response import warning_headers
 from ....api.services import Services
-from ....errors import TOO_LONG, BadRequest
+from ....errors import TOO_LONG, BadRequest, counted
 from ....models.generation import Generation
 from ....models.model import Model
 from ....models.text_model import TextModel
 from ....types import ChatPrompt, Json, Prompt, TextPrompt
-from ....util.plurals import counted
 from ...completions.fim import filled_in
 from ..fields import AS_CHAT, CHAT, GENERATE, template_variables, translated
 from . import names

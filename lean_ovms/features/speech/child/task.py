@@ -15,8 +15,7 @@ from ....config import EngineConfig
 from ....engine import protocol
 from ....engine.errors import EngineLost, for_client
 from ....engine.task import Task, busy
-from ....errors import RequestError
-from ....util.plurals import counted
+from ....errors import RequestError, counted
 from .. import records
 from .recognizer import Job, Recognizer, Samples
 from .session import MIN_SAMPLES, Transcription

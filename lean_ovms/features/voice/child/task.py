@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from ....config import EngineConfig
 from ....engine.protocol import Cancel, Record
 from ....engine.task import Task, busy
-from ....errors import BadRequest, EngineFailure, install_command
+from ....errors import BadRequest, EngineFailure, install_command, requests_waiting
 from ....types.audio import SpeakParams
 from ....types.engine import ModelInfo
-from ....util.plurals import requests_waiting
 from ..records import Speak, Spoken
 
 log = logging.getLogger(__name__)

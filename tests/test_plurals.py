@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lean_ovms.util.plurals import counted, requests_waiting
+from lean_ovms.errors import counted, requests_waiting
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 FIXED = re.compile(r"\{[^{}]*[a-z][^{}]*\} (?:requests|messages|images|blocks|prompts|errors)\b")
 """A number that is none of a constant, before a noun that is right for all numbers but 1."""
 
