@@ -14,10 +14,10 @@ class Link(Protocol):
     """What the other protocol needs of a connection."""
 
     def set_reading(self, wanted: bool) -> None:
-        """Pause or resume reading."""
+        """Pauses or resumes reading."""
 
     def reserve_memory(self, size: int) -> bool:
-        """Report the bytes of what is unfinished; returns whether all connections exceed the limit."""
+        """Reports the bytes of what is unfinished; returns whether all connections exceed the limit."""
 
 
 class SwitchedConnection(Protocol):
