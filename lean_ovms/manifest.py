@@ -440,6 +440,11 @@ class Command:
     option: str = ""
     """An option that asks for the command, too, as in OVMS. It does not go together with another command. Then the
     function gets the Config alone. Empty: there is none."""
+    first: str = ""
+    """A function that is called in the place of `run` where the command is typed, so that it can read further words, as
+    one without an option does; empty: options of the server are behind the word."""
+    takes_file: bool = False
+    """Whether it goes together with an option that says which file of a model is meant."""
     fetches: bool = False
     """Whether it fetches a model, by the options that say what is served: the directory of models is set then."""
     example: str = ""
@@ -449,8 +454,13 @@ class Command:
 
     @property
     def reads_words(self) -> bool:
-        """Whether its function reads what is behind the command, and not options that a server has, too."""
-        return bool(self.run) and not self.option
+        """Whether a function reads what is behind the command, and not options that a server has, too."""
+        return bool(self.reader)
+
+    @property
+    def reader(self) -> str:
+        """That function; empty: there is none."""
+        return self.first if self.option else self.run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

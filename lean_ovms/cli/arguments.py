@@ -39,7 +39,7 @@ SERVICE = re.compile(
 """Variables that Kubernetes sets for a service, such as one named lean-ovms, in every container of its namespace.
 https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 """
-WORDS = {"serve": {}, "list": {"list_models": "true"}}
+WORDS: dict[str, dict[str, str]] = {"serve": {}}
 """Commands of the core that are made of options, and the options that they set."""
 IN_REPOSITORY = "model_repository_path"
 """The option of all models in a directory, of which another option or a word may name one."""

@@ -19,13 +19,7 @@ from ..config import shown
 from ..errors import StartError
 from ..manifest import Command
 
-ABOUT_MODELS = (
-    Command("serve", "[MODEL]", "serve a model; without a command, too"),
-    Command("list", "", "show the models that were pulled", "list:main"),
-    Command("show", "MODEL", "say how a model would be served, and whether it can be", "show:main"),
-    Command("rm", "NAME ...", "delete models that were pulled", "rm:main"),
-    Command("ps", "[URL]", "show the models of a running server", "ps:main"),
-)
+ABOUT_MODELS = (Command("serve", "[MODEL]", "serve a model; without a command, too"),)
 ABOUT_SERVERS = (
     Command("healthcheck", "", "exit with status 0 if the server with these options is ready", "healthcheck:main"),
     Command("version", "", "show the versions of this program and of its libraries", "version:main"),

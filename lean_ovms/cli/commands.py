@@ -1,4 +1,4 @@
-"""Running a command line: a command (list, or one of a feature), or the server, once its model is there.
+"""Running a command line: a command that an option asks for, or the server, once its model is there.
 
 Results go to stdout, as OVMS prints them; progress and errors to stderr. Heavy modules are imported on first use.
 """
@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -65,14 +65,15 @@ class Interrupted(BaseException):
 
 def run(config: Config) -> int:
     """Runs the command that the options name, or serves. Returns the exit status."""
-    commands = [name for name in (*config.composition.commands_of_options, *COMMANDS) if config.value(name)]
+    commands = [name for name in config.composition.commands_of_options if config.value(name)]
     set_up_log(config, plain=bool(commands))
     try:
         _check(config, commands)
         config = with_repository(config)
         with _interruptible():
             if commands:
-                _runner(config, commands[0])(config)
+                row = config.composition.commands_of_options[commands[0]]
+                named(row.package, row.run)(config)
                 return _flush_stdout()
             config = available(config)
     except BrokenPipeError:  # the reader of stdout (head) has closed it
@@ -88,12 +89,6 @@ def run(config: Config) -> int:
             return _print_error(error, exit_status.FAILED)
         return _print_error(f"cannot start: {error}", exit_status.of(error))
     return _serve(config)
-
-
-def _runner(config: Config, command: str) -> Callable[[Config], None]:
-    """Returns the function of a command, that of a feature with its module imported."""
-    found = config.composition.commands_of_options.get(command)
-    return COMMANDS[command] if found is None else named(found.package, found.run)
 
 
 def set_up_log(config: Config, *, plain: bool) -> None:
@@ -139,17 +134,21 @@ def _serve(config: Config) -> int:
 
 
 def with_repository(config: Config) -> Config:
-    """Returns the options with the user's cache as the directory of models, unless another one is given, where a model
-    is meant by its name."""
-    by_name = config.source_model or config.list_models or config.any_set(config.composition.fetching_commands)
-    if config.model_repository_path or not by_name:
-        return config
+    """Returns the options with the directory of models, where a model is meant by its name. Raises StartError."""
+    by_name = config.source_model or config.any_set(config.composition.fetching_commands)
+    return config.replace(model_repository_path=str(repository_of(config))) if by_name else config
+
+
+def repository_of(config: Config) -> Path:
+    """Returns the directory of models: the user's cache, unless another one is given. Raises StartError."""
+    if config.model_repository_path:
+        return Path(config.model_repository_path)
     repository = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lean_ovms" / "models"
     try:
         repository.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StartError(f"{repository}: {error.strerror}; give another --model_repository_path") from None
-    return config.replace(model_repository_path=str(repository))
+    return repository
 
 
 def _prepared(config: Config) -> Config:
@@ -201,8 +200,7 @@ def _check(config: Config, commands: list[str]) -> None:
     if len(commands) > 1:
         raise WrongOptions(f"--{commands[0]} and --{commands[1]} exclude each other")
     command = commands[0] if commands else ""
-    of_feature, settings = command in config.composition.commands_of_options, config.composition.settings
-    fetches = command in config.composition.fetching_commands
+    settings, fetches = config.composition.settings, command in config.composition.fetching_commands
     if config.source_model and config.model_path:
         raise WrongOptions("--source_model and --model_path exclude each other")
     if config.source_model and config.model_list and settings and not fetches:
@@ -212,8 +210,9 @@ def _check(config: Config, commands: list[str]) -> None:
     if (make := config.part(MODEL_SOURCE)) is not None:
         make().check(config, command)
     fetched = config.source_model or fetches
+    takes_file = fetched or (command and config.composition.commands_of_options[command].takes_file)
     for form in config.composition.formats:
-        require(not config.value(form.option) or fetched or of_feature, f"--{form.option} needs --source_model")
+        require(not config.value(form.option) or takes_file, f"--{form.option} needs --source_model")
     for row in config.composition.companions:
         require(not config.value(row.source) or fetched, f"--{row.source} needs --source_model")
 
@@ -250,20 +249,3 @@ def served(config: Config, changes: dict[str, Any]) -> Config:
     """Returns the options with these changes, and without those that say where a model comes from."""
     rest = {row.name: row.default for row in listed(config.without) if row.metadata["group"] == "repository"}
     return config.replace(**{**rest, **changes})
-
-
-# --- commands
-
-
-def _list(config: Config) -> None:
-    from ..repository.listing import servable
-
-    found = servable(Path(config.model_repository_path))
-    for path in found:
-        print(path)
-    if not found:
-        print(f"lean_ovms: there is no model in {config.model_repository_path}", file=sys.stderr)
-
-
-COMMANDS: dict[str, Callable[[Config], None]] = {"list_models": _list}
-"""Options of the core that are commands."""

@@ -18,7 +18,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     topic = argv[0] if argv else ""
     known = commands(without_of(argv, environ))
     if topic in known and topic != "help" and (row := known[topic]).reads_words:
-        named(row.package, row.run)(["--help"], environ)
+        named(row.package, row.reader)(["--help"], environ)
     if topic in known and known[topic].option:
         explain(known[topic])
     parse(["--help" if topic in known or not topic else f"--help={topic}"], environ)

@@ -85,7 +85,7 @@ def run_command(row: Command, argv: Sequence[str], environ: Mapping[str, str]) -
     from .client import CommandFailed  # late: a server needs no HTTP client
 
     try:
-        status: int = named(row.package, row.run)(argv, environ)
+        status: int = named(row.package, row.reader)(argv, environ)
     except StartError as error:
         reason, status = str(error), exit_status.USAGE
     except CommandFailed as error:

@@ -295,7 +295,6 @@ class ServerOptions(Options):
         "and without this option into the user's cache",
         env="OVMS_MODEL_REPOSITORY_PATH",
     )
-    list_models: bool = _repository(False, "command: print the models in model_repository_path and exit")
 
     # --- listen
     rest_port: int = _listen(8000, "TCP port; 0: any free one", low=0, high=65535)

@@ -1,4 +1,4 @@
-"""The command line: serve, list, configure, edit; what it prints and how it ends."""
+"""The command line: what it prints and how it ends."""
 
 from __future__ import annotations
 
@@ -9,28 +9,16 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.cli import main
-from tests.cli.conftest import Ending, Run
-
-
-def test_a_repository_without_models_is_an_empty_list_with_a_note(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("--list_models", "--model_repository_path", str(tmp_path)) == 0
-    assert capsys.readouterr() == ("", f"lean_ovms: there is no model in {tmp_path}\n")
-
-
-# --- endings
+from tests.cli.conftest import Ending
 
 
 @pytest.mark.parametrize(
     ("argv", "status", "message"),
     [
         (("--source_model", "org/model", "--model_path", "x"), 2, "--source_model and --model_path exclude"),
-        (("--source_model", "o/m", "--list_models"), 2, "--source_model and --list_models exclude"),
         (("serve", "org/none", "--api_key_file", "none"), 2, "--api_key_file none: No such file"),
         (("serve", "org/none", "--override_generation_config", '{"top_p": 2}'), 2, "_generation_config: top_p"),
         (("--gguf_filename", "x.gguf"), 2, "--gguf_filename needs --source_model"),
-        (("--list_models", "--model_repository_path", "none"), 1, "none: no such directory"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(ends_with: Ending, argv: tuple[str, ...], status: int, message: str) -> None:

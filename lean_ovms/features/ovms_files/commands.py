@@ -56,8 +56,6 @@ def remove(config: Config) -> None:
 def _config_file(config: Config, command: str) -> Path:
     """Returns the file to edit: that of the command, of --config_path, or of the repository. Raises WrongOptions."""
     require(config.model_name, f"--{command} needs --model_name")
-    for form in config.composition.formats:
-        require(not config.value(form.option), f"--{form.option} needs --source_model")
     options = config.of(OvmsFileOptions)
     given = options.add_to_config or options.remove_from_config
     named = options.config_path if given.lower() in ("true", "1") else given

@@ -38,7 +38,7 @@ FEATURE = Feature(
     flags="flags.txt",
     settings=SettingsRow(option="config_path", listed_in=CONFIG, file=GRAPH, files="files:OvmsFiles"),
     commands=(
-        Command("", "", "write the graph of a model", "commands:configure", option="configure"),
+        Command("", "", "write the graph of a model", "commands:configure", option="configure", takes_file=True),
         Command("", "", "add a model to a list", "commands:add", option="add_to_config"),
         Command("", "", "remove a model from a list", "commands:remove", option="remove_from_config"),
     ),

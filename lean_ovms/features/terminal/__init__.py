@@ -1,1 +1,1 @@
-"""Chats with models in the terminal."""
+"""Commands for people: chats with models in the terminal, and what models there are."""

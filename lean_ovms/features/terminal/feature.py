@@ -1,12 +1,24 @@
-"""The manifest of chats in the terminal."""
+"""The manifest of commands for people."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from ...config.options import Options, option
 from ...manifest import Command, Feature
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class ListOptions(Options):
+    """OVMS's option that lists models."""
+
+    list_models: bool = option(False, "command: print the models in model_repository_path and exit", group="repository")
+
 
 FEATURE = Feature(
     name="terminal",
-    summary="chats with a model in the terminal, or answers one prompt there",
+    summary="chats with a model in the terminal, or answers one prompt there; lists, explains and deletes models",
+    options=ListOptions,
     commands=(
         Command(
             "run",
@@ -16,5 +28,11 @@ FEATURE = Feature(
             example="lean_ovms run OpenVINO/Qwen3-8B-int4-ov        a chat with it in the terminal",
         ),
         Command("chat", "[URL] [MODEL] [PROMPT]", "the same with a server that runs already", "chat:main"),
+        Command(
+            *("list", "", "show the models that were pulled", "list:names"), option="list_models", first="list:main"
+        ),
+        Command("show", "MODEL", "say how a model would be served, and whether it can be", "show:main"),
+        Command("rm", "NAME ...", "delete models that were pulled", "rm:main"),
+        Command("ps", "[URL]", "show the models of a running server", "ps:main"),
     ),
 )

@@ -1,7 +1,7 @@
-"""A server that answers what a test says."""
+"""Command lines in an empty directory, and a server that answers what a test says."""
 
 from __future__ import annotations
 
-from tests.cli.conftest import script
+from tests.cli.conftest import ends_with, run, script, served
 
-__all__ = ["script"]
+__all__ = ["ends_with", "run", "script", "served"]

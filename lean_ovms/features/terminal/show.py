@@ -7,18 +7,18 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..composition import TEXT_GENERATION, compose
-from ..config import Config
-from ..errors import StartError
-from ..models.chat_format import parser_names
-from ..repository import model_config, model_dir, model_file, weights
-from ..repository.model_dir import ModelDir
-from ..server import exit_status
-from ..text.template.chat_template import ChatTemplate
-from ..util.sizes import human_size
-from .arguments import own, parse
-from .command_table import add_json, parser, print_json, table
-from .commands import with_repository
+from ...cli.arguments import own, parse
+from ...cli.command_table import add_json, parser, print_json, table
+from ...cli.commands import repository_of
+from ...composition import TEXT_GENERATION, compose
+from ...config import Config
+from ...errors import StartError
+from ...models.chat_format import parser_names
+from ...repository import model_config, model_dir, model_file, weights
+from ...repository.model_dir import ModelDir
+from ...server import exit_status
+from ...text.template.chat_template import ChatTemplate
+from ...util.sizes import human_size
 
 NOTES = f"""With the options of the server, such as --cache_size, --target_device or --tool_parser. MODEL is a
 directory, {compose().a_model_file}or the name of a model that was pulled."""
@@ -35,7 +35,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if not config.model_path:
         if not config.source_model:
             raise StartError(f"give a model: a directory, {compose().a_model_file}or the name of a pulled one")
-        path = Path(with_repository(config).model_repository_path) / config.source_model
+        path = repository_of(config) / config.source_model
         if not path.is_dir():
             commands = config.composition.fetching_commands.values()
             fetch = "".join(f": lean_ovms {row.word} {config.source_model}" for row in commands)
@@ -92,7 +92,7 @@ def _architecture(described: Mapping[str, object]) -> str:
 
 def _engine(config: Config) -> Rows:
     """Returns the engine and its memory. Raises StartError."""
-    from ..engine.loading import devices, pipeline_choice, settings  # late: openvino takes 0.3 s to import
+    from ...engine.loading import devices, pipeline_choice, settings  # late: openvino takes 0.3 s to import
 
     engine, available = devices.on_device(config)
     choice = pipeline_choice.choose(engine, available)

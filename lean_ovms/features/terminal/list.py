@@ -8,15 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..composition import compose
-from ..errors import StartError
-from ..repository import model_dir, weights
-from ..repository.listing import servable
-from ..server import exit_status
-from ..util.sizes import human_size
-from .arguments import own, parse
-from .command_table import add_json, parser, print_json, table
-from .commands import with_repository
+from ...cli.arguments import own, parse
+from ...cli.command_table import add_json, parser, print_json, table
+from ...cli.commands import repository_of
+from ...composition import compose
+from ...config import Config
+from ...errors import StartError
+from ...repository import model_dir, weights
+from ...repository.listing import servable
+from ...server import exit_status
+from ...util.sizes import human_size
 
 HEAD = ("NAME", "SIZE", "WEIGHTS", "TASK", "CHANGED")
 
@@ -28,16 +29,26 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     )
     if words:
         raise StartError(f"list takes no {words[0]}")
-    repository = Path(with_repository(parse(["list", *options], environ)).model_repository_path)
-    names = servable(repository)
+    repository = repository_of(parse(options, environ))
+    found = servable(repository)
     if given.json:
-        print_json([_facts(repository, name) for name in names])
-    elif names:
-        rows = [_facts(repository, name) for name in names]
+        print_json([_facts(repository, name) for name in found])
+    elif found:
+        rows = [_facts(repository, name) for name in found]
         print(table([HEAD, *(tuple(map(str, (row | {"size": human_size(row["size"])}).values())) for row in rows)]))
     else:
         print(f"lean_ovms: there is no model in {repository}", file=sys.stderr)
     return exit_status.OK
+
+
+def names(config: Config) -> None:
+    """Prints the names alone, as OVMS does."""
+    repository = repository_of(config)
+    found = servable(repository)
+    for path in found:
+        print(path)
+    if not found:
+        print(f"lean_ovms: there is no model in {repository}", file=sys.stderr)
 
 
 def _facts(repository: Path, name: str) -> dict[str, Any]:

@@ -7,13 +7,13 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..errors import StartError
-from ..repository.listing import abbreviate, servable
-from ..server import exit_status
-from ..util.sizes import human_size
-from .arguments import own, parse
-from .command_table import hint, parser
-from .commands import with_repository
+from ...cli.arguments import own, parse
+from ...cli.command_table import hint, parser
+from ...cli.commands import repository_of
+from ...errors import StartError
+from ...repository.listing import abbreviate, servable
+from ...server import exit_status
+from ...util.sizes import human_size
 from .list import size
 
 
@@ -21,7 +21,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Deletes all of the named models, or none if one does not exist. Raises StartError."""
     notes = "--model_repository_path DIR: from another directory than the user's cache"
     _, names, options = own(parser("rm", notes), argv)
-    repository = Path(with_repository(parse(["list", *options], environ)).model_repository_path)
+    repository = repository_of(parse(options, environ))
     if not names:
         raise StartError("give the names of models, as lean_ovms list shows them")
     there = servable(repository)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import counted
-from ..server import exit_status
-from .arguments import own, parse
-from .client import CommandFailed, connect, url_of
-from .command_table import add_json, parser, print_json, table
+from ...cli.arguments import own, parse
+from ...cli.client import CommandFailed, connect, url_of
+from ...cli.command_table import add_json, parser, print_json, table
+from ...errors import counted
+from ...server import exit_status
 
 NOTES = "Without URL: of the server with these options on this machine, such as --rest_port 9000."
 HEAD = ("NAME", "STATE", "TASK", "CONTEXT", "ENGINE")

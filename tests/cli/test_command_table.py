@@ -1,0 +1,77 @@
+"""The commands of the core, and what is said of all: version, help, completions, the documentation."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.cli import command_table, completion, version
+from lean_ovms.cli.arguments import parse, parser
+from lean_ovms.cli.command_table import commands
+from lean_ovms.cli.main import run_command
+
+Capture = pytest.CaptureFixture[str]
+
+
+def run(name: str, *argv: str) -> int:
+    return run_command(commands()[name], argv, {})
+
+
+DISTRIBUTIONS = cache(packages_distributions)
+
+
+@pytest.fixture(autouse=True)
+def distributions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is installed does not change between tests, and looking through all of it takes long."""
+    monkeypatch.setattr(version, "packages_distributions", DISTRIBUTIONS)
+
+
+def test_versions_and_help(capsys: Capture) -> None:
+    assert run("version") == 0
+    assert re.search(r"^openvino +\d", capsys.readouterr().out, re.MULTILINE)
+    for name in commands():
+        with pytest.raises(SystemExit) as ended:
+            run("help", name)
+        assert ended.value.code == 0
+        text = capsys.readouterr().out
+        assert text.startswith("usage: lean_ovms ")
+        if name not in ("help", "serve"):
+            assert commands()[name].help[1:] in " ".join(text.split())
+    with pytest.raises(SystemExit):
+        run("help", "engine")
+    assert "--cache_size" in capsys.readouterr().out
+    assert run("help", "nothing") == 2
+
+
+def test_a_program_reads_the_versions(capsys: Capture) -> None:
+    assert run("version", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {"openvino", "pypdf"} <= found.keys()  # one of the core, and one of a feature
+
+
+def test_the_documentation_has_commands_and_flags_that_exist(capsys: Capture) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
+    lines = re.findall(r"^\$ (?:.*\| )?lean_ovms (.*)$", text, re.MULTILINE)
+    assert len(lines) > 5
+    for line in lines:
+        name, *words = line.split()
+        with pytest.raises(SystemExit):
+            run(name, "--help") if commands()[name].reads_words else parse(["--help=all"], {})
+        known = capsys.readouterr().out
+        for word in words:
+            assert (
+                not word.startswith("--")
+                or word[2:].replace("-", "_") in known
+                or word in parser()._option_string_actions
+            ), line
+
+
+def test_the_table_of_commands_is_in_the_help_and_in_completions() -> None:
+    for name in commands():
+        assert name in command_table.listed()
+        assert all(f" {name}" in completion.script(shell).replace("'", " ") for shell in completion.SHELLS)
