@@ -249,12 +249,17 @@ class Composition:
 
     def prepare_requests(self) -> None:
         """Makes the tables by which requests to generate are read, before the first one."""
-        _ = self.contents, self.bodies, self.changing_lines
+        _ = self.contents, self.bodies, self.harmless, self.changing_lines
 
     @cached_property
     def bodies(self) -> tuple[BodyRow, ...]:
         """The fields that clients of the features' APIs send to OpenAI's endpoints."""
         return self._rows(lambda one: (one.body,))
+
+    @cached_property
+    def harmless(self) -> frozenset[str]:
+        """The fields of clients that change no answer."""
+        return frozenset(name for one in self.features for name in one.harmless)
 
     @cached_property
     def changing_lines(self) -> tuple[str, ...]:

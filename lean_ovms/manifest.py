@@ -543,6 +543,8 @@ class Feature:
     """The parts of messages that it reads."""
     body: BodyRow | None = None
     """The fields that its clients send to OpenAI's endpoints."""
+    harmless: tuple[str, ...] = ()
+    """Fields of its clients that change no answer: at any endpoint nothing is said of them."""
     changing_lines: tuple[str, ...] = ()
     """How lines begin that its clients write before a system text, and that change with each request: they are left
     out, or no prefix would be cached."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import Any
 
+from ...composition import compose
 from ...errors import BadRequest
 from ...observability.logging import safe
 from ...types import Json, SamplingParams
@@ -87,15 +88,7 @@ UNSUPPORTED = FieldSet((
 ))  # fmt: skip
 """Unsupported fields of every generating endpoint that does not declare them itself."""
 
-HARMLESS = frozenset((
-    *("access_programs", "background_options", "image"),
-    *("prompt_cache_options", "client_metadata", "session_id", "stream_interval", "mm_payload"),
-    *("billing_policy", "diagnostics", "fallback_credit_token", "fallbacks", "user_profile_id", "workspace_id"),
-    *("cache_prompt", "n_keep", "n_discard", "n_cache_reuse", "sse_ping_interval", "backend_sampling"),
-))  # fmt: skip
-"""Other servers' fields without effect on generated text; the Responses API declares some of them."""
-
-_KNOWN = ACCEPTED.names | UNSUPPORTED.names | HARMLESS
+_KNOWN = ACCEPTED.names | UNSUPPORTED.names
 
 LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 """One limit under the names of three APIs, for the suggestion: the first that the endpoint has."""
@@ -128,7 +121,8 @@ def warnings(fields: FieldSet, body: Json, unread: Collection[str] = ()) -> list
         for field in sorted(ignored, key=lambda field: field.name)
         if _requests_effect(field, read_one(field, body[field.name]))
     ]
-    unknown = [name for name in others if name not in _KNOWN]
+    harmless = compose().harmless
+    unknown = [name for name in others if name not in _KNOWN and name not in harmless]
     for name in [name for name in unknown if len(name) <= MAX_NAME and body[name] is not None][:MAX_UNKNOWN]:
         if near := similar(name, fields.names):
             lines.append(f"{safe(name)} is not a field of this endpoint and was ignored; there is {near}")

@@ -16,6 +16,9 @@ FEATURE = Feature(
     reference="https://docs.anthropic.com/en/api/messages",
     flags="flags.txt",
     changing_lines=CHANGING_LINES,
+    harmless=(
+        *("billing_policy", "diagnostics", "fallback_credit_token", "fallbacks", "user_profile_id", "workspace_id"),
+    ),
     routes=(
         Route("POST", "/messages", "api.messages:handle", BASES),
         Route("POST", "/messages/count_tokens", "api.messages:handle_count_tokens", BASES),

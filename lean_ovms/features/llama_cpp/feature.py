@@ -16,6 +16,7 @@ FEATURE = Feature(
         fields="other_names:FIELDS",
         rewrite="other_names:rewrite",
     ),
+    harmless=("cache_prompt", "n_keep", "n_discard", "n_cache_reuse", "sse_ping_interval", "backend_sampling"),
     commands=(Command("stop", "NAME [URL]", "unload a model of a running server", "stop:main"),),
     routes=(
         Route("POST", "/apply-template", "api.apply_template:handle"),

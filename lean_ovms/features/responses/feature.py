@@ -60,6 +60,7 @@ FEATURE = Feature(
     packages=("cryptography", "psycopg"),
     options=ResponseOptions,
     start=StartRow(prepare="api.create:prepare", options=("response_store", "reasoning_key_file")),
+    harmless=("access_programs", "background_options", "image", "prompt_cache_options", "client_metadata"),
     routes=(
         Route("POST", "/responses/compact", "api.compact:handle", EVERYWHERE),
         Route("POST", "/conversations", "api.conversations:handle_create", BASES),

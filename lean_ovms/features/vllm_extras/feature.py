@@ -11,6 +11,7 @@ FEATURE = Feature(
     reference="https://docs.vllm.ai/en/stable/serving/online_serving/",
     needs=("chat", "completions"),
     flags="flags.txt",
+    harmless=("session_id", "stream_interval", "mm_payload"),
     routes=(
         Route("POST", "/chat/completions/batch", "api.chat_batch:handle", BASES),
         Route("POST", "/chat/completions/render", "api.render:handle_chat", BASES),

@@ -8,7 +8,8 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.api.generation import unsupported
-from lean_ovms.api.generation.unsupported import ACCEPTED, HARMLESS, UNSUPPORTED
+from lean_ovms.api.generation.unsupported import ACCEPTED, UNSUPPORTED
+from lean_ovms.composition import compose
 from lean_ovms.features.chat import request as chat_request
 from lean_ovms.features.completions import request as completion_request
 from lean_ovms.features.responses import fields as responses
@@ -125,7 +126,7 @@ async def send(app: App, path: str, fields: dict[str, Any]) -> Response:
 
 def test_every_field_is_tried() -> None:
     assert set(ASKED) == UNSUPPORTED.names | set(NEEDS)
-    assert not HARMLESS & UNSUPPORTED.names
+    assert not compose().harmless & UNSUPPORTED.names
     for rows in (chat_request.ALL_FIELDS, completion_request.ALL_FIELDS, responses.ALL_FIELDS):
         assert not (UNSUPPORTED.names - ELSEWHERE) & rows.names
         assert not set(NEEDS) - ELSEWHERE - rows.names
@@ -285,7 +286,7 @@ async def test_a_name_near_a_known_one_gets_a_warning(app: App, path: str, name:
 
 @each_path
 async def test_names_that_are_near_to_none_or_change_no_answer_are_ignored(app: App, path: str) -> None:
-    harmless = dict.fromkeys(HARMLESS, "x")
+    harmless = dict.fromkeys(compose().harmless, "x")
     response = await send(app, path, harmless | {"zzz": 1, "": 1, "max_token": None, "x" * 60_000: 1})
     assert response.status == 200
     assert warned(response) == []
