@@ -102,6 +102,11 @@ async def test_a_stream_is_the_message_in_any_cut(make_app: MakeApp, script: Scr
         {"index": 0, "name": "f", "arguments": {"x": [1, {"y": "é"}]}},
         {"index": 1, "name": "g", "arguments": {}},
     ]
+    streamed = [call for one in told for call in one["message"].get("tool_calls", ())]
+    for calls in (streamed, message["tool_calls"]):
+        assert [call["index"] for call in calls] == [0, 1], "where LiteLLM keeps the calls of a stream apart"
+    again = await post(app, PATH, ask(messages=[HI, body["message"], {"role": "tool", "content": "x"}], tools=[TOOL]))
+    assert (await lines(again))[-1]["done"], "the message is what the next request has of it"
     assert body["done_reason"] == "stop"
     assert len(body["logprobs"]) == body["eval_count"]
 

@@ -130,6 +130,9 @@ def split_calls(calls: Iterable[Call], first: int = 0) -> tuple[list[Json], str]
     """Returns the calls in Ollama's form, and as text those whose arguments are no object, since the answer was cut
     there.
 
+    A call's place is beside its function, too, where Ollama has none: LiteLLM reads it there, and otherwise makes one
+    call of all those of a stream.
+
     Args:
         calls: The calls.
         first: How many calls the answer had before these.
@@ -138,8 +141,9 @@ def split_calls(calls: Iterable[Call], first: int = 0) -> tuple[list[Json], str]
     for call in calls:
         arguments = parsed_object(call.arguments)
         if arguments is not None:
-            function = {"index": first + len(found), "name": call.name, "arguments": arguments}
-            found.append({"id": call.id, "function": function})
+            index = first + len(found)
+            function = {"index": index, "name": call.name, "arguments": arguments}
+            found.append({"id": call.id, "index": index, "function": function})
         else:
             rest += f'{{"name": {orjson.dumps(call.name).decode()}, "arguments": {call.arguments}'
     return found, rest
