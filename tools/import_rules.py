@@ -55,11 +55,11 @@ ALLOWED: dict[str, set[str]] = {
 EVERYTHING = {"features", "server", "cli", "__main__"}
 
 FOREIGN = {
-    "h11": {"transports/http11/", "media/"},
+    "h11": {"transports/http11/", "features/media_files/images/fetch.py"},
     "PIL": {
-        "media/images/pillow.py",
-        "media/images/video.py",
-        "media/images/pixels.py",
+        "features/media_files/images/pillow.py",
+        "features/media_files/images/video.py",
+        "media/pixels.py",
         "features/images/child/task.py",
     },
     "uvloop": {"server/run.py"},
@@ -119,13 +119,17 @@ FOREIGN = {
         "features/vision/child/",
         "features/xgrammar/child/",
         "features/realtime/live_decoder.py",
-        "media/audio/",
-        "media/images/pixels.py",
+        "features/media_files/audio/",
+        "media/pixels.py",
         "features/pooling/vectors.py",
     },
-    "soundfile": {"media/audio/"},
-    "soxr": {"media/audio/decode.py", "features/realtime/live_decoder.py", "features/voice/child/task.py"},
-    "av": {"media/audio/decode.py", "media/containers.py"},
+    "soundfile": {"features/media_files/audio/"},
+    "soxr": {
+        "features/media_files/audio/decode.py",
+        "features/realtime/live_decoder.py",
+        "features/voice/child/task.py",
+    },
+    "av": {"features/media_files/audio/decode.py", "features/media_files/containers.py"},
     "python_multipart": {"api/forms.py"},
     "websockets": {"features/websocket/frames.py"},
     "llguidance": {"engine/paged/grammar/guidance.py"},

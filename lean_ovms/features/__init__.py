@@ -7,6 +7,7 @@ NAMES: tuple[str, ...] = (
     "chat",
     "completions",
     "models",
+    "media_files",
     "voice",
     "speech",
     "websocket",

@@ -9,8 +9,8 @@ import pytest
 
 from lean_ovms.api.app import BODY_FACTOR, LARGE_BODY, App
 from lean_ovms.config import Config
-from lean_ovms.media.images.decoder_pool import DecodeJob
-from lean_ovms.media.images.loader import ImageLoader, ImageRequest
+from lean_ovms.features.media_files.images.decoder_pool import DecodeJob
+from lean_ovms.features.media_files.images.loader import ImageLoader, ImageRequest
 from lean_ovms.types import Image, Request
 from lean_ovms.util import budget
 from tests.api.conftest import MakeApp, post, whole

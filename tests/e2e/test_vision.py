@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.conftest import EXACT, Process, start_process
 from tests.e2e.test_doc_commands import BLOCKS, run
-from tests.media.images.webserver import ok, serving
+from tests.features.media_files.images.webserver import ok, serving
 from tests.pictures import data_url, file, part, picture, user
 from tests.waiting import cancel
 

@@ -16,10 +16,10 @@ from lean_ovms.api.forms import MAX_PARTS, Form, body_of, read_form
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.errors import BadRequest
+from lean_ovms.features.media_files.audio.decode import decode
+from lean_ovms.features.media_files.audio.formats import WAV, AudioLimits, recognise
 from lean_ovms.features.speech.api.fields import TRANSCRIPTIONS
 from lean_ovms.features.websocket.types import WebSocketMessage
-from lean_ovms.media.audio.decode import decode
-from lean_ovms.media.audio.formats import WAV, AudioLimits, recognise
 from lean_ovms.text.parsers import make, names
 from lean_ovms.transports.http11.protocol import CONTINUE, Phase, ServerProtocol
 from lean_ovms.types import Event, Reasoning, Request, Response, Text, ToolCallDelta, ToolCallStart

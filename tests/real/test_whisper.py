@@ -26,8 +26,8 @@ from lean_ovms.features.speech.params import TranscribeParams
 from lean_ovms.features.speech.records import Audio, Transcribe, WindowTranscribed
 from lean_ovms.types.audio import SAMPLE_RATE
 from tests.engine.rig import WorkerRig
+from tests.features.media_files.audio.test_decode import samples
 from tests.features.speech.child.words import EXACT
-from tests.media.audio.test_decode import samples
 from tests.recordings import film, sound
 
 TEXT = (Path(__file__).parents[1] / "data" / "real" / "speech.txt").read_text("utf-8")

@@ -14,15 +14,15 @@ import pytest
 
 from bench.processes import rss_mb
 from lean_ovms.api.app import App
-from lean_ovms.media.audio.decoder import AudioDecoder
+from lean_ovms.features.media_files.audio.decoder import AudioDecoder
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.server.run import close
 from lean_ovms.types import Request
 from tests.fakes import FakeEngine, say
+from tests.features.media_files.audio.test_decode import BEGINNINGS, HEADERS, JUNK
 from tests.features.named_keys.files import ALICE, written
 from tests.features.speech.scripts import speech_model
 from tests.forms import BOUNDARY, Part, encoded, form_request
-from tests.media.audio.test_decode import BEGINNINGS, HEADERS, JUNK
 from tests.recordings import plain_wav, sound, wav
 
 PATH = "/v1/audio/transcriptions"

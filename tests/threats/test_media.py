@@ -17,8 +17,8 @@ from PIL import Image
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.media.images.loader import ImageLoader
-from lean_ovms.media.options import ImageFileOptions
+from lean_ovms.features.media_files.feature import ImageFileOptions
+from lean_ovms.features.media_files.images.loader import ImageLoader
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.server.run import close
 from lean_ovms.types import Request

@@ -18,17 +18,17 @@ import orjson
 
 from ...api.fields import Values
 from ...api.generation.request import GenerationBody
-from ...api.openai.voices import PCM_RATE, read_voice, voice_of
 from ...api.response import new_id, now
 from ...api.services import Services
 from ...errors import BadRequest
-from ...media.audio.encoder import SAMPLE_BYTES, open_encoder
-from ...media.options import SpokenTextOptions
-from ...models.audio import Speaker
 from ...models.generation import DeltaStream, WrappedStream
 from ...types import Delta, Json, Text
 from ...types.audio import SpeakParams
 from ...types.push import Sink
+from ..media_files.audio.encoder import SAMPLE_BYTES, open_encoder
+from ..media_files.audio_models import Speaker
+from ..media_files.feature import SpokenTextOptions
+from ..media_files.voices import PCM_RATE, read_voice, voice_of
 from .feature import AudioChatOptions
 
 STREAMED = "pcm16"

@@ -7,7 +7,7 @@ from functools import partial
 
 from ...config.options import Options, option
 from ...manifest import SPOKEN_ANSWERS, ContentRow, Feature, HelperRow, PartRow
-from ...media.options import AudioFileOptions, SpokenTextOptions
+from ..media_files.feature import AudioFileOptions, SpokenTextOptions
 
 _model = partial(option, group="model")
 
@@ -32,6 +32,7 @@ class AudioChatOptions(Options):
 FEATURE = Feature(
     name="audio_chat",
     summary="hears audio in the messages of a chat, and speaks its answers",
+    needs=("media_files",),
     extra="audio",
     options=AudioChatOptions,
     libraries=(AudioFileOptions, SpokenTextOptions),

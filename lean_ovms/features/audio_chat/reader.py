@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from ...api.generation.content import ContentReader, MediaPart, Reads, check_member, media_parts, with_texts
 from ...api.services import INLINE_BYTES, Services
 from ...errors import BadRequest, RequestError
-from ...media.audio.decoder import AudioDecoder, AudioStream
-from ...media.options import AudioFileOptions
 from ...models.text_model import TextModel
 from ...types import AUDIO_TAG, ChatPrompt, Json
 from ...util.base64_text import decode_base64
 from ...util.concurrency import INLINE_CHARACTERS
+from ..media_files.audio.decoder import AudioDecoder, AudioStream
+from ..media_files.feature import AudioFileOptions
 from .feature import AudioChatOptions
 
 if TYPE_CHECKING:
-    from ...models.audio import Transcriber
+    from ..media_files.audio_models import Transcriber
 
 TOKENS_PER_S = 12.5
 """Tokens of a second of audio for a model that hears: Qwen3-Omni's."""
@@ -141,7 +141,7 @@ async def _transcriber(model: TextModel, services: Services) -> Transcriber:
     if not model.config.of(AudioChatOptions).audio_input_model:
         raise BadRequest(NO_AUDIO, code="not_supported")
 
-    from ...models.audio import Transcriber
+    from ..media_files.audio_models import Transcriber
 
     return await services.when_known(lambda: services.helper("audio_input_model", model, Transcriber))
 

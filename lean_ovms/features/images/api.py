@@ -16,10 +16,10 @@ from ...api.fields import FieldSet, RouteDoc
 from ...api.forms import body_of, read_form
 from ...api.response import now, written
 from ...api.services import INLINE_BYTES, Services
-from ...media.images.loader import ImageLoader
 from ...observability.records import current_record
 from ...types import Image, Json, Request, Response
 from ...types.push import Sink, StreamIterator
+from ..media_files.images.loader import ImageLoader
 from .fields import EDITS, GENERATIONS, VARIATIONS, ImageGenerationRequest, parse
 from .params import ImageFile, ImageParams
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...config.options import Options, option
 from ...errors import StartError
 from ...manifest import BASES, SECONDS_BUCKETS, Feature, Metric, PanelRow, Route, TaskRow
-from ...media.options import ImageFileOptions
+from ..media_files.feature import ImageFileOptions
 
 TASK = "image_generation"
 """The task of these models, by OVMS's name."""
@@ -82,6 +82,7 @@ FEATURE = Feature(
     summary="makes images of texts, and edits images",
     title="OpenAI: images",
     reference="https://platform.openai.com/docs/api-reference/images",
+    needs=("media_files",),
     extra="vision",
     options=ImageOptions,
     libraries=(ImageFileOptions,),

@@ -14,10 +14,10 @@ from ...api.generation import unsupported
 from ...api.response import warning_headers
 from ...api.services import Services
 from ...errors import BadRequest
-from ...media.images.loader import ImageRequest
 from ...observability.logging import safe
 from ...observability.records import current_record
 from ...types import Image, Json
+from ..media_files.images.loader import ImageRequest
 from .feature import ImageOptions, image_size
 from .model import ImageModel
 from .params import ImageParams

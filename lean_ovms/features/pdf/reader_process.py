@@ -1,6 +1,6 @@
 """python -m lean_ovms.features.pdf.reader_process <fd>: reads PDF files where a crash or a hang does no harm.
 
-As lean_ovms/media/images/decoder_process.py: limits of memory and time, none of the server's secrets. A job on the
+As in all helper processes: limits of memory and time, none of the server's secrets. A job on the
 socket pair is a JSON line {"bytes", "seconds"} and that number of bytes; the answer is its length in 4 bytes, and a
 JSON object {"text", "pages"} or {"error": text}.
 """

@@ -36,7 +36,7 @@ FEATURE = Feature(
     summary="transcribes what is said while it is said, over WebSockets",
     title="OpenAI, live audio",
     reference="https://platform.openai.com/docs/api-reference/realtime",
-    needs=("speech", "websocket"),
+    needs=("media_files", "speech", "websocket"),
     options=RealtimeOptions,
     routes=(Route("GET", "/realtime", "api.endpoint:handle", BASES, serves="speech"),),
     metrics=(Metric(SESSIONS, "gauge", "open sessions of realtime transcription", ()),),

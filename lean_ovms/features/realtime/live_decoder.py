@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import BadRequest, install_command
-from ...media.audio.wav import a_law, mu_law
+from ..media_files.audio.wav import a_law, mu_law
 
 PCM = np.dtype("<i2")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...config.options import Options, option
 from ...manifest import BASES, EVERYWHERE, SECONDS_BUCKETS, Feature, Metric, PanelRow, Route, TaskRow
-from ...media.options import AudioFileOptions
+from ..media_files.feature import AudioFileOptions
 
 TASK = "speech2text"
 """The task of models that transcribe and translate speech, by OVMS's name."""
@@ -60,6 +60,7 @@ FEATURE = Feature(
     summary="transcribes and translates speech with Whisper and other models",
     title="OpenAI: speech to text",
     reference="https://platform.openai.com/docs/api-reference/audio",
+    needs=("media_files",),
     options=SpeechOptions,
     libraries=(AudioFileOptions,),
     flags="flags.txt",

@@ -6,8 +6,8 @@ from functools import partial
 
 from ...api.caller import Caller
 from ...api.forms import FilePart
-from ...media.audio.decoder import AudioDecoder
 from ...types import Json
+from ..media_files.audio.decoder import AudioDecoder
 from .api.fields import TRANSCRIPTIONS
 from .api.request import parse
 from .api.transcript import Transcript

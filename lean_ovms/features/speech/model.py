@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from functools import partial
 
-from ...models.audio import Transcriber
 from ...models.model import UsageRecorder, too_slow
 from ...observability.records import current_client
 from ...types import Json
+from ..media_files.audio_models import Transcriber
 from .feature import AUDIO_SECONDS, QUEUE_SECONDS, REAL_TIME_FACTOR, SKIPPED_SECONDS, WINDOW_SECONDS
 from .params import SpeechEvent, SpeechInfo, TextDelta, TranscribeParams, WindowDone
 from .reply import SpeechReply

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...config.options import Options, option
 from ...manifest import IMAGES_IN_TEXTS, INPUT_EMBEDDINGS, ContentRow, Feature, PartRow
-from ...media.options import ImageFileOptions
+from ..media_files.feature import ImageFileOptions
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -29,6 +29,7 @@ NETWORK = "openvino_vision_embeddings_model.xml"
 FEATURE = Feature(
     name="vision",
     summary="reads images and videos in prompts, with models that have vision",
+    needs=("media_files",),
     extra="vision",
     options=VisionOptions,
     flags="flags.txt",

@@ -9,10 +9,10 @@ from itertools import islice
 from ...api.generation.content import ContentReader, MediaPart, Reads, media_parts, with_texts
 from ...api.services import Services
 from ...errors import NO_VIDEO, BadRequest
-from ...media.images.loader import ImageLoader, ImageRequest
 from ...observability.records import current_record
 from ...types import IMAGE_TAG, ChatPrompt, Image, Json
 from ...util.concurrency import INLINE_CHARACTERS
+from ..media_files.images.loader import ImageLoader, ImageRequest
 
 TEXT_ONLY = "This servable supports only text input, but {} has been provided"
 DETAILS = (None, "auto", "low", "high", "original")

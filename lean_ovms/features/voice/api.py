@@ -13,7 +13,6 @@ from math import ceil
 
 from ...api.fields import Field, FieldSet, RouteDoc, read
 from ...api.generation import unsupported
-from ...api.openai.voices import PCM_RATE, read_voice, voice_of
 from ...api.response import json, warning_headers
 from ...api.router import follows_ovms
 from ...api.schemas import VOICE
@@ -21,13 +20,14 @@ from ...api.services import Services
 from ...api.sse import HEADERS as SSE_HEADERS
 from ...api.sse import event
 from ...errors import BadRequest, RequestError
-from ...media.audio.encoder import FORMATS, Encoder, open_encoder
-from ...media.options import SpokenTextOptions
 from ...observability.logging import safe
 from ...observability.records import current_record
 from ...types import Json, Request, Response
 from ...types.audio import SAMPLE_BYTES, SpeakParams, VoiceInfo
 from ...types.push import Sink
+from ..media_files.audio.encoder import FORMATS, Encoder, open_encoder
+from ..media_files.feature import SpokenTextOptions
+from ..media_files.voices import PCM_RATE, read_voice, voice_of
 from .feature import VoiceOptions
 from .model import VoiceModel
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...config.options import Options, option
 from ...errors import StartError
 from ...manifest import BASES, Feature, PanelRow, Route, TaskRow
-from ...media.options import SpokenTextOptions
+from ..media_files.feature import SpokenTextOptions
 
 TASK = "text2speech"
 """The task of models that speak texts, by OVMS's name."""
@@ -62,6 +62,7 @@ FEATURE = Feature(
     summary="speaks texts with text-to-speech models",
     title="OpenAI: text to speech",
     reference="https://platform.openai.com/docs/api-reference/audio/createSpeech",
+    needs=("media_files",),
     options=VoiceOptions,
     libraries=(SpokenTextOptions,),
     flags="flags.txt",

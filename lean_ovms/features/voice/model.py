@@ -11,11 +11,11 @@ from dataclasses import asdict
 from functools import partial
 
 from ...errors import BadRequest
-from ...models.audio import Speaker
 from ...models.model import UsageRecorder, too_slow
 from ...observability.records import current_client
 from ...types import Json
 from ...types.audio import SpeakParams
+from ..media_files.audio_models import Speaker
 from .records import Speak
 
 SENTENCE = re.compile(r"[.!?…;:]+[\"'”’)\]]*(?=\s)|[。！？；]+[」』”’]*|\n+")

@@ -13,7 +13,7 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.errors import EngineFailure
-from lean_ovms.media.audio import decoder
+from lean_ovms.features.media_files.audio import decoder
 from lean_ovms.observability.records import RequestRecord
 from lean_ovms.types import Response
 from tests.api.conftest import MakeApp, events, get, post, whole

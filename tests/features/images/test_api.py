@@ -18,9 +18,9 @@ from lean_ovms.config import Config
 from lean_ovms.errors import StartError
 from lean_ovms.features.images.child.fake import RAISE
 from lean_ovms.features.images.params import ImageInfo
-from lean_ovms.media.images import pillow
-from lean_ovms.media.images.decoder_pool import DecodeJob, DecoderPool
-from lean_ovms.media.images.loader import ImageLoader
+from lean_ovms.features.media_files.images import pillow
+from lean_ovms.features.media_files.images.decoder_pool import DecodeJob, DecoderPool
+from lean_ovms.features.media_files.images.loader import ImageLoader
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Image as Pixels
 from lean_ovms.types import Response

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.media.images.decoder_pool import DecodeJob, DecoderPool
-from lean_ovms.media.images.decoder_process import decode_base64
-from lean_ovms.media.images.pillow import decode
+from lean_ovms.features.media_files.images.decoder_pool import DecodeJob, DecoderPool
+from lean_ovms.features.media_files.images.decoder_process import decode_base64
+from lean_ovms.features.media_files.images.pillow import decode
 from lean_ovms.types import Image
 from tests.api.conftest import MakeApp, events, post, whole
 from tests.fakes import INFO, FakeEngine, say

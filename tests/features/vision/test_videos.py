@@ -9,7 +9,7 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.errors import NO_VIDEO
-from lean_ovms.media.images.decoder_pool import DecodeJob, DecoderPool
+from lean_ovms.features.media_files.images.decoder_pool import DecodeJob, DecoderPool
 from lean_ovms.types import Image
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import INFO, FakeEngine, say

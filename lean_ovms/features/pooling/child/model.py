@@ -19,7 +19,7 @@ from ....engine.generation.image_prompts import image_tokens
 from ....engine.loading.weights import floats
 from ....errors import StartError
 from ....manifest import IMAGES_IN_TEXTS
-from ....media.images.pixels import SquareProcessor
+from ....media.pixels import SquareProcessor
 from ....repository import model_config, model_file, safetensors
 from ....types.engine import ModelInfo
 from ..feature import PoolingOptions

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....errors import BadRequest
-from ....media.images import pixels
-from ....media.images.pixels import SquareProcessor
+from ....media import pixels
+from ....media.pixels import SquareProcessor
 from ....types import IMAGE_TAG, Image
 from .pooler import Array
 

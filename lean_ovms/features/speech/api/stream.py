@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator
 
 from ....api.response import new_id, now, usage
 from ....api.sse import IteratedSource, Renderer, event
-from ....media.audio.decoder import AudioStream
 from ....types import Json, Usage
 from ....types.push import Sink
+from ...media_files.audio.decoder import AudioStream
 from ..params import TRANSLATE, SpeechEvent
 from .answers import entries, known, times, token_usage
 from .request import AudioRequest

@@ -12,9 +12,9 @@ from ....api import sse
 from ....api.fields import FieldSet, RouteDoc
 from ....api.forms import body_of, read_form
 from ....api.services import INLINE_BYTES, Services
-from ....media.audio.decoder import AudioDecoder, AudioStream
 from ....observability.records import current_record
 from ....types import Request, Response
+from ...media_files.audio.decoder import AudioDecoder, AudioStream
 from ..params import TRANSCRIBE, TRANSLATE
 from .answers import answer
 from .fields import TRANSCRIPTIONS, TRANSLATIONS

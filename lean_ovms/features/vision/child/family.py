@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from ....engine.paged.network import Rows
-from ....media.images.pixels import Size
+from ....media.pixels import Size
 from ....types import Image, Json
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import numpy as np
 
 from ....engine.paged.network import Rows
 from ....errors import BadRequest
-from ....media.images import pixels
-from ....media.images.pixels import Scale, Size
+from ....media import pixels
+from ....media.pixels import Scale, Size
 from ....types import Image
 from .family import Files, Layout, Part, clock
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ....engine.paged.network import Rows
-from ....media.images import pixels
-from ....media.images.pixels import Pixels, Size, SquareProcessor
+from ....media import pixels
+from ....media.pixels import Pixels, Size, SquareProcessor
 from ....types import Image
 from .family import Files, Layout
 

@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 from ....engine.paged.network import Rows
-from ....media.images import pixels
-from ....media.images.pixels import Pixels, Size
+from ....media import pixels
+from ....media.pixels import Pixels, Size
 from ....types import Image
 from .family import Files, Layout
 from .llava import Llava

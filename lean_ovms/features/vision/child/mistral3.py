@@ -10,8 +10,8 @@ import math
 import numpy as np
 
 from ....engine.paged.network import Rows
-from ....media.images import pixels
-from ....media.images.pixels import Scale, Size
+from ....media import pixels
+from ....media.pixels import Scale, Size
 from ....types import Image
 from .family import Files, Layout
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ....engine.paged.network import Rows
 from ....errors import BadRequest
-from ....media.images import pixels
-from ....media.images.pixels import Pixels, Scale, Size
+from ....media import pixels
+from ....media.pixels import Pixels, Scale, Size
 from ....types import Image, Json
 from .family import Files, Layout, Part
 

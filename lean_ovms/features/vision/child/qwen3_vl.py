@@ -11,8 +11,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ....media.images import pixels
-from ....media.images.pixels import Size
+from ....media import pixels
+from ....media.pixels import Size
 from ....types import Image
 from .family import Files, Layout, Part
 from .qwen2_vl import Qwen2Vl

@@ -9,8 +9,8 @@ import math
 import numpy as np
 
 from ....engine.paged.network import Rows
-from ....media.images import pixels
-from ....media.images.pixels import Pixels, Scale, Size
+from ....media import pixels
+from ....media.pixels import Pixels, Scale, Size
 from ....types import Image
 from .family import Files, Layout, Part, clock
 

@@ -17,7 +17,7 @@ from lean_ovms.features.pooling.child.vision import ImagesAlone
 from lean_ovms.features.pooling.feature import PADDED_TOKENS, TOKENS, PoolingOptions
 from lean_ovms.features.pooling.records import Pool, Pooled
 from lean_ovms.features.pooling.types import PER_TOKEN, PoolingParams, TextWithImages
-from lean_ovms.media.images.pixels import SquareProcessor
+from lean_ovms.media.pixels import SquareProcessor
 from lean_ovms.types import Image
 from tests.features.pooling.child.rig import LIMITS, Rig, texts, with_info
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.media.audio import decoder
+from lean_ovms.features.media_files.audio import decoder
 from lean_ovms.types import Response
 from tests.api.conftest import apps_of, whole
 from tests.features.speech.scripts import InlineDecoding, ScriptedSpeech, speech_model

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lean_ovms.errors import EngineFailure
+from lean_ovms.features.media_files.audio.decoder import AudioDecoder
 from lean_ovms.features.speech.params import TextDelta
-from lean_ovms.media.audio.decoder import AudioDecoder
 from lean_ovms.observability.records import RequestRecord
 from tests.api.conftest import events, parts
 from tests.features.speech.api.conftest import TRANSLATE, MakeSpeech, refused, said, send

@@ -10,8 +10,8 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.errors import EngineFailure, TooManyRequests, Unavailable
+from lean_ovms.features.media_files.audio.decoder import AudioDecoder
 from lean_ovms.features.speech.params import Segment, TextDelta, TurnDetection, TurnStarted, TurnStopped, WindowDone
-from lean_ovms.media.audio.decoder import AudioDecoder
 from lean_ovms.types import Request
 from lean_ovms.util.spool import Spool
 from tests.api.conftest import MakeApp, get, post, whole

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from lean_ovms.config import Config
+from lean_ovms.features.media_files.audio.decode import decode
+from lean_ovms.features.media_files.audio.formats import AudioLimits, recognise
 from lean_ovms.features.speech.child import model as loading
 from lean_ovms.features.speech.child.task import SpeechTask
 from lean_ovms.features.speech.params import TranscribeParams, TurnDetection
 from lean_ovms.features.speech.records import Audio, SpeechText, SpeechTurn, Transcribe, WindowTranscribed
-from lean_ovms.media.audio.decode import decode
-from lean_ovms.media.audio.formats import AudioLimits, recognise
 from tests.features.speech.child.words import EXACT, unpacked
 
 LIMITS = AudioLimits(max_s=600, max_channels=8, min_rate=4000, max_rate=192_000)

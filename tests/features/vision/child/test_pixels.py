@@ -8,7 +8,7 @@ import pytest
 
 from lean_ovms.features.vision.child.families import NotReadable, load
 from lean_ovms.features.vision.child.tiled import in_words
-from lean_ovms.media.images import pixels
+from lean_ovms.media import pixels
 from lean_ovms.types import Image
 from tests.makers.zoo_vision import PIXELS, PLAIN, TILED
 from tests.makers.zoo_vision_torch import GEMMA4, TIMED, VIDEOS, image_processor

@@ -1,0 +1,106 @@
+"""The manifest of media files, with the options that the features have which read or write them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ...config.options import PRESENT_DIRECTORY, Options, option
+from ...manifest import Feature
+
+_images = partial(option, group="images")
+_audio = partial(option, group="audio")
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class ImageFileOptions(Options):
+    """Where images and videos may come from, and how large they may be."""
+
+    allowed_media_domains: str = _images(
+        "",
+        "hosts that images may be fetched from, separated by commas: names, *.NAME, addresses or networks; all: every"
+        " public host; empty: none",
+    )
+    allowed_local_media_path: str = _images(
+        "", "directory that requests may name images in, by their paths; empty: none", path=PRESENT_DIRECTORY
+    )
+    media_url_allow_redirects: bool = _images(
+        False, "follow redirects, to allowed hosts only, when an image is fetched", env="OVMS_MEDIA_URL_ALLOW_REDIRECTS"
+    )
+    max_images: int = _images(32, "most images in one request; more: 400", low=1, high=1024)
+    max_image_bytes: int = _images(20_000_000, "most bytes of an image file; more: 400", low=64)
+    max_image_pixels: int = _images(
+        1 << 25, "most pixels of all images of a request together; more: 400", low=64, high=1 << 28
+    )
+    max_pixels_in_work: int = _images(
+        1 << 27, "most pixels in the images of all running requests; further requests wait", low=64
+    )
+    max_image_side: int = _images(
+        0, "scale a larger image down until it fits a square with sides of this many pixels; 0: no scaling", low=0
+    )
+    image_timeout_s: float = _images(
+        10.0, "seconds that fetching an image may take, and as many for decoding it", low=0.1
+    )
+    max_video_bytes: int = _images(100_000_000, "most bytes of a video file; more: 400", low=64)
+    max_video_s: float = _images(3600.0, "most seconds of a video; more: 400", low=0.1, high=1 << 20)
+    max_video_frames: int = _images(
+        128, "most frames of a video that the model reads; 400 if a request asks for more", low=1, high=4096
+    )
+    max_video_pixels: int = _images(
+        1 << 23,
+        "most pixels of all frames of a video that the model reads; larger frames are scaled down",
+        low=64,
+        high=1 << 28,
+    )
+    video_num_frames: int = _images(
+        32, "frames that are taken from a video, evenly, where a request does not say how many", low=1
+    )
+    video_timeout_s: float = _images(
+        60.0, "seconds that fetching a video may take, and as many for decoding it", low=0.1
+    )
+
+    def check(self, config: Any) -> None:
+        """Checks that the list of hosts can be read. Raises StartError."""
+        if self.allowed_media_domains:
+            from .images.allowed_hosts import AllowedHosts  # the start of most servers does without
+
+            AllowedHosts(self.allowed_media_domains)
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class AudioFileOptions(Options):
+    """How large audio files may be, and how many are decoded at once."""
+
+    max_audio_file_bytes: int = _audio(25 << 20, "most bytes of an audio file; more: 413", low=64)
+    max_audio_s: float = _audio(7200.0, "most seconds of sound in an audio file; more: 400", low=0.1, high=1 << 20)
+    max_audio_channels: int = _audio(8, "most channels of an audio file; more: 400", low=1, high=64)
+    min_audio_rate: int = _audio(4000, "lowest sample rate of an audio file in Hz; lower: 400", low=100)
+    max_audio_rate: int = _audio(
+        192000, "highest sample rate of an audio file in Hz; higher: 400", low=16000, high=1 << 20
+    )
+    max_audio_decoders: int = _audio(
+        16, "most processes that decode audio, one for each file; further files wait", low=1
+    )
+    audio_timeout_s: float = _audio(10.0, "seconds that decoding a block of audio may take", low=0.1)
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class SpokenTextOptions(Options):
+    """How long a text may be that is spoken."""
+
+    max_speech_characters: int = option(
+        4096,
+        "most characters of text in one speech request; more: 400",
+        group="model",
+        low=1,
+        high=1 << 20,
+        tasks=("text2speech",),
+    )
+
+
+FEATURE = Feature(
+    name="media_files",
+    summary="reads images, videos and audio files of requests, and writes audio, in processes apart from the server",
+    packages=("av", "soundfile"),
+)

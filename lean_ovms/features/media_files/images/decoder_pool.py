@@ -1,0 +1,141 @@
+"""A pool of decoder processes: started when needed, given jobs, killed when a job takes too long.
+
+An image is decoded off the event loop because that takes long, 0.5 s for a photograph of 12 megapixels. Knows no
+formats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ....errors import BadRequest, RequestError, Unavailable, install_command
+from ....media.file_slice import FileSlice
+from ....media.helper import Helper, IdleHelpers
+from ....types import Image
+from ....util.memory import reserve
+from .frame_limits import FrameLimits
+
+log = logging.getLogger("lean_ovms.media")
+
+PIECE_BYTES = 1 << 18
+"""Bytes of a file, or of pixels, that one call copies."""
+COMMAND = (sys.executable, "-m", "lean_ovms.features.media_files.images.decoder_process")
+START_S = 30.0
+"""Added to the time limit of a process's first job, for importing Pillow (0.1 s) on a busy machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeJob:
+    """An image or a video to decode."""
+
+    data: bytes | str | memoryview | FileSlice
+    """The file; a text is in base64."""
+    max_pixels: int
+    """The most pixels that an image, or a frame, in the file may have."""
+    start: int = 0
+    """The place in `data` at which the file begins."""
+    box: int = 0
+    """The side, in pixels, of the square that an image is shrunk into; 0: it keeps its size."""
+    video: FrameLimits | None = None
+    """The frames of a video that are wanted; None: it is an image."""
+    mask: bool = False
+    """Whether an image is the mask of an edit: what is transparent becomes white and the rest black; an image without
+    transparency becomes grey."""
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        """Yields the file in pieces: no call copies a large one at once."""
+        for begin in range(self.start, len(self.data), PIECE_BYTES):
+            piece = self.data[begin : begin + PIECE_BYTES]
+            yield piece.encode("ascii", "replace") if isinstance(piece, str) else piece
+
+
+class DecoderPool:
+    """At most max_processes decoder processes. They end after idle_s seconds without a job. idle: those without one."""
+
+    def __init__(
+        self, max_processes: int, timeout_s: float, idle_s: float = 120.0, command: Sequence[str] = COMMAND
+    ) -> None:
+        self._slots = asyncio.Semaphore(max_processes)
+        self._timeout_s = timeout_s
+        self._command = command
+        self.idle = IdleHelpers[_Decoder](idle_s, max_processes)
+
+    async def decode(self, job: DecodeJob) -> Image:
+        """Returns the image of a job.
+
+        Raises:
+            BadRequest: The data is no image, or it is too large or takes too long to decode.
+            Unavailable: There is no process for it.
+        """
+        if importlib.util.find_spec("PIL") is None:
+            raise BadRequest(f"Images need Pillow, which is not installed on this server: {install_command('vision')}")
+        async with self._slots:
+            process = self.idle.acquire() or _Decoder(self._command)
+            try:
+                return await process.decode(job, self._timeout_s)
+            finally:
+                self.idle.release(process)
+
+    def stop(self) -> None:
+        """Ends the idle processes; the next job starts one again."""
+        self.idle.stop()
+
+
+class _Decoder(Helper):
+    """One decoder process."""
+
+    async def decode(self, job: DecodeJob, timeout_s: float) -> Image:
+        """Returns the image that the process decodes. Raises RequestError."""
+        self.reusable = False
+        allowed_s = timeout_s if self.pid else timeout_s + START_S
+        try:
+            image = await asyncio.wait_for(self._exchange(job, timeout_s), allowed_s)
+        except asyncio.TimeoutError:
+            raise BadRequest(f"unpacking the image takes longer than {timeout_s:g} s") from None
+        except (OSError, EOFError) as error:
+            raise self._exit_error(error) from None
+        if isinstance(image, RequestError):
+            raise image
+        return image
+
+    async def _exchange(self, job: DecodeJob, timeout_s: float) -> Image | RequestError:
+        head = {"bytes": len(job.data) - job.start, "base64": isinstance(job.data, str)}
+        limits: dict[str, Any] = {"max_pixels": job.max_pixels, "box": job.box, "mask": job.mask, "seconds": timeout_s}
+        limits["video"] = asdict(job.video) if job.video is not None else None
+        await self.send({**head, **limits}, job.pieces())
+        reader, _ = await self.streams()
+        line = await reader.readuntil(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            self.reusable = True
+            return BadRequest(str(answer["error"]))
+        height, width = int(answer["height"]), int(answer["width"])
+        times = tuple(map(float, answer.get("times", ())))
+        pixels = await _read_exactly(reader, 3 * height * width * (len(times) or 1))
+        self.reusable = True
+        return Image(height, width, pixels, times=times, seconds=float(answer.get("length", 0)))
+
+    def _exit_error(self, error: Exception) -> RequestError:
+        if not self.pid:
+            log.error("the image decoder does not start: %s", error)
+            return Unavailable("Images cannot be decoded at the moment.", code="decoder_unavailable")
+        log.warning("the image decoder ended with status %s on an image", self.exit_status)
+        return BadRequest("Image parsing failed: unpacking it takes too much memory or time")
+
+
+async def _read_exactly(reader: asyncio.StreamReader, size: int) -> bytes:
+    """Reads as reader.readexactly does, which copies all bytes in one call. Raises EOFError."""
+    found = reserve(size)
+    while missing := size - found.tell():
+        piece = await reader.read(min(missing, PIECE_BYTES))
+        if not piece:
+            raise EOFError
+        found.write(piece)
+    return found.getvalue()

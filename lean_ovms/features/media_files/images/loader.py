@@ -1,0 +1,214 @@
+"""Load the images of a request: from the URLs in its messages to pixels, within the server's limits.
+
+Knows the options and calls the other modules here; knows no protocols and no image formats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from ....config import Config
+from ....errors import BadRequest, counted
+from ....media.file_slice import FileSlice
+from ....types import Image, Json
+from ....util.budget import Budget, Lease
+from ..feature import ImageFileOptions
+from .decoder_pool import DecodeJob, DecoderPool
+from .fetch import HttpFetcher
+from .frame_limits import FrameLimits
+from .local_files import LocalFiles
+from .source import MAX_URL, FilePath, InlineData, Source, check_size, parse_source
+
+LOW_DETAIL_SIDE = 512
+"""Side in pixels of the square that an image with detail "low" is shrunk into, as at OpenAI."""
+DECODERS, VIDEO_DECODERS = 2, 1
+WAITING_REQUESTS = 256
+"""Requests with images that may wait for others; the next one is a 503."""
+DIGEST_CHARS = 1 << 18
+FRAME_LIST = "data:video/jpeg;base64,"
+"""The beginning of a list of images as the frames of a video, as vLLM has it."""
+FETCHES = 32
+"""Fetches at once, over all requests; each may take the whole time limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRequest:
+    """An image or a video that a client asks for."""
+
+    url: str = ""
+    """The URL of its part; "" if there is a file."""
+    detail: str = "auto"
+    """The detail that the client asks for: "auto", "low" or "high"."""
+    param: str
+    """The field of the request, for errors."""
+    video: bool = False
+    """Whether it is a video."""
+    file: memoryview | FileSlice | None = None
+    """The image itself, instead of a URL."""
+    mask: bool = False
+    """Whether it is the mask of an edit: what is transparent becomes white and the rest black; an image without
+    transparency becomes grey."""
+
+
+class _MediaReader:
+    """Reads files of images, or of videos, and decodes them."""
+
+    def __init__(self, options: ImageFileOptions, media: str, max_bytes: int, timeout_s: float, decoders: int) -> None:
+        self.max_bytes = max_bytes
+        self.decoders = DecoderPool(decoders, timeout_s)
+        self.fetcher = HttpFetcher(options, media, max_bytes, timeout_s)
+        self.files = LocalFiles(options.allowed_local_media_path, max_bytes)
+
+
+class ImageLoader:
+    """Loads images. A server has one; close it at the end."""
+
+    def __init__(self, config: Config) -> None:
+        options = self._options = config.of(ImageFileOptions)
+        self._images = _MediaReader(options, "image", options.max_image_bytes, options.image_timeout_s, DECODERS)
+        self._videos = _MediaReader(options, "video", options.max_video_bytes, options.video_timeout_s, VIDEO_DECODERS)
+        self._fetches = asyncio.Semaphore(FETCHES)
+        self._pixels = Budget(
+            max(options.max_pixels_in_work, options.max_image_pixels),
+            WAITING_REQUESTS * options.max_image_pixels,
+            "too many images at once",
+            "too_many_images",
+        )
+
+    async def load(self, requested: list[ImageRequest], frames: Json | None = None) -> tuple[list[Image], Lease]:
+        """Returns the images in their order, and the part of the budget that their pixels take, which is to be released
+        when the request is done.
+
+        A request takes as much as it may need, so that none waits while it keeps others waiting, and gives back the
+        rest when its images are decoded.
+
+        Args:
+            requested: The images.
+            frames: How frames are taken of videos, as in the field `frames` of ChatPrompt.
+
+        Raises:
+            BadRequest: An image cannot be used; the error names its field.
+            Unavailable: The budget is used up.
+        """
+        limit = self._options.max_images
+        if len(requested) > limit:
+            many = counted(len(requested), "image is", "images are")
+            raise BadRequest(f"{many} more than this server's limit: {limit}", param=requested[limit].param)
+        lease = await self._pixels.acquire(self._options.max_image_pixels)
+        try:
+            images = await self._load_all(requested, self._frame_limits(frames or {}))
+        except BaseException:
+            lease.release()
+            raise
+        lease.shrink(sum(_count_pixels(image) for image in {id(image): image for image in images}.values()))
+        return images, lease
+
+    def _frame_limits(self, frames: Json) -> FrameLimits:
+        """Returns the limits for the frames of a video that a request asks for. Raises BadRequest."""
+        most, count = self._options.max_video_frames, frames.get("num_frames")
+        if count is not None and count > most:
+            raise BadRequest(
+                f"{count} frames of a video are more than this server's limit: {most}",
+                param="media_io_kwargs.video.num_frames",
+            )
+        return FrameLimits(
+            num_frames=min(most, self._options.video_num_frames) if count is None else count if count > 0 else most,
+            fps=frames.get("fps") or 0.0,
+            total_pixels=self._options.max_video_pixels,
+            max_s=self._options.max_video_s,
+            images=False,
+        )
+
+    async def _load_all(self, requested: list[ImageRequest], limits: FrameLimits) -> list[Image]:
+        found: dict[tuple[str | bytes | int, str], Image] = {}
+        left = self._options.max_image_pixels
+        keys = [
+            (key, "video" if request.video else request.detail)
+            for key, request in zip(await _keys(requested), requested, strict=True)
+        ]
+        for key, request in zip(keys, requested, strict=True):
+            if key not in found:
+                found[key] = image = await self._load_one(request, max(0, left), limits)
+                left -= _count_pixels(image)
+        return [found[key] for key in keys]
+
+    async def _load_one(self, requested: ImageRequest, max_pixels: int, limits: FrameLimits) -> Image:
+        reader, box, video = self._images, self._options.max_image_side, None
+        if requested.detail == "low":
+            box = min(box or LOW_DETAIL_SIDE, LOW_DETAIL_SIDE)
+        try:
+            source = parse_source(requested.url) if requested.file is None else requested.file
+            if requested.video:
+                reader = self._videos
+                images = isinstance(source, InlineData) and source.text[: source.start].lower() == FRAME_LIST
+                video = replace(limits, images=images, total_pixels=min(limits.total_pixels, max_pixels))
+            data, start = await self._read(source, reader)
+            job = DecodeJob(data=data, start=start, max_pixels=max_pixels, box=box, video=video, mask=requested.mask)
+            image = await reader.decoders.decode(job)
+        except BadRequest as error:
+            raise BadRequest(
+                _of_video(error.message) if requested.video else error.message,
+                param=error.param or requested.param,
+                code=error.code,
+            ) from error
+        return replace(image, digest=await asyncio.to_thread(image.content))
+
+    async def _read(
+        self, source: Source | memoryview | FileSlice, reader: _MediaReader
+    ) -> tuple[bytes | str | memoryview | FileSlice, int]:
+        """Returns a file, a text in base64, and where it begins in that. Raises BadRequest."""
+        if isinstance(source, memoryview | FileSlice):
+            check_size(len(source), reader.max_bytes)
+            return source, 0
+        if isinstance(source, InlineData):
+            check_size((len(source.text) - source.start) // 4 * 3, reader.max_bytes)
+            return source.text, source.start
+        if isinstance(source, FilePath):
+            return await reader.files.read(source.path), 0
+        async with self._fetches:
+            return await reader.fetcher.fetch(source), 0
+
+    async def drain(self, timeout_s: float) -> None:
+        """Does nothing: images are loaded for requests, which the server waits for."""
+
+    async def close(self) -> None:
+        """Ends the decoder processes."""
+        self._images.decoders.stop()
+        self._videos.decoders.stop()
+
+
+def _count_pixels(image: Image) -> int:
+    return len(image.pixels) // 3
+
+
+def _of_video(text: str) -> str:
+    """Returns an error of the modules that images share with videos as one of a video."""
+    return text.replace("an image", "a video").replace("image", "video").replace("Image", "Video")
+
+
+async def _keys(requested: list[ImageRequest]) -> list[str | bytes | int]:
+    """Returns what is the same for two images with the same URL, and for no others.
+
+    Hashing or comparing texts of 27 MB takes 5 to 15 ms in one call, so of long ones of the same length a digest is
+    computed in a thread, in pieces during which other threads run.
+    """
+    lengths = Counter(len(request.url) for request in requested)
+    keys: list[str | bytes | int] = []
+    for number, request in enumerate(requested):
+        if len(request.url) <= MAX_URL and request.file is None:
+            keys.append(request.url)
+        elif request.file is not None or lengths[len(request.url)] == 1:
+            keys.append(number)
+        else:
+            keys.append(await asyncio.to_thread(_digest, request.url))
+    return keys
+
+
+def _digest(text: str) -> bytes:
+    digest = hashlib.sha256()
+    for start in range(0, len(text), DIGEST_CHARS):
+        digest.update(text[start : start + DIGEST_CHARS].encode("utf-8", "surrogatepass"))
+    return digest.digest()

@@ -1,0 +1,135 @@
+"""Decodes some frames of a video with PyAV, or a list of images as frames. Runs in the decoder process only.
+
+MP4 and QuickTime, WebM and Matroska, AVI and GIF, by their first bytes: FFmpeg reads many formats more, some of which
+open other files. Frames are sampled as vLLM samples them, and scaled down until all together are within a limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from PIL import Image
+
+from ....errors import BadRequest, install_command
+from . import pillow
+from .frame_limits import FrameLimits
+from .pillow import decode_base64
+
+PARSING_FAILED = "Video parsing failed"
+_FORMATS = ((b"ftyp", 4, "mov"), (b"\x1a\x45\xdf\xa3", 0, "matroska"), (b"AVI ", 8, "avi"), (b"GIF8", 0, "gif"))
+_CODECS = frozenset(("h264", "hevc", "vp8", "vp9", "av1", "libdav1d", "mpeg4", "mjpeg", "gif"))
+
+
+@dataclass(frozen=True, slots=True)
+class Video:
+    """Frames of the same size."""
+
+    frames: list[Image.Image]
+    """The frames."""
+    times: list[float]
+    """The second at which each is shown."""
+    seconds: float
+    """The length of the video."""
+
+
+def decode(data: bytes, max_pixels: int, limits: FrameLimits) -> Video:
+    """Returns the frames of a video.
+
+    Args:
+        data: The video's file.
+        max_pixels: The most pixels that a frame in the file may have.
+        limits: The frames that are wanted, and the limits of the video.
+
+    Raises:
+        MemoryError: There is not enough memory.
+        BadRequest: The file has another format, is broken or is beyond the limits.
+    """
+    if limits.images:
+        return _of_images(data.split(b","), max_pixels, limits)
+    try:
+        return _decoded(data, max_pixels, limits)
+    except (BadRequest, MemoryError):
+        raise
+    except Exception as error:  # FFmpeg has many errors for broken files, and their texts name objects
+        raise BadRequest(f"{PARSING_FAILED}: its file is broken") from error
+
+
+def _of_images(parts: list[bytes], max_pixels: int, limits: FrameLimits) -> Video:
+    frames, rate = list[Image.Image](), limits.fps or 1.0
+    wanted = replace(limits, fps=0.0).sampled(len(parts), 0.0)
+    for number in wanted:
+        height, width, pixels = pillow.decode(decode_base64(parts[number]), max_pixels)
+        if frames and frames[0].size != _scaled((width, height), len(wanted), limits):
+            raise BadRequest("the frames of a video have different sizes")
+        frames.append(_resized(Image.frombytes("RGB", (width, height), pixels), len(wanted), limits))
+    return Video(frames, [number / rate for number in wanted], len(parts) / rate)
+
+
+def _decoded(data: bytes, max_pixels: int, limits: FrameLimits) -> Video:
+    with _opened(data) as container:
+        stream = container.streams.video[0]
+        rate = float(stream.average_rate or stream.guessed_rate or 0)
+        total = sum(packet.size > 0 for packet in container.demux(stream))
+        if not total or not rate:
+            raise BadRequest(f"{PARSING_FAILED}: its file has no frames, or not their rate")
+        if total / rate > limits.max_s:
+            raise BadRequest(f"a video of {total / rate:.0f} s is longer than this server's limit: {limits.max_s:g} s")
+    wanted = limits.sampled(total, total / rate)
+    frames = list[Image.Image]()
+    with _opened(data) as container:
+        for frame in _frames(container, wanted, max_pixels):
+            frames.append(_resized(frame, len(wanted), limits, frames[0].size if frames else None))
+    if not frames:
+        raise BadRequest(f"{PARSING_FAILED}: none of its frames can be read")
+    return Video(frames, [number / rate for number in wanted[: len(frames)]], total / rate)
+
+
+def _opened(data: bytes) -> Any:
+    """Returns a container with a video stream, which the caller closes. Raises BadRequest."""
+    try:
+        from ..containers import opened
+    except ImportError:
+        raise BadRequest(
+            f"Videos need PyAV, which is not installed on this server: {install_command('video')}"
+        ) from None
+    name = next((name for magic, at, name in _FORMATS if data[at : at + len(magic)] == magic), "")
+    if not name:
+        raise BadRequest(f"{PARSING_FAILED}: not one of MP4, WebM, AVI and GIF")
+    container = opened(data, name)
+    streams = container.streams.video
+    if not streams or streams[0].codec_context.name not in _CODECS:
+        container.close()
+        raise BadRequest(f"{PARSING_FAILED}: its file has no video in a format that this server reads")
+    streams[0].codec_context.thread_count = 1
+    return container
+
+
+def _frames(container: Any, wanted: list[int], max_pixels: int) -> Iterator[Image.Image]:
+    """Yields the frames of these numbers, turned as they are shown."""
+    left, places = len(wanted), set(wanted)
+    for number, frame in enumerate(container.decode(container.streams.video[0])):
+        if frame.width * frame.height > max_pixels:
+            raise BadRequest(f"frames of {frame.width} x {frame.height} pixels are larger than this server's limit")
+        if number in places:
+            image: Image.Image = frame.to_image()
+            yield image.rotate(frame.rotation, expand=True) if frame.rotation else image
+            left -= 1
+        if not left:
+            return
+
+
+def _resized(frame: Image.Image, count: int, limits: FrameLimits, size: tuple[int, int] | None = None) -> Image.Image:
+    size = size or _scaled(frame.size, count, limits)
+    return frame if frame.size == size else frame.resize(size)
+
+
+def _scaled(size: tuple[int, int], count: int, limits: FrameLimits) -> tuple[int, int]:
+    """Returns the width and height of each of so many frames."""
+    factor = min(1.0, math.sqrt(limits.total_pixels / (count * size[0] * size[1])))
+    width, height = (int(side * factor) for side in size)
+    if min(width, height) < pillow.MIN_SIDE:
+        raise BadRequest("the frames of a video are too small, too narrow, or too many for this server's limits")
+    return width, height

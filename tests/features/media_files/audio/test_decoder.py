@@ -1,0 +1,213 @@
+"""Audio files through decoder processes: streamed, limited, killed, replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.errors import BadRequest, PayloadTooLarge, RequestError, Unavailable
+from lean_ovms.features.media_files.audio import decoder
+from lean_ovms.features.media_files.audio.decoder import AudioDecoder
+from lean_ovms.features.media_files.audio.framing import head, parse_head
+from lean_ovms.features.media_files.audio.wav import block_frames
+from lean_ovms.media.file_slice import FileSlice
+from lean_ovms.types.audio import SAMPLE_RATE
+from lean_ovms.util.spool import Spool
+from tests.recordings import pcm, plain_wav, sound, tone, wav
+
+SECOND = plain_wav()
+
+
+@pytest.fixture
+async def audio() -> AsyncIterator[AudioDecoder]:
+    made = AudioDecoder(Config(max_audio_s=30.0, audio_timeout_s=20.0))
+    yield made
+    await made.close()
+
+
+def fake(body: str, **options: float) -> AudioDecoder:
+    """A decoder whose process reads the job and then does what body says with `stream`."""
+    code = (
+        "import sys,socket,time,os,json\nstream=socket.socket(fileno=int(sys.argv[-1])).makefile('rwb')\n"
+        f"stream.read(json.loads(stream.readline())['bytes'])\n{body}"
+    )
+    return AudioDecoder(Config(**{"audio_timeout_s": 20.0, **options}), (sys.executable, "-S", "-c", code))
+
+
+async def all_of(audio: AudioDecoder, data: bytes) -> bytes:
+    stream = await audio.decode(memoryview(data))
+    found = b"".join([block async for block in stream])
+    assert stream.seconds == len(found) / 2 / SAMPLE_RATE
+    return found
+
+
+@pytest.mark.slow
+async def test_blocks_and_a_process_that_is_kept(audio: AudioDecoder) -> None:
+    assert await all_of(audio, SECOND) == pcm(tone())
+    pids = audio.idle.pids
+    assert len(pids) == 1
+    for bad, why in (
+        (b"no audio at all", "This server reads wav, flac"),
+        (wav(b""), "audio is empty"),
+        (wav(bytes(400), rate=5), "5 Hz is outside"),
+        (plain_wav(31.0), "exceeds maximum allowed duration of 30 s"),
+        (wav(np.full(99_000, np.nan, "<f4").tobytes(), tag=3, bits=32), "not numbers"),
+    ):
+        with pytest.raises(BadRequest, match=why) as caught:
+            await all_of(audio, bad)
+        assert caught.value.param == "file"
+    assert await all_of(audio, SECOND) == pcm(tone())
+    assert audio.idle.pids == pids
+
+
+@pytest.mark.parametrize("tag", [b"", b"ID3\4\0\0\0\0\0\7" + bytes(27)])
+@pytest.mark.slow
+async def test_a_file_within_a_file_is_read_by_the_process_itself(audio: AudioDecoder, tag: bytes) -> None:
+    data = tag + (SECOND if not tag else sound(tone(), "FLAC"))
+    spool = Spool()
+    spool.write(memoryview(b"before it" + data + b"behind it"))
+    for _ in range(2):  # the process is kept
+        stream = await audio.decode(FileSlice(spool, 9, len(data)))
+        assert b"".join([block async for block in stream]) == pcm(tone())
+    assert len(audio.idle.pids) == 1
+    spool.close()
+
+
+async def test_a_file_that_is_too_large_is_a_413(audio: AudioDecoder) -> None:
+    small = AudioDecoder(Config(max_audio_file_bytes=100))
+    with pytest.raises(PayloadTooLarge, match="Maximum file size exceeded: 101 bytes"):
+        await small.decode(memoryview(bytes(101)))
+    with pytest.raises(BadRequest):  # as large as is allowed, but no audio
+        await small.decode(memoryview(bytes(100)))
+
+
+@pytest.mark.slow
+async def test_a_long_file_waits_for_its_reader(audio: AudioDecoder) -> None:
+    """Two hours of silence in little bytes: what nobody reads is not decoded, and leaving ends the process."""
+    long = AudioDecoder(Config())
+    data = sound(np.zeros((1200 * SAMPLE_RATE, 1), np.float32), "FLAC")
+    assert len(data) < 200_000
+    stream = await long.decode(memoryview(data))
+    pid = stream._process.pid
+    for _ in range(3):
+        assert len(await anext(stream)) == 2 * block_frames(SAMPLE_RATE)
+    before = _cpu_ticks(pid)
+    await asyncio.sleep(0.3)
+    assert _cpu_ticks(pid) - before <= 10  # of 100 a second; the whole file takes 30
+    await stream.aclose()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+
+
+def _cpu_ticks(pid: int) -> int:
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+@pytest.mark.slow
+async def test_processes_are_limited_and_given_back() -> None:
+    audio = AudioDecoder(Config(max_audio_decoders=2))
+    streams = [await audio.decode(memoryview(SECOND)) for _ in range(2)]
+    third = asyncio.create_task(audio.decode(memoryview(SECOND)))
+    await asyncio.sleep(0.05)
+    assert not third.done()
+    await streams[0].aclose()
+    await (await third).aclose()
+    await streams[1].aclose()
+    await audio.close()
+
+
+@pytest.mark.slow
+async def test_too_many_files_are_a_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder, "WAITING_FILES", 1)
+    audio = AudioDecoder(Config(max_audio_decoders=1))
+    stream = await audio.decode(memoryview(SECOND))
+    waiting = asyncio.create_task(audio.decode(memoryview(SECOND)))
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable, match="too many audio files"):
+        await audio.decode(memoryview(SECOND))
+    await stream.aclose()
+    await (await waiting).aclose()
+    await audio.close()
+
+
+async def test_one_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder, "START_S", 0.0)
+    audio = fake("time.sleep(1000)", audio_timeout_s=0.2)
+    with pytest.raises(BadRequest, match=r"longer than 0\.2 s"):
+        await audio.decode(memoryview(SECOND))
+    assert audio.idle.pids == []
+    assert audio._slots.used == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "body",
+    [
+        "os._exit(9)",
+        "os.kill(os.getpid(), 11)",
+        "stream.write(b'\\5\\0\\0\\0ab'); stream.flush(); os._exit(0)",
+        "stream.write(b'\\xff\\xff\\xff\\xff' + bytes(99)); stream.flush(); time.sleep(1000)",
+        "stream.write(b'\\0\\0\\0\\x80'); stream.flush(); time.sleep(1000)",
+        "stream.write(b'\\1\\0\\0\\x803'); stream.flush(); time.sleep(1000)",
+    ],
+)
+async def test_one_that_dies_takes_only_its_file_with_it(body: str) -> None:
+    audio = fake(body)
+    with pytest.raises(BadRequest, match="too much memory or time"):
+        await all_of(audio, SECOND)
+    assert audio._slots.used == 0
+    audio._command = decoder.COMMAND
+    assert await all_of(audio, SECOND) == pcm(tone())
+    await audio.close()
+
+
+async def test_one_that_dies_in_the_middle_fails_there() -> None:
+    audio = fake("stream.write(b'\\2\\0\\0\\0ab'); stream.flush(); os.kill(os.getpid(), 11)")
+    stream = await audio.decode(memoryview(SECOND))
+    assert await anext(stream) == b"ab"
+    with pytest.raises(RequestError):
+        await anext(stream)
+    await stream.aclose()
+    assert audio._slots.used == 0
+
+
+async def test_one_that_does_not_start_is_no_files_fault() -> None:
+    audio = AudioDecoder(Config(), ("/nowhere/python",))
+    with pytest.raises(Unavailable):
+        await audio.decode(memoryview(SECOND))
+
+
+async def test_the_environment_has_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_KEY", "hush")
+    audio = fake("n=repr(sorted(os.environ)).encode(); stream.write(len(n).to_bytes(4,'little')+n); stream.flush()")
+    stream = await audio.decode(memoryview(SECOND))
+    names = await anext(stream)
+    await stream.aclose()
+    assert b"PYTHONPATH" in names
+    assert b"API_KEY" not in names
+
+
+@pytest.mark.slow
+async def test_the_process_limits_itself(audio: AudioDecoder) -> None:
+    stream = await audio.decode(memoryview(SECOND))
+    with open(f"/proc/{stream._process.pid}/limits", encoding="ascii") as text:
+        limits = {line[:25].strip(): line[25:].split()[0] for line in text.read().splitlines()[1:]}
+    await stream.aclose()
+    assert int(limits["Max cpu time"]) < 30
+    assert int(limits["Max address space"]) < 4 << 30
+    assert limits["Max file size"] == limits["Max core file size"] == "0"
+
+
+def test_heads_are_read_as_they_are_written() -> None:
+    assert head(1) == b"\1\0\0\0"
+    assert [parse_head(head(5)), parse_head(head(0, end=True))] == [(5, False), (0, True)]
