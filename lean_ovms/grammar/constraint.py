@@ -15,7 +15,7 @@ import orjson
 
 from ..errors import BadRequest, GrammarInvalid, GrammarTooComplex, SchemaInvalid
 from ..types import Json, OutputConstraint
-from . import formats, schema, sentencepiece, validity
+from . import formats, schema, validity
 from .call_syntax import CallForm, CannotEnforce, OutputForm, Tool
 
 MAX_DEPTH = 32
@@ -39,8 +39,6 @@ class GrammarContext:
     """The tools that may be called."""
     parallel: bool | None = None
     """Whether an answer may have several calls; None: where the model's form has several."""
-    sentencepiece: bool = False
-    """Whether grammars are matched against token text with "▁" for spaces (sentencepiece.py)."""
     template_opens_reasoning: bool = False
     """Whether a prompt that does not end inside reasoning asks for none."""
 
@@ -130,8 +128,6 @@ class _Builder:
         if self.constraint.format is not None and self.constraint.tool_calls != "required":
             content = formats.sequence(header, self._content(self.constraint.format))
         whole = formats.sequence(*reasoning, formats.either(calls, content))
-        if self.context.sentencepiece:
-            whole = sentencepiece.rewritten(whole)
         tag = json.dumps({"type": "structural_tag", "format": whole}, ensure_ascii=False)
         return Constraint(tag, self.notices)
 

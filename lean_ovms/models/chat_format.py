@@ -63,7 +63,6 @@ class ChatFormat:
         found = "set" if config.chat_template_content_format != "auto" else "detected"
         log.info("the content format of the chat template is %s (%s; --chat_template_content_format)", kind, found)
         self._config = config
-        self._sentencepiece = info.sentencepiece
         self._template_opens_reasoning = self._opens_reasoning()
         self._shown: tuple[Vocabulary, tuple[str, ...], Vocabulary] | None = None
 
@@ -131,7 +130,6 @@ class ChatFormat:
             prompt_tail=tail,
             tools=output.tools,
             parallel=output.parallel,
-            sentencepiece=self._sentencepiece,
             template_opens_reasoning=self._template_opens_reasoning,
         )
 

@@ -94,8 +94,6 @@ class ModelInfo:
     """Whether prompts may begin with what is computed of others."""
     versions: dict[str, str]
     """The versions of the libraries, by their names."""
-    sentencepiece: bool = False
-    """Whether grammars are matched against text with "▁" for a space and "<0x0A>" for a byte."""
     vision: bool = False
     """Whether the model reads images."""
     video: bool = False

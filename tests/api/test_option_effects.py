@@ -236,7 +236,7 @@ def test_openvino_genai_has_no_other_library_for_grammars() -> None:
 def test_limits_of_grammars_reach_the_queue_and_the_checker(monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config(grammar_cache_mb=3, grammar_max_nesting=5, grammar_max_bytes=100, grammar_memory_mb=77)
     monkeypatch.setattr(grammar_compiler, "logits_width", lambda _: 8)
-    monkeypatch.setattr(grammar_compiler, "GrammarCompiler", lambda *_: None)
+    monkeypatch.setattr(grammar_compiler, "GrammarCompiler", lambda *_, **__: None)
     grammars = grammar_compiler.grammars(config, tokenizer=None)
     assert grammars is not None
     assert grammars.checker.settings.memory_bytes == 77 << 20  # type: ignore[attr-defined]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import openvino as ov
@@ -11,7 +10,6 @@ import openvino_genai as genai
 from ...config import EngineConfig
 from ...errors import BadRequest
 from ...types.engine import ModelInfo
-from ...util.files import read_text
 from ..errors import NOT_UNICODE
 from .settings import PipelineSettings, kv_precisions
 
@@ -41,18 +39,7 @@ def describe(config: EngineConfig, settings: PipelineSettings, blocks: int, toke
         speculative=settings.speculative,
         prefix_caching=settings.prefix_caching,
         versions={"openvino": ov.get_version(), "openvino_genai": genai.__version__},
-        sentencepiece=has_byte_fallback(config.model_dir),
     )
-
-
-def has_byte_fallback(model_dir: Path) -> bool:
-    """Returns whether the detokenizer turns "<0x0A>" into bytes, as SentencePiece's do: the vocabulary has them as
-    text.
-    """
-    try:
-        return "ByteFallback" in read_text(model_dir / "openvino_detokenizer.xml")
-    except (OSError, UnicodeDecodeError):
-        return False
 
 
 def encode(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]:

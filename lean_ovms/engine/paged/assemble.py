@@ -129,7 +129,7 @@ def load(
         pipeline = PagedPipeline(model, sizes, parts)
         # Grammars are matched against text, not token text.
         capabilities = [*CAPABILITIES, *(["adapters"] if inputs is not None else [])]
-        pipeline.info = replace(info, sentencepiece=False, capabilities=capabilities)
+        pipeline.info = replace(info, capabilities=capabilities)
         if parts.images is not None:
             tokens, video = parts.images.tokens, parts.images.reads_videos
             pipeline.info = replace(pipeline.info, vision=True, video=video, image_tokens=tokens)

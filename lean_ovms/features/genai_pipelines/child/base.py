@@ -20,6 +20,7 @@ from ....types import SamplingParams
 from .cut_text import encode_cut
 from .grammar_compiler import grammars, structured
 from .guard.pipeline import ImageTokenCounter, PipelineRequest
+from .sentencepiece import has_byte_fallback
 
 GREEDY = SamplingParams(temperature=0.0)
 
@@ -34,6 +35,8 @@ class GenAiPipeline:
     """The model's main end token; -1 if it has none."""
     _speculative = ""
     """How the model drafts tokens: "draft", "prompt_lookup", "mtp", "eagle3", or "" if it does not."""
+    _byte_fallback = False
+    """Whether the tokens are SentencePiece's, for grammars."""
 
     def describe(self, config: EngineConfig, settings: PipelineSettings, blocks: int, defaults: Any) -> None:
         """Sets what is known of a loaded model: its description, vocabulary, encoder and grammars.
@@ -51,6 +54,7 @@ class GenAiPipeline:
         ask = partial(encode_cut if model_file.is_one(config.model_dir) else model_info.encode, self._tokenizer)
         self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces, library)
         self.long_text_encoder: LongTextEncoder | None = self._encode
+        self._byte_fallback = has_byte_fallback(config.model_dir)
         self.grammars = grammars(config, self._tokenizer)
 
     def check(self, request: PipelineRequest) -> None:
@@ -67,7 +71,7 @@ class GenAiPipeline:
 
     def _config(self, request: PipelineRequest) -> Any:
         if request.native is None:
-            request.native = generation_config(request, self._eos, self._speculative)
+            request.native = generation_config(request, self._eos, self._speculative, self._byte_fallback)
         return request.native
 
     def _short_config(self, max_tokens: int) -> Any:
@@ -75,7 +79,7 @@ class GenAiPipeline:
         return self._config(PipelineRequest(tokens=[], sampling=GREEDY, max_tokens=max_tokens))
 
 
-def generation_config(request: PipelineRequest, eos: int, speculative: str) -> Any:
+def generation_config(request: PipelineRequest, eos: int, speculative: str, byte_fallback: bool = False) -> Any:
     """Returns the GenerationConfig of a request, not validated.
 
     It is built field by field from values that the front end has checked; nothing else that a client sent reaches the
@@ -86,6 +90,7 @@ def generation_config(request: PipelineRequest, eos: int, speculative: str) -> A
         request: The request.
         eos: The model's main end token; -1 if it has none.
         speculative: How the model drafts tokens: "draft", "prompt_lookup", "mtp", "eagle3", or "" if it does not.
+        byte_fallback: Whether the tokens are SentencePiece's, for a grammar.
     """
     sampling = request.sampling
     config = genai.GenerationConfig()
@@ -106,7 +111,7 @@ def generation_config(request: PipelineRequest, eos: int, speculative: str) -> A
         _set_sampling(config, request)
     _set_assistant(config, request, speculative)
     if request.constraint:
-        config.structured_output_config = structured(request.constraint)
+        config.structured_output_config = structured(request.constraint, byte_fallback)
     return config
 
 

@@ -34,6 +34,7 @@ from ....errors import GrammarInvalid, StartError
 from ....grammar.structural_tag import PlainFormat
 from ....repository import model_file
 from ....util import memory
+from .sentencepiece import has_byte_fallback, rewritten
 
 log = logging.getLogger(__name__)
 
@@ -47,16 +48,18 @@ COMMAND = (sys.executable, "-m", f"{__package__}.grammar_process")
 class GrammarCompiler:
     """Fills and empties the grammar cache of a tokenizer. Not thread-safe; see grammar_queue.py for the rules."""
 
-    def __init__(self, tokenizer: Any, width: int) -> None:
+    def __init__(self, tokenizer: Any, width: int, *, byte_fallback: bool = False) -> None:
         """Makes a compiler of the tokenizer's vocabulary.
 
         Args:
             tokenizer: The tokenizer.
             width: The number of logits of a token in the pipeline that the grammars are for.
+            byte_fallback: Whether the tokens are SentencePiece's (sentencepiece.py).
 
         Raises:
             RuntimeError: It cannot be made.
         """
+        self.byte_fallback = byte_fallback
         self._right = _pipeline(tokenizer, width)
         self._other = _pipeline(tokenizer, width + 1)
         self.clear()
@@ -76,7 +79,7 @@ class GrammarCompiler:
         config = genai.GenerationConfig()
         config.max_new_tokens = tokens
         config.do_sample, config.temperature, config.rng_seed = True, 1.0, seed
-        config.structured_output_config = structured(tag)
+        config.structured_output_config = structured(tag, self.byte_fallback)
         pipeline = self._right
         handle = pipeline.add_request(seed, ov.Tensor(np.zeros((1, 1), dtype=np.int64)), config)
         try:
@@ -95,25 +98,25 @@ class GrammarCompiler:
         self._run(self._right, None)  # or the next step would have to set the width again
         memory.trim()
 
-    @staticmethod
-    def _run(pipeline: Any, tag: str | None) -> None:
+    def _run(self, pipeline: Any, tag: str | None) -> None:
         config = genai.GenerationConfig()
         config.max_new_tokens = 1
         config.ignore_eos = True
         if tag is not None:
-            config.structured_output_config = structured(tag)
+            config.structured_output_config = structured(tag, self.byte_fallback)
         pipeline.generate([ov.Tensor(np.zeros((1, 1), dtype=np.int64))], [config])
 
 
-def structured(tag: str) -> Any:
+def structured(tag: str, byte_fallback: bool) -> Any:
     """Returns a structural tag (JSON text) as GenerationConfig.structured_output_config."""
-    return genai.StructuredOutputConfig(structural_tags_config=lowered(tag)[0])
+    return genai.StructuredOutputConfig(structural_tags_config=lowered(tag, byte_fallback)[0])
 
 
 @lru_cache(maxsize=64)
-def lowered(tag: str) -> tuple[str, tuple[str, ...]]:
+def lowered(tag: str, byte_fallback: bool) -> tuple[str, tuple[str, ...]]:
     """Returns a tag as the XGrammar within GenAI takes it, and what it does not impose. Raises ValueError."""
-    found = PlainFormat(json.loads(tag)["format"], within_genai=True)
+    form = json.loads(tag)["format"]
+    found = PlainFormat(rewritten(form) if byte_fallback else form, within_genai=True)
     return json.dumps({"type": "structural_tag", "format": found.form}, ensure_ascii=False), found.notices
 
 
@@ -142,7 +145,7 @@ def grammars(config: EngineConfig, tokenizer: Any) -> Grammars | None:
         )
     try:
         width = logits_width(config.model_dir)
-        compiler = GrammarCompiler(tokenizer, width)
+        compiler = GrammarCompiler(tokenizer, width, byte_fallback=has_byte_fallback(config.model_dir))
     except (RuntimeError, TypeError, ValueError, OSError) as error:
         log.warning("no structured output with this model: %s", last_line(error))
         return None

@@ -12,6 +12,7 @@ from ....engine.loading import quiet_imports  # noqa: F401 - first, for its effe
 import json
 import time
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import openvino_genai as genai
@@ -22,6 +23,7 @@ from ....engine.generation.grammar_answers import data_bytes, limit_memory, serv
 from ....engine.generation.grammar_limits import GrammarBounds, GrammarCost, members, too_complex
 from ....errors import GrammarInvalid
 from .grammar_compiler import GrammarCompiler, lowered, reason
+from .sentencepiece import has_byte_fallback
 
 WARM = '{"type":"structural_tag","format":{"type":"json_schema","json_schema":{"type":"object"}}}'
 REFERENCE = {
@@ -44,7 +46,8 @@ ALLOWED_SLOW = 1
 
 def load(message: dict[str, Any]) -> GrammarCompiler:
     """Returns a compiler for the model's tokenizer, and from here on no more memory than allowed."""
-    compiler = GrammarCompiler(genai.Tokenizer(message["model_dir"]), message["width"])
+    folder = message["model_dir"]
+    compiler = GrammarCompiler(genai.Tokenizer(folder), message["width"], byte_fallback=has_byte_fallback(Path(folder)))
     compiler.compile(WARM)  # the first one builds tables of the whole vocabulary
     limit_memory(message["memory_bytes"])
     return compiler
@@ -79,7 +82,7 @@ class Checker:
             raise GrammarInvalid(reason(error)) from error
         finally:
             self._compiler.clear()
-        return GrammarCost(seconds, max(0, used), mask_s, lowered(tag)[1])._asdict()
+        return GrammarCost(seconds, max(0, used), mask_s, lowered(tag, self._compiler.byte_fallback)[1])._asdict()
 
     def _measure(self, tag: str) -> float:
         """Returns the time of a request's slowest step but the first, in which GenAI converts the grammar again.

@@ -9,15 +9,27 @@ leaves open is not, so a string may come with a byte token for a line end.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
-from ..types import Json
+from ....types import Json
+from ....util.files import read_text
 
 SPACE = "\u2581"
 _WRITTEN = {ord(" "): SPACE, ord("\n"): "<0x0A>", ord("\r"): "<0x0D>", ord("\t"): "<0x09>"}
 _LITERAL = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]', re.DOTALL)
 _TEXTS = frozenset(("value", "begin", "end", "separator", "triggers", "excludes"))
 _NAMES = frozenset(("required", "enum", "const"))
+
+
+def has_byte_fallback(model_dir: Path) -> bool:
+    """Returns whether the detokenizer turns "<0x0A>" into bytes, as SentencePiece's do: the vocabulary has them as
+    text.
+    """
+    try:
+        return "ByteFallback" in read_text(model_dir / "openvino_detokenizer.xml")
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def rewritten(form: Any, key: str = "") -> Any:
