@@ -25,7 +25,11 @@ from ...server.checks import checked
 
 AGENTS: Mapping[str, dict[str, Any]] = json.loads(Path(__file__).with_name("agents.json").read_text("utf-8"))
 """What is known of each agent, by the name of its program: how to install it, about how many tokens its first prompt
-has, and its environment and arguments, where {url}, {model} and {key} stand for those of the server."""
+has, its environment and arguments, and arguments for models whose context is known. {url}, {model} and {key} stand for
+those of the server, {context} for the tokens of the model's context, and {answer} for those that an answer may have of
+them; 0 where they are unknown. By these an agent shortens a conversation before it is too long."""
+ANSWER = 4
+"""An answer may have the context divided by this: agents leave room for it, else for more than small models have."""
 NO_KEY = "none"
 """What an agent sends to a server without a key: without any they refuse to start."""
 NOTES = """What is behind -- goes to the agent: lean_ovms launch claude -- -p "What is in this folder?". The settings
@@ -57,10 +61,18 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     model = client.asked_for(config, given.model, words)
     if words:
         raise StartError(f"unrecognized arguments: {' '.join(words)} (words for {name} go behind --)")
-    _warn_of_context(name, model, client.get("/v1/models")["data"])
-    places = {"{url}": client.url, "{model}": model, "{key}": checked(config).api_key or NO_KEY}
-    added = {key: _as_text(_filled(value, places)) for key, value in AGENTS[name]["environment"].items()}
-    command = [name, *_filled(AGENTS[name]["arguments"], places), *further]
+    agent = AGENTS[name]
+    rows = client.get("/v1/models")["data"]
+    context = next((row.get("max_model_len") for row in rows if row["id"] == model), None) or 0
+    if 0 < context < (first := agent["first_prompt"]):
+        note = f"{model} takes {context} tokens, and the first prompt of {agent['title']} has about {first}"
+        print(f"lean_ovms launch: {note}", file=sys.stderr)
+    key = checked(config).api_key or NO_KEY
+    numbers = {"{context}": context, "{answer}": context // ANSWER}
+    places = {"{url}": client.url, "{model}": model, "{key}": key, **numbers}
+    added = {name: _as_text(_filled(value, places)) for name, value in agent["environment"].items()}
+    arguments = [*agent["arguments"], *(agent.get("context_arguments", ()) if context else ())]
+    command = [name, *_filled(arguments, places), *further]
     if program and not given.print:
         sys.stdout.flush()
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and a program inherits that
@@ -74,25 +86,19 @@ def _state(name: str, environ: Mapping[str, str]) -> str:
     return "installed" if shutil.which(name, path=environ.get("PATH")) else AGENTS[name]["install"]
 
 
-def _filled(value: Any, places: Mapping[str, str]) -> Any:
-    """Returns a JSON value with the server's values in their places, in keys of objects, too."""
+def _filled(value: Any, places: Mapping[str, str | int]) -> Any:
+    """Returns a JSON value with the server's values in their places, in keys of objects, too; what is nothing but the
+    place of a number becomes one."""
     if isinstance(value, dict):
         return {_filled(key, places): _filled(one, places) for key, one in value.items()}
     if isinstance(value, list):
         return [_filled(one, places) for one in value]
+    if value in places:
+        return places[value]
     for place, text in places.items():
-        value = value.replace(place, text)
+        value = value.replace(place, str(text))
     return value
 
 
 def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _warn_of_context(name: str, model: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Says so where not even the agent's first prompt fits into the context of the model."""
-    context = next((row.get("max_model_len") for row in rows if row["id"] == model), None)
-    needed = AGENTS[name]["first_prompt"]
-    if context and context < needed:
-        note = f"{model} takes {context} tokens, and the first prompt of {AGENTS[name]['title']} has about {needed}"
-        print(f"lean_ovms launch: {note}", file=sys.stderr)

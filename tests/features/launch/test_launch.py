@@ -60,6 +60,18 @@ def test_what_is_shown_is_what_a_shell_starts(
     assert "k 1" not in "".join(arguments)  # all users of a machine see the arguments of a program
 
 
+def test_a_context_that_is_not_known_is_not_told(script: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model that is not loaded has none; told 0, Codex would shorten its conversation with each turn."""
+    loaded, other = ({"id": "m", "task": "text_generation", "max_model_len": most} for most in (8192, None))
+    for row, told in ((loaded, True), (other, False)):
+        script.answers["/v1/models"] = deque([{"data": [row]}])
+        assert launch("codex", script.url, "--print") == 0
+        assert ("model_context_window=8192" in capsys.readouterr().out) == told
+        assert launch("opencode", script.url, "--print") == 0
+        limit = '{"context": 8192, "output": 2048}' if told else '{"context": 0, "output": 0}'
+        assert f'"limit": {limit}' in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_the_agent_takes_the_place_of_the_command(script: ScriptedServer, path: str) -> None:
     command = [sys.executable, "-m", "lean_ovms", "launch", "opencode", script.url, "--", "run", "Hi"]
@@ -69,7 +81,9 @@ def test_the_agent_takes_the_place_of_the_command(script: ScriptedServer, path: 
     assert arguments == ["run", "Hi"]
     settings = json.loads(environment["OPENCODE_CONFIG_CONTENT"])
     assert settings["model"] == "lean_ovms/org/m"
-    assert settings["provider"]["lean_ovms"]["models"] == {"org/m": {"name": "org/m"}}
+    assert settings["provider"]["lean_ovms"]["models"] == {
+        "org/m": {"name": "org/m", "limit": {"context": 8192, "output": 2048}}
+    }
     assert done.stderr == (
         "lean_ovms launch: org/m takes 8192 tokens, and the first prompt of opencode has about 13700\n"
     )
