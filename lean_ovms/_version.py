@@ -1,4 +1,4 @@
-"""What this program is, and its version."""
+"""The name of this program, and its version."""
 
 __version__ = "0.1.0"
 

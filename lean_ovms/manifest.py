@@ -1,4 +1,4 @@
-"""What a feature tells the core about itself: one `Feature`, of rows that the core composes into its tables.
+"""Declares what a feature tells the core about itself: one `Feature`, of rows that the core composes into its tables.
 
 A feature is what a user can name in one sentence and switch off. It lives in `features/NAME/`, whose feature.py has its
 `FEATURE`. This module is imported by every start, before options are read: it imports nothing but the standard library.
@@ -150,7 +150,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class PageRow:
-    """What the page for browsers can do by an endpoint of a feature, where the server has it."""
+    """A part of the page for browsers that uses an endpoint of a feature, where the server has it."""
 
     action: str
     """The name by which the page knows it."""
@@ -162,7 +162,7 @@ class PageRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What a feature adds to one of the core's tables."""
+    """A row that a feature adds to one of the core's tables."""
 
     package: str = ""
     """The package of the feature, below which its modules are named; the composition sets it."""
@@ -222,8 +222,8 @@ class TaskRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRow(Row):
-    """What a feature does inside the steps of the paged engine. Nothing of it is imported unless one of its options is
-    set."""
+    """The work of a feature inside the steps of the paged engine. Nothing of it is imported unless one of its options
+    is set."""
 
     install: str
     """A function of the engine process as "module:function", which is called once with the engine.paged.hooks.Parts of
@@ -256,7 +256,7 @@ class PartRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendRow(Row):
-    """What generates text in the place of the paged engine."""
+    """A backend that generates text in the place of the paged engine."""
 
     pipelines: tuple[str, ...]
     """The values of --pipeline_type that it serves."""
@@ -345,7 +345,7 @@ class HelperRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRow(Row):
-    """What a feature does while a server starts, before models are loaded, where one of its options is set."""
+    """The work of a feature while a server starts, before models are loaded, where one of its options is set."""
 
     prepare: str
     """A function as "module:function" that is awaited with the api.services.Services. It raises StartError."""
@@ -355,7 +355,7 @@ class StartRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow(Row):
-    """What a feature does for a model before requests may use it, where one of its options is set."""
+    """The work of a feature for a model before requests may use it, where one of its options is set."""
 
     install: str
     """A function of the front end as "module:function": for an api.services.Services and a model it returns a
@@ -366,7 +366,7 @@ class ModelRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObserverRow(Row):
-    """What a feature does with the record of each request, where one of its options is set."""
+    """The use that a feature makes of the record of each request, where one of its options is set."""
 
     make: str
     """A function as "module:function": it returns an `api.middleware.RequestObserver` for a Config, and raises
@@ -402,7 +402,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorForm(Row):
-    """How errors look for clients of an API with another form of errors than OpenAI's."""
+    """The form of errors for clients of an API that has another one than OpenAI's."""
 
     name: str
     """The name of its schema in the OpenAPI document."""

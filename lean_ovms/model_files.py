@@ -14,7 +14,7 @@ NETWORK, NETWORK_HEAD = "openvino_model.xml", 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """What exporters leave in a model directory, as far as it shows the model's task."""
+    """The files that exporters leave in a model directory, as far as they show the model's task."""
 
     path: Path
     """The directory."""

@@ -1,1 +1,1 @@
-"""What a client may say, and how we answer."""
+"""Reads what clients ask for, and writes the answers."""

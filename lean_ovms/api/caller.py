@@ -1,4 +1,4 @@
-"""What a Python program calls a model with, in place of an endpoint."""
+"""Calls models for a Python program, in place of an endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every request, whatever its route: its client, what its page may do, CORS headers, its record.
+"""Does the work of every request, whatever its route: its client, what its page may do, CORS headers, its record.
 
 Each is one object that App asks in turn. Knows no routes by name, no models and no sockets.
 """
@@ -69,7 +69,7 @@ class Cors:
 
 
 class RequestObserver(Protocol):
-    """What gets the record of each request when it has finished: the span of a trace is made so."""
+    """Gets the record of each request when it has finished; the span of a trace is made so."""
 
     def add(self, record: RequestRecord) -> None:
         """Observes a request that has just finished; called in the event loop."""

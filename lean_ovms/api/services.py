@@ -1,4 +1,5 @@
-"""What endpoints work with: the options, the models, and the state that one API keeps for the life of an App."""
+"""Gives endpoints what they work with: the options, the models, and the state that one API keeps for the life of an
+App."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class Service(Protocol):
 
 @dataclass(slots=True)
 class Services:
-    """What handlers may use."""
+    """The options, the models and the state that handlers use."""
 
     config: Config
     """The options of the server."""

@@ -37,7 +37,7 @@ D = TypeVar("D")
 
 
 class Source(Protocol[D]):
-    """What is streamed, as models.generation.DeltaStream."""
+    """A source of streamed events, such as models.generation.DeltaStream."""
 
     @property
     def usage(self) -> Usage: ...

@@ -31,7 +31,7 @@ FEWEST_FILES = 32
 
 
 class ModelSource(Protocol):
-    """Where models come from that are not in the directory of models, or not in OpenVINO's format."""
+    """A source of models that are not in the directory of models, or not in OpenVINO's format."""
 
     def check(self, config: Config, command: str) -> None:
         """Checks the options of the models that are to be fetched.

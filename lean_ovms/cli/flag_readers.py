@@ -1,4 +1,4 @@
-"""What values of other servers' flags are here, where flags.txt cannot say it.
+"""Translates values of other servers' flags, where flags.txt cannot.
 
 Each returns the value in our notation, or several options with theirs, and raises ValueError with what is allowed.
 """

@@ -24,7 +24,7 @@ DEMO_MODEL = Path(__file__).parents[1] / "demo_model"
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ModelOptions(Options):
-    """What one model has; each model of a config file may set it."""
+    """The options of one model; each model of a config file may set them."""
 
     # --- deployment
     task: str = _deployment(
@@ -137,7 +137,7 @@ PROPERTIES = {
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class EngineOptions(Options):
-    """What the engine process of a model needs besides ModelOptions."""
+    """The options that the engine process of a model needs besides ModelOptions."""
 
     # --- engine
     num_streams: int = _engine(
@@ -261,7 +261,7 @@ class EngineOptions(Options):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ServerOptions(Options):
-    """What one server has, whatever its models are."""
+    """The options of a server, whatever its models are."""
 
     # --- deployment
     file_system_poll_wait_seconds: float = _deployment(

@@ -1,4 +1,4 @@
-"""What an option is: its metadata, and the checks of its value."""
+"""Declares options: their metadata, and the checks of their values."""
 
 from __future__ import annotations
 

@@ -436,7 +436,7 @@ CORE_KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in _RECORDS if is_data
 
 
 class _Rows(dict[type[Any], Callable[[Any], tuple[Any, ...]]]):
-    """What of a record is in its frame, by the class of the record; a class is added by its first record."""
+    """The members of a record that its frame has, by the class of the record; a class is added by its first record."""
 
     def __missing__(self, cls: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
         names = [f.name for f in fields(cls) if "attached" not in f.metadata]

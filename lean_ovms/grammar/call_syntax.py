@@ -1,4 +1,5 @@
-"""How model families write an answer around values: tool calls, reasoning, headers; the inverse of their parsers.
+"""Declares how model families write an answer around values: tool calls, reasoning, headers; the inverse of their
+parsers.
 
 Each tool parser has a CallForm made of the functions here, and the tests compare it with the parser. What a form cannot
 write (a name with a blank in XML) is CannotEnforce. Knows no families, no requests and no library.
@@ -59,7 +60,7 @@ CallWriter = Callable[[Tool], Json]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallForm:
-    """How a model writes calls: one after another, with fixed texts around and between them."""
+    """The form of a model's calls: one after another, with fixed texts around and between them."""
 
     one: CallWriter
     """Writes one call."""
@@ -82,7 +83,7 @@ class CallForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningForm:
-    """How a model writes its reasoning."""
+    """The form of a model's reasoning."""
 
     start: str
     """The text before the reasoning."""
@@ -97,7 +98,7 @@ class ReasoningForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputForm:
-    """How a model writes a whole answer; text.parsers.output_form() puts the parts together."""
+    """The form of a model's whole answer; text.parsers.output_form() puts the parts together."""
 
     tool_parser: str | None = None
     """The name of its tool parser, for notices; None: there is none."""

@@ -29,7 +29,7 @@ TERMINALS = ("ANY: ~/[^\\s\\S]/", 'SOME: (ANY & ~"")', "TEXT: /(?s:.)*/")
 
 
 class Converters(NamedTuple):
-    """What the library has for notations other than its own; all raise GrammarInvalid."""
+    """The library's converters of notations other than its own; all raise GrammarInvalid."""
 
     regex: Callable[[str], str]
     """Writes a regular expression as Lark's, between slashes."""

@@ -14,7 +14,7 @@ from .schema import Schema
 
 
 class PatternNames(NamedTuple):
-    """Which names a pattern matches."""
+    """The names that a pattern matches."""
 
     declared: tuple[str, ...]
     """Those of a given list that it matches."""

@@ -1,4 +1,4 @@
-"""Whether a JSON schema is one, and has a value that ends: https://json-schema.org/draft/2020-12.
+"""Checks that a JSON schema is one, and has a value that ends: https://json-schema.org/draft/2020-12.
 
 The libraries ignore many mistakes, and write for ever where a schema only leads back to itself.
 """
@@ -152,7 +152,7 @@ _RULES: dict[str, Callable[[Any], str]] = {
 
 
 class _Finite:
-    """Which of some schemas have a value that ends, found from inside to outside."""
+    """The schemas that have a value that ends, found from inside to outside."""
 
     def __init__(self, root: Any, nodes: list[Any]) -> None:
         self._root = root

@@ -1,4 +1,4 @@
-"""What the families' image processors have in common, as transformers' with Pillow do it, pixel by pixel."""
+"""Computes what the families' image processors share, as transformers' with Pillow do it, pixel by pixel."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def tiles(image: Pixels, side: int) -> list[Pixels]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How the numbers of pixels become those of the network: (value * factor - mean) / std."""
+    """The scale by which the numbers of pixels become those of the network: (value * factor - mean) / std."""
 
     factor: float
     mean: NDArray[np.float32]

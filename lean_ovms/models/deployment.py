@@ -41,7 +41,7 @@ Report = Callable[[str, str, int, int], None]
 
 
 class RepositoryPulls(Protocol):
-    """What clients change in the directory of models, where they may."""
+    """The changes that clients make in the directory of models, where they may."""
 
     async def pull(self, name: str, report: Report, serve: Reload) -> None:
         """Fetches a model. Raises RequestError.

@@ -1,4 +1,4 @@
-"""Which models a server should serve, from its options: one, those that a file lists, or those of a repository.
+"""Reads from its options which models a server should serve: one, those that a file lists, or those of a repository.
 
 The embedded demo model is served when no option points to a model, and under its own name only: with a misspelt option
 its answers must not pass for those of another model.

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class DeltaStream(Protocol):
-    """What endpoints use of a running generation or a group of them."""
+    """The part of a running generation, or of a group of them, that endpoints use."""
 
     @property
     def usage(self) -> Usage: ...

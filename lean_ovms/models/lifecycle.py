@@ -50,7 +50,7 @@ NO_STATS = EngineStats(running=0, queued=0, steps=0)
 
 
 class Preparation(Protocol):
-    """What a feature does for a model before requests may use it."""
+    """The work of a feature for a model before requests may use it."""
 
     def check(self) -> None:
         """Checks what can be checked before the engine is started; called in a thread. Raises WrongOptions."""

@@ -35,7 +35,7 @@ def too_slow() -> RequestTimeout:
 
 @dataclass(slots=True)
 class UsageRecorder:
-    """What is recorded of a request without a text generation, while it runs."""
+    """The record of a request without a text generation, while it runs."""
 
     started: float = field(default_factory=time.monotonic)
     engine_id: int = 0

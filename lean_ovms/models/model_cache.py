@@ -1,4 +1,4 @@
-"""Which models are in memory: loaded by their requests, within a limit, and unloaded when they are idle.
+"""Decides which models are in memory: loaded by their requests, within a limit, and unloaded when they are idle.
 
 Models of one group are loaded and unloaded together; a model without a group is one by itself. A group that is wanted
 when there is no room waits until the group that was idle longest is unloaded. If all are at work, one of them gets no

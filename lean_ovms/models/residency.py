@@ -1,4 +1,4 @@
-"""Whether a model is in memory, and which requests wait until it is: the one state machine of loads and unloads.
+"""Keeps whether a model is in memory, and which requests wait for it: the one state machine of loads and unloads.
 
 The start, a request, a reload, a load by hand and a wake-up load; an idle time, another model's need of the memory, an
 unload by hand and sleep unload. Whoever decides, a model moves along these arrows only:
@@ -68,7 +68,7 @@ async def _no_room(error: StartError) -> bool:
 
 
 class MemberCache(Protocol):
-    """What a model asks of the ModelCache that it is in."""
+    """The methods that a model uses of the ModelCache that it is in."""
 
     @property
     def asleep(self) -> bool:

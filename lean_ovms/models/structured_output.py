@@ -26,7 +26,7 @@ MAX_SCHEMAS = 8
 
 
 class StructuredOutput:
-    """What is left of a request's constraint: `build` it, submit it, `rebuild_after` each refusal."""
+    """The part of a request's constraint that is left: `build` it, submit it, `rebuild_after` each refusal."""
 
     def __init__(
         self,

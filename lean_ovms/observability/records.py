@@ -1,4 +1,4 @@
-"""What is recorded of a request while it is served; the access line and the metrics are written from it at its end.
+"""Records a request while it is served; the access line and the metrics are written from that at its end.
 
 The record is found through a context variable, so that a handler need not pass it on: it is set for the handler's task
 (a task of its own, by the transport contract) and copied into the tasks that the handler starts.

@@ -42,7 +42,7 @@ TOKENIZER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDir:
-    """What the files of a model say besides its networks."""
+    """The files of a model besides its networks."""
 
     path: Path | None = None
     """The directory, or the file of a model that is one file; None: there is no model at all."""

@@ -24,7 +24,7 @@ P = TypeVar("P", bound=PurePath)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDefaults:
-    """What a file says of requests."""
+    """The defaults of requests that a file has."""
 
     sampling: dict[str, Any] = field(default_factory=dict)
     """Defaults of sampling by the names of request fields."""
@@ -36,7 +36,7 @@ class FileDefaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePooling:
-    """How the model of a file pools."""
+    """The pooling of a file's model."""
 
     mode: str
     """The mode, such as MEAN; empty: the file does not say."""

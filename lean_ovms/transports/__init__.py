@@ -1,1 +1,1 @@
-"""How requests arrive. Transports know Request, Response and a handler, and nothing of the API."""
+"""Brings requests to the API. Transports know Request, Response and a handler, and nothing of the API."""

@@ -90,7 +90,7 @@ SWITCHING_PROTOCOLS = 101
 
 @dataclass(slots=True)
 class Response:
-    """What a request is answered with."""
+    """The answer to a request."""
 
     status: int
     """The HTTP status."""
@@ -292,7 +292,8 @@ Prompt = ChatPrompt | TextPrompt | TokenPrompt
 
 @dataclass(slots=True, kw_only=True)
 class SamplingParams:
-    """How the engine samples tokens. Complete and in range: defaults are filled in, values are validated.
+    """The parameters with which the engine samples tokens. Complete and in range: defaults are filled in, values are
+    validated.
 
     Not changed once it is built; frozen it would take four times as long to build.
     """
@@ -389,7 +390,7 @@ class OutputConstraint:
 
 @dataclass(slots=True, kw_only=True)
 class OutputParams:
-    """How generated tokens become text and events. Not changed once it is built."""
+    """The parameters by which generated tokens become text and events. Not changed once it is built."""
 
     stop: tuple[str, ...] = ()
     """Texts that end the answer, found across the borders of tokens."""
@@ -477,7 +478,7 @@ class TokenLogprob:
 
 @dataclass(slots=True)
 class Delta:
-    """What is new of one choice since its previous delta."""
+    """The new part of one choice since its previous delta."""
 
     index: int
     """The number of the choice."""
@@ -513,7 +514,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class PromptProgress:
-    """How much of a prompt is computed."""
+    """The computed part of a prompt."""
 
     total: int
     """The tokens of the prompt."""
@@ -527,7 +528,7 @@ class PromptProgress:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """How long a request took in the engine."""
+    """The times that a request took in the engine."""
 
     cached: int
     """The tokens of the prompt from the prefix cache; 0 if that is not known."""

@@ -1,5 +1,5 @@
-"""How all of the package has audio: mono, signed 16 bit, little-endian, SAMPLE_RATE samples a second, in blocks of any
-length; and the voices of a model that speaks."""
+"""Declares the form of all audio in the package: mono, signed 16 bit, little-endian, SAMPLE_RATE samples a second, in
+blocks of any length; and the voices of a model that speaks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SAMPLE_BYTES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoiceInfo:
-    """What a loaded model that speaks can do, be it the only thing that it does, or how it may answer a chat."""
+    """The properties of a loaded model that speaks, be it the only thing that it does, or a way to answer a chat."""
 
     sample_rate: int
     """Samples of a second of its audio."""
@@ -27,7 +27,7 @@ class VoiceInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeakParams:
-    """How a text is spoken."""
+    """The parameters with which a text is spoken."""
 
     voice: str = ""
     """One of VoiceInfo's voices; empty: the default."""

@@ -1,4 +1,4 @@
-"""What an engine reports: the vocabulary and the properties of its model, and its own counters."""
+"""Declares what an engine reports: the vocabulary and the properties of its model, and its own counters."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """What a loaded engine knows about its model; sent once, when it is ready.
+    """The properties of a loaded model; they are sent once, when the engine is ready.
 
     What is only of text generation keeps its default for other tasks.
     """

@@ -1,4 +1,4 @@
-"""How the pieces of a stream get to its client: pushed from layer to layer in plain calls, no task switch for each.
+"""Brings the pieces of a stream to its client: pushed from layer to layer in plain calls, no task switch for each.
 
 A stream pushes to the Sink that it is given; a layer between two gives the stream below it a sink of its own. While the
 last sink is paused nothing is pushed: the first stream merges what comes (engine/client/replies.py), or waits.
@@ -22,7 +22,7 @@ def never() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Sink(Generic[T]):
-    """What takes the pieces of a stream."""
+    """A taker of the pieces of a stream."""
 
     push: Callable[[T], object]
     """Takes a piece."""

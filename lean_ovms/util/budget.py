@@ -94,7 +94,7 @@ class Budget:
 
 
 class Lease:
-    """What one request has taken of a budget."""
+    """The amount that one request has taken of a budget."""
 
     __slots__ = ("_amount", "_budget")
 

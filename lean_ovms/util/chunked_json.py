@@ -116,7 +116,7 @@ class Written:
 
 
 class _Pieces:
-    """What is written, in pieces: large parts as they come, small ones joined."""
+    """The pieces that are written: large parts as they come, small ones joined."""
 
     def __init__(self) -> None:
         self.found: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Which of several equal engines a prompt goes to: the one that has computed most of its beginning, unless it is busy.
+"""Chooses which of several equal engines a prompt goes to: the one that has computed most of it, unless it is busy.
 
 A prefix cache works only where the next turn of a conversation goes to the engine that computed the turns before.
 Routers such as SGLang's, vLLM production-stack's and Ray's PrefixCacheAffinityRouter remember which engine saw which

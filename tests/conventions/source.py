@@ -27,6 +27,8 @@ class Source(NamedTuple):
     """The functions and the methods."""
     described: list[tuple[int, str, str, list[str]]]
     """The classes with docstrings: line, name, docstring, and the names of the fields and of what they are made of."""
+    has_docstring: bool
+    """Whether the file begins with a docstring, which is the first of `strings` then."""
     strings: list[tuple[int, str]]
     """The lines and the texts of strings that stand alone: docstrings, and those of constants and fields."""
 
@@ -37,8 +39,9 @@ def source(path: Path) -> Source:
 
 
 def parsed(text: str) -> Source:
-    result = Source([], [], [], [], [])
-    for node in statements(ast.parse(text)):
+    tree = ast.parse(text)
+    result = Source([], [], [], [], ast.get_docstring(tree) is not None, [])
+    for node in statements(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             result.imports.append(node)
         elif isinstance(node, ast.ClassDef):

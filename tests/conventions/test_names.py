@@ -61,6 +61,19 @@ NOUNS = {
 """Words that end as a verb does, and are none."""
 
 
+def test_docstrings_of_modules_and_classes_are_no_questions() -> None:
+    assert not [
+        f"{file}:{line}: {text[:60]}"
+        for file, code in sources()
+        for line, text in [*code.strings[: code.has_docstring], *((line, text) for line, _, text, _ in code.described)]
+        if text.startswith(QUESTIONS)
+    ]
+
+
+QUESTIONS = ("How ", "What ", "Where ", "Whether ", "Which ", "Why ")
+"""Beginnings of docstrings that ask for the name above them."""
+
+
 def test_docstrings_of_functions_begin_with_the_verb_of_what_they_do() -> None:
     assert not [
         f"{file}:{function.lineno}: {function.name}: {text[:60]}"

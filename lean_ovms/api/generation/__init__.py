@@ -1,1 +1,1 @@
-"""What every API that generates text has in common."""
+"""Holds the parts that every API that generates text shares."""

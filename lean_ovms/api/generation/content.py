@@ -48,7 +48,7 @@ class MediaPart(NamedTuple):
 
 
 class Reads(NamedTuple):
-    """What a model reads beside text."""
+    """The kinds of content that a model reads beside text."""
 
     tokens: list[str] | None
     """The texts in its prompts that stand for what is no text; None: it reads text only."""

@@ -57,7 +57,7 @@ class AudioPieces(Protocol):
 
 
 class AnswerAudio(Protocol):
-    """How an answer is spoken."""
+    """The voice and the format of an answer that is spoken."""
 
     def with_speech(self, deltas: DeltaStream) -> DeltaStream:
         """Returns the deltas of an answer with those of its audio."""

@@ -1,4 +1,4 @@
-"""What a model asks of its engine: one process of it, or several that are alike."""
+"""Declares what a model asks of its engine: one process of it, or several that are alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine child writes to its stdout and stderr, as records of our log: one per line, a traceback as one.
+"""Turns what an engine child writes to its stdout and stderr into records of our log: one per line, a traceback as one.
 
 OpenVINO and GenAI write there, and so does Python when it fails; the child's own log has a descriptor of its own.
 The pipe is read as fast as it fills, because a full one would stop the engine; what the log does not take is counted.

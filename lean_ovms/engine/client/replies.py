@@ -19,7 +19,7 @@ from ..record import ANSWER, COMMAND, PARTIAL
 
 
 class Reply(Protocol):
-    """What a request or a call waits for."""
+    """A reply that a request or a call waits for."""
 
     def receive(self, record: protocol.Record) -> None:
         """Takes a record with its id. Raises FrameError for one that does not fit."""

@@ -1,4 +1,4 @@
-"""Which waiting sequences start before the next step, and who gives way to them.
+"""Decides which waiting sequences start before the next step, and which give way to them.
 
 AdmissionPolicy makes these decisions before each step. Two occasions make a sequence leave the engine and continue
 later: the KV cache would overflow with the next step (`over_budget`), or a client, or a request, with less than its
@@ -24,7 +24,7 @@ MAX_PASSED = 64
 
 
 class Runner(Protocol[S]):
-    """What the policy needs of a scheduler."""
+    """The part of a scheduler that the policy needs."""
 
     @property
     def running(self) -> Seq[S]:

@@ -1,4 +1,4 @@
-"""What generates tokens for requests: the interface between the task and an engine with its scheduler.
+"""Declares the interface between the task and an engine with its scheduler, which generates tokens for requests.
 
 A LoadedModel is what requests are checked and tokenized with, a Backend is one that generates, too.
 `paged.pipeline.PagedPipeline` implements it, `scripted.backend.ScriptedEngine` without a model, and a feature may have
@@ -133,14 +133,14 @@ class LongTextEncoder(Protocol):
 
 
 class Grammars(NamedTuple):
-    """What grammar_queue needs to let a request with a grammar run."""
+    """The methods that grammar_queue needs to let a request with a grammar run."""
 
     compiler: Compiler
     checker: GrammarChecker
 
 
 class LoadedModel(Protocol):
-    """What requests are checked and tokenized with."""
+    """The parts of a loaded model that requests are checked and tokenized with."""
 
     info: ModelInfo
     vocabulary: Vocabulary

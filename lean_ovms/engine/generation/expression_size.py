@@ -1,4 +1,4 @@
-"""How large a regular expression or an EBNF grammar is, in groups and counted repetitions. Pure, linear in its length.
+"""Measures a regular expression or an EBNF grammar in groups and counted repetitions. Pure, linear in its length.
 
 `((.?){50}){50}` has 2,500 places where its next character may be: XGrammar follows all of them for every token of every
 mask, however short the output. Such a part may stand where no trial comes to.

@@ -40,7 +40,7 @@ class GrammarBounds:
 
 
 class GrammarCost(NamedTuple):
-    """What a grammar costs to compile and to match."""
+    """The cost of compiling and of matching a grammar."""
 
     seconds: float
     """The CPU seconds of compiling it."""

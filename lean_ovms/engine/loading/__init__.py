@@ -1,1 +1,1 @@
-"""What every engine needs to load a model: its files, devices and settings, tokenizers, errors. Knows no pipeline."""
+"""Loads what every engine needs of a model: its files, devices and settings, tokenizers, errors. Knows no pipeline."""

@@ -1,4 +1,4 @@
-"""What drafts tokens for a model, as the options say: what every pipeline needs to know of it."""
+"""Reads from the options what drafts tokens for a model, as far as every pipeline needs it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...manifest import DRAFT_SETTINGS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafts:
-    """What drafts tokens; by default nothing does."""
+    """The source of draft tokens; by default there is none."""
 
     model: Path | None = None
     """The directory or file of a draft model, or of a head of the model; None: there is none."""

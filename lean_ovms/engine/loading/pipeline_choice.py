@@ -1,4 +1,4 @@
-"""Which pipeline serves a model, and why: the one place that decides it. Reads files and options, loads nothing.
+"""Decides which pipeline serves a model, and says why. Reads files and options, loads nothing.
 
 As in OVMS: a model with vision gets a VLM pipeline and no text pipeline; AUTO means continuous batching, except on an
 NPU. AUTO takes the paged engine on the CPU where nothing is in its way.
@@ -52,7 +52,7 @@ with its stateful pipeline."""
 
 
 class Choice(NamedTuple):
-    """What computes a model."""
+    """The pipeline that computes a model, and the reason."""
 
     pipeline: str
     """LM, LM_CB, VLM, VLM_CB, OMNI or PAGED."""

@@ -48,7 +48,7 @@ SMALL_NETWORK = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSettings:
-    """What a pipeline is made with, as the options and the model's files say."""
+    """The settings of a pipeline, as the options and the model's files say."""
 
     device: str
     """The device's name in OpenVINO."""

@@ -1,4 +1,5 @@
-"""What the paged engine asks of a feature that keeps adapters: weights that requests add to those of the model."""
+"""Declares what the paged engine asks of a feature that keeps adapters: weights that requests add to those of the
+model."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ CHECKPOINTS = 4
 
 
 class Capacity(NamedTuple):
-    """What fits into the memory of a cache."""
+    """The capacity of the memory of a cache."""
 
     blocks: int
     """The blocks of the KV cache."""

@@ -85,7 +85,8 @@ class Miscounting(NotPageable):
 
 
 class PromptEmbeddings(Protocol):
-    """What one prompt has beside text: where its tokens are, their embeddings, and the positions of all tokens."""
+    """The content of one prompt beside text: where its tokens are, their embeddings, and the positions of all
+    tokens."""
 
     token_id: int
     """The id that the network gets in the places of tokens with embeddings."""
@@ -191,7 +192,7 @@ class NetworkEdit(Protocol):
 
 
 class WeightsSource(Protocol):
-    """What a network is read from."""
+    """The files that a network is read from."""
 
     def read(self, core: Any) -> Any:
         """Returns a new openvino.Model with paged attention and logits for wanted tokens. Raises NotPageable."""

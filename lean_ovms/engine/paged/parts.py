@@ -1,4 +1,5 @@
-"""What a paged engine is made of: its sizes, the parts that `assemble` chooses for a model and its options, and hooks.
+"""Declares the parts of a paged engine: its sizes, the parts that `assemble` chooses for a model and its options, and
+hooks.
 
 Each Protocol here is a seam: the engine knows what a part does, not which one it is. A StepHook is what a feature does
 around its steps.
@@ -45,7 +46,7 @@ INTERVAL = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSizes:
-    """How much an engine keeps and computes at once, and how its steps are filled."""
+    """The sizes of what an engine keeps and computes at once, and of what fills its steps."""
 
     blocks: int
     """The number of blocks of the KV cache."""
@@ -159,7 +160,7 @@ TextProposerFactory = Callable[[int], "TextProposer"]
 
 
 class DraftPlan(Protocol):
-    """What drafts tokens for one model, and how it is loaded beside the model's own network."""
+    """The plan of what drafts tokens for one model, and of how it is loaded beside the model's own network."""
 
     kind: str
     """What drafts: "", "draft", "mtp", "eagle3" or "prompt_lookup"."""

@@ -27,7 +27,7 @@ from .tokenizer import ModelTokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafting:
-    """How requests get draft tokens."""
+    """The way in which requests get draft tokens."""
 
     kind: str = ""
     """The word for what gives draft tokens: draft, eagle3, mtp or prompt_lookup; "" for nothing."""

@@ -1,4 +1,4 @@
-"""What is computed of each running sequence, and what of that others can begin with.
+"""Keeps what is computed of each running sequence, and finds what of that others can begin with.
 
 Prompts that begin alike share blocks, also when they come together: one waits while another computes what both begin
 with. With a hybrid network they share what ends with a checkpoint, so there is one where prompts part.

@@ -36,7 +36,7 @@ more."""
 
 
 class Step(NamedTuple):
-    """What one step computes."""
+    """The work of one step."""
 
     decoding: list[Sequence]
     """The plain sequences, of which it computes one token each."""

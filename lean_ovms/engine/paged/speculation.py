@@ -1,4 +1,4 @@
-"""Which sequences get draft tokens in a step, and how many.
+"""Decides which sequences get draft tokens in a step, and how many.
 
 Some need no model: where a grammar leaves no choice, or where an n-gram occurred before. Others are a proposer's. What
 is right of them is seen when the step is computed: `step_runner` accepts and rejects them.
@@ -31,7 +31,7 @@ LEAST_S = 0.005
 
 @dataclass(slots=True)
 class Balance:
-    """What draft tokens have saved in batches of about the same size, and what a step without any takes."""
+    """The time that draft tokens have saved in batches of about the same size, and that of a step without any."""
 
     step_s: float = 0.0
     """The seconds of a step without draft tokens; 0: not known yet."""

@@ -1,4 +1,4 @@
-"""What the scripted engine answers, and how it behaves.
+"""Reads what the scripted engine answers, and how it behaves.
 
 The answer to a prompt is the last <|user|> message (the whole prompt if there is none), starting at a character that
 the seed chooses, and then <eos>; generation.fake_tokenizer has the vocabulary.
@@ -21,7 +21,7 @@ from ..generation import fake_tokenizer as words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """How the scripted engine behaves; for --fake_engine these are the keys of --plugin_config."""
+    """The behaviour of the scripted engine; for --fake_engine these are the keys of --plugin_config."""
 
     context: int = 8192
     """Tokens of a prompt and its answer at most."""

@@ -13,7 +13,7 @@ _files = partial(option, group="files")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class BatchOptions(Options):
-    """Where files and batches are kept, and how much of a server they may use."""
+    """The place of files and batches, and how much of a server they may use."""
 
     files_path: str = _files(
         "",

@@ -1,4 +1,4 @@
-"""What the bodies of files and of batches have in common."""
+"""Declares the fields that the bodies of files and of batches share."""
 
 from __future__ import annotations
 

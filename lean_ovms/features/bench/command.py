@@ -54,7 +54,7 @@ TIMES = {
 
 @dataclass
 class Timing:
-    """What was measured of one request."""
+    """The times that were measured of one request."""
 
     first: float = 0.0
     """Seconds until the first piece."""

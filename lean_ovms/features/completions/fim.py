@@ -67,7 +67,7 @@ ENDS = (
 
 
 class Filling(NamedTuple):
-    """How a model fills in the middle of a text."""
+    """The notation with which a model fills in the middle of a text."""
 
     notation: Notation
     ends: tuple[int, ...]

@@ -15,7 +15,7 @@ _engine = partial(option, group="engine")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class DiskCacheOptions(Options):
-    """Where the prefix cache is kept, and how much of it."""
+    """The place of the prefix cache on disk, and its size."""
 
     in_engine = True
 

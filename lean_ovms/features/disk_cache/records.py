@@ -1,4 +1,4 @@
-"""What the front end asks of the prefix cache's tier on disk, and its answer."""
+"""Declares what the front end asks of the prefix cache's tier on disk, and its answer."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ Resolve = Callable[[str], str | None]
 
 @dataclass(slots=True)
 class Section:
-    """What follows a heading."""
+    """A heading, and the text that follows it."""
 
     title: str
     """The heading's text."""

@@ -26,7 +26,7 @@ _repository = partial(option, group="repository")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class DraftOptions(Options):
-    """What drafts tokens, and with how much memory."""
+    """The source of draft tokens, and its memory."""
 
     in_engine = True
 

@@ -1,4 +1,4 @@
-"""What vLLM and llama.cpp call ways of speculative decoding, as options here."""
+"""Translates vLLM's and llama.cpp's names of ways of speculative decoding into options."""
 
 from __future__ import annotations
 

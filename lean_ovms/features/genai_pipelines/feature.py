@@ -13,7 +13,7 @@ _engine = partial(option, group="engine")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class GenAiOptions(Options):
-    """What is left out of the KV cache, and of attention."""
+    """The parts of the KV cache and of attention that are left out."""
 
     in_engine = True
 

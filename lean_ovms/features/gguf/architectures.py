@@ -1,4 +1,5 @@
-"""What the architectures of GGUF files do otherwise than a plain decoder: one row each, found by the name in the file.
+"""Lists what the architectures of GGUF files do otherwise than a plain decoder: one row each, found by the name in the
+file.
 
 What shows by the tensors is not said here: biases, norms of queries and keys or behind a block, joined matrices.
 """
@@ -55,7 +56,7 @@ SCALINGS = ("none", "linear", "longrope", "yarn")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """What differs in an architecture."""
+    """The differences of an architecture from a plain decoder."""
 
     pairs: bool = False
     """Whether a rotation turns neighbours among a head's rows of queries and keys."""

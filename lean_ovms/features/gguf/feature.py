@@ -10,7 +10,7 @@ from ...manifest import Feature, FormatRow
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class GgufOptions(Options):
-    """Which file of a model of a hub is meant."""
+    """The file that is meant of a model of a hub."""
 
     gguf_filename: str = option(
         "",

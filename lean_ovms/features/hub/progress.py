@@ -1,4 +1,4 @@
-"""How far a download is: a bar on a terminal, and a line of the log each ten seconds elsewhere."""
+"""Shows how far a download is: a bar on a terminal, and a line of the log each ten seconds elsewhere."""
 
 from __future__ import annotations
 

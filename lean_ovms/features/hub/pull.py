@@ -28,7 +28,7 @@ NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequest:
-    """What to pull."""
+    """A model that is to be pulled."""
 
     source: str
     """The model's name at the hub."""

@@ -1,4 +1,4 @@
-"""Which files of a repository make a model that can be served, or what to do instead. Pure."""
+"""Finds the files of a repository that make a model that can be served, or says what to do instead. Pure."""
 
 from __future__ import annotations
 

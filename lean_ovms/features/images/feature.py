@@ -28,7 +28,7 @@ def image_size(text: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ImageOptions(Options):
-    """What requests for images may ask for."""
+    """The limits of requests for images."""
 
     resolution: str = _model(
         "",

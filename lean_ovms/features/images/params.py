@@ -1,4 +1,4 @@
-"""What an image model can do, how an image is made, and the image. Both processes use these classes."""
+"""Declares what an image model can do, how an image is made, and the image. Both processes use these classes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageInfo:
-    """What the engine knows of an image model."""
+    """The properties of an image model."""
 
     width: int
     """The width of an image where a request says nothing."""
@@ -26,7 +26,7 @@ class ImageInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageParams:
-    """How one image is made. Complete and in range, except for what depends on the model's networks."""
+    """The parameters of one image. Complete and in range, except for what depends on the model's networks."""
 
     width: int
     """The width in pixels."""

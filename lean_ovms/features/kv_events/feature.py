@@ -12,7 +12,7 @@ from ...manifest import EngineRow, Feature
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class KvEventOptions(Options):
-    """How the events are published."""
+    """The way in which the events are published."""
 
     in_engine = True
 

@@ -1,4 +1,4 @@
-"""What LLM and AsyncLLM return. Classes and attributes have vLLM's names.
+"""Declares what LLM and AsyncLLM return. Classes and attributes have vLLM's names.
 
 https://docs.vllm.ai/en/stable/api/vllm/outputs.html
 """
@@ -195,7 +195,7 @@ class BeamSearchOutput:
 
 @dataclass(frozen=True, slots=True)
 class PoolingOutput:
-    """What a pooling model computes of a text."""
+    """The result of a pooling model for a text."""
 
     data: Any
     """A vector or the numbers of the labels, as an array of numpy; where these are of each token, it has a row for
@@ -212,7 +212,7 @@ class EmbeddingOutput:
 
 @dataclass(frozen=True, slots=True)
 class ScoringOutput:
-    """How well two texts fit each other."""
+    """The score of how well two texts fit each other."""
 
     score: float
     """The score."""
@@ -220,7 +220,7 @@ class ScoringOutput:
 
 @dataclass(frozen=True, slots=True)
 class ClassificationOutput:
-    """What a model says of the class of a text."""
+    """The classes of a text, with their probabilities."""
 
     probs: list[float]
     """The probability of each label of the model."""
@@ -256,7 +256,7 @@ class SpeechOutput:
 
 
 class AudioTranscript(Protocol):
-    """What is said in an audio file."""
+    """The text that is said in an audio file."""
 
     text: str
     """All of it."""

@@ -22,7 +22,7 @@ _UNSUPPORTED = FieldSet(field for field in UNSUPPORTED if field.name not in FIEL
 
 
 class SamplingParams:
-    """How text is generated: the sampling fields of a request, by name. What is not given follows the model's
+    """The sampling fields of a request, by name. What is not given follows the model's
     generation_config.json, and then the server's defaults. Raises TypeError for an unknown name, and ValueError for a
     value that it may not have."""
 

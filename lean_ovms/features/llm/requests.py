@@ -1,4 +1,4 @@
-"""What vLLM's snippets pass beside SamplingParams: constraints, beam searches, adapters.
+"""Declares what vLLM's snippets pass beside SamplingParams: constraints, beam searches, adapters.
 
 https://docs.vllm.ai/en/stable/api/vllm/sampling_params.html and https://docs.vllm.ai/en/stable/features/lora.html
 """
@@ -19,7 +19,8 @@ NO_EFFECT = ("disable_any_whitespace", "disable_additional_properties", "whitesp
 
 @dataclass
 class StructuredOutputsParams:
-    """What an answer has to be, as `SamplingParams(structured_outputs=...)`. Raises ValueError unless one is given."""
+    """The form that an answer must have, for `SamplingParams(structured_outputs=...)`. Raises ValueError unless one is
+    given."""
 
     json: str | Json | None = None
     """A JSON schema, also as a text."""

@@ -14,7 +14,7 @@ _model = partial(option, group="model")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class LoraOptions(Options):
-    """Which adapters a model has, and how many are in memory."""
+    """The adapters of a model, and how many are in memory."""
 
     in_engine = True
 

@@ -14,7 +14,7 @@ _tools = partial(option, group="tools")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class McpOptions(Options):
-    """Which servers there are, and how much responses may use them."""
+    """The MCP servers, and how much responses may use them."""
 
     tool_server: str = _tools(
         "",

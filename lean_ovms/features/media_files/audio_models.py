@@ -1,4 +1,4 @@
-"""What other parts of a server ask of models that speak or transcribe, whichever feature serves them."""
+"""Declares what other parts of a server ask of models that speak or transcribe, whichever feature serves them."""
 
 from __future__ import annotations
 

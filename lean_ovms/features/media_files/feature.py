@@ -15,7 +15,7 @@ _audio = partial(option, group="audio")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ImageFileOptions(Options):
-    """Where images and videos may come from, and how large they may be."""
+    """The allowed sources of images and videos, and limits of their size."""
 
     allowed_media_domains: str = _images(
         "",
@@ -70,7 +70,7 @@ class ImageFileOptions(Options):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class AudioFileOptions(Options):
-    """How large audio files may be, and how many are decoded at once."""
+    """Limits of audio files, and of how many are decoded at once."""
 
     max_audio_file_bytes: int = _audio(25 << 20, "most bytes of an audio file; more: 413", low=64)
     max_audio_s: float = _audio(7200.0, "most seconds of sound in an audio file; more: 400", low=0.1, high=1 << 20)
@@ -87,7 +87,7 @@ class AudioFileOptions(Options):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class SpokenTextOptions(Options):
-    """How long a text may be that is spoken."""
+    """The limit of a text that is spoken."""
 
     max_speech_characters: int = option(
         4096,

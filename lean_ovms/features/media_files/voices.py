@@ -1,4 +1,4 @@
-"""How requests name a voice, and the samples that they get of it."""
+"""Reads the names of voices in requests, and returns samples of a voice."""
 
 from __future__ import annotations
 

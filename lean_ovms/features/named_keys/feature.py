@@ -11,7 +11,7 @@ from ...manifest import API_KEYS, BASES, Feature, Metric, PartRow, Route
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class KeyOptions(Options):
-    """Which API keys a server has, and where it keeps what is used with them."""
+    """The API keys of a server, and the file of what is used with them."""
 
     api_key_file: str = option(
         "",

@@ -60,7 +60,7 @@ class KeySpec:
 
 @dataclass(frozen=True, slots=True)
 class KeyTable:
-    """What is read."""
+    """The keys of a file."""
 
     keys: tuple[KeySpec, ...] = ()
     """The keys."""

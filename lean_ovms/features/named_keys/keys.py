@@ -30,8 +30,8 @@ METRICS = ("requests", "rejections", "prompt_tokens", "generation_tokens")
 
 
 class RateLimit:
-    """What may be used in a minute: full at first, and refilled at an even rate. More may be used than is left, where
-    the amount is known only afterwards; then nothing may be used until that is made up for."""
+    """The amount that may be used in a minute: full at first, and refilled at an even rate. More may be used than is
+    left, where the amount is known only afterwards; then nothing may be used until that is made up for."""
 
     def __init__(self, limit: int, clock: Callable[[], float]) -> None:
         self.limit = limit

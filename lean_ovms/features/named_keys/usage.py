@@ -1,4 +1,4 @@
-"""What is used with each API key, by model, and the file of --api_key_usage_file that keeps it over restarts.
+"""Counts what is used with each API key, by model, in the file of --api_key_usage_file, which keeps it over restarts.
 
 The file has sums. What is new is added to them from time to time, and at the end, so that several servers may have one
 file; a crash loses what is not written yet.
@@ -26,7 +26,7 @@ WRITE_S = 60.0
 
 @dataclass(slots=True)
 class KeyUsage:
-    """What was used with one API key, of one model."""
+    """The amounts that were used with one API key, of one model."""
 
     name: str
     """The name of the key; empty: the one key of all clients."""

@@ -12,7 +12,7 @@ from ...manifest import ErrorForm, Feature, PageRow, Route
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class OllamaOptions(Options):
-    """Where clients of Ollama find the server."""
+    """The address at which clients of Ollama find the server."""
 
     ollama_port: int = option(
         0,

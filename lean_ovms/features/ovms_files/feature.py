@@ -18,7 +18,7 @@ _repository = partial(option, group="repository")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class OvmsFileOptions(Options):
-    """Which file lists the models, and the commands that write such files."""
+    """The file that lists the models, and the commands that write such files."""
 
     config_path: str = option("", "config.json that lists the models to serve", group="deployment")
     configure: bool = _repository(False, "command: write the graph.pbtxt of model_path from the options and exit")

@@ -41,7 +41,7 @@ class GraphOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphRow:
-    """How OVMS's graph.pbtxt says that a model has this task."""
+    """The form in which OVMS's graph.pbtxt says that a model has a task."""
 
     calculators: tuple[str, ...]
     """The names of its calculators; the first is the one to write."""

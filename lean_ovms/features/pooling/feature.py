@@ -24,7 +24,7 @@ _limits = partial(option, group="limits")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class PoolingOptions(Options):
-    """What models do that compute vectors, scores and classes, and how much a request may ask of them."""
+    """The options of models that compute vectors, scores and classes, and limits of their requests."""
 
     in_engine = True
 

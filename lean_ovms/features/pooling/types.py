@@ -48,7 +48,7 @@ IMAGES_ALONE, IMAGES_IN_TEXT = "alone", "in_text"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolingInfo:
-    """What a loaded pooling model computes, and how that was decided."""
+    """The properties of a loaded pooling model, and how they were found."""
 
     kind: str
     """"embed": vectors, pooled or one per token; "score": one number for a text or a pair (rerank, cross-encoder);
@@ -98,7 +98,8 @@ class PoolingInfo:
 
 @dataclass(slots=True, kw_only=True)
 class PoolingParams:
-    """How the inputs of one request are encoded. Complete and in range: defaults are filled in, values are validated.
+    """The parameters with which the inputs of one request are encoded. Complete and in range: defaults are filled in,
+    values are validated.
 
     Not changed once it is built; frozen it would take four times as long to build.
     """

@@ -10,7 +10,7 @@ from ...manifest import Feature, ModelRow, Route
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class PrewarmOptions(Options):
-    """Which prompts are computed ahead."""
+    """The prompts that are computed ahead."""
 
     prewarm: str = option(
         "",

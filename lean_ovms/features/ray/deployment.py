@@ -75,7 +75,7 @@ class Exchange(StarletteResponse):
 
 
 class LeanOvms:
-    """What Ray makes a replica of: `application(model_path=...)`, or LeanOvms in a deployment of your own."""
+    """A server that Ray makes replicas of: `application(model_path=...)`, or LeanOvms in a deployment of your own."""
 
     async def __init__(self, **options: Any) -> None:  # type: ignore[misc]  # Ray awaits it
         """Loads the models.

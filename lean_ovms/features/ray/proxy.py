@@ -1,4 +1,4 @@
-"""What runs in the processes of Ray's proxies, beside Ray: the middlewares that it has from `proxy_middlewares`.
+"""Runs in the processes of Ray's proxies, beside Ray: the middlewares that it has from `proxy_middlewares`.
 
 What the proxies answer themselves, as for a replica that has died, is text, which clients of these APIs cannot read:
 `ProxyErrors` makes error objects of it. `PromptReader` reads the bodies of requests, of which the router in the same

@@ -73,7 +73,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What another replica has answered."""
+    """The answer of another replica."""
 
     replica: str
     """The id of the replica."""

@@ -13,7 +13,7 @@ _realtime = partial(option, group="realtime")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class RealtimeOptions(Options):
-    """What bounds the sessions of /realtime, and what they are sent."""
+    """Limits of the sessions of /realtime, and of what they are sent."""
 
     max_realtime_message_bytes: int = _realtime(
         1 << 20, "most bytes of one WebSocket message; more: the connection is closed with code 1009", low=1 << 12

@@ -10,7 +10,7 @@ from ...manifest import ENGINE, Feature, Metric, PartRow
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ReplicaOptions(Options):
-    """How many processes compute a model."""
+    """The number of processes that compute a model."""
 
     engine_replicas: int = option(
         0,

@@ -1,4 +1,4 @@
-"""Which processors each replica gets: whole NUMA nodes, or parts of one, with no core shared.
+"""Divides the processors among replicas: whole NUMA nodes, or parts of one, with no core shared.
 
 Linux alone says where its processors are: /sys/devices/system/node has them by NUMA node, and
 /sys/devices/system/cpu/cpuN/topology says which are threads of the same core, and on which socket.

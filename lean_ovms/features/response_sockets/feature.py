@@ -10,7 +10,7 @@ from ...manifest import EVERYWHERE, Feature, Route
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ResponseSocketOptions(Options):
-    """How many WebSockets of responses there may be."""
+    """The limit of WebSockets of responses."""
 
     max_response_websockets: int = option(64, "most open WebSockets of /responses; more: 429", group="realtime", low=1)
 

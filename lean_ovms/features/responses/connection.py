@@ -1,4 +1,4 @@
-"""What a database connection is, whichever database it is to: SQLite is in sqlite.py, PostgreSQL in postgres.py.
+"""Declares connections to databases: SQLite is in sqlite.py, PostgreSQL in postgres.py.
 
 SQL is written for both. `?` marks a value, and `{number}` the type of numbers that the database counts up itself;
 SQLite takes PostgreSQL's names of the other types.

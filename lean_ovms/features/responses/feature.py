@@ -16,7 +16,7 @@ _responses = partial(option, group="responses")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ResponseOptions(Options):
-    """Where responses are stored, and how many there may be."""
+    """The place where responses are stored, and how many there may be."""
 
     response_store: str = _responses(
         "",

@@ -1,4 +1,4 @@
-"""How the body of POST …/responses is read.
+"""Reads the body of POST …/responses.
 
 What cannot be honoured and would change the answer is refused; what would not is echoed.
 """

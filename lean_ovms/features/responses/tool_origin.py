@@ -1,4 +1,4 @@
-"""What the model knows a tool by, and which tool that is."""
+"""Maps the name by which the model knows a tool to that tool."""
 
 from __future__ import annotations
 

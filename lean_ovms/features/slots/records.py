@@ -1,4 +1,4 @@
-"""What the front end asks of a slot, and the answer."""
+"""Declares what the front end asks of a slot, and the answer."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ TASK = "speech2text"
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class SpeechOptions(Options):
-    """How a speech model is loaded."""
+    """The options with which a speech model is loaded."""
 
     in_engine = True
     enable_word_timestamps: bool = option(

@@ -1,4 +1,4 @@
-"""What a speech model can do, how audio is transcribed, and the events of a transcription.
+"""Declares what a speech model can do, how audio is transcribed, and the events of a transcription.
 
     api --audio blocks, TranscribeParams--> model --> engine
     api <---------- SpeechEvent ----------- model <-- engine
@@ -22,7 +22,7 @@ TRANSLATE = "translate"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeechInfo:
-    """What a loaded speech-to-text model can do."""
+    """The properties of a loaded speech-to-text model."""
 
     languages: list[str]
     """The codes that it knows, most used first ("en" alone: an English model)."""
@@ -43,7 +43,7 @@ class SpeechInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnDetection:
-    """Where utterances begin and end, by voice activity (OpenAI's server_vad)."""
+    """The settings that find utterances by voice activity (OpenAI's server_vad)."""
 
     threshold: float = 0.5
     """How probable voice must be, from 0 to 1."""
@@ -55,7 +55,8 @@ class TurnDetection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscribeParams:
-    """How the audio of one request is transcribed. Complete and in range: defaults are filled in, values validated."""
+    """The parameters with which the audio of one request is transcribed. Complete and in range: defaults are filled in,
+    values validated."""
 
     task: str = TRANSCRIBE
     """TRANSCRIBE or TRANSLATE."""

@@ -184,7 +184,7 @@ class Conversation:
 
 
 class AnswerSpeed:
-    """How fast an answer comes."""
+    """The speed of an answer."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()

@@ -10,7 +10,7 @@ from ...manifest import Feature, ObserverRow
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class TraceOptions(Options):
-    """Where spans are sent to."""
+    """The server that spans are sent to."""
 
     otlp_traces_endpoint: str = option(
         "",

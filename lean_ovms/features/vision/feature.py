@@ -11,7 +11,7 @@ from ..media_files.feature import ImageFileOptions
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class VisionOptions(Options):
-    """What the engine keeps of images."""
+    """The memory that the engine has for images."""
 
     in_engine = True
 

@@ -10,7 +10,7 @@ from ...manifest import Feature, Route
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class WebPageOptions(Options):
-    """Whether there is a page."""
+    """The switch of the page."""
 
     web_page: bool = option(
         True, "serve a page for browsers at /, to chat and to see the server's load", group="behaviour"

@@ -1,4 +1,4 @@
-"""What the endpoints with WebSockets share: why there is none, how many may be open, how a message is read."""
+"""Holds what the endpoints with WebSockets share: why there is none, how many may be open, how a message is read."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Names(NamedTuple):
 
 
 class FamilyEntry(NamedTuple):
-    """What is known of a family without its module."""
+    """The properties of a family that are known without its module."""
 
     module: str
     """The module here that has it."""

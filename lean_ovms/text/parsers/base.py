@@ -68,7 +68,7 @@ _S = TypeVar("_S", bound="Syntax")
 
 
 class Syntax:
-    """How one family writes calls or reasoning."""
+    """The syntax in which one family writes calls or reasoning."""
 
     tags: tuple[str, ...] = ()
     """The markup to look for; `read` is called after each."""

@@ -120,7 +120,7 @@ _NESTED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a template can read, found by rendering probes."""
+    """The parts of conversations that a template can read, found by rendering probes."""
 
     parts: frozenset[str] = frozenset()
     """The roles whose content it reads as a list of parts."""
@@ -481,7 +481,7 @@ _MAPS = (*MAPS, "dependentSchemas")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolNeeds:
-    """What a template needs of tools, found by rendering probes."""
+    """The properties of tools that a template needs, found by rendering probes."""
 
     members: Json = field(default_factory=dict)
     """Members of each function, and of its parameters, for those that do not have them."""

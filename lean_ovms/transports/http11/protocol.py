@@ -85,7 +85,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Phase(Enum):
-    """What the connection is doing."""
+    """The phase of a connection."""
 
     IDLE = "between requests: no byte of the next one has arrived"
     HEAD = "the peer is sending a request's head"

@@ -1,4 +1,4 @@
-"""What the connections of one server share: its handler, limits on all of them, and whose turn it is to be parsed.
+"""Keeps what the connections of one server share: its handler, limits, and whose turn it is to be parsed.
 
 There is a limit on all connections, one on those of each client, and a reserve for health checks. At a limit the
 connection that has been idle longest makes room (nginx does the same). Where none is idle, the newcomer is in the
@@ -152,7 +152,7 @@ could hold 64 GiB."""
 
 @dataclass(eq=False, repr=False)
 class ServerState:
-    """What the connections of one server share.
+    """The state that the connections of one server share.
 
     While it is `draining`, every response closes its connection. `active_requests` are those whose response is not
     closed; their connections may have closed before. `reserved_bytes` are those of unfinished bodies.

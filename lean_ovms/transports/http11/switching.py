@@ -1,4 +1,4 @@
-"""What HTTP/1.1 asks of another protocol, to which its connections may be switched (RFC 9110, 7.8)."""
+"""Declares what HTTP/1.1 asks of another protocol, to which its connections may be switched (RFC 9110, 7.8)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .writer import ResponseWriter
 
 
 class Link(Protocol):
-    """What the other protocol needs of a connection."""
+    """The part of a connection that the other protocol uses."""
 
     def set_reading(self, wanted: bool) -> None:
         """Pauses or resumes reading."""

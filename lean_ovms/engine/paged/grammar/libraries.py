@@ -1,4 +1,4 @@
-"""Which library matches grammars, by the options."""
+"""Chooses the library that matches grammars, by the options."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _SIGN = re.compile(r'["\'/]')
 
 
 class Needed(NamedTuple):
-    """Which special tokens a grammar's markup has, and which of them end a value of free text, each as booleans."""
+    """The special tokens in a grammar's markup, and those of them that end a value of free text, each as booleans."""
 
     markup: NDArray[np.bool_]
     ends: NDArray[np.bool_]

@@ -1,4 +1,4 @@
-"""What the changes of logits remember of a sequence: its different tokens, for penalties, and where its reasoning is.
+"""Remembers what changes of logits need of a sequence: its different tokens, for penalties, and where its reasoning is.
 
 A limit of reasoning is vLLM's thinking_token_budget. Tokens after the start of reasoning are counted; when the budget
 is spent, the ids of its end are forced one after the other. Reasoning that begins again is counted on with what is
@@ -17,7 +17,7 @@ from ...generation.sequence import Thinking
 
 
 class ThinkingState:
-    """Where a sequence is: outside of reasoning, inside, or in its forced end. forced: the next token, None for any."""
+    """The place of a sequence: outside of reasoning, inside, or in its forced end, where `forced` is the next token."""
 
     __slots__ = ("_end", "_inside", "_limit", "_newest", "_spent")
 

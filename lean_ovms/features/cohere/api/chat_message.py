@@ -20,7 +20,7 @@ TEXT, THINKING, CALL = "text", "thinking", "tool_calls"
 
 @dataclass(frozen=True, slots=True)
 class MessageEnd:
-    """How a message ends."""
+    """The end of a message."""
 
     stops: tuple[str, ...]
     """The request's stop sequences."""

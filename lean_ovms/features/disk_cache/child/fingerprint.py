@@ -1,4 +1,4 @@
-"""What blocks on disk are valid for: one network with one cache, computed in one way on one kind of machine."""
+"""Names what blocks on disk are valid for: one network with one cache, computed in one way on one kind of machine."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Damaged(Exception):
 
 
 class Place(NamedTuple):
-    """Where a block is in a segment."""
+    """The place of a block in a segment."""
 
     segment: DiskSegment
     """The segment."""

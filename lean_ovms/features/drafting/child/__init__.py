@@ -1,1 +1,1 @@
-"""What drafts tokens: a draft model, a head of the model, and the text itself."""
+"""Drafts tokens by a draft model, a head of the model, or the text itself."""

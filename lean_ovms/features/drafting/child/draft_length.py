@@ -1,4 +1,4 @@
-"""How many draft tokens a sequence gets in a step, by how many of its last ones were accepted."""
+"""Decides how many draft tokens a sequence gets in a step, by how many of its last ones were accepted."""
 
 from __future__ import annotations
 

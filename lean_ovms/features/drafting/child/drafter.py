@@ -1,4 +1,4 @@
-"""What all proposers with a network have in common: they sample a draft token of each sequence, compute it, and go on.
+"""Drafts tokens with a network: samples a draft token of each sequence, computes it, and goes on.
 
 Draft tokens are sampled as the main model's are, with the same parameters, grammar and random numbers, so that the same
 token is likely to come out. A sequence whose draft tokens are often wrong gets shorter drafts, and at last few.

@@ -1,4 +1,4 @@
-"""What the options of drafts mean, and what drafts tokens for a model; its network is imported if there is one."""
+"""Reads the options of drafts, and makes what drafts tokens for a model; its network is imported if there is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What openvino_genai's pipelines have in common: their model, its tokenizer, and how a request is given to them."""
+"""Holds what openvino_genai's pipelines share: their model, its tokenizer, and how a request is given to them."""
 
 from __future__ import annotations
 

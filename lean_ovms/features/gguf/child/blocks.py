@@ -33,7 +33,7 @@ HALVES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.
 
 @dataclass(frozen=True, slots=True)
 class BlockType:
-    """How the blocks of a type are read."""
+    """The reader of the blocks of a type."""
 
     name: str
     """The name of the type."""

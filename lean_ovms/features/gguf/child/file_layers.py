@@ -36,7 +36,7 @@ class LinearLayer(NamedTuple):
 
 
 class FileLayers:
-    """What all networks have of the tensors of a file."""
+    """The layers that all networks make of the tensors of a file."""
 
     def __init__(self, tensors: Tensors, epsilon: float, *, adapted: bool) -> None:
         """Keeps what layers are built of.

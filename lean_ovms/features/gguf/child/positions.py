@@ -1,4 +1,4 @@
-"""What a file says of positions: the frequencies of rotations, and how they are scaled for long texts."""
+"""Reads what a file says of positions: the frequencies of rotations, and how they are scaled for long texts."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What makes a network's output head smaller."""
+"""Makes a network's output head smaller."""

@@ -1,4 +1,4 @@
-"""What --fake_engine selects for image_generation: an image of one color, which depends on all that is requested."""
+"""Makes images of one color, which depends on all that is requested, where --fake_engine is set."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What enters and leaves the prefix cache, as vLLM's KV cache events: for routers that send a prompt to the server that
-has most of it cached.
+"""Writes what enters and leaves the prefix cache as vLLM's KV cache events: for routers that send a prompt to the
+server that has most of it cached.
 
 https://docs.vllm.ai/en/stable/api/vllm/distributed/kv_events/, of vLLM 0.28. The hash of a block is of its tokens and
 all before, of the cache salt and of the adapter, so that servers of one model have the same.

@@ -1,4 +1,4 @@
-"""Which audio format some bytes are, by their beginning. Pure: it decodes nothing.
+"""Recognizes the format of audio by its first bytes. Pure: it decodes nothing.
 
 Only what is recognised here reaches a decoder, and each format has one: the libraries read dozens of formats besides,
 among them those with known faults. Names and types that a client sends are not looked at.

@@ -1,4 +1,5 @@
-"""How a decoder's process sends blocks: each after a head, and at the end of a file a JSON object after one."""
+"""Frames the blocks that a decoder's process sends: each after a head, and at the end of a file a JSON object after
+one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which hosts and addresses images may be fetched from. Pure: it resolves and connects nothing.
+"""Tells which hosts and addresses images may be fetched from. Pure: it resolves and connects nothing.
 
 A host must be listed by name. Each address that it resolves to must be on the public internet or be listed itself:
 a name can point to any address, also to this machine, its network, or a cloud's metadata service.

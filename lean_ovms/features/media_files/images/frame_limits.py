@@ -1,4 +1,4 @@
-"""Which frames of a video are decoded: sampled as vLLM samples them. Pure."""
+"""Chooses the frames of a video that are decoded, as vLLM samples them. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""What the APIs of embeddings, rerank, scores and classes share: inputs, options, the engine's call, encodings."""
+"""Holds what the APIs of embeddings, rerank, scores and classes share: inputs, options, the engine's call,
+encodings."""

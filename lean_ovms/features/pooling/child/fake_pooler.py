@@ -1,4 +1,4 @@
-"""What --fake_engine selects for a pooling task: numbers that follow from the bytes of a text, and no model.
+"""Makes numbers of the bytes of a text in place of a pooling model, where --fake_engine is set.
 
 Vectors are sums of a fixed random-looking vector per byte, so equal texts are equal and similar ones are close. The
 vocabulary is that of fake_tokenizer; some special tokens make it fail, as in the fake pipeline.

@@ -30,7 +30,7 @@ NO_LIMIT = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolingFiles:
-    """What the files of a model directory say of pooling."""
+    """The files of a model directory that say how it pools."""
 
     path: Path
     """The directory."""

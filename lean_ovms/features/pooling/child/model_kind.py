@@ -1,4 +1,5 @@
-"""What a model directory computes and how: kind, pooling, normalization, activation, window. Knows no openvino.
+"""Recognizes what a model directory computes, and how: kind, pooling, normalization, activation, window. Knows no
+openvino.
 
 The network's own inputs and outputs are better evidence than names of classes. What was decided, and by what, is part
 of PoolingInfo, for the log and for /v1/models.
@@ -83,7 +84,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recognized:
-    """What a pooling model is."""
+    """The kind of a pooling model, and what is known of it."""
 
     info: PoolingInfo
     causal: bool = False

@@ -64,7 +64,7 @@ class Batch:
 
 
 class PoolingVision(Protocol):
-    """How a model reads images."""
+    """The way in which a model reads images."""
 
     token_id: int
     """The token that stands for one image."""

@@ -1,4 +1,4 @@
-"""How models with two towers read images: as inputs of their own. Knows no openvino."""
+"""Reads images for models with two towers, where they are inputs of their own. Knows no openvino."""
 
 from __future__ import annotations
 

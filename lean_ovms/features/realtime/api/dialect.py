@@ -1,4 +1,4 @@
-"""What the two dialects of a session have in common: events of the client in, events for it out, as JSON objects."""
+"""Declares what the two dialects of a session share: events of the client in, events for it out, as JSON objects."""
 
 from __future__ import annotations
 

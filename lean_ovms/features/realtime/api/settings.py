@@ -1,4 +1,4 @@
-"""What a session is configured to do, whatever the dialect, and the fields that configure it. No sockets, no tasks."""
+"""Declares the settings of a session, whatever the dialect, and the fields that set them. No sockets, no tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_KEYWORDS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a client has set for its session."""
+    """The settings of a client's session."""
 
     model: str = ""
     """The name of the model."""

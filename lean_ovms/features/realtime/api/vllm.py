@@ -59,7 +59,7 @@ FINAL = Field("final", "bool", "there is no more audio", default=False)
 
 @dataclass(slots=True)
 class _Text(Said):
-    """What was sent of one stream, and its tokens."""
+    """The text that was sent of one stream, and its tokens."""
 
     prompt_tokens: int = 0
     tokens: int = 0

@@ -1,4 +1,4 @@
-"""What has been transcribed so far: the fold of a transcription's events, for streams and unary responses."""
+"""Folds the events of a transcription into what has been transcribed so far, for streams and unary responses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Logprobs = list[tuple[str, float]]
 
 @dataclass(slots=True)
 class Transcript:
-    """What has been transcribed of a request so far."""
+    """The text that has been transcribed of a request so far."""
 
     text: str = ""
     """The text, without the space that Whisper begins with."""

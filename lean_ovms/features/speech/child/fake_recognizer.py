@@ -1,4 +1,4 @@
-"""What --fake_engine selects for speech2text: a word for each half second of sound, and no model.
+"""Writes a word for each half second of sound in place of a speech model, where --fake_engine is set.
 
 The half seconds are those of the request's audio; a word is the tenth of its peak as a number ("zero" is silence), so
 the text does not depend on how the audio is cut into windows. With times a long window ends with its last whole

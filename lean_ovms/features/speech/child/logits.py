@@ -1,4 +1,4 @@
-"""Which token comes next: Whisper's rules for timestamps, suppressed tokens, penalties and sampling. Pure numpy."""
+"""Chooses the next token: Whisper's rules for timestamps, suppressed tokens, penalties and sampling. Pure numpy."""
 
 from __future__ import annotations
 

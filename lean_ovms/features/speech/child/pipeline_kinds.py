@@ -1,4 +1,4 @@
-"""What differs between the models of openvino_genai's ASRPipeline: their prompts, languages, options and results.
+"""Holds what differs between the models of openvino_genai's ASRPipeline: their prompts, languages, options and results.
 
 Pure; https://github.com/openvinotoolkit/openvino.genai/tree/master/src/cpp/src/automatic_speech_recognition
 """

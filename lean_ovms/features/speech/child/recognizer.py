@@ -1,4 +1,5 @@
-"""What the speech task needs of a backend: windows of audio in, text out, step by step. Imports numpy alone."""
+"""Declares what the speech task needs of a backend: windows of audio in, text out, step by step. Imports numpy
+alone."""
 
 from __future__ import annotations
 

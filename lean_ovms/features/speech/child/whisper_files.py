@@ -1,4 +1,4 @@
-"""What the files of a Whisper model say about its tokens, windows and languages. Imports no openvino."""
+"""Reads what the files of a Whisper model say about its tokens, windows and languages. Imports no openvino."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIME_STEP = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhisperFiles:
-    """What decoding needs of the files of a Whisper model: ids of special tokens, and sizes."""
+    """The ids of special tokens, and the sizes, that decoding needs of the files of a Whisper model."""
 
     eot: int
     """The id that ends a text."""

@@ -1,4 +1,4 @@
-"""What makes embeddings of the images in the prompts of a model, with what its files and the options say."""
+"""Makes embeddings of the images in the prompts of a model, as its files and the options say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which families of models with vision the paged engine serves, by model_type of config.json. Loads nothing."""
+"""Lists the families of models with vision that the paged engine serves, by model_type of config.json. Loads
+nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the paged engine needs of a model family to serve its images. Each family is a file of its own."""
+"""Declares what the paged engine needs of a model family to serve its images. Each family is a file of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What --fake_engine selects for text2speech: a tone for each character, and no model.
+"""Speaks a tone for each character in place of a model, where --fake_engine is set.
 
 A character is 10 ms of a sine whose frequency is its code point's, so tests can tell what was spoken, in which order,
 by which voice (its loudness) and how fast. Some characters make it fail, as in the fake pipeline.

@@ -1,1 +1,1 @@
-"""What keeps openvino_genai's pipelines from what they cannot do."""
+"""Keeps openvino_genai's pipelines from what they cannot do."""
