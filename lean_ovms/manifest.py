@@ -40,6 +40,8 @@ layers beside the first get embeddings, of which length."""
 CHANGED_WEIGHTS = "changed weights"
 """The seam of what changes weights of a text model while PAGED loads it: what makes, of an EngineConfig and the
 `engine.paged.network.WeightsSource` of the model, another one."""
+HYBRID_NETWORKS = "hybrid networks"
+"""The seam of how layers that keep states are computed: an `engine.paged.network.HybridEdit`."""
 API_KEYS = "API keys"
 """The seam of who may use the server: a class derived from `api.keys.ApiKeys`."""
 GRAMMAR_LIBRARY = "grammar library"
@@ -65,7 +67,7 @@ SERVER_SEAMS = (
 ENGINE_SEAMS = (
     *(DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER, ADAPTER_INPUTS),
     *(GENAI_ADAPTERS, INPUT_EMBEDDINGS, IMAGES_IN_TEXTS, GRAMMAR_LIBRARY),
-    CHANGED_WEIGHTS,
+    *(CHANGED_WEIGHTS, HYBRID_NETWORKS),
 )  # fmt: skip
 """The seams of an engine process."""
 SEAMS = SERVER_SEAMS + ENGINE_SEAMS

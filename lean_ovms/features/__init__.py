@@ -51,6 +51,7 @@ NAMES: tuple[str, ...] = (
     "gguf",
     "xgrammar",
     "head_precision",
+    "hybrid_chunks",
 )
 """The names of the features, which are those of their folders."""
 

@@ -15,7 +15,15 @@ import openvino_genai as genai
 
 from ...config import EngineConfig
 from ...errors import StartError
-from ...manifest import ADAPTER_INPUTS, CHANGED_WEIGHTS, DRAFT_PLAN, INPUT_EMBEDDINGS, TEXT_PROPOSER, named
+from ...manifest import (
+    ADAPTER_INPUTS,
+    CHANGED_WEIGHTS,
+    DRAFT_PLAN,
+    HYBRID_NETWORKS,
+    INPUT_EMBEDDINGS,
+    TEXT_PROPOSER,
+    named,
+)
 from ...repository.weights import LANGUAGE_MODEL
 from ...util import memory
 from ...util.resources import allowed_cores
@@ -77,7 +85,7 @@ def load(
             adapters=inputs,
             keep_base_model=network_bytes(file) < TWO_COPIES_MAX_BYTES,
             separate_prefill_model=small,
-            prompts_by_chunks=not config.batch_invariant,
+            hybrid_edit=lambda: None if config.batch_invariant else config.part(HYBRID_NETWORKS),
             while_compiling=lambda: found.append(load_tokenizer()),
         )
         [tokenizer] = found

@@ -13,8 +13,7 @@ import numpy as np
 from openvino import opset13 as ops
 
 from ...repository.weights import TEXT_EMBEDDINGS
-from ..loading.network_inputs import find_input, network_input
-from .network import EMBEDDINGS_INPUT, IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
+from .network import EMBEDDINGS_INPUT, IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS, find_input, network_input
 
 DEEPER, OF_IMAGES = "deepstack_visual_embeds", "visual_pos_masks"
 """Inputs of Qwen3-VL's language model: embeddings that are added behind its first layers, and to which tokens."""

@@ -21,9 +21,17 @@ from openvino import opset13 as ops
 from openvino._offline_transformations import paged_attention_transformation
 
 from ..errors import last_line
-from ..loading.network_inputs import find_input, network_input
 from . import engine_file
-from .network import EMBEDDINGS_INPUT, LOGITS_INPUT, Miscounting, NetworkEdit, NotPageable, WeightsSource
+from .network import (
+    EMBEDDINGS_INPUT,
+    LOGITS_INPUT,
+    Miscounting,
+    NetworkEdit,
+    NotPageable,
+    WeightsSource,
+    find_input,
+    network_input,
+)
 
 ATTENTION = "PagedAttentionExtension"
 SLIDING_WINDOW, ALIBI_SLOPES = 10, 11

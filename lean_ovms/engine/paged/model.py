@@ -26,6 +26,7 @@ from .network import (
     NEW_STATES,
     STATES,
     STEP_STATES,
+    HybridEdit,
     NotPageable,
     Part,
     WeightsSource,
@@ -50,7 +51,7 @@ class PagedModel:
         adapters: AdapterInputs | None = None,
         keep_base_model: bool = True,
         separate_prefill_model: bool = False,
-        prompts_by_chunks: bool = True,
+        hybrid_edit: Callable[[], HybridEdit | None] = lambda: None,
         while_compiling: Callable[[], None] = lambda: None,
     ) -> None:
         """Compiles a network.
@@ -68,7 +69,7 @@ class PagedModel:
             adapters: Adds the inputs of adapters; None: it takes none.
             keep_base_model: Whether steps in which no row has an adapter have a compiled network without them.
             separate_prefill_model: Whether such steps with prompts have one of their own, too.
-            prompts_by_chunks: Whether linear attention may round by how prompts are divided, for speed (prompt_chunks).
+            hybrid_edit: Returns what changes a network with states; it is called for such a network alone.
             while_compiling: Is called meanwhile.
 
         Raises:
@@ -82,15 +83,13 @@ class PagedModel:
         if adapters is not None:
             model = source.read(core)
             mapped_weights.keep(model)
-            if prompts_by_chunks:
-                _compute_in_chunks(model, precision)
+            _edit_hybrid(model, hybrid_edit, precision)
             adapters.insert(model, precision())
             networks.append((model, ALL))
         if keep_base_model or adapters is None:
             model = source.read(core)
             mapped_weights.keep(model)
-            if prompts_by_chunks:
-                _compute_in_chunks(model, precision)
+            _edit_hybrid(model, hybrid_edit, precision)
             networks.append((model, ALL[:2] if adapters is not None else ALL))
             if separate_prefill_model:
                 networks.append((model.clone(), ALL[1:2]))
@@ -277,13 +276,10 @@ def _rows(tensors: list[Any]) -> list[NDArray[np.uint8]]:
     return [tensor.data.reshape(tensor.shape[0], -1).view(np.uint8) for tensor in tensors if tensor.shape[0]]
 
 
-def _compute_in_chunks(model: Any, precision: Callable[[], Any]) -> None:
-    """Adds the computation of prompts by chunks to a network with states."""
-    if any(STATES in _name(port) for port in model.inputs):
-        from . import delta_chunks, state_space_chunks  # most networks have attention only
-
-        delta_chunks.compute_in_chunks(model, precision)
-        state_space_chunks.compute_in_chunks(model, precision)
+def _edit_hybrid(model: Any, hybrid_edit: Callable[[], HybridEdit | None], precision: Callable[[], Any]) -> None:
+    """Changes a network that has states, as a feature wants it."""
+    if any(STATES in _name(port) for port in model.inputs) and (edit := hybrid_edit()) is not None:
+        edit(model, precision)
 
 
 def _name(port: Any) -> str:

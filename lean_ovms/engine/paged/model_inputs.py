@@ -259,7 +259,7 @@ class ModelInputs:
             self._network.step_states = written.tolist()
 
     def _divide_prompts(self, decoding: int, chunks: list[Chunk], begins: Ints) -> None:
-        """Writes how layers with states compute the parts of prompts at the end of a step (prompt_chunks).
+        """Writes how layers with states compute the parts of prompts at the end of a step, by chunks.
 
         Args:
             decoding: The number of decoding sequences.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,10 +33,10 @@ NEW_STATES = "_state_new."
 STEP_STATES = "_state_step."
 """In the names of outputs with states of decoding sequences, behind their tokens; the rest is the table's."""
 MOST_STEPS = 16
-"""Sequences at most whose decoding step layers with states compute as products of matrices (delta_steps): openvino
+"""Sequences at most whose decoding step layers with states may compute as products of matrices: openvino
 keeps the states behind it in each layer. Those of others are computed by openvino's operation."""
 CHUNK = 64
-"""Tokens of a prompt that a layer with states computes at once (prompt_chunks). More of them cost more products for
+"""Tokens of a prompt that a layer with states computes at once. More of them cost more products for
 each token, fewer make the products small."""
 MOST_PROMPTS = 2
 """Prompts at most of which a step computes chunks: each takes some MB in each layer, for its states."""
@@ -191,8 +191,35 @@ class NetworkEdit(Protocol):
         """Changes an openvino.Model whose attention is paged. Raises NotPageable."""
 
 
+class HybridEdit(Protocol):
+    """Changes how a network computes the layers that keep states, before it is compiled."""
+
+    def __call__(self, model: Any, precision: Callable[[], Any]) -> None:
+        """Changes an openvino.Model whose attention is paged.
+
+        Args:
+            model: The network, which may get the inputs CHUNK_* and STEP_SLOTS, and outputs with new states.
+            precision: Returns the element type in which the network computes.
+        """
+
+
 class WeightsSource(Protocol):
     """The files that a network is read from."""
 
     def read(self, core: Any) -> Any:
         """Returns a new openvino.Model with paged attention and logits for wanted tokens. Raises NotPageable."""
+
+
+def network_input(name: str, shape: list[int], kind: Any) -> Any:
+    """Returns a new input, which `add_parameters` adds to a network."""
+    from openvino import PartialShape
+    from openvino import opset13 as ops
+
+    node = ops.parameter(PartialShape(shape), kind, name=name)
+    node.output(0).get_tensor().set_names({name})
+    return node
+
+
+def find_input(model: Any, name: str) -> Any:
+    """Returns an input of a network, None if there is none of this name."""
+    return next((each for each in model.get_parameters() if name in each.output(0).get_names()), None)

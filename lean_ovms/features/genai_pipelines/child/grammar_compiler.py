@@ -29,7 +29,7 @@ from ....config import EngineConfig
 from ....engine.errors import last_line
 from ....engine.generation.backend import Grammars
 from ....engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
-from ....engine.loading.network_inputs import network_input
+from ....engine.paged.network import network_input
 from ....errors import GrammarInvalid, StartError
 from ....grammar.structural_tag import PlainFormat
 from ....repository import model_file

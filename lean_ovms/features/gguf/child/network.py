@@ -11,8 +11,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from ....engine.loading.network_inputs import network_input
-from ....engine.paged.network import LOGITS_INPUT
+from ....engine.paged.network import LOGITS_INPUT, network_input
 from ....errors import StartError
 from ..architectures import ARCHITECTURES
 from ..model_file import header_of

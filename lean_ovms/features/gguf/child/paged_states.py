@@ -14,7 +14,7 @@ from openvino import opset5, opset6
 from openvino import opset13 as ops
 from openvino._offline_transformations import paged_attention_transformation
 
-from ....engine.loading.network_inputs import network_input
+from ....engine.paged.network import network_input
 from .layers import END, Floats
 
 STATES = ("la.block_indices", "la.block_indices_begins", "la.past_lens", "la.cache_interval")

@@ -14,7 +14,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from ....engine.loading.network_inputs import network_input
+from ....engine.paged.network import network_input
 from ....errors import StartError
 from ..architectures import ARCHITECTURES, ENCODERS
 from ..header import EXPORT

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from openvino import opset13 as ops
 
-from ....engine.loading.network_inputs import network_input
-from ....engine.paged.network import ADAPTER_CHOICE
+from ....engine.paged.network import ADAPTER_CHOICE, network_input
 from .adapters import Sizes, down_name, up_name
 
 MODULE = "__module."

@@ -5,7 +5,7 @@ openvino's operation PagedCausalConv1D takes ten times as long for a prompt as a
 
 from __future__ import annotations
 
-from ..loading import quiet_imports  # noqa: F401 - first, for its effect
+from ....engine.loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 from collections.abc import Sequence

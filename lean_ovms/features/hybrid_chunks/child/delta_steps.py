@@ -9,7 +9,7 @@ All of it is computed in f32, also where the rest of the network is in bf16: the
 
 from __future__ import annotations
 
-from ..loading import quiet_imports  # noqa: F401 - first, for its effect
+from ....engine.loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from ..loading.exact import exact
+from ....engine.loading.exact import exact
 from .prompt_chunks import ZERO, first_size
 
 QUERY, KEY, VALUE, TABLE, GATE, BETA, BEGINS, SLOTS, *BY_SEQUENCE = range(11)

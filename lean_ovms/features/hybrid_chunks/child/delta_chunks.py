@@ -13,7 +13,7 @@ at most (StateCheckpoints).
 
 from __future__ import annotations
 
-from ..loading import quiet_imports  # noqa: F401 - first, for its effect
+from ....engine.loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 from collections.abc import Callable
@@ -23,11 +23,11 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from ..loading.exact import exact
-from ..loading.network_inputs import network_input
-from . import delta_steps, network, prompt_chunks
+from ....engine.loading.exact import exact
+from ....engine.paged import network
+from ....engine.paged.network import CHUNK, MOST_STEPS, STEP_STATES, network_input
+from . import delta_steps, prompt_chunks
 from .delta_steps import BEGINS, BETA, GATE, KEY, QUERY, TABLE, VALUE, Sizes, normalized
-from .network import CHUNK, MOST_STEPS, STEP_STATES
 from .short_convolution import (
     CONVOLUTION,
     ROW_BEGINS,

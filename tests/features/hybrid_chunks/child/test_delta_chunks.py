@@ -6,10 +6,10 @@ import random
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged import model
-from lean_ovms.engine.paged.delta_chunks import Sizes, _part, compute_in_chunks
 from lean_ovms.engine.paged.network import CHUNK
-from lean_ovms.engine.paged.prompt_chunks import first_size, in_branch
+from lean_ovms.features.hybrid_chunks.child import networks
+from lean_ovms.features.hybrid_chunks.child.delta_chunks import Sizes, _part, compute_in_chunks
+from lean_ovms.features.hybrid_chunks.child.prompt_chunks import first_size, in_branch
 from tests.engine.paged.test_zoo import VOCAB, unpacked
 from tests.engine.real import EXACT, load
 from tests.engine.rig import Rig
@@ -18,11 +18,11 @@ pytestmark = [pytest.mark.model, pytest.mark.slow]
 TOKENS = 250
 
 
-def log_probabilities(path, step_tokens, edit=model._compute_in_chunks, others=0, hint="f32"):
+def log_probabilities(path, step_tokens, edit=networks.compute_in_chunks, others=0, hint="f32"):
     """Those of a prompt of TOKENS tokens, computed in parts of so many tokens, beside other sequences."""
     config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": hint}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(model, "_compute_in_chunks", edit)
+        patch.setattr(networks, "compute_in_chunks", edit)
         options = {"max_num_batched_tokens": step_tokens, "plugin_config": json.dumps(config), "blocks": 60}
         options |= {"enable_prefix_caching": False, "kv_cache_precision": hint}
         pipe = load(pipeline_type="PAGED", model_path=path, **options)

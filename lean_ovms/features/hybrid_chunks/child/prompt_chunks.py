@@ -9,7 +9,7 @@ openvino keeps copies of what goes into each layer's loop and comes out of it. S
 
 from __future__ import annotations
 
-from ..loading import quiet_imports  # noqa: F401 - first, for its effect
+from ....engine.loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import logging
@@ -21,10 +21,9 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from ...util.resources import free_memory_bytes
-from ..loading.network_inputs import network_input
-from . import network
-from .network import NEW_STATES, STATES
+from ....engine.paged import network
+from ....engine.paged.network import NEW_STATES, STATES, network_input
+from ....util.resources import free_memory_bytes
 
 log = logging.getLogger(__name__)
 

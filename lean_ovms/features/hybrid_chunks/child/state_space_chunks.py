@@ -12,7 +12,7 @@ All of it is computed in f32, also where the rest of the network is in bf16.
 
 from __future__ import annotations
 
-from ..loading import quiet_imports  # noqa: F401 - first, for its effect
+from ....engine.loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 from collections.abc import Callable
@@ -22,9 +22,10 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from ..loading.exact import exact
-from . import network, prompt_chunks
-from .network import CHUNK
+from ....engine.loading.exact import exact
+from ....engine.paged import network
+from ....engine.paged.network import CHUNK
+from . import prompt_chunks
 from .prompt_chunks import ZERO, sizes
 
 OPERATION = "PagedSelectiveSSM"

@@ -10,10 +10,10 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from lean_ovms.engine.loading.exact import exact
-from lean_ovms.engine.paged import prompt_chunks, state_space_chunks
 from lean_ovms.engine.paged.network import CHUNK
-from tests.engine.paged.test_delta_chunks import by_tokens, log_probabilities
+from lean_ovms.features.hybrid_chunks.child import prompt_chunks, state_space_chunks
 from tests.engine.paged.test_zoo import unpacked
+from tests.features.hybrid_chunks.child.test_delta_chunks import by_tokens, log_probabilities
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 

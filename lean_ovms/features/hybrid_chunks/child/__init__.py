@@ -1,0 +1,1 @@
+"""What changes networks with states, in the engine process."""
