@@ -20,6 +20,9 @@ from ..services import Services
 
 PLACE = "messages[{message}].content[{part}].{kind}.url"
 """The field of an image, for errors."""
+OF_TOOL = "of_tool"
+"""The member of a part that a tool returned, where it stands in a message of the user: templates have no place for it
+in a tool's message."""
 _INVALID = "Invalid message structure - "
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
-from ...api.generation.content import ContentReader, MediaPart, Reads, media_parts, with_texts
+from ...api.generation.content import OF_TOOL, ContentReader, MediaPart, Reads, media_parts, with_texts
 from ...api.services import Services
 from ...errors import NO_VIDEO, BadRequest
+from ...models.text_model import TextModel
 from ...observability.records import current_record
 from ...types import IMAGE_TAG, ChatPrompt, Image, Json
 from ...util.concurrency import INLINE_CHARACTERS
 from ..media_files.images.loader import ImageLoader, ImageRequest
 
 TEXT_ONLY = "This servable supports only text input, but {} has been provided"
+LEFT_OUT = "[The tool returned an image here. It is left out: this model reads text only.]"
+"""Stands for the image of a tool in the prompt of a model that reads text only."""
+NOTICE = "images that tools returned are left out: this model reads text only"
 DETAILS = (None, "auto", "low", "high", "original")
 KINDS = "image_url", "video_url"
 """The parts of chat with an image or a video."""
@@ -37,6 +42,18 @@ class ImageContent(ContentReader):
 
     def refusal(self, found: MediaPart, place: str, why: str) -> BadRequest:
         return BadRequest(why, param=found.field(place))
+
+    async def as_text(self, prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
+        """Returns the prompt with a text in place of each image that a tool returned, if its model reads text only.
+
+        Agents let a model look at a file, and send what that showed with all further requests: refused once, they
+        could not go on. What the user sends is refused, by `load`.
+        """
+        if Reads.of(model).tokens is not None:
+            return prompt, []
+        cut = partial(_without_images_of_tools, prompt.messages)
+        messages = await services.offload.run(prompt.render_cost, cut, inline_below=INLINE_CHARACTERS)
+        return (prompt, []) if messages is None else (prompt.with_messages(messages), [NOTICE])
 
     async def load(
         self, prompts: Sequence[ChatPrompt], places: Sequence[str], reads: Reads, services: Services
@@ -62,6 +79,22 @@ def _of_chat(part: Json) -> Json:
     image = part["image_url"]
     detail = {"detail": part["detail"]} if part.get("detail") and isinstance(image, str) else {}
     return {"type": "image_url", "image_url": {"url": image, **detail} if isinstance(image, str) else image}
+
+
+def _without_images_of_tools(messages: list[Json]) -> list[Json] | None:
+    """Returns the messages with texts in place of images of tools; None: there are none."""
+    found, changed = list[Json](), False
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, list):
+            tool = message["role"] == "tool"
+            gone = [part["type"] in KINDS and (tool or OF_TOOL in part) for part in content]
+            if any(gone):
+                text, changed = {"type": "text", "text": LEFT_OUT}, True
+                parts = [text if cut else part for part, cut in zip(content, gone, strict=True)]
+                message = {**message, "content": parts}
+        found.append(message)
+    return found if changed else None
 
 
 async def _load(images: list[ImageRequest], loader: ImageLoader, frames: Json) -> tuple[Image, ...]:

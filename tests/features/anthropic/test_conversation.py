@@ -81,7 +81,7 @@ CASES: list[tuple[str, Any, list[Any], list[Any]]] = [
         [
             {"role": "assistant", "content": "", "tool_calls": [CALL]},
             {"role": "tool", "tool_call_id": "t1", "content": "a"},
-            {"role": "user", "content": [IMAGE_PART, text("and?")]},
+            {"role": "user", "content": [{**IMAGE_PART, "of_tool": True}, text("and?")]},
         ],
     ),
     (

@@ -91,6 +91,76 @@ async def test_a_text_only_model_refuses_images(make_app: MakeApp) -> None:
     assert param == "messages[0].content[1]"
 
 
+CALL = {"id": "c", "type": "function", "function": {"name": "view", "arguments": "{}"}}
+LEFT_OUT = "[The tool returned an image here. It is left out: this model reads text only.]"
+SAW = {
+    "/v1/chat/completions": {
+        "messages": [
+            {"role": "user", "content": "look"},
+            {"role": "assistant", "content": None, "tool_calls": [CALL]},
+            {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "p.png"}, part(RED)]},
+        ]
+    },
+    "/v1/messages": {  # as Claude Code sends what its tool Read returns
+        "max_tokens": 9,
+        "messages": [
+            {"role": "user", "content": "look"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "view", "input": {}}]},
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "c",
+                        "content": [
+                            {"type": "text", "text": "p.png"},
+                            {
+                                "type": "image",
+                                "source": {
+                                    "type": "base64",
+                                    "media_type": "image/png",
+                                    "data": RED.partition(",")[2],
+                                },
+                            },
+                        ],
+                    }
+                ],
+            },
+        ],
+    },
+    "/v1/responses": {  # as Codex sends what its tool view_image returns
+        "input": [
+            {"role": "user", "content": "look"},
+            {"type": "function_call", "call_id": "c", "name": "view", "arguments": "{}"},
+            {
+                "type": "function_call_output",
+                "call_id": "c",
+                "output": [{"type": "input_text", "text": "p.png"}, {"type": "input_image", "image_url": RED}],
+            },
+        ]
+    },
+}
+"""A conversation in which a tool has returned an image, for each API."""
+
+
+@pytest.mark.parametrize("path", SAW)
+async def test_an_agent_goes_on_where_its_tool_returned_an_image_to_a_text_only_model(
+    make_app: MakeApp, path: str
+) -> None:
+    app, engine = await make_app(say("fine"))
+    response = await post(app, path, {"model": "m", **SAW[path]})
+    assert response.status == 200
+    notice = "images that tools returned are left out: this model reads text only"
+    assert [value for name, value in response.headers if name == "Warning"] == [f'299 lean_ovms "{notice}"']
+    [(prompt, _)] = engine.submitted
+    assert "p.png" in prompt
+    assert prompt.count(LEFT_OUT) == 1
+    engine.info = replace(INFO, vision=True, image_tokens=["<image>"])
+    seen = await post(app, path, {"model": "m", **SAW[path]})
+    assert "Warning" not in dict(seen.headers)
+    assert len(engine.images[1]) == 1
+
+
 async def test_text_alone_is_fine(vision_app: tuple[App, FakeEngine]) -> None:
     app, engine = vision_app
     assert (await chat(app, {"role": "user", "content": "hello <b> image"})).status == 200

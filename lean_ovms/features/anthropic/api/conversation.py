@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from ....api.generation.content import check_member
+from ....api.generation.content import OF_TOOL, check_member
 from ....api.generation.messages import without_changing_line
 from ....errors import BadRequest
 from ....types import Json
@@ -139,7 +139,7 @@ def _tool_result(block: Json, param: str) -> tuple[str, str, list[Json]]:
     text = "\n".join(part["text"] for part in parts if part["type"] == "text")
     if block.get("is_error") is True and "error" not in text[:40].lower():
         text = f"Error: {text}"
-    return call_id, text, [part for part in parts if part["type"] != "text"]
+    return call_id, text, [{**part, OF_TOOL: True} for part in parts if part["type"] != "text"]
 
 
 def _add_assistant(found: list[Json], blocks: list[Block]) -> None:
