@@ -2,7 +2,7 @@
 
 It runs in a Python that has torch, transformers, gguf, optimum-intel and nncf; `python -m tools.real_models FOLDER
 --export_with PYTHON` starts it there. The checkpoints that optimum-intel reads stay in FOLDER, as smollm2_hf and
-whisper_hf: the tests' references are made of them, and vLLM serves the first.
+whisper_hf: the tests' references are made of them, and vLLM serves the first. Kokoro's needs kokoro and onnx, too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from tools import real_kokoro
 
 WEIGHT_TYPES = {1: "i1", 2: "<i2", 4: "<f2", 0: "<f4"}
 """numpy's types by the numbers that CTranslate2 has for them."""
@@ -36,6 +38,8 @@ class Export:
     """What optimum-cli is told of the task and of the weights."""
     network: str = "openvino_model.xml"
     """The file that is there once the export is whole."""
+    needs: tuple[str, ...] = ()
+    """Modules that this export alone needs."""
 
 
 CHAT, VECTORS = ("--task", "text-generation-with-past"), ("--task", "feature-extraction")
@@ -54,6 +58,7 @@ EXPORTS = {
         ("--task", "automatic-speech-recognition-with-past"),
         "openvino_encoder_model.xml",
     ),
+    "kokoro_ir": Export("kokoro_onnx", "kokoro_checkpoint", ("--task", "text-to-audio"), needs=("kokoro", "onnx")),
 }
 
 
@@ -213,7 +218,11 @@ def whisper_checkpoint(source: Path, target: Path) -> None:
     (target / "tokenizer_config.json").write_text(json.dumps(of_tokenizer), "utf-8")
 
 
-CHECKPOINTS = {"smollm2_hf": smollm2_checkpoint, "whisper_hf": whisper_checkpoint}
+CHECKPOINTS = {
+    "smollm2_hf": smollm2_checkpoint,
+    "whisper_hf": whisper_checkpoint,
+    "kokoro_checkpoint": real_kokoro.checkpoint,
+}
 """What writes the checkpoints that no package has."""
 
 
@@ -224,7 +233,14 @@ def export(folder: Path, name: str) -> None:
     if not (checkpoint / "config.json").is_file():
         _make(checkpoint, lambda new: CHECKPOINTS[wanted.checkpoint](folder / wanted.fetched, new))
     command = [sys.executable, "-m", "optimum.commands.optimum_cli", "export", "openvino", "-m", str(checkpoint)]
-    _make(target, lambda new: subprocess.run([*command, *wanted.arguments, str(new)], check=True))
+
+    def write(new: Path) -> None:
+        subprocess.run([*command, *wanted.arguments, str(new)], check=True)
+        # optimum-cli looks for Kokoro's lexicon on GitHub, and goes on without it.
+        if (checkpoint / "data").is_dir():
+            shutil.copytree(checkpoint / "data", new / "data", dirs_exist_ok=True)
+
+    _make(target, write)
 
 
 def _make(target: Path, write: Any) -> None:

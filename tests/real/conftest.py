@@ -134,3 +134,9 @@ def minilm_int8() -> Path:
 def whisper_ir() -> Path:
     """Whisper base as optimum-cli exports it."""
     return exported("whisper_ir")
+
+
+@pytest.fixture(scope="session")
+def kokoro_ir() -> Path:
+    """Kokoro 82M as optimum-cli exports it, with five Japanese voices; its model is fetched only by its name."""
+    return exported("kokoro_ir")

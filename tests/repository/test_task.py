@@ -54,6 +54,8 @@ def test_the_architecture_decides_the_task(tmp_path: Path, name: str, task: str)
         ({}, ""),
         ({"config": []}, ""),
         ({"config": {"architectures": None, "n_mels": 80}}, "text2speech"),
+        ({"config": {"architectures": None, "n_mels": 80, "model_type": "kokoro"}}, "text2speech"),
+        ({"config": {"architectures": None, "n_mels": 80, "model_type": "other"}}, ""),
         ({"config": {"architectures": [None, "LlamaForCausalLM"]}}, "text_generation"),
         ({"model_index": {"_class_name": "StableDiffusion3Pipeline"}}, "image_generation"),
         ({"model_index": {"_class_name": "FluxPipeline"}}, "image_generation"),

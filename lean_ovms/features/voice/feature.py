@@ -44,9 +44,13 @@ if TYPE_CHECKING:
 SPEECHT5 = ("openvino_encoder_model.xml", "openvino_decoder_model.xml", "openvino_postnet.xml", "openvino_vocoder.xml")
 """The networks of SpeechT5; the last one shows it."""
 
+KOKORO = "kokoro"
+"""The type of its models."""
+
 
 def _speaks(files: ModelFiles) -> bool:
-    kokoro = "n_mels" in files.config and not files.architectures and "model_type" not in files.config
+    # Its publisher names no type; optimum-intel writes one.
+    kokoro = "n_mels" in files.config and not files.architectures and files.config.get("model_type", KOKORO) == KOKORO
     return files.is_of("ForTextToSpeech") or "ParlerTTSForConditionalGeneration" in files.architectures or kokoro
 
 

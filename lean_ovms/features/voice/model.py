@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 import unicodedata
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import asdict
 from functools import partial
 
@@ -19,11 +19,20 @@ from ..media_files.audio_models import Speaker
 from .records import Speak
 
 SENTENCE = re.compile(r"[.!?…;:]+[\"'”’)\]]*(?=\s)|[。！？；]+[」』”’]*|\n+")
-"""Where a sentence ends."""
+"""Where a sentence may end."""
+ABBREVIATION = re.compile(
+    r"""(?:^|[\s("'“‘\[-])(?:
+    Dr|Mr|Mrs|Ms|Prof|Rev|Hon|St|Sr|Jr|Gen|Col|Maj|Capt|Cmdr|Lt|Sgt|Sen|Rep|Gov|Pres|Mt|Ft|Vol|Figs?|Eq|vs|cf|approx
+    |Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|e\.g|i\.e|(?:[A-Z]\.)*[A-HJ-Z])$""",
+    re.VERBOSE,
+)
+"""Words in front of a full stop that ends no sentence: titles, months, initials."""
+ABBREVIATED = 12
+"""The most characters of such a word, and of what is in front of it."""
 CLAUSE = re.compile(r"[,、，)–—-]+(?=\s|$)|[、，]+")
 SPACE = re.compile(r"\s+")
 SHORT = 24
-"""A piece of fewer characters takes the next sentence with it: "Dr.", "1.", "Oh!" are no pieces."""
+"""A piece of fewer characters takes the next sentence with it: "1.", "Oh!" are no pieces."""
 
 
 class VoiceModel(Speaker):
@@ -125,10 +134,10 @@ def split(text: str, most: int) -> list[str]:
     text = unicodedata.normalize("NFKC", text)
     pieces: list[str] = []
     start = 0
-    for found in SENTENCE.finditer(text):
-        if found.end() - start >= SHORT:
-            pieces += _short_enough(text[start : found.end()], most)
-            start = found.end()
+    for end in _ends(text):
+        if end - start >= SHORT:
+            pieces += _short_enough(text[start:end], most)
+            start = end
     pieces += _short_enough(text[start:], most)
     return [piece for piece in pieces if piece]
 
@@ -141,10 +150,18 @@ def ended(text: str, most: int) -> int:
         most: A sentence without an end is cut after so many characters.
     """
     end = 0
-    for found in SENTENCE.finditer(text):
-        if found.end() < len(text) and found.end() - end >= SHORT:
-            end = found.end()
+    for found in _ends(text):
+        if found < len(text) and found - end >= SHORT:
+            end = found
     return end if end or len(text) <= most else _last(SPACE, text, most) or most
+
+
+def _ends(text: str) -> Iterator[int]:
+    """Yields where the sentences of a text end."""
+    for found in SENTENCE.finditer(text):
+        at = found.start()
+        if found.group() != "." or not ABBREVIATION.search(text[max(0, at - ABBREVIATED) : at]):
+            yield found.end()
 
 
 def _short_enough(text: str, most: int) -> list[str]:
