@@ -91,7 +91,7 @@ def _arrays(file: Path) -> dict[str, Any]:
                     scale, zero = node.input[6 + 2 * place : 8 + 2 * place]
                 elif node.op_type == "Gather":
                     scale, zero = readers[node.output[0]].input[1:3]
-                apart = (slice(None), None) if node.op_type == "DynamicQuantizeLSTM" else ()
+                apart = (slice(None), None, None) if node.op_type == "DynamicQuantizeLSTM" else ()
                 array = (array - stored[zero].astype(np.float32)[apart]) * stored[scale][apart]
             if "LSTM" in node.op_type:
                 key = f"{_module(node.name)}.{LSTM_INPUTS.get(place, '')}"
@@ -129,9 +129,10 @@ def _parameter(name: str, arrays: dict[str, Any]) -> Any:
         return length if leaf == "weight_g" else np.where(length == 0, 1, kernel)
     if (lstm := re.fullmatch(r"(weight|bias)_(ih|hh)_l0(_reverse)?", leaf)) and f"{module}.ih" in arrays:
         kind, side, reverse = lstm.groups()
+        direction = int(reverse is not None)
         if kind == "weight":
-            return _gates(arrays[f"{module}.{side}"][bool(reverse)].T)
-        return _gates(np.split(arrays[f"{module}.bias"][bool(reverse)], 2)[side == "hh"])
+            return _gates(arrays[f"{module}.{side}"][direction].T)
+        return _gates(np.split(arrays[f"{module}.bias"][direction], 2)[side == "hh"])
     return None
 
 

@@ -14,7 +14,7 @@ from ...errors import BadRequest
 from ...models.model import UsageRecorder, too_slow
 from ...observability.records import current_client
 from ...types import Json
-from ...types.audio import SpeakParams
+from ...types.audio import SpeakParams, VoiceInfo
 from ..media_files.audio_models import Speaker
 from .records import Speak
 
@@ -65,7 +65,7 @@ class VoiceModel(Speaker):
             params: The parameters, of which sample_rate is the audio's rate; without one it is VoiceInfo's.
 
         Raises:
-            RequestError: The engine refuses it.
+            RequestError: The engine refuses it, or it makes no sound of a whole text.
         """
         with await self.hold() as model, model.recorded(UsageRecorder()) as usage:
             client, fields = current_client(), asdict(params)
@@ -87,6 +87,8 @@ class VoiceModel(Speaker):
                     if block:
                         usage.first = usage.first or time.monotonic()
                         yield block
+                if isinstance(text, str) and usage.first is None:
+                    raise BadRequest(_without_sound(model.voices), param="input")
             finally:
                 upcoming.cancel()
                 await asyncio.wait([upcoming])
@@ -113,6 +115,12 @@ class VoiceModel(Speaker):
             rest = rest[end:]
         for piece in split(rest, most):
             yield piece
+
+
+def _without_sound(info: VoiceInfo) -> str:
+    """Returns what to say of a text of which a model makes no sound: of an emoji, or of letters of another language."""
+    text = "input has nothing that this model can speak"
+    return f"{text}; language is one of {', '.join(info.languages)}" if info.languages else text
 
 
 async def _within(sentence: asyncio.Task[bytes | None], deadline: float | None) -> bytes | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 
+import numpy as np
 import pytest
 import pytest_asyncio
 
 from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest, EngineFailure, ModelNotFound, RequestTimeout, TooManyRequests, Unavailable
-from lean_ovms.features.voice.model import VoiceModel
+from lean_ovms.features.voice.model import SHORT, VoiceModel
 from lean_ovms.models.model import make_model
 from lean_ovms.models.registry import ModelRegistry
 from lean_ovms.models.text_model import TextModel
@@ -127,6 +128,20 @@ async def test_a_text_without_anything_to_speak_is_refused() -> None:
     model, _ = await fake_voice()
     with pytest.raises(BadRequest, match="input is empty"):
         model.pieces(" \n ")
+
+
+async def test_a_text_of_which_the_model_makes_no_sound_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, engine = await fake_voice()
+    sound = np.zeros(8, np.float32)
+    monkeypatch.setattr(engine.synthesizer, "_speak", lambda text, _: sound[: 8 if "a" in text else 0])
+    with pytest.raises(BadRequest, match="input has nothing that this model can speak; language is one of en-us, de"):
+        await spoken(model, "\N{GRINNING FACE}")
+    assert len(await spoken(model, "\N{GRINNING FACE} " * SHORT + "\nand words")) == 1
+
+    async def written() -> AsyncGenerator[str, None]:
+        yield "\N{GRINNING FACE}"
+
+    assert [block async for block in model.speak(written(), PLAIN)] == []
 
 
 async def test_another_task_is_a_404_that_says_what_the_model_is_for() -> None:
