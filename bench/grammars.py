@@ -170,7 +170,7 @@ def library(name: str, pieces: list[bytes]) -> Any:
     """The one that is asked for, in this process; all pieces but the last, which ends a text."""
     end = [len(pieces) - 1]
     if name == "guidance":
-        from lean_ovms.engine.paged.grammar.guidance import Guidance
+        from lean_ovms.features.guidance.child.library import Guidance
 
         return Guidance(pieces, len(pieces), end)
     from lean_ovms.features.xgrammar.child.matcher import XGrammar

@@ -44,8 +44,9 @@ HYBRID_NETWORKS = "hybrid networks"
 """The seam of how layers that keep states are computed: an `engine.paged.network.HybridEdit`."""
 API_KEYS = "API keys"
 """The seam of who may use the server: a class derived from `api.keys.ApiKeys`."""
-GRAMMAR_LIBRARY = "grammar library"
-"""The seam of a grammar library besides llguidance: what makes an `engine.paged.grammar.libraries.OtherLibrary`."""
+GRAMMAR_LIBRARY, OTHER_GRAMMAR_LIBRARY = "grammar library", "other grammar library"
+"""Seams of what matches grammars in the paged engine: an `engine.paged.grammar.libraries.NewLibrary`, which the first
+grammar imports; and what makes an OtherLibrary of that module, for who asks for another one."""
 SERVER_TOOLS = "server tools"
 """The seam of tools that the server runs while it answers: what makes, of a Config, what an API with such tools
 takes."""
@@ -66,8 +67,8 @@ SERVER_SEAMS = (
 """The seams of the front end."""
 ENGINE_SEAMS = (
     *(DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER, ADAPTER_INPUTS),
-    *(GENAI_ADAPTERS, INPUT_EMBEDDINGS, IMAGES_IN_TEXTS, GRAMMAR_LIBRARY),
-    *(CHANGED_WEIGHTS, HYBRID_NETWORKS),
+    *(GENAI_ADAPTERS, INPUT_EMBEDDINGS, IMAGES_IN_TEXTS),
+    *(CHANGED_WEIGHTS, HYBRID_NETWORKS, GRAMMAR_LIBRARY, OTHER_GRAMMAR_LIBRARY),
 )  # fmt: skip
 """The seams of an engine process."""
 SEAMS = SERVER_SEAMS + ENGINE_SEAMS

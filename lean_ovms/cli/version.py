@@ -11,7 +11,7 @@ from ..composition import manifests
 from ..server import exit_status
 from .command_table import add_json, parser, print_json, table
 
-LIBRARIES = ("openvino", "openvino-genai", "openvino-tokenizers", "tokenizers", "llguidance")
+LIBRARIES = ("openvino", "openvino-genai", "openvino-tokenizers", "tokenizers")
 """Those of the core."""
 
 

@@ -49,6 +49,7 @@ NAMES: tuple[str, ...] = (
     "drafting",
     "lora",
     "gguf",
+    "guidance",
     "xgrammar",
     "head_precision",
     "hybrid_chunks",

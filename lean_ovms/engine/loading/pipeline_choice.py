@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ...config import EngineConfig
 from ...errors import StartError
-from ...manifest import GENAI_ADAPTERS, GRAMMAR_LIBRARY
+from ...manifest import GENAI_ADAPTERS, OTHER_GRAMMAR_LIBRARY
 from ...repository import model_config, model_file
 from ...repository.weights import TALKER, TEXT_EMBEDDINGS
 from ...types.engine import CAPABILITIES, SPEECH
@@ -166,7 +166,7 @@ def other_library(config: EngineConfig) -> Any:
     other one."""
     if config.structured_output_backend in OWN_LIBRARY:
         return None
-    make = config.composition.part(GRAMMAR_LIBRARY)
+    make = config.composition.part(OTHER_GRAMMAR_LIBRARY)
     return None if make is None else make()
 
 

@@ -34,6 +34,7 @@ from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, ne
 from .adapters import AdapterInputs, AdapterProvider
 from .engine import divide, slots_for
 from .grammar import libraries
+from .grammar.matcher import one_by_one
 from .ir_weights import open_weights
 from .model import PagedModel
 from .network import WeightsSource
@@ -65,7 +66,7 @@ def load(
     """
     settings = settings or resolve(config, free_memory_bytes(), paged=True)
     _refuse(config)
-    new_library, prepare = libraries.chosen(config)
+    new_library = libraries.chosen(config)
     sees = pipeline_choice.has_vision(config.model_dir)
     file = config.model_dir / LANGUAGE_MODEL if sees else network(config.model_dir)
     check_files(config, file.name)
@@ -118,6 +119,7 @@ def load(
         )
         info = model_info.describe(config, settings, sizes.blocks, tokenizer.native, defaults)
         compiler = libraries.compiler(config, new_library, tokenizer.vocabulary, model.vocab_size, info.eos_token_ids)
+        prepare = compiler.prepare if compiler is not None else one_by_one
         adapters = AdapterProvider()
         if inputs is not None:
             adapters = inputs.provider(model)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ...manifest import GRAMMAR_LIBRARY, Feature, PartRow
+from ...manifest import OTHER_GRAMMAR_LIBRARY, Feature, PartRow
 
 FEATURE = Feature(
     name="xgrammar",
     summary="matches grammars with XGrammar in the paged engine, in the place of llguidance",
     extra="xgrammar",
     packages=("tvm_ffi",),
-    parts=(PartRow(seam=GRAMMAR_LIBRARY, make="child.library:XGrammarLibrary"),),
+    parts=(PartRow(seam=OTHER_GRAMMAR_LIBRARY, make="child.library:XGrammarLibrary"),),
 )

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.engine.paged import test_end_tags
-from tests.engine.paged.test_end_tags import EOS, PIECES, WIDTH
+from tests.features.guidance import test_end_tags
+from tests.features.guidance.test_end_tags import EOS, PIECES, WIDTH
 from tests.features.xgrammar.compiled_here import sharing, xgrammar_library
 
 pytestmark = pytest.mark.slow

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.engine.paged import test_grammar
-from tests.engine.paged.test_grammar import EOS, PIECES, WIDTH, guidance
+from tests.features.guidance import test_grammar
+from tests.features.guidance.test_grammar import EOS, PIECES, WIDTH, guidance
 from tests.features.xgrammar.compiled_here import sharing, xgrammar_library
 
 pytestmark = pytest.mark.slow

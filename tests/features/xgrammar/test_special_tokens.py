@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.engine.paged import test_special_tokens
-from tests.engine.paged.test_special_tokens import EOS, PIECES, SPECIAL, WIDTH
+from tests.features.guidance import test_special_tokens
+from tests.features.guidance.test_special_tokens import EOS, PIECES, SPECIAL, WIDTH
 from tests.features.xgrammar.compiled_here import sharing, xgrammar_library
 
 pytestmark = pytest.mark.slow

@@ -1,1 +1,1 @@
-"""Structured output in the paged engine: matchers of two grammar libraries, and the processes that compile."""
+"""Structured output in the paged engine: its matchers, and the grammar libraries that features have."""

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ....config import EngineConfig
+from ....manifest import GRAMMAR_LIBRARY
 from ....types.engine import Vocabulary
 from ...loading import pipeline_choice
-from .matcher import Library, Matcher, Prepare
+from .matcher import Library, Matcher
 
 if TYPE_CHECKING:
     from ...generation.grammar_limits import GrammarBounds, GrammarCost
     from ..sequence import Sequence
 
 log = logging.getLogger(__name__)
-
-GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar.guidance_process")
 
 NewLibrary = Callable[[EngineConfig, Vocabulary, int, Seq[int]], Library]
 """Makes a grammar library for options, a vocabulary, the width of logits and the tokens that end a text."""
@@ -38,23 +35,29 @@ class OtherLibrary(Protocol):
     def install(self) -> str:
         """The command that installs it, as a sentence."""
 
-    def load(self) -> tuple[NewLibrary, Prepare]:
-        """Imports it. Returns what makes the library, and what computes a step's masks. Raises StartError."""
+    def load(self) -> NewLibrary:
+        """Imports it. Returns what makes the library. Raises StartError."""
 
 
-def compiler(config: EngineConfig, new: NewLibrary, words: Vocabulary, width: int, eos: Seq[int]) -> Library | None:
+def compiler(
+    config: EngineConfig, new: NewLibrary | None, words: Vocabulary, width: int, eos: Seq[int]
+) -> Library | None:
     """Returns what compiles grammars for a vocabulary.
 
     Args:
         config: The options.
-        new: Makes the library.
+        new: Makes the library; None: the server has none.
         words: The texts of the tokens.
         width: The width of logits.
         eos: The tokens that end a text.
 
     Returns:
-        The library; None if the texts of the tokens, or those that end a text, are unknown.
+        The library; None if the server has none, or the texts of the tokens, or those that end a text, are unknown.
     """
+    if new is None:
+        refused = "schemas, grammars and required tool calls are refused: the server has no grammar library"
+        log.warning("%s: %s", config.served_name, refused)
+        return None
     if not words.exact or not eos:
         unknown = "that end a text are unknown" if words.exact else "have texts that are not known for certain"
         text = "%s: schemas, grammars and required tool calls are refused, as its tokens %s"
@@ -75,13 +78,15 @@ class NewMatcher:
         return self._library.matcher(sequence.request.constraint, sequence.stops)
 
 
-def chosen(config: EngineConfig) -> tuple[NewLibrary, Prepare]:
-    """Returns what makes a grammar library, and what computes a step's masks.
+def chosen(config: EngineConfig) -> NewLibrary | None:
+    """Returns what makes a grammar library; None: the server has none.
 
-    Only the library that is used is imported, and the engine's own by the first grammar. Raises StartError.
+    Only the library that is used is imported, and the usual one by the first grammar. Raises StartError.
     """
     other: OtherLibrary | None = pipeline_choice.other_library(config)
-    return (_own, _prepare) if other is None else other.load()
+    if other is not None:
+        return other.load()
+    return _at_first_grammar if config.wants(GRAMMAR_LIBRARY) else None
 
 
 class FirstUse:
@@ -124,21 +129,11 @@ class FirstUse:
         if self._made is not None:
             self._made.stop()
 
-
-def _own(config: EngineConfig, words: Vocabulary, width: int, eos: Seq[int]) -> Library:
-    return FirstUse(partial(_guidance, config, words, width, eos))
-
-
-def _guidance(config: EngineConfig, words: Vocabulary, width: int, eos: Seq[int]) -> Library:
-    from ...generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
-    from .guidance import Guidance
-
-    reader = ProcessGrammarChecker(CheckerSettings.of(config, width), GRAMMAR_PROCESS)
-    return Guidance(words.pieces, width, eos, reader, special=words.special)
+    def prepare(self, matchers: Seq[Matcher]) -> None:
+        """Implements Library.prepare."""
+        if matchers:
+            self._library().prepare(matchers)
 
 
-def _prepare(matchers: Seq[Matcher]) -> None:
-    if matchers:
-        from . import guidance
-
-        guidance.prepare(matchers)
+def _at_first_grammar(config: EngineConfig, words: Vocabulary, width: int, eos: Seq[int]) -> Library:
+    return FirstUse(lambda: config.part(GRAMMAR_LIBRARY)(config, words, width, eos))

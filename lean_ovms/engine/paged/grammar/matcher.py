@@ -159,6 +159,9 @@ class Library(Compiler, GrammarChecker, Protocol):
             stops: The tokens that may end the text where the grammar can end.
         """
 
+    def prepare(self, matchers: Sequence[Matcher]) -> None:
+        """Computes the masks of a step, which are those of matchers that it has made."""
+
 
 Prepare = Callable[[Sequence[Matcher]], None]
 """Computes the masks of a step."""

@@ -1,1 +1,1 @@
-"""What changes networks with states, in the engine process."""
+"""Networks with states, changed in the engine process."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ....config import EngineConfig
 from ....engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ....engine.paged.grammar.libraries import NewLibrary
-from ....engine.paged.grammar.matcher import Library, Prepare, one_by_one
+from ....engine.paged.grammar.matcher import Library
 from ....errors import StartError
 from ....types.engine import Vocabulary
 
@@ -30,7 +30,7 @@ class XGrammarLibrary:
         found = all(importlib.util.find_spec(module) is not None for module in MODULES)
         return "" if found else "--structured_output_backend xgrammar without the package xgrammar"
 
-    def load(self) -> tuple[NewLibrary, Prepare]:
+    def load(self) -> NewLibrary:
         """Implements OtherLibrary."""
         from . import core
 
@@ -38,7 +38,7 @@ class XGrammarLibrary:
             core.load()
         except core.NotUsable as error:
             raise StartError(f"--structured_output_backend xgrammar: {error}; {self.install}") from error
-        return _new, one_by_one
+        return _new
 
 
 def _new(config: EngineConfig, words: Vocabulary, width: int, eos: Sequence[int]) -> Library:

@@ -21,7 +21,16 @@ from numpy.typing import NDArray
 
 from ....engine.generation.grammar_checker import ProcessGrammarChecker
 from ....engine.generation.grammar_limits import GrammarBounds, GrammarCost
-from ....engine.paged.grammar.matcher import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Needed, forbid, padded
+from ....engine.paged.grammar.matcher import (
+    MAX_FORCED_BYTES,
+    TOO_COMPLEX,
+    GrammarTokens,
+    Matcher,
+    Needed,
+    forbid,
+    one_by_one,
+    padded,
+)
 from ....engine.paged.params import NoToken
 from ....errors import BadRequest, GrammarTooComplex, Unavailable
 from . import core
@@ -120,6 +129,10 @@ class XGrammar:
         """Implements GrammarChecker."""
         with self._asking:
             self._checker.stop()
+
+    def prepare(self, matchers: Sequence[Matcher]) -> None:
+        """Implements Library."""
+        one_by_one(matchers)
 
     def matcher(self, tag: str, stops: frozenset[int]) -> XGrammarMatcher:
         """Implements Library. Raises GrammarTooComplex for a grammar whose masks took too long before, BadRequest for

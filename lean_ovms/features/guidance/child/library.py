@@ -1,4 +1,4 @@
-"""Grammars compiled and matched by llguidance, which only this module imports."""
+"""Grammars compiled and matched by llguidance, which only this module imports, by the first grammar of a model."""
 
 from __future__ import annotations
 
@@ -7,30 +7,44 @@ import logging
 import math
 import random
 import re
+import sys
 import threading
 import time
 from collections.abc import Collection, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import llguidance
 import numpy as np
 from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
+from ....config import EngineConfig
+from ....engine.generation import grammar_limits
+from ....engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
+from ....engine.generation.grammar_limits import GrammarBounds, GrammarCost
+from ....engine.paged.grammar.matcher import (
+    MAX_FORCED_BYTES,
+    TOO_COMPLEX,
+    GrammarTokens,
+    Matcher,
+    Needed,
+    forbid,
+    one_by_one,
+    padded,
+)
+from ....engine.paged.params import NoToken
 from ....errors import GrammarInvalid, GrammarTooComplex
 from ....types import Json
+from ....types.engine import Vocabulary
 from ....util.resources import allowed_cores
-from ...generation import grammar_limits
-from ...generation.grammar_checker import ProcessGrammarChecker
-from ...generation.grammar_limits import GrammarBounds, GrammarCost
-from ..params import NoToken
-from .matcher import MAX_FORCED_BYTES, TOO_COMPLEX, GrammarTokens, Matcher, Needed, forbid, padded
-
-if TYPE_CHECKING:
-    from ....grammar.name_patterns import PatternNames
+from . import lark
+from .name_patterns import PatternNames
 
 log = logging.getLogger(__name__)
+
+PROCESS = (sys.executable, "-m", f"{__package__}.process")
+"""What starts the process that compiles grammars that may be costly."""
 
 TEXT_BYTES = 32 << 20
 """Bytes of grammars and their texts in Lark, read in the process, after which those kept are dropped."""
@@ -56,7 +70,12 @@ COST_BYTES = 256 << 10
 _PLACE = re.compile(r"^(at )?\d+\(\d+\): (failed to compile JSON schema: )?")
 _EXCERPT = re.compile(r"\n\s*\d+ \| ")
 _KEYS = re.compile(r"\[(.*)\]")
-_executor: Any = None  # of masks that several threads share
+
+
+def load(config: EngineConfig, words: Vocabulary, width: int, eos: Sequence[int]) -> Guidance:
+    """Returns the library for options, the texts of the tokens, the width of logits and the tokens that end a text."""
+    reader = ProcessGrammarChecker(CheckerSettings.of(config, width), PROCESS)
+    return Guidance(words.pieces, width, eos, reader, special=words.special)
 
 
 class Reading(NamedTuple):
@@ -70,8 +89,6 @@ class Reading(NamedTuple):
 
 def read(tag: Any) -> Reading:
     """Translates a structural tag into Lark. Raises GrammarInvalid and GrammarTooComplex."""
-    from ....grammar import lark  # the first grammar imports it, and what it needs
-
     done = lark.translate(tag, lark.Converters(_regex, _ebnf, _match))
     return Reading(done.text, tuple(done.notices))
 
@@ -104,7 +121,7 @@ class Guidance:
             pieces: The bytes of each token.
             width: Of the logits.
             eos: Tokens that end a text.
-            reader: Of grammars that may be costly to compile (grammar_process); None reads them here.
+            reader: Of grammars that may be costly to compile (process.py); None reads them here.
             special: Tokens that an answer does not show.
         """
         self._reader = reader
@@ -112,6 +129,7 @@ class Guidance:
         self._read_bytes = 0
         self._width, self._eos = width, sorted(eos)
         self._tokenizer: Any = None
+        self._executor: Any = None  # of masks that several threads share
         self._lock = threading.Lock()
         self._compiled: dict[str, tuple[Any, Needed]] = {}
         self._tokens = GrammarTokens(padded(pieces, width), self._eos, special)
@@ -152,6 +170,20 @@ class Guidance:
         self.compile(tag)
         built, needed = self._compiled[tag]
         return GuidanceMatcher(built.deep_copy(), stops | frozenset(self._eos), self._tokens, needed)
+
+    def prepare(self, matchers: Sequence[Matcher]) -> None:
+        """Computes the masks of a step like `prepare` of each matcher, several at a time where that pays."""
+        ready = [one for one in matchers if isinstance(one, GuidanceMatcher) and one.needs_mask]
+        if len(ready) < PARALLEL or allowed_cores() == 1:
+            one_by_one(ready)
+            return
+        if self._executor is None:
+            self._executor = llguidance.LLExecutor(min(MASK_THREADS, allowed_cores()))
+        masks = np.zeros((len(ready), len(ready[0].mask)), np.uint32)
+        states = [(one.state, place) for place, one in enumerate(ready)]
+        self._executor.unsafe_compute_mask_ptr(states, masks.ctypes.data, masks.strides[0], len(masks))
+        for one, mask in zip(ready, masks, strict=True):
+            one.set_mask(mask)
 
     def _built(self, tag: str) -> tuple[Any, tuple[str, ...]]:
         """Compiles a grammar; returns llguidance's matcher, and what it does not impose."""
@@ -236,8 +268,6 @@ def _ebnf(grammar: str) -> str:
 
 def _match(pattern: str, names: Sequence[str]) -> PatternNames:
     """Matches the pattern of a schema with names, and tells whether there is another name that it matches."""
-    from ....grammar.name_patterns import PatternNames
-
     one = _in_bytes({"type": "string", "pattern": pattern})
     declared = tuple(name for name in names if _fits(one, json.dumps(name, ensure_ascii=False)))
     rest = dict.fromkeys(names, False)
@@ -271,23 +301,6 @@ def _notice(warning: str) -> str:
         return f"format {warning.removeprefix('Unknown format: ')}"
     keys = _KEYS.search(warning)
     return keys[1].replace('"', "") if keys else warning.splitlines()[0][:200]
-
-
-def prepare(matchers: Sequence[Matcher]) -> None:
-    """Computes the masks of a step like `prepare` of each matcher, several at a time where that pays."""
-    ready = [one for one in matchers if isinstance(one, GuidanceMatcher) and one.needs_mask]
-    if len(ready) < PARALLEL or allowed_cores() == 1:
-        for one in ready:
-            one.prepare()
-        return
-    global _executor
-    if _executor is None:
-        _executor = llguidance.LLExecutor(min(MASK_THREADS, allowed_cores()))
-    masks = np.zeros((len(ready), len(ready[0].mask)), np.uint32)
-    states = [(one.state, place) for place, one in enumerate(ready)]
-    _executor.unsafe_compute_mask_ptr(states, masks.ctypes.data, masks.strides[0], len(masks))
-    for one, mask in zip(ready, masks, strict=True):
-        one.set_mask(mask)
 
 
 def _raise_for(state: Any) -> None:

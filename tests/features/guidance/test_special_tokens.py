@@ -8,7 +8,7 @@ import pytest
 
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine.loading.vocabulary import read
-from lean_ovms.engine.paged.grammar.guidance import Guidance
+from lean_ovms.features.guidance.child.library import Guidance
 from lean_ovms.grammar.constraint import GrammarContext, build
 from lean_ovms.grammar.markup import markup
 from lean_ovms.text import parsers

@@ -9,19 +9,21 @@ import numpy as np
 import pytest
 from llguidance import LLParserLimits
 
-from lean_ovms.config import DEMO_MODEL
+from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.engine.loading.vocabulary import read
-from lean_ovms.engine.paged.grammar import guidance as guidance_module
-from lean_ovms.engine.paged.grammar import guidance_process
-from lean_ovms.engine.paged.grammar.guidance import Guidance
-from lean_ovms.engine.paged.grammar.libraries import GRAMMAR_PROCESS, FirstUse
+from lean_ovms.engine.paged.grammar import libraries
+from lean_ovms.engine.paged.grammar.libraries import FirstUse
 from lean_ovms.engine.paged.params import NoToken
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
+from lean_ovms.features.guidance.child import library as guidance_module
+from lean_ovms.features.guidance.child import process as guidance_process
+from lean_ovms.features.guidance.child.library import PROCESS, Guidance
 from lean_ovms.grammar.constraint import GrammarContext, build
 from lean_ovms.text import parsers
 from lean_ovms.types import OutputConstraint
+from lean_ovms.types.engine import Vocabulary
 
 EOS = 2
 PIECES = read(DEMO_MODEL).pieces
@@ -411,14 +413,14 @@ def test_a_call_at_once_takes_little_of_the_fuel(monkeypatch):
 @pytest.mark.parametrize("cores", [1, 4])
 def test_masks_of_several_texts_are_those_of_each_alone(guidance, monkeypatch, cores):
     monkeypatch.setattr(guidance_module, "allowed_cores", lambda: cores)
-    monkeypatch.setattr(guidance_module, "_executor", None)
+    monkeypatch.setattr(guidance, "_executor", None)
     sources = ['root ::= "a" [b-f]', "root ::= [0-9]{3}", 'root ::= "x" | "y"', 'root ::= "a"?', 'root ::= "q"']
     made = [guidance.matcher(grammar(source), frozenset({EOS})) for source in sources]
     made[0].consume(tokens("a")[0])
     made[2].state.consume_token(tokens("z")[0])  # against the mask: the state is in error
     made[3].consume(EOS)
-    guidance_module.prepare(made)
-    assert (guidance_module._executor is not None) == (cores > 1)
+    guidance.prepare(made)
+    assert (guidance._executor is not None) == (cores > 1)
     found = [allowed(one) for place, one in enumerate(made) if place != 2]
     assert found[0] == {tokens(c)[0] for c in "bcdef"}
     assert {tokens("0")[0], tokens("9")[0]} <= found[1]
@@ -525,6 +527,18 @@ def test_a_library_is_made_by_the_first_grammar_and_once(guidance):
     assert library.check(form, GrammarBounds()).bytes > 0
     assert allowed(begin(library, form)) == allowed(begin(guidance, form))
     assert made == [guidance]
+    matcher = begin(library, form)
+    library.prepare([matcher])
+    assert not matcher.needs_mask
+
+
+def test_a_server_has_the_library_unless_it_is_left_out(caplog):
+    usual, none = (libraries.chosen(Config(without=names)) for names in ("", "guidance"))
+    assert usual is not None
+    assert none is None
+    words = Vocabulary(pieces=PIECES, exact=True)
+    assert libraries.compiler(Config(without="guidance"), none, words, WIDTH, [EOS]) is None
+    assert "required tool calls are refused: the server has no grammar library" in caplog.text
 
 
 @pytest.mark.slow
@@ -548,7 +562,7 @@ def test_grammars_that_may_be_costly_are_read_in_a_process_and_others_here():
 @pytest.mark.slow
 def test_the_process_that_reads_costly_grammars():
     settings = CheckerSettings(model_dir="", width=0, timeout_s=20, memory_bytes=64 << 20, probe_s=0)
-    reader = ProcessGrammarChecker(settings, GRAMMAR_PROCESS)
+    reader = ProcessGrammarChecker(settings, PROCESS)
     try:
         answer = reader.ask(grammar('root ::= "a" | "b"'), GrammarBounds())
         assert answer["text"].startswith("%llguidance")

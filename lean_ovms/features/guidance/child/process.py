@@ -9,15 +9,15 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ...generation import grammar_limits
-from ...generation.grammar_answers import Check, limit_memory, serve
-from ...generation.grammar_limits import GrammarBounds
-from . import guidance
+from ....engine.generation import grammar_limits
+from ....engine.generation.grammar_answers import Check, limit_memory, serve
+from ....engine.generation.grammar_limits import GrammarBounds
+from . import library
 
 
 def load(message: dict[str, Any]) -> Check:
     """Returns what reads a grammar, and limits the memory of this process from here on."""
-    guidance.validate('start: "a"')
+    library.validate('start: "a"')
     limit_memory(message["memory_bytes"])
     return read
 
@@ -25,10 +25,10 @@ def load(message: dict[str, Any]) -> Check:
 def read(tag: str, bounds: GrammarBounds) -> dict[str, Any]:
     """Translates a structural tag into Lark and compiles it. Raises GrammarInvalid and GrammarTooComplex."""
     began = time.process_time()
-    reading = guidance.read(grammar_limits.check(tag, bounds))
-    guidance.validate(reading.text)
+    reading = library.read(grammar_limits.check(tag, bounds))
+    library.validate(reading.text)
     return {"seconds": time.process_time() - began, **reading._asdict()}
 
 
 if __name__ == "__main__":
-    serve("lean_ovms.engine.paged.grammar.guidance_process", load)
+    serve("lean_ovms.features.guidance.child.process", load)

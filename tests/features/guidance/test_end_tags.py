@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from lean_ovms.engine.paged.grammar.guidance import Guidance
+from lean_ovms.features.guidance.child.library import Guidance
 from lean_ovms.grammar.constraint import GrammarContext, build
 from lean_ovms.text import parsers
 from lean_ovms.types import OutputConstraint
-from tests.engine.paged.test_grammar import EOS, PIECES, WIDTH, fits
+from tests.features.guidance.test_grammar import EOS, PIECES, WIDTH, fits
 from tests.text.parsers.test_end_tags import FAMILIES, TOOL, read, syntax, values_with_markup, written
 
 

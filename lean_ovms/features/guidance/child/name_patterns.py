@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ..types import Json
-from ..util.schema_keywords import LITERALS, MAPS
-from .schema import Schema
+from ....grammar.schema import Schema
+from ....types import Json
+from ....util.schema_keywords import LITERALS, MAPS
 
 
 class PatternNames(NamedTuple):

@@ -11,9 +11,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ..errors import GrammarInvalid, GrammarTooComplex
-from ..types import Json
-from . import formats, notations
+from ....errors import GrammarInvalid, GrammarTooComplex
+from ....grammar import formats
+from ....types import Json
+from . import notations
 from .name_patterns import Match, merged
 
 MAX_NESTING = 64

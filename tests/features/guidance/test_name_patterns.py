@@ -7,10 +7,10 @@ import jsonschema
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged.grammar.guidance import Guidance
 from lean_ovms.errors import GrammarInvalid
+from lean_ovms.features.guidance.child.library import Guidance
 from tests.cases import few_fast
-from tests.engine.paged.test_grammar import EOS, PIECES, WIDTH, allowed, begin, constraint
+from tests.features.guidance.test_grammar import EOS, PIECES, WIDTH, allowed, begin, constraint
 
 INT = {"type": "integer"}
 TEN = {"type": "integer", "minimum": 10, "maximum": 99}

@@ -1,0 +1,1 @@
+"""Grammars in the paged engine by llguidance."""

@@ -1,0 +1,12 @@
+"""The manifest of llguidance."""
+
+from __future__ import annotations
+
+from ...manifest import GRAMMAR_LIBRARY, Feature, PartRow
+
+FEATURE = Feature(
+    name="guidance",
+    summary="matches schemas, grammars and required tool calls with llguidance in the paged engine",
+    packages=("llguidance",),
+    parts=(PartRow(seam=GRAMMAR_LIBRARY, make="child.library:load"),),
+)
