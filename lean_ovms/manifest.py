@@ -42,6 +42,9 @@ CHANGED_WEIGHTS = "changed weights"
 `engine.paged.network.WeightsSource` of the model, another one."""
 HYBRID_NETWORKS = "hybrid networks"
 """The seam of how layers that keep states are computed: an `engine.paged.network.HybridEdit`."""
+NETWORK_COMPILER = "network compiler"
+"""The seam of what compiles the network of a text model for PAGED: what makes an `engine.paged.network.NetworkCompiler`
+of an EngineConfig, the path of the network's file, and what else the network depends on, by its name."""
 API_KEYS = "API keys"
 """The seam of who may use the server: a class derived from `api.keys.ApiKeys`."""
 GRAMMAR_LIBRARY, OTHER_GRAMMAR_LIBRARY = "grammar library", "other grammar library"
@@ -68,7 +71,7 @@ SERVER_SEAMS = (
 ENGINE_SEAMS = (
     *(DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER, ADAPTER_INPUTS),
     *(GENAI_ADAPTERS, INPUT_EMBEDDINGS, IMAGES_IN_TEXTS),
-    *(CHANGED_WEIGHTS, HYBRID_NETWORKS, GRAMMAR_LIBRARY, OTHER_GRAMMAR_LIBRARY),
+    *(CHANGED_WEIGHTS, HYBRID_NETWORKS, NETWORK_COMPILER, GRAMMAR_LIBRARY, OTHER_GRAMMAR_LIBRARY),
 )  # fmt: skip
 """The seams of an engine process."""
 SEAMS = SERVER_SEAMS + ENGINE_SEAMS

@@ -82,6 +82,7 @@ FOREIGN = {
         "features/voice/child/pipeline.py",
         "features/drafting/child/heads.py",
         "features/lora/child/adapter_layers.py",
+        "features/compiled_cache/child/",
         "features/head_precision/child/",
         "features/hybrid_chunks/child/",
         "features/images/child/pipeline.py",

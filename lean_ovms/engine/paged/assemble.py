@@ -21,6 +21,7 @@ from ...manifest import (
     DRAFT_PLAN,
     HYBRID_NETWORKS,
     INPUT_EMBEDDINGS,
+    NETWORK_COMPILER,
     TEXT_PROPOSER,
     named,
 )
@@ -37,7 +38,7 @@ from .grammar import libraries
 from .grammar.matcher import one_by_one
 from .ir_weights import open_weights
 from .model import PagedModel
-from .network import WeightsSource
+from .network import NetworkCompiler, WeightsSource, compile_new
 from .parts import CAPABILITIES, TILE, DraftPlan, EngineSizes, InputEmbeddings, NoDrafts, Parts, no_grammar
 from .pipeline import Drafting, PagedPipeline, PipelineParts
 from .tokenizer import ModelTokenizer, new_loader
@@ -87,6 +88,7 @@ def load(
             keep_base_model=network_bytes(file) < TWO_COPIES_MAX_BYTES,
             separate_prefill_model=small,
             hybrid_edit=lambda: None if config.batch_invariant else config.part(HYBRID_NETWORKS),
+            compiler=_compiler(config, file, drafts),
             while_compiling=lambda: found.append(load_tokenizer()),
         )
         [tokenizer] = found
@@ -160,6 +162,19 @@ def _changed(config: EngineConfig, weights: WeightsSource) -> WeightsSource:
     """Returns the source of a network, with what the options change of its weights."""
     new = config.part(CHANGED_WEIGHTS)
     found: WeightsSource = weights if new is None else new(config, weights)
+    return found
+
+
+def _compiler(config: EngineConfig, file: Path, drafts: DraftPlan) -> NetworkCompiler:
+    """Returns what compiles the network of a file; what drafts change of it is not kept."""
+    new = None if drafts.edits else config.part(NETWORK_COMPILER)
+    if new is None:
+        return compile_new
+    changed = config.composition.parts.get(CHANGED_WEIGHTS)
+    options = ("batch_invariant", *(changed.options if changed is not None else ()))
+    found: NetworkCompiler = new(
+        config, file, {"trees": drafts.trees, **{name: config.value(name) for name in options}}
+    )
     return found
 
 

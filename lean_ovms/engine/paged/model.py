@@ -9,6 +9,7 @@ from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from functools import cached_property, partial
 from typing import Any
 
@@ -27,12 +28,17 @@ from .network import (
     STATES,
     STEP_STATES,
     HybridEdit,
+    NetworkCompiler,
     NotPageable,
     Part,
     WeightsSource,
+    compile_new,
 )
 
 CACHES = ("key_cache.", "value_cache.")
+CACHE = "CACHE_DIR"
+"""OpenVINO's property for a directory with compiled networks. OpenVINO (2026.4) writes those with paged attention there
+at each start, and cannot read them: the sizes of heads are missing."""
 
 Kinds = tuple[tuple[bool, bool], ...]
 """Kinds of steps: (has a row with an adapter, has parts of prompts or draft tokens)."""
@@ -52,6 +58,7 @@ class PagedModel:
         keep_base_model: bool = True,
         separate_prefill_model: bool = False,
         hybrid_edit: Callable[[], HybridEdit | None] = lambda: None,
+        compiler: NetworkCompiler = compile_new,
         while_compiling: Callable[[], None] = lambda: None,
     ) -> None:
         """Compiles a network.
@@ -70,6 +77,7 @@ class PagedModel:
             keep_base_model: Whether steps in which no row has an adapter have a compiled network without them.
             separate_prefill_model: Whether such steps with prompts have one of their own, too.
             hybrid_edit: Returns what changes a network with states; it is called for such a network alone.
+            compiler: Compiles the network where there is no other.
             while_compiling: Is called meanwhile.
 
         Raises:
@@ -77,25 +85,35 @@ class PagedModel:
             RuntimeError: OpenVINO cannot.
         """
         core = ov.Core()
-        compile_network = partial(core.compile_model, device_name=device, config=properties)
-        networks: list[tuple[Any, Kinds]] = []  # what is for fewer kinds of steps is behind
+        properties = {name: value for name, value in properties.items() if name != CACHE}
         precision = partial(_precision, core, device, properties)
-        if adapters is not None:
+
+        def read() -> Any:
             model = source.read(core)
             mapped_weights.keep(model)
             _edit_hybrid(model, hybrid_edit, precision)
-            adapters.insert(model, precision())
-            networks.append((model, ALL))
-        if keep_base_model or adapters is None:
-            model = source.read(core)
-            mapped_weights.keep(model)
-            _edit_hybrid(model, hybrid_edit, precision)
-            networks.append((model, ALL[:2] if adapters is not None else ALL))
-            if separate_prefill_model:
-                networks.append((model.clone(), ALL[1:2]))
-        compiling = [(in_thread("compile", partial(compile_network, model)), kinds) for model, kinds in networks]
-        while_compiling()
-        self._compiled = [(future.result(), kinds) for future, kinds in compiling]
+            return model
+
+        compiling: list[tuple[Future[Any], Kinds]] = []  # what is for fewer kinds of steps is behind
+        if adapters is None and not separate_prefill_model:
+            compiling.append((in_thread("compile", partial(compiler, core, read, device, properties)), ALL))
+        else:
+            compile_network = partial(core.compile_model, device_name=device, config=properties)
+            networks: list[tuple[Any, Kinds]] = []
+            if adapters is not None:
+                model = read()
+                adapters.insert(model, precision())
+                networks.append((model, ALL))
+            if keep_base_model or adapters is None:
+                model = read()
+                networks.append((model, ALL[:2] if adapters is not None else ALL))
+                if separate_prefill_model:
+                    networks.append((model.clone(), ALL[1:2]))
+            compiling += [(in_thread("compile", partial(compile_network, model)), kinds) for model, kinds in networks]
+        try:
+            while_compiling()
+        finally:  # what is wrong with the network is said before what is wrong with what is done meanwhile
+            self._compiled = [(future.result(), kinds) for future, kinds in compiling]
         compiled = self._compiled[0][0]
         self._ports = {_name(port): port for port in compiled.inputs}
         self.vocab_size = int(compiled.outputs[0].get_partial_shape()[-1].get_length())

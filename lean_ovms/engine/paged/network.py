@@ -223,3 +223,26 @@ def network_input(name: str, shape: list[int], kind: Any) -> Any:
 def find_input(model: Any, name: str) -> Any:
     """Returns an input of a network, None if there is none of this name."""
     return next((each for each in model.get_parameters() if name in each.output(0).get_names()), None)
+
+
+class NetworkCompiler(Protocol):
+    """Compiles the one network of a model, and may keep it for later starts."""
+
+    def __call__(self, core: Any, read: Callable[[], Any], device: str, properties: dict[str, Any]) -> Any:
+        """Returns an openvino.CompiledModel.
+
+        Args:
+            core: The openvino.Core.
+            read: Reads the network from the files of the model.
+            device: OpenVINO's device.
+            properties: OpenVINO's properties of the network.
+
+        Raises:
+            NotPageable: This engine cannot compute the network.
+            RuntimeError: OpenVINO cannot.
+        """
+
+
+def compile_new(core: Any, read: Callable[[], Any], device: str, properties: dict[str, Any]) -> Any:
+    """Implements NetworkCompiler, and keeps nothing."""
+    return core.compile_model(read(), device, properties)

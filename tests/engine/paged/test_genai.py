@@ -129,6 +129,20 @@ def test_a_network_that_is_compiled_twice_has_one_cache():
     assert [len(ids) for ids in found[1]] == [33, 120, 180]
 
 
+def test_openvino_writes_no_network_that_it_cannot_read(tmp_path):
+    PagedModel(open_weights(LLAMA / "openvino_model.xml"), "CPU", {"CACHE_DIR": str(tmp_path)})
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_what_is_wrong_with_a_network_is_said_before_what_is_wrong_with_its_tokenizer(tmp_path):
+    def fail():
+        raise OSError("no tokenizer")
+
+    ov.save_model(stand_in(64), tmp_path / "openvino_model.xml")
+    with pytest.raises(NotPageable, match="last projection"):
+        PagedModel(open_weights(tmp_path / "openvino_model.xml"), "CPU", {}, while_compiling=fail)
+
+
 def test_a_network_without_a_last_projection_is_refused(tmp_path):
     """Its logits would be computed for every token of a prompt."""
     ov.save_model(stand_in(64), tmp_path / "openvino_model.xml")

@@ -1,0 +1,1 @@
+"""Networks of language models that are kept in the form in which they are compiled."""

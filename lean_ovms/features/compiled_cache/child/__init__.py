@@ -1,0 +1,1 @@
+"""Keeping networks, and compiling those that were kept."""

@@ -1,0 +1,158 @@
+"""Compiles the network of a model from the form in which an earlier start has kept it, or keeps it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import openvino as ov
+
+from ...._version import __version__
+from ....config import EngineConfig
+from ....engine.errors import last_line
+from ....engine.generation.worker_thread import in_thread
+from ....engine.loading import file_identity, mapped_weights
+from ....engine.loading.settings import network_bytes
+from ....engine.paged.network import compile_new
+from ....repository import model_file
+from ..feature import CompiledCacheOptions
+from .network import compile_and_write, computes_the_same, head_sizes, in_known_form
+from .network import read as read_kept
+from .store import GRAPH, WEIGHTS, KeptNetwork, NetworkStore, NotAsWritten, checksum
+
+log = logging.getLogger("lean_ovms.compiled_cache")
+
+FORMAT = 1
+"""To be raised when what is kept means something else."""
+ROOM = 4
+"""How many times the bytes of a model's file the disk must have free: weights of 4 bits may be kept in 8."""
+
+
+class KeepingCompiler:
+    """An engine.paged.network.NetworkCompiler of one model."""
+
+    def __init__(self, config: EngineConfig, file: Path, depends_on: Mapping[str, object]) -> None:
+        """Reads nothing yet.
+
+        Args:
+            config: The options.
+            file: The file of the network.
+            depends_on: What the network depends on besides its file, by its name.
+        """
+        most_bytes = int(config.of(CompiledCacheOptions).cache_dir_gb * (1 << 30))
+        self._store = NetworkStore(Path(config.cache_dir), most_bytes)
+        self._file = file
+        self._depends_on = dict(depends_on)
+
+    def __call__(self, core: Any, read: Callable[[], Any], device: str, properties: dict[str, Any]) -> Any:
+        """Implements NetworkCompiler."""
+        if device != "CPU" or not self._store.is_safe():
+            return compile_new(core, read, device, properties)
+        key = self._key(properties)
+        entry = self._store.find(key)
+        if entry is not None and not entry.refused:
+            if (found := self._restored(key, entry, device, properties)) is not None:
+                return found
+            entry = None
+        if entry is not None or not self._has_room():
+            return compile_new(core, read, device, properties)
+        with self._store.writing(key) as folder:
+            if folder is None:
+                return compile_new(core, read, device, properties)
+            return self._kept(key, folder, core, read(), device, properties)
+
+    def _key(self, properties: Mapping[str, Any]) -> str:
+        """Returns what tells the network from all others, and how and where it is computed. Raises OSError."""
+        files = model_file.parts(self._file) if model_file.is_one(self._file) else [self._file]
+        known = {
+            "format": FORMAT,
+            "files": [file_identity.of_network(file) for file in files],
+            "depends_on": self._depends_on,
+            "properties": {name: str(value) for name, value in properties.items()},
+            "versions": [__version__, ov.get_version()],
+            "machine": file_identity.of_machine(),
+        }
+        return hashlib.blake2b(json.dumps(known, sort_keys=True, default=str).encode(), digest_size=24).hexdigest()
+
+    def _has_room(self) -> bool:
+        """Returns whether there is room for the network, as far as the bytes of its file tell."""
+        size = network_bytes(self._file)
+        return size <= self._store.most_bytes and shutil.disk_usage(self._store.folder).free > ROOM * size
+
+    def _restored(self, key: str, entry: KeptNetwork, device: str, properties: dict[str, Any]) -> Any:
+        """Returns the network of an earlier start, compiled; None: it cannot be used, and is removed."""
+        folder = self._store.path(key)
+        try:
+            weights = in_thread("checksum", lambda: checksum(folder / WEIGHTS))
+            try:
+                core, model = read_kept(folder, entry)
+                mapped_weights.keep(model)
+                compiled = core.compile_model(model, device, properties)
+            finally:
+                found = weights.result()
+            if found != entry.weights:
+                raise NotAsWritten("its constants are not as they were written")
+        except (NotAsWritten, OSError, RuntimeError) as error:
+            log.warning("the network of an earlier start is not used: %s", error)
+            self._store.remove(key)
+            return None
+        log.info("the network of an earlier start is used: %s", folder)
+        return compiled
+
+    def _kept(self, key: str, folder: Path, core: Any, model: Any, device: str, properties: dict[str, Any]) -> Any:
+        """Returns a network compiled, and keeps it if that gives the same operations again.
+
+        Args:
+            key: What it is found by.
+            folder: The folder for it.
+            core: The openvino.Core.
+            model: The network.
+            device: OpenVINO's device.
+            properties: OpenVINO's properties of the network.
+
+        Raises:
+            RuntimeError: From openvino.
+        """
+        heads = head_sizes(model)
+        try:
+            compiled = compile_and_write(core, model, device, properties, folder)
+        except RuntimeError as error:  # the disk may be full; or openvino cannot compile it, which is said now
+            log.warning("the network is not kept: %s", last_line(error))
+            return core.compile_model(model, device, properties)
+        try:
+            entry = self._checked(compiled, heads, folder, device, properties)
+            if entry.refused:
+                log.info("the network is not kept, now and later: %s", entry.refused)
+            self._store.publish(key, folder, entry)
+        except OSError as error:
+            log.warning("the network is not kept: %s", error)
+        return compiled
+
+    def _checked(
+        self, compiled: Any, heads: dict[str, dict[str, int]], folder: Path, device: str, properties: dict[str, Any]
+    ) -> KeptNetwork:
+        """Returns what is to be known of a network that was written: that it gives the same operations again.
+
+        Args:
+            compiled: The network, compiled.
+            heads: The sizes of its heads.
+            folder: Where it was written to.
+            device: OpenVINO's device.
+            properties: OpenVINO's properties of the network.
+
+        Raises:
+            OSError: A file cannot be read or written.
+        """
+        try:
+            in_known_form(folder)
+            entry = KeptNetwork(heads, checksum(folder / GRAPH), checksum(folder / WEIGHTS))
+            core, again = read_kept(folder, entry)
+            same = computes_the_same(compiled, core.compile_model(again, device, properties))
+        except (NotAsWritten, RuntimeError, ValueError) as error:
+            return KeptNetwork(refused=last_line(error))
+        return entry if same else KeptNetwork(refused="it would be computed by other operations")

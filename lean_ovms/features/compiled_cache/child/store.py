@@ -1,0 +1,177 @@
+"""The folder of networks that are kept: each is a folder, which appears there whole and is removed whole.
+
+Only the owner may write there: who can change a network decides what a server answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import stat
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from ....util.files import open_regular, read_bytes
+
+log = logging.getLogger("lean_ovms.compiled_cache")
+
+FOLDER = "paged_networks"
+"""The folder in --cache_dir."""
+GRAPH, WEIGHTS, ABOUT = "network.xml", "network.bin", "about.json"
+"""The files of a network: its operations, its constants, and an KeptNetwork."""
+UNFINISHED = "tmp_"
+"""How the names of folders begin that are being written."""
+STALE_S = 3600.0
+"""A folder that is still unfinished after so many seconds was left behind."""
+OTHERS = stat.S_IWGRP | stat.S_IWOTH
+"""The permissions by which others could write."""
+CHECK_BYTES = 8
+"""The size of a checksum as text."""
+PIECE = 1 << 18
+"""Bytes that are read at once."""
+
+
+class NotAsWritten(Exception):
+    """Raised where a network is not as it was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptNetwork:
+    """A network that is kept, or the reason why it is not."""
+
+    heads: dict[str, dict[str, int]] = field(default_factory=dict)
+    """The sizes of the heads of each attention by its name, which files of networks lack."""
+    graph: int = 0
+    """The checksum of the file with the operations."""
+    weights: int = 0
+    """The checksum of the file with the constants."""
+    refused: str = ""
+    """Why the network is not there; empty: it is."""
+
+
+class NetworkStore:
+    """The networks that are kept in one directory."""
+
+    def __init__(self, directory: Path, most_bytes: int) -> None:
+        """Reads nothing yet.
+
+        Args:
+            directory: The directory, which exists.
+            most_bytes: How many bytes all networks together may have.
+        """
+        self.folder = directory / FOLDER
+        self.most_bytes = most_bytes
+
+    def is_safe(self) -> bool:
+        """Returns whether nobody else can write there; makes the folder. The log says what is wrong with it."""
+        try:
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            around, own = self.folder.parent.stat(), self.folder.lstat()
+        except OSError as error:
+            log.warning("networks are not kept: %s", error)
+            return False
+        shared = around.st_mode & OTHERS and not around.st_mode & stat.S_ISVTX
+        if shared or not stat.S_ISDIR(own.st_mode) or own.st_mode & OTHERS or own.st_uid != os.geteuid():
+            text = "networks are not kept in %s: others can write there; chmod go-w %s %s allows it to you alone"
+            log.warning(text, self.folder, self.folder.parent, self.folder)
+            return False
+        return True
+
+    def find(self, key: str) -> KeptNetwork | None:
+        """Returns what is known of a network, which is the newest then; None: nothing."""
+        file = self.path(key) / ABOUT
+        try:
+            text = read_bytes(file)
+            if text[:CHECK_BYTES] != _check(text[CHECK_BYTES:]):
+                raise ValueError("its description has changed")
+            found = KeptNetwork(**json.loads(text[CHECK_BYTES:]))
+            os.utime(file)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError) as error:
+            log.info("a network is not as it was written: %s", error)
+            self.remove(key)
+            return None
+        return found
+
+    def path(self, key: str) -> Path:
+        """Returns the folder of a network."""
+        return self.folder / key
+
+    def remove(self, key: str) -> None:
+        """Removes a network."""
+        shutil.rmtree(self.path(key), ignore_errors=True)
+
+    @contextmanager
+    def writing(self, key: str) -> Iterator[Path | None]:
+        """Yields an empty folder for a network; None: another process is writing it, or there is no folder."""
+        folder = self.folder / f"{UNFINISHED}{key}"
+        self._remove_stale()
+        try:
+            folder.mkdir(mode=0o700)
+        except OSError:
+            yield None
+            return
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def publish(self, key: str, folder: Path, entry: KeptNetwork) -> None:
+        """Makes a folder that was written a network's, and makes room for it. Raises OSError."""
+        if entry.refused:
+            for file in folder.iterdir():
+                file.unlink()
+        elif _size(folder) > self.most_bytes:
+            raise OSError(f"it has {_size(folder)} bytes; --cache_dir_gb allows {self.most_bytes}")
+        text = json.dumps(asdict(entry)).encode()
+        (folder / ABOUT).write_bytes(_check(text) + text)
+        folder.rename(self.path(key))
+        self._make_room()
+
+    def _remove_stale(self) -> None:
+        """Removes what processes left behind that ended while they wrote."""
+        for folder in self.folder.glob(f"{UNFINISHED}*"):
+            with contextlib.suppress(OSError):  # its process may finish it now
+                if folder.stat().st_mtime < time.time() - STALE_S:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    def _make_room(self) -> None:
+        """Removes networks until all have as many bytes as they may."""
+        found = []
+        for about in self.folder.glob(f"[!{UNFINISHED[0]}]*/{ABOUT}"):
+            with contextlib.suppress(OSError):  # another process may remove it now
+                found.append((about.stat().st_mtime, about.parent.name, _size(about.parent)))
+        total = sum(size for _, _, size in found)
+        for _, key, size in sorted(found):
+            if total <= self.most_bytes:
+                return
+            log.info("a network is removed, as all have more than --cache_dir_gb")
+            self.remove(key)
+            total -= size
+
+
+def _check(text: bytes) -> bytes:
+    """Returns what stands before a text in a file, by which it shows that it is whole."""
+    return b"%08x" % zlib.crc32(text)
+
+
+def _size(folder: Path) -> int:
+    """Returns the bytes of the files in a folder. Raises OSError."""
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def checksum(file: Path) -> int:
+    """Returns a checksum of a file, which is read in pieces: it may have many GB. Raises OSError."""
+    found = 0
+    with open_regular(file) as opened:
+        while piece := opened.read(PIECE):
+            found = zlib.crc32(piece, found)
+    return found
