@@ -15,9 +15,9 @@ from ...api.services import INLINE_BYTES, Services
 from ...errors import BadRequest, RequestError
 from ...models.text_model import TextModel
 from ...types import AUDIO_TAG, ChatPrompt, Json
-from ...util.base64_text import decode_base64
 from ...util.concurrency import INLINE_CHARACTERS
 from ..media_files.audio.decoder import AudioDecoder, AudioStream
+from ..media_files.base64_text import decode_base64
 from ..media_files.feature import AudioFileOptions
 from .feature import AudioChatOptions
 

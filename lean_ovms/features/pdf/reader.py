@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from ...config import Config
 from ...errors import BadRequest, RequestError, Unavailable
 from ...media.file_slice import FileSlice
-from ...media.helper import Helper, IdleHelpers
 from ...types import Json
 from ...util.budget import Budget
+from ..media_files.helper import Helper, IdleHelpers
 
 log = logging.getLogger("lean_ovms.media")
 

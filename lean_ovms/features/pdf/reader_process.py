@@ -11,8 +11,8 @@ import io
 import json
 from typing import Any
 
-from ...media import helper_process
-from ...media.helper_process import JobChannel
+from ..media_files import helper_process
+from ..media_files.helper_process import JobChannel
 
 SPARE_BYTES = 512 << 20
 """Address space for the library and what it makes of a file's objects."""

@@ -16,7 +16,7 @@ import orjson
 from ...api.generation.messages import without_changing_line
 from ...composition import compose
 from ...types import Json
-from ...util.prefix_router import BLOCK, MAX_BLOCKS, Prefixes, prefixes
+from ..replicas.prefix_router import BLOCK, MAX_BLOCKS, Prefixes, prefixes
 
 MOST_BODY = 16 << 20
 """Bytes of a body of which the prompt is read; longer ones are routed by load alone."""

@@ -46,7 +46,7 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not i
         """
         self._reports = {}
         try:
-            from ...util.prefix_router import MOST_AHEAD, PrefixRouter
+            from ..replicas.prefix_router import MOST_AHEAD, PrefixRouter
             from .prompts import IN_FLIGHT
         except ImportError:
             logging.getLogger("ray.serve").warning("lean_ovms is not installed here: requests are spread by load alone")

@@ -28,9 +28,9 @@ from ...errors import TooManyRequests, Unavailable
 from ...manifest import named
 from ...types import Image, SamplingParams
 from ...types.engine import EngineStats, ModelInfo, Vocabulary
-from ...util.prefix_router import MOST_AHEAD, PrefixRouter, prefixes
 from ...util.resources import cores
 from .feature import ReplicaOptions
+from .prefix_router import MOST_AHEAD, PrefixRouter, prefixes
 from .processors import shares
 from .totals import ended, total
 

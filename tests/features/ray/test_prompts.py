@@ -12,8 +12,8 @@ import pytest
 
 from lean_ovms.features.ray import prompts, proxy
 from lean_ovms.features.ray.prompts import IN_FLIGHT, MADE_BY, ProxiedRequest
+from lean_ovms.features.replicas.prefix_router import BLOCK
 from lean_ovms.ray_serve import proxy_middlewares
-from lean_ovms.util.prefix_router import BLOCK
 
 LONG = "the rain in spain falls mainly on the plain " * 20
 

@@ -10,9 +10,9 @@ import pytest
 from lean_ovms.engine.client.replies import ReplyStream
 from lean_ovms.errors import BadRequest, TooManyRequests, Unavailable
 from lean_ovms.features.replicas.pool import EnginePool
+from lean_ovms.features.replicas.prefix_router import BLOCK, MOST_AHEAD
 from lean_ovms.types import Image, SamplingParams
 from lean_ovms.types.engine import EngineStats
-from lean_ovms.util.prefix_router import BLOCK, MOST_AHEAD
 from tests.fakes import INFO, FakeEngine, say
 from tests.streams import pieces
 

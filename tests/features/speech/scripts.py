@@ -11,6 +11,7 @@ from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest, RequestError
 from lean_ovms.features.media_files.audio.decode import decode
 from lean_ovms.features.media_files.audio.formats import AudioLimits, Found
+from lean_ovms.features.media_files.helper import Helper
 from lean_ovms.features.speech.model import SpeechModel
 from lean_ovms.features.speech.params import (
     Segment,
@@ -22,7 +23,6 @@ from lean_ovms.features.speech.params import (
     Word,
 )
 from lean_ovms.features.speech.reply import SpeechReply
-from lean_ovms.media.helper import Helper
 from lean_ovms.types.engine import ModelInfo, Vocabulary
 from tests.engine_client_fakes import FakeEngineClient
 

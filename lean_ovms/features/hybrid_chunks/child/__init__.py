@@ -1,1 +1,1 @@
-"""Networks with states, changed in the engine process."""
+"""The parts of hybrid networks that compute by chunks, in the engine process."""

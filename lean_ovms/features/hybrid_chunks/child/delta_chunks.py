@@ -23,11 +23,11 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from ....engine.loading.exact import exact
 from ....engine.paged import network
 from ....engine.paged.network import CHUNK, MOST_STEPS, STEP_STATES, network_input
 from . import delta_steps, prompt_chunks
 from .delta_steps import BEGINS, BETA, GATE, KEY, QUERY, TABLE, VALUE, Sizes, normalized
+from .exact import exact
 from .short_convolution import (
     CONVOLUTION,
     ROW_BEGINS,

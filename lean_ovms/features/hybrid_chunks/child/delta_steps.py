@@ -18,7 +18,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from ....engine.loading.exact import exact
+from .exact import exact
 from .prompt_chunks import ZERO, first_size
 
 QUERY, KEY, VALUE, TABLE, GATE, BETA, BEGINS, SLOTS, *BY_SEQUENCE = range(11)

@@ -22,10 +22,10 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from ....engine.loading.exact import exact
 from ....engine.paged import network
 from ....engine.paged.network import CHUNK
 from . import prompt_chunks
+from .exact import exact
 from .prompt_chunks import ZERO, sizes
 
 OPERATION = "PagedSelectiveSSM"

@@ -16,10 +16,10 @@ from dataclasses import asdict
 from ....config import Config
 from ....errors import BadRequest, PayloadTooLarge, RequestError, Unavailable
 from ....media.file_slice import FileSlice
-from ....media.helper import Helper, IdleHelpers
 from ....types.audio import SAMPLE_BYTES, SAMPLE_RATE
 from ....util.budget import Budget, Lease
 from ..feature import AudioFileOptions
+from ..helper import Helper, IdleHelpers
 from .formats import READ, AudioLimits, Found, recognise
 from .framing import HEAD_BYTES, MAX_BLOCK, parse_head
 

@@ -15,8 +15,8 @@ import os
 from typing import Any
 
 from ....errors import BadRequest
-from ....media import helper_process
-from ....media.helper_process import JobChannel
+from .. import helper_process
+from ..helper_process import JobChannel
 from .decode import decode
 from .formats import AudioLimits
 from .framing import head

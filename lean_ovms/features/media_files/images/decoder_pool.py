@@ -17,9 +17,9 @@ from typing import Any
 
 from ....errors import BadRequest, RequestError, Unavailable, install_command
 from ....media.file_slice import FileSlice
-from ....media.helper import Helper, IdleHelpers
 from ....types import Image
 from ....util.memory import reserve
+from ..helper import Helper, IdleHelpers
 from .frame_limits import FrameLimits
 
 log = logging.getLogger("lean_ovms.media")

@@ -14,7 +14,7 @@ from io import BufferedRWPair
 from typing import Any
 
 from ....errors import BadRequest
-from ....media import helper_process
+from .. import helper_process
 from . import video
 from .frame_limits import FrameLimits
 from .pillow import decode, decode_base64

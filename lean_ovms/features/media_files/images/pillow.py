@@ -14,7 +14,7 @@ from collections.abc import Callable
 from PIL import Image, ImageOps
 
 from ....errors import BadRequest
-from ....util import base64_text
+from .. import base64_text
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP")
 MIN_SIDE = 2

@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from lean_ovms.engine.loading.exact import exact
 from lean_ovms.engine.paged import model_inputs
 from lean_ovms.features.hybrid_chunks.child.delta_steps import LEAST_GATE, Sizes, _part
+from lean_ovms.features.hybrid_chunks.child.exact import exact
 from tests.engine.paged.test_zoo import VOCAB, unpacked
 from tests.engine.real import load
 from tests.engine.rig import Rig

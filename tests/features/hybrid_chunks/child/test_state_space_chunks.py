@@ -9,9 +9,9 @@ pytest.importorskip("openvino")
 import openvino as ov
 from openvino import opset13 as ops
 
-from lean_ovms.engine.loading.exact import exact
 from lean_ovms.engine.paged.network import CHUNK
 from lean_ovms.features.hybrid_chunks.child import prompt_chunks, state_space_chunks
+from lean_ovms.features.hybrid_chunks.child.exact import exact
 from tests.engine.paged.test_zoo import unpacked
 from tests.features.hybrid_chunks.child.test_delta_chunks import by_tokens, log_probabilities
 

@@ -6,7 +6,7 @@ openvino 2026.4 some operations are replaced by others without the mark: most th
 
 from __future__ import annotations
 
-from . import quiet_imports  # noqa: F401 - first, for its effect
+from ....engine.loading import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import tempfile

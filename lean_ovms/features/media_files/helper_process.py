@@ -13,7 +13,7 @@ from collections.abc import Callable
 from io import BufferedRWPair
 from typing import Any, NoReturn
 
-from ..util.child_process import EXIT_USAGE, inherit_socket
+from ...util.child_process import EXIT_USAGE, inherit_socket
 
 Handle = Callable[[dict[str, Any], "JobChannel"], None]
 FD_BYTES = 4

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
-from ..util.child_process import import_path, spawn_with_socket
+from ...util.child_process import import_path, spawn_with_socket
 
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")
 """What a helper gets of the server's environment: not the API key, and no other secret."""

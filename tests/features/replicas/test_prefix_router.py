@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from lean_ovms.util import prefix_router
-from lean_ovms.util.prefix_router import BLOCK, BLOCK_IDS, LEAST_SHARE, MAX_BLOCKS, PrefixRouter, prefixes
+from lean_ovms.features.replicas import prefix_router
+from lean_ovms.features.replicas.prefix_router import BLOCK, BLOCK_IDS, LEAST_SHARE, MAX_BLOCKS, PrefixRouter, prefixes
 
 IDLE = {"a": 0, "b": 0, "c": 0}
 

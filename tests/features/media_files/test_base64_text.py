@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lean_ovms.util.base64_text import decode_base64
+from lean_ovms.features.media_files.base64_text import decode_base64
 
 
 @pytest.mark.parametrize("text", ["YWI/Pg==", "YWI/Pg", "YWI/Pg%3D%3D", "YWI%2FPg", " YW\tI/\r\nPg%20= = ", "YWI/\fPg"])
