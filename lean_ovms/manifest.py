@@ -48,7 +48,7 @@ of an EngineConfig, the path of the network's file, and what else the network de
 API_KEYS = "API keys"
 """The seam of who may use the server: a class derived from `api.keys.ApiKeys`."""
 GRAMMAR_LIBRARY, OTHER_GRAMMAR_LIBRARY = "grammar library", "other grammar library"
-"""Seams of what matches grammars in the paged engine: an `engine.paged.grammar.libraries.NewLibrary`, which the first
+"""Seams of what matches grammars in the paged engine: an `engine.paged.grammar.matcher.NewLibrary`, which the first
 grammar imports; and what makes an OtherLibrary of that module, for who asks for another one."""
 SERVER_TOOLS = "server tools"
 """The seam of tools that the server runs while it answers: what makes, of a Config, what an API with such tools

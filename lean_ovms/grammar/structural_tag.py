@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..types import Json
-from ..util.schema_keywords import LITERALS, MAPS
+from ..types import SCHEMA_LITERALS, SCHEMA_MAPS, Json
 from . import formats
 
 MAX_BLANKS = 25
@@ -168,9 +167,9 @@ def schemas(schema: Any) -> Iterator[Json]:
         elif isinstance(one, dict):
             yield one
             for key, part in one.items():
-                if key in MAPS and isinstance(part, dict):
+                if key in SCHEMA_MAPS and isinstance(part, dict):
                     todo += part.values()
                 elif key == "propertyNames" and isinstance(part, dict):
                     todo.append({"type": "string", **part})
-                elif key not in LITERALS:
+                elif key not in SCHEMA_LITERALS:
                     todo.append(part)

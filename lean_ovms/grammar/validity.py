@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..errors import GrammarInvalid, GrammarTooComplex, SchemaInvalid
-from ..types import Json
-from ..util.schema_keywords import MAPS
+from ..types import SCHEMA_MAPS, Json
 from .schema import MAX_NODES, TYPES, resolved
 
 MAX_ROUNDS = 50
@@ -19,7 +18,7 @@ _SCHEMAS = (
     *("additionalProperties", "unevaluatedProperties", "unevaluatedItems", "propertyNames", "contains", "not"),
     *("if", "then", "else"),
 )
-_MAPS = (*MAPS, "dependentSchemas")
+_MAPS = (*SCHEMA_MAPS, "dependentSchemas")
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
 _COUNTS = (
     *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),

@@ -142,6 +142,10 @@ Handle = Callable[[Request], Awaitable[Response]]
 
 Json = dict[str, Any]
 """A JSON object as it came from a client or goes to one."""
+SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+"""Keywords of JSON Schema whose value has a schema for each name: https://json-schema.org/draft/2020-12."""
+SCHEMA_LITERALS = ("enum", "const", "default", "examples")
+"""Keywords of JSON Schema whose value is no schema, whatever it looks like."""
 
 
 @dataclass(frozen=True, slots=True)

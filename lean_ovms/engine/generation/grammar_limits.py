@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from ...errors import GrammarInvalid, GrammarTooComplex
-from ...util.schema_keywords import MAPS
+from ...types import SCHEMA_MAPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ _COUNTS = frozenset(("minLength", "maxLength", "minItems", "maxItems", "minPrope
 
 
 def _check_member(key: str, value: Any, bounds: GrammarBounds) -> None:
-    if key in MAPS and isinstance(value, dict):
+    if key in SCHEMA_MAPS and isinstance(value, dict):
         if len(value) > bounds.properties:
             raise too_complex(f"{len(value)} {key}, the limit is {bounds.properties}")
     elif key == "enum" and isinstance(value, list):

@@ -162,7 +162,7 @@ def only_genai(config: EngineConfig) -> str:
 
 
 def other_library(config: EngineConfig) -> Any:
-    """Returns the engine.paged.grammar.libraries.OtherLibrary of these options; None: the engine's own, or there is no
+    """Returns the engine.paged.grammar.matcher.OtherLibrary of these options; None: the engine's own, or there is no
     other one."""
     if config.structured_output_backend in OWN_LIBRARY:
         return None

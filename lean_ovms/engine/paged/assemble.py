@@ -34,8 +34,7 @@ from ..loading.load_errors import as_start_error, check_files, network
 from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, network_bytes, resolve
 from .adapters import AdapterInputs, AdapterProvider
 from .engine import divide, slots_for
-from .grammar import libraries
-from .grammar.matcher import one_by_one
+from .grammar import matcher
 from .ir_weights import open_weights
 from .model import PagedModel
 from .network import NetworkCompiler, WeightsSource, compile_new
@@ -67,7 +66,7 @@ def load(
     """
     settings = settings or resolve(config, free_memory_bytes(), paged=True)
     _refuse(config)
-    new_library = libraries.chosen(config)
+    new_library = matcher.chosen(config)
     sees = pipeline_choice.has_vision(config.model_dir)
     file = config.model_dir / LANGUAGE_MODEL if sees else network(config.model_dir)
     check_files(config, file.name)
@@ -120,15 +119,15 @@ def load(
             pad_to=TILE if small and not model.hybrid else 1,
         )
         info = model_info.describe(config, settings, sizes.blocks, tokenizer.native, defaults)
-        compiler = libraries.compiler(config, new_library, tokenizer.vocabulary, model.vocab_size, info.eos_token_ids)
-        prepare = compiler.prepare if compiler is not None else one_by_one
+        compiler = matcher.compiler(config, new_library, tokenizer.vocabulary, model.vocab_size, info.eos_token_ids)
+        prepare = compiler.prepare if compiler is not None else matcher.one_by_one
         adapters = AdapterProvider()
         if inputs is not None:
             adapters = inputs.provider(model)
         # A hybrid network writes a state for each draft token, where cached prefixes have theirs.
         drafting = Drafting(kind=drafts.kind, ngrams=drafts.ngrams and not model.hybrid)
         parts = PipelineParts(
-            new_matcher=libraries.NewMatcher(compiler) if compiler is not None else no_grammar,
+            new_matcher=matcher.NewMatcher(compiler) if compiler is not None else no_grammar,
             prepare=prepare,
             new_proposer=drafts.proposer_factory(model, sizes, prepare),
             new_text_proposer=config.part(TEXT_PROPOSER) if drafting.possible else None,

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from itertools import chain, dropwhile, groupby
 from typing import Any
 
-from ...types import Json
-from ...util.schema_keywords import LITERALS, MAPS
+from ...types import SCHEMA_LITERALS, SCHEMA_MAPS, Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,7 +475,7 @@ def _derived(given: str) -> Iterator[str]:
 NO_PARAMETERS: Json = {"type": "object", "properties": {}}
 _NULLABLE = ("default", "const")
 """Keywords of JSON Schema whose value may be null."""
-_MAPS = (*MAPS, "dependentSchemas")
+_MAPS = (*SCHEMA_MAPS, "dependentSchemas")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -518,7 +517,7 @@ def _schema(schema: Any, needs: ToolNeeds) -> Any:
     for name, value in schema.items():
         if value is None and name not in _NULLABLE:
             continue
-        if name in LITERALS:
+        if name in SCHEMA_LITERALS:
             found[name] = _as_text(value) if needs.default_texts and name == "default" else value
         elif name in _MAPS and isinstance(value, dict):
             found[name] = {key: _schema(inner, needs) for key, inner in value.items()}

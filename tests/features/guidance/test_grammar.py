@@ -13,8 +13,8 @@ from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.engine.loading.vocabulary import read
-from lean_ovms.engine.paged.grammar import libraries
-from lean_ovms.engine.paged.grammar.libraries import FirstUse
+from lean_ovms.engine.paged.grammar import matcher as matcher_module
+from lean_ovms.engine.paged.grammar.matcher import FirstUse
 from lean_ovms.engine.paged.params import NoToken
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
 from lean_ovms.features.guidance.child import library as guidance_module
@@ -533,11 +533,11 @@ def test_a_library_is_made_by_the_first_grammar_and_once(guidance):
 
 
 def test_a_server_has_the_library_unless_it_is_left_out(caplog):
-    usual, none = (libraries.chosen(Config(without=names)) for names in ("", "guidance"))
+    usual, none = (matcher_module.chosen(Config(without=names)) for names in ("", "guidance"))
     assert usual is not None
     assert none is None
     words = Vocabulary(pieces=PIECES, exact=True)
-    assert libraries.compiler(Config(without="guidance"), none, words, WIDTH, [EOS]) is None
+    assert matcher_module.compiler(Config(without="guidance"), none, words, WIDTH, [EOS]) is None
     assert "required tool calls are refused: the server has no grammar library" in caplog.text
 
 

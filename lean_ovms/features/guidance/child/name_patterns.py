@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ....grammar.schema import Schema
-from ....types import Json
-from ....util.schema_keywords import LITERALS, MAPS
+from ....types import SCHEMA_LITERALS, SCHEMA_MAPS, Json
 
 
 class PatternNames(NamedTuple):
@@ -37,7 +36,7 @@ def _merged(schema: Any, match: Match) -> Any:
         return [_merged(part, match) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    done = {key: part if key in LITERALS else _part(key, part, match) for key, part in schema.items()}
+    done = {key: part if key in SCHEMA_LITERALS else _part(key, part, match) for key, part in schema.items()}
     patterns, properties = done.get("patternProperties"), done.get("properties")
     if isinstance(patterns, dict) and isinstance(properties, dict) and done.get("additionalProperties") is False:
         _write_in(done, match, patterns, dict(properties))
@@ -45,7 +44,7 @@ def _merged(schema: Any, match: Match) -> Any:
 
 
 def _part(key: str, part: Any, match: Match) -> Any:
-    if key in MAPS and isinstance(part, dict):
+    if key in SCHEMA_MAPS and isinstance(part, dict):
         return {name: _merged(one, match) for name, one in part.items()}
     return _merged(part, match)
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from ....config import EngineConfig
 from ....engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
-from ....engine.paged.grammar.libraries import NewLibrary
-from ....engine.paged.grammar.matcher import Library
+from ....engine.paged.grammar.matcher import Library, NewLibrary
 from ....errors import StartError
 from ....types.engine import Vocabulary
 
@@ -20,7 +19,7 @@ PROCESS = (sys.executable, "-m", f"{__package__}.process")
 
 
 class XGrammarLibrary:
-    """An `engine.paged.grammar.libraries.OtherLibrary`."""
+    """An `engine.paged.grammar.matcher.OtherLibrary`."""
 
     install = "pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2 typing-extensions installs it"
 
