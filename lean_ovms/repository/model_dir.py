@@ -188,8 +188,8 @@ def missing_in(path: Path, task: str = "") -> list[str]:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Returns whether the directory has weights as Hugging Face's transformers save them."""
-    return any(path.glob("*.safetensors")) or any(path.glob("pytorch_model*.bin"))
+    """Returns whether the directory has weights as the libraries save them whose models optimum-cli converts."""
+    return any(any(path.glob(form)) for form in ("*.safetensors", "pytorch_model*.bin", "*.pth"))
 
 
 def missing_files(names: Collection[str], task: str = "") -> list[str]:

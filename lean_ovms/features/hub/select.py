@@ -18,7 +18,8 @@ OTHER_WEIGHTS = (
 )  # fmt: skip
 """Weights for other engines: gigabytes that this server does not read."""
 
-TORCH = re.compile(r"pytorch_model.*\.bin")
+TORCH = re.compile(r"pytorch_model.*\.bin|[^/]+\.pth")
+"""Weights as torch saves them, of transformers and of libraries whose models optimum-cli knows, too."""
 SENTENCE_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 SENTENCE_MODULE = re.compile(r"\d+_[A-Za-z]+/config\.json")
 MAX_SENTENCE_BYTES = 1 << 20

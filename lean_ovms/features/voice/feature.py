@@ -58,7 +58,7 @@ def _missing(names: Collection[str]) -> list[str]:
     if SPEECHT5[-1] in names:
         return [name for name in (*SPEECHT5, "openvino_tokenizer.xml") if name not in names]
     # Kokoro has one network, a file for each voice, and no tokenizer.
-    return [] if "openvino_model.xml" in names else [SPEECHT5[-1]]
+    return [] if "openvino_model.xml" in names else [f"openvino_model.xml or {SPEECHT5[-1]}"]
 
 
 FEATURE = Feature(

@@ -363,6 +363,7 @@ def test_a_wrong_file_name_lists_the_right_ones(
     ("files", "message"),
     [
         ({"model.safetensors": b"x", "config.json": b"{}"}, r"but a PyTorch checkpoint.*optimum-cli export openvino"),
+        ({"kokoro-v1_0.pth": b"x", "config.json": b"{}"}, r"but a PyTorch checkpoint.*optimum-cli export openvino"),
         ({"x.gguf": b"x"}, r"give --gguf_filename; it has x\.gguf"),
         ({"int4/openvino_model.xml": b"x"}, "at its top, but in int4"),
         ({"notes.txt": b"x"}, r"it holds notes\.txt"),
@@ -515,7 +516,11 @@ def test_a_checkpoint_whose_conversion_fails_is_said(optimum: Callable[..., Path
     assert not checkpoint.with_name("Model-1B-ov").exists()
 
 
-def test_without_optimum_the_lines_that_convert_are_said(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin", "kokoro-v1_0.pth"])
+def test_without_optimum_the_lines_that_convert_are_said(
+    weights: str, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkpoint / "model.safetensors").rename(checkpoint / weights)
     monkeypatch.setattr("lean_ovms.features.hub.convert.find_program", lambda _: None)
     with pytest.raises(PullError) as error:
         prepare(checkpoint, "", "", "")
