@@ -22,7 +22,7 @@ from ..observability.records import RequestRecord, current_record
 from ..types import Request, Response
 from ..util.budget import Budget
 from ..util.concurrency import InlineTime, Offload, inline_time
-from ..util.memory import Trimmer
+from ..util.resources import Trimmer
 from . import router
 from .keys import ApiKey, kind_of
 from .middleware import Clients, Cors, OriginPolicy, RequestRecords, release_all

@@ -28,7 +28,7 @@ from ..models.desired import server_config
 from ..models.model import Model, make_model
 from ..observability import logging as log
 from ..transports.http11.server import Server
-from ..util import memory, resources
+from ..util import resources
 from ..util.concurrency import SWITCH_INTERVAL_S
 from . import exit_status
 from .checks import checked
@@ -51,7 +51,7 @@ def run(config: Config) -> int:
         logger.error("cannot start: --log_path %s: %s", config.log_path, error.strerror)
         return exit_status.USAGE
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    memory.configure()
+    resources.configure_allocator()
     config = config.replace(max_connections=_max_connections(config.max_connections))
     try:
         return _run(serve(build(config), SystemdNotifier.from_environ(os.environ)))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InternalError, RequestError, Unavailable, error_response
 from ..types import Handle, Request, Response
-from ..util.memory import reserve
+from ..util.resources import reserve
 
 if TYPE_CHECKING:
     from ..util.spool import Spool

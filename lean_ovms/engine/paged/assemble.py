@@ -26,8 +26,7 @@ from ...manifest import (
     named,
 )
 from ...repository.weights import LANGUAGE_MODEL
-from ...util import memory
-from ...util.resources import allowed_cores
+from ...util.resources import allowed_cores, trim
 from ..generation.backend import ASSISTANT_TOKENS
 from ..loading import model_info, pipeline_choice
 from ..loading.load_errors import as_start_error, check_files, network
@@ -144,7 +143,7 @@ def load(
         if parts.images is not None:
             tokens, video = parts.images.tokens, parts.images.reads_videos
             pipeline.info = replace(pipeline.info, vision=True, video=video, image_tokens=tokens)
-        memory.trim()  # what compiling took, before OpenVINO packs the weights in the first step
+        trim()  # what compiling took, before OpenVINO packs the weights in the first step
         pipeline.warm_up()
     _install_features(pipeline, model, adapters, config, settings)
     if capacity.states:

@@ -19,9 +19,8 @@ from ...config import EngineConfig
 from ...errors import StartError
 from ...manifest import named
 from ...observability import logging as logs
-from ...util import memory
+from ...util import resources
 from ...util.child_process import EXIT_USAGE, inherit_socket, write_lines_at_once
-from ...util.resources import with_memory_limit
 from ..errors import EngineLost, last_line
 from ..loading import mapped_weights
 from ..protocol import Load, LoadFailed
@@ -44,7 +43,7 @@ def main(argv: list[str]) -> int:
         return EXIT_USAGE
     transport = Transport(sock)
     write_lines_at_once()
-    memory.configure()
+    resources.configure_allocator()
     log_fd = os.environ.pop(LOG_FD, "")
     if preimport:
         with contextlib.suppress(ImportError):  # loading a model reports it
@@ -86,7 +85,7 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
         log.debug("loading failed", exc_info=True)
         reason = str(error) if isinstance(error, StartError) else last_line(error)
         if isinstance(error, MemoryError):  # also while another error was being explained
-            reason = with_memory_limit("the model does not load: there is not enough memory")
+            reason = resources.with_memory_limit("the model does not load: there is not enough memory")
         transport.send([LoadFailed(reason)])
         return EXIT_NOT_LOADED
     transport.send([task.ready()])

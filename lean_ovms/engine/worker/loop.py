@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-from ...util import memory
+from ...util import resources
 from ...util.round_robin import RoundRobin
 from ..protocol import Cancel, Decoder, Ping, Pong, Record, Submit, attachments, encode
 from ..task import Task
@@ -125,7 +125,7 @@ class Worker:
         task = self.task
         if self._had_images and task.idle and not self._commands:
             self._had_images = False  # hundreds of MB of pixels and encoders go back to the system
-            threading.Thread(target=memory.trim, name="trim", daemon=True).start()
+            threading.Thread(target=resources.trim, name="trim", daemon=True).start()
         commands = self.transport.receive(wait=task.idle and not self._commands)
         if commands is None:
             return False

@@ -33,7 +33,7 @@ from ....engine.paged.network import network_input
 from ....errors import GrammarInvalid, StartError
 from ....grammar.structural_tag import PlainFormat
 from ....repository import model_file
-from ....util import memory
+from ....util import resources
 from .sentencepiece import has_byte_fallback, rewritten
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class GrammarCompiler:
         """Drops all compiled grammars. Only while no step runs. 2 ms, and 1 ms for each MB that is freed."""
         self._run(self._other, None)
         self._run(self._right, None)  # or the next step would have to set the width again
-        memory.trim()
+        resources.trim()
 
     def _run(self, pipeline: Any, tag: str | None) -> None:
         config = genai.GenerationConfig()

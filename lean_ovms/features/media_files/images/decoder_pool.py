@@ -18,7 +18,7 @@ from typing import Any
 from ....errors import BadRequest, RequestError, Unavailable, install_command
 from ....media.file_slice import FileSlice
 from ....types import Image
-from ....util.memory import reserve
+from ....util.resources import reserve
 from ..helper import Helper, IdleHelpers
 from .frame_limits import FrameLimits
 

@@ -10,7 +10,7 @@ import pytest
 
 SCRIPT = """
 import sys, threading
-from lean_ovms.util import memory
+from lean_ovms.util import resources
 
 def resident_mb():
     return int(open("/proc/self/statm").read().split()[1]) * 4 // 1024
@@ -22,13 +22,13 @@ def work():
         del kept
 
 if "configured" in sys.argv:
-    memory.configure()
+    resources.configure_allocator()
 before = resident_mb()
 for _ in range(3):
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-memory.trim()
+resources.trim()
 print(resident_mb() - before)
 """
 
