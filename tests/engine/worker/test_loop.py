@@ -84,7 +84,7 @@ def test_commands_that_the_task_does_not_accept_wait_for_a_step_and_keep_their_o
 
 def test_memory_is_trimmed_when_the_last_request_with_images_has_ended(worker, monkeypatch):
     trimmed = threading.Event()
-    monkeypatch.setattr(loop.memory, "trim", trimmed.set)
+    monkeypatch.setattr(loop.resources, "trim", trimmed.set)
     worker.task.handle = lambda command: worker.task.work.extend([command.id] * 2)
     submit = Submit(1, "look", False, None, False, {}, images=[[1, 1]], pixels=[bytes(3)])
     worker.transport.inbox.append([submit])
