@@ -291,7 +291,7 @@ class FormatRow(Row):
     """A class of the front end as "module:Class": made with a path, it is a `repository.model_file.ModelFile`."""
     network: str
     """A class of the engine process as "module:Class": made with a path, it is an
-    `engine.paged.engine_file.EngineFile`."""
+    `engine.paged.network.EngineFile`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

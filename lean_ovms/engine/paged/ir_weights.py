@@ -21,7 +21,6 @@ from openvino import opset13 as ops
 from openvino._offline_transformations import paged_attention_transformation
 
 from ..errors import last_line
-from . import engine_file
 from .network import (
     EMBEDDINGS_INPUT,
     LOGITS_INPUT,
@@ -29,6 +28,7 @@ from .network import (
     NetworkEdit,
     NotPageable,
     WeightsSource,
+    file_of,
     find_input,
     network_input,
 )
@@ -272,7 +272,7 @@ def open_weights(
     Raises:
         NotPageable: Networks of this kind of file cannot be changed so.
     """
-    if (single := engine_file.of(file)) is not None:
+    if (single := file_of(file)) is not None:
         return single.weights(edits, trees=trees, adapted=adapted, exact=exact)
     return IrWeights(file, [embedding_edit(file.parent), *edits], trees=trees)
 

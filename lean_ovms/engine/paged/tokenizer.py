@@ -16,7 +16,7 @@ from ...types.engine import Vocabulary
 from ..loading import json_tokenizer, model_info, vocabulary
 from ..loading.devices import TOKENIZER_PROPERTIES
 from ..loading.text_encoder import TextEncoder
-from . import engine_file
+from .network import EngineFile, file_of
 
 
 class ModelTokenizer:
@@ -48,12 +48,12 @@ def new_loader(model_dir: Path, file: Path) -> Callable[[], ModelTokenizer]:
         model_dir: The directory of the model, or its file.
         file: The file of its network.
     """
-    if (single := engine_file.of(file)) is not None:
+    if (single := file_of(file)) is not None:
         return partial(_of_file, file, single)
     return partial(_of_directory, model_dir)
 
 
-def _of_file(file: Path, single: engine_file.EngineFile) -> ModelTokenizer:
+def _of_file(file: Path, single: EngineFile) -> ModelTokenizer:
     native = single.tokenizer()
     encode = TextEncoder(file, native.encode, native.vocabulary.pieces, native.library)
     return ModelTokenizer(native, native.vocabulary, encode, frozenset(native.ends))

@@ -1,4 +1,4 @@
-"""A GGUF file as an engine.paged.engine_file.EngineFile: its tokenizer and its networks."""
+"""A GGUF file as an engine.paged.network.EngineFile: its tokenizer and its networks."""
 
 from __future__ import annotations
 

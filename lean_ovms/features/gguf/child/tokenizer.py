@@ -110,7 +110,7 @@ HASHED = 0x9E3779B97F4A7C15
 
 
 class GgufTokenizer:
-    """An engine.paged.engine_file.FileTokenizer, and of openvino_genai.Tokenizer what loading.model_info calls."""
+    """An engine.paged.network.FileTokenizer, and of openvino_genai.Tokenizer what loading.model_info calls."""
 
     def __init__(self, path: Path) -> None:
         """Makes the tokenizer that a file describes. Raises StartError."""

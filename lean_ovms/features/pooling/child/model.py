@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ....engine.loading import quiet_imports  # noqa: F401 - first, for its effect
-from ....engine.paged import engine_file
+from ....engine.paged.network import file_of
 
 # isort: split
 import numpy as np
@@ -59,7 +59,7 @@ class OpenVinoPooler:
         with model_file.reading_once():
             files = pooling_files.read(path)
             self._network = PoolingNetwork(core, config)
-            single = engine_file.of(path)
+            single = file_of(path)
             self._tokenizer: FilePoolingTokenizer | PoolingTokenizer = (
                 PoolingTokenizer(path, core) if single is None else FilePoolingTokenizer(single.tokenizer())
             )

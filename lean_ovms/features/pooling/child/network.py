@@ -13,8 +13,8 @@ from ....engine.loading import mapped_weights
 from ....engine.loading.devices import device_of
 from ....engine.loading.load_errors import as_start_error, network
 from ....engine.loading.settings import device_properties, network_bytes
-from ....engine.paged import engine_file, input_embeddings
-from ....engine.paged.network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS
+from ....engine.paged import input_embeddings
+from ....engine.paged.network import IMAGE_DEEPER, IMAGE_PLACES, IMAGE_ROWS, file_of
 from ....errors import StartError
 from ....repository.weights import LANGUAGE_MODEL
 from ..types import IMAGES_ALONE, IMAGES_IN_TEXT
@@ -99,7 +99,7 @@ class PoolingNetwork:
 
     def _read(self) -> ov.Model:
         """Returns the network that computes texts. Raises StartError and RuntimeError."""
-        if (single := engine_file.of(self._path)) is not None:
+        if (single := file_of(self._path)) is not None:
             return single.pooling_network("logits" if self._config.task == "rerank" else HIDDEN[0])
         model = self._core.read_model(self._path)
         pooling_graph.tabulate_buckets(model, self._core)
