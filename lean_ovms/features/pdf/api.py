@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 from ...api.fields import Field, FieldSet, RouteDoc, read, require
 from ...api.forms import body_of, read_file, read_form
 from ...api.response import json
 from ...api.services import INLINE_BYTES, Services
-from ...errors import RequestError, install_command
 from ...types import Request, Response
-from .reader import PdfReaders
+from .reader import PdfReaders, require_library
 
 FIELDS = FieldSet((
     Field("file", "any", "the file", required=True, read=read_file, schema={"type": "string", "format": "binary"}),
@@ -19,9 +16,7 @@ FIELDS = FieldSet((
 
 @RouteDoc("The text of a PDF file", body=FIELDS, form=True, errors=(413, 501))
 async def handle(request: Request, services: Services) -> Response:
-    if importlib.util.find_spec("pypdf") is None:
-        text = f"PDF files need pypdf, which is not installed on this server: {install_command('pdf')}"
-        raise RequestError(text, status=501, code="not_supported")
+    require_library()
     form = await services.offload.run(
         request.size, lambda: body_of(FIELDS, read_form(request)), inline_below=INLINE_BYTES
     )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from ...manifest import BASES, Feature, PageRow, Route
+from ...manifest import BASES, ContentRow, Feature, PageRow, Route
 
 FEATURE = Feature(
     name="pdf",
-    summary="reads the text of PDF files, so that the page and other clients can send it to a model",
+    summary="reads the text of PDF files, in messages of a chat and for clients that send it to a model",
     title="PDF files",
     needs=("media_files",),
     extra="pdf",
     packages=("pypdf",),
     routes=(Route("POST", "/pdf/text", "api:handle", BASES),),
+    contents=(ContentRow(kinds=("file",), words=("PDF files",), modalities=(), reader="content:READER"),),
     page=(PageRow("read_pdf", "/v1/pdf/text"),),
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import logging
 import sys
 from collections.abc import Sequence
 
 from ...config import Config
-from ...errors import BadRequest, RequestError, Unavailable
+from ...errors import BadRequest, RequestError, Unavailable, install_command
 from ...media.file_slice import FileSlice
 from ...types import Json
 from ...util.budget import Budget
@@ -26,12 +27,21 @@ IDLE_S = 120.0
 """Seconds after which idle processes end."""
 AT_ONCE = 2
 """Files that are read at once; others wait."""
+KEPT = 8
+"""Files of conversations whose texts are kept; each has a million characters at most."""
 WAITING_FILES = 256
 """Requests that may wait for a process; the next one is a 503."""
 PIECE = 1 << 18
 """Bytes of a file that are handed over at once."""
 MAX_ANSWER = 1 << 24
 """Bytes of a process's answer, which is a line: four times what `reader_process.MAX_TEXT` can take."""
+
+
+def require_library() -> None:
+    """Raises RequestError where the library is missing that reads files."""
+    if importlib.util.find_spec("pypdf") is None:
+        text = f"PDF files need pypdf, which is not installed on this server: {install_command('pdf')}"
+        raise RequestError(text, status=501, code="not_supported")
 
 
 class PdfReaders:
@@ -47,6 +57,7 @@ class PdfReaders:
         """
         self._command = command
         self._timeout_s = timeout_s
+        self._known: dict[bytes, str] = {}
         self._slots = Budget(AT_ONCE, WAITING_FILES, "too many PDF files at once", "too_many_pdf_files")
         self.idle = IdleHelpers[_Reader](IDLE_S, AT_ONCE)
 
@@ -59,6 +70,24 @@ class PdfReaders:
         finally:
             self.idle.release(process)
             lease.release()
+
+    async def text(self, key: bytes, data: bytes) -> str:
+        """Returns the text of a file of a conversation, which its client sends again with each turn.
+
+        Args:
+            key: A digest of the file, by which its text is kept.
+            data: The file.
+
+        Raises:
+            RequestError: The file cannot be read.
+        """
+        text = self._known.pop(key, None)
+        if text is None:
+            text = (await self.read(memoryview(data)))["text"]
+        self._known[key] = text
+        if len(self._known) > KEPT:
+            del self._known[next(iter(self._known))]  # the one that was used longest ago
+        return text
 
     async def drain(self, timeout_s: float) -> None:
         """Does nothing: files are read for requests, which the server waits for."""

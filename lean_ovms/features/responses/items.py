@@ -109,7 +109,7 @@ def _part(part: Any, role: str, param: str) -> Json:
         check_member(part, "data", param)
         return {"type": kind, kind: part[kind]}
     if kind == "input_file":
-        raise BadRequest("input_file is not supported; supported: input_text, input_image, input_audio", param=param)
+        return _file(part, param)
     raise BadRequest(f"unsupported input content item type: {kind[:60]}", param=f"{param}.type")
 
 
@@ -121,6 +121,14 @@ def _text(part: Json, kind: str, role: str, param: str) -> Json:
         stored = logprobs if isinstance(logprobs, list) else []
         return {"type": "output_text", "text": part["text"], "annotations": [], "logprobs": stored}
     return {"type": "input_text", "text": part["text"]}
+
+
+def _file(part: Json, param: str) -> Json:
+    if not isinstance(part.get("file_data"), str):
+        why = "input_file is not supported with file_id or file_url: send the file in file_data"
+        raise BadRequest(why, param=param)
+    name = part.get("filename")
+    return {"type": "input_file", "filename": name if isinstance(name, str) else None, "file_data": part["file_data"]}
 
 
 def _image(part: Json, param: str) -> Json:
@@ -392,4 +400,6 @@ def _chat_part(part: Json) -> Json:
         return {"type": "image_url", "image_url": {"url": part["image_url"], "detail": part["detail"]}}
     if part["type"] == "input_audio":
         return part
+    if part["type"] == "input_file":
+        return {"type": "file", "file": {"filename": part["filename"], "file_data": part["file_data"]}}
     return {"type": "text", "text": part.get("text", part.get("refusal", ""))}

@@ -154,7 +154,7 @@ WRONG = [
     ([user(result(1))], "messages.0.content.0.content must be"),
     ([user(result([{"type": "image", "source": {"type": "file", "file_id": "f"}}]))], "content.0.content.0.source"),
     ([user({"type": "image", "source": {"type": "base64", "data": "A"}})], "source.media_type: Field required"),
-    ([user({"type": "document", "source": {"type": "base64", "data": "A"}})], "documents are read as text, not as PDF"),
+    ([user({"type": "document", "source": {"type": "base64", "data": "A"}})], "documents are read as text or as PDF"),
     ([user({"type": "search_result"})], "messages.0.content.0.content: Field required"),
     ([{"role": "system", "content": [IMAGE]}], "messages.0.content.0.type"),
 ]

@@ -7,7 +7,7 @@ from tests.fakes import say
 
 
 async def test_audio_is_refused_by_what_the_server_reads(make_app: MakeApp) -> None:
-    app, _ = await make_app(say("fine"), without="vision,audio_chat")
+    app, _ = await make_app(say("fine"), without="vision,audio_chat,pdf")
     content = [{"type": "input_audio", "input_audio": {"data": "QUJD", "format": "wav"}}]
     body = {"model": "m", "messages": [{"role": "user", "content": content}]}
     response = await post(app, "/v1/chat/completions", body)

@@ -215,8 +215,8 @@ WRONG = [
     (part(3), "image_url does not have url field", "image_url.url"),  # type: ignore[arg-type]
     (part(RED, detail="huge"), "image_url.detail must be one of", "image_url.detail"),
     (
-        {"type": "file", "file": {}},
-        "Unsupported content type: text, images, videos and audio are read, not 'file'",
+        {"type": "model", "model": {}},
+        "Unsupported content type: text, images, videos, audio and PDF files are read, not 'model'",
         "",
     ),
     ({"type": "video", "video": []}, "Unsupported content type", ""),

@@ -15,7 +15,7 @@ async def test_an_image_is_refused_by_what_the_server_reads(make_app: MakeApp) -
     response = await post(app, "/v1/chat/completions", body)
     assert response.status == 400
     error = (await whole(response))["error"]
-    assert error["message"] == "Unsupported content type: text and audio are read, not 'image_url'"
+    assert error["message"] == "Unsupported content type: text, audio and PDF files are read, not 'image_url'"
     assert error["param"] == "messages[0].content[1]"
     assert engine.submitted == []
 

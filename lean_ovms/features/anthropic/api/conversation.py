@@ -1,6 +1,7 @@
 """Anthropic's `system` and `messages` as the messages of chat. Knows no model and no template.
 
-Blocks that a server tool has written, files and PDFs are refused: the model would answer without what they hold.
+Blocks that a server tool has written, and files by their id or address, are refused: the model would answer without
+what they hold.
 """
 
 from __future__ import annotations
@@ -238,7 +239,11 @@ def _document(block: Json, param: str) -> list[Json]:
         at = f"{at}.content"
         inner = [p for i, b in enumerate(content) for p in _user_parts(_object(b, f"{at}.{i}"), f"{at}.{i}")]
         return head + inner
-    raise BadRequest(f"{at}: documents are read as text, not as PDF or file; send their text", param=at)
+    if isinstance(source, dict) and (kind, source.get("media_type")) == ("base64", "application/pdf"):
+        if not isinstance(source.get("data"), str):
+            raise BadRequest(f"{at}.data: Field required", param=f"{at}.data")
+        return [*head, {"type": "file", "file": {"file_data": source["data"]}}]
+    raise BadRequest(f"{at}: documents are read as text or as PDF in base64, not as file; send their text", param=at)
 
 
 def _search_result(block: Json, param: str) -> list[Json]:

@@ -1,0 +1,90 @@
+"""PDF files among the parts of a message, in OpenAI's form: a model gets their text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from hashlib import sha256
+
+from ...api.generation.content import ContentReader, MediaPart, Reads, check_member, media_parts, with_texts
+from ...api.services import INLINE_BYTES, Services
+from ...errors import BadRequest, RequestError
+from ...models.text_model import TextModel
+from ...types import ChatPrompt, Json
+from ...util.concurrency import INLINE_CHARACTERS
+from ..media_files.base64_text import decode_base64
+from .reader import PdfReaders, require_library
+
+KINDS = ("file",)
+"""The part of chat with a file."""
+BASE64 = ";base64,"
+MAX_HEAD = 256
+"""Characters of a data URL before its data."""
+MOST = 32
+"""Files in one request."""
+NOT_HERE = "PDF files are not read here, only where an answer is generated"
+
+
+class PdfContent(ContentReader):
+    """Reads the text of files, for any model."""
+
+    def checked(self, part: Json, param: str) -> Json:
+        check_member(part, "file_data", param)
+        return part
+
+    def refusal(self, found: MediaPart, place: str, why: str) -> BadRequest:
+        return BadRequest(NOT_HERE, param=found.at)
+
+    async def as_text(self, prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
+        search = partial(lambda messages: [*media_parts(messages, KINDS)], prompt.messages)
+        parts = await services.offload.run(prompt.render_cost, search, inline_below=INLINE_CHARACTERS)
+        if len(parts) > MOST:
+            raise BadRequest(f"{len(parts)} files are more than this server's limit: {MOST}", param=parts[MOST].at)
+        found = list[str]()
+        for part in parts:
+            with _named(part):
+                found.append(await _text(part.part["file"], services))
+        texts = iter(found)
+        return prompt.with_messages([with_texts(message, KINDS, texts) for message in prompt.messages]), []
+
+    async def load(
+        self, prompts: Sequence[ChatPrompt], places: Sequence[str], reads: Reads, services: Services
+    ) -> list[ChatPrompt]:
+        for prompt in prompts:
+            for part in media_parts(prompt.messages, KINDS):
+                raise BadRequest(NOT_HERE, param=part.at)
+        return [*prompts]
+
+
+READER = PdfContent()
+
+
+@contextmanager
+def _named(part: MediaPart) -> Iterator[None]:
+    """Makes errors name this part."""
+    try:
+        yield
+    except RequestError as error:
+        error.param = part.at
+        raise
+
+
+async def _text(file: Json, services: Services) -> str:
+    """Returns the text of a file below its name. Raises RequestError."""
+    require_library()
+    given = file["file_data"]
+    key, data = await services.offload.run(len(given), partial(_decoded, given), inline_below=INLINE_BYTES)
+    text = await services.get(PdfReaders).text(key, data)
+    name = file.get("filename")
+    return f"{name}\n\n{text}" if isinstance(name, str) and name else text
+
+
+def _decoded(given: str) -> tuple[bytes, bytes]:
+    """Returns a digest of a file, and the file, of base64 with or without the head of a data URL. Raises BadRequest."""
+    start = given[:MAX_HEAD].lower().find(BASE64)
+    try:
+        data = decode_base64(given[start + len(BASE64) if start >= 0 else 0 :].encode())
+    except ValueError:
+        raise BadRequest("file_data is not a PDF file in base64") from None
+    return sha256(data).digest(), data

@@ -1,0 +1,126 @@
+"""PDF files in messages: the model gets their text, through each API."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from lean_ovms.errors import BadRequest
+from lean_ovms.features.pdf import reader_process
+from lean_ovms.features.pdf.reader import KEPT, PdfReaders
+from lean_ovms.types import Json
+from tests.api.conftest import MakeApp, post, whole
+from tests.fakes import say
+from tests.features.pdf.test_pdf import pdf
+
+CHAT = "/v1/chat/completions"
+DATA = b64encode(pdf("Hello there.", "Bye.")).decode()
+URL = f"data:application/pdf;base64,{DATA}"
+TEXT = "Hello there.\n\nBye."
+
+
+@pytest.fixture(autouse=True)
+def files_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sizes of the files that were read, in this process: starting another takes longer than any of these tests."""
+    sizes: list[int] = []
+
+    async def read_here(readers: PdfReaders, data: memoryview) -> Json:
+        sizes.append(len(data))
+        found = reader_process.read(bytes(data))
+        if "error" in found:
+            raise BadRequest(found["error"], param="file")
+        return found
+
+    monkeypatch.setattr(PdfReaders, "read", read_here)
+    return sizes
+
+
+def chat(file: Any) -> Json:
+    return {"messages": [{"role": "user", "content": [{"type": "file", "file": file}, {"type": "text", "text": "?"}]}]}
+
+
+def document(source: Any) -> Json:
+    """Returns what Claude Code sends when its tool Read has opened a file."""
+    call = {"type": "tool_use", "id": "c", "name": "Read", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "c", "content": "PDF file read"}
+    blocks = [result, {"type": "document", "source": source}, {"type": "text", "text": "?"}]
+    talk = [("user", "look"), ("assistant", [call]), ("user", blocks)]
+    return {"max_tokens": 9, "messages": [{"role": role, "content": content} for role, content in talk]}
+
+
+def responses(**file: Any) -> Json:
+    parts = [{"type": "input_file", **file}, {"type": "input_text", "text": "?"}]
+    return {"input": [{"role": "user", "content": parts}]}
+
+
+SENT = [
+    (CHAT, chat({"file_data": URL, "filename": "a.pdf"}), f"a.pdf\n\n{TEXT}"),
+    (CHAT, chat({"file_data": DATA}), TEXT),
+    ("/v1/responses", responses(filename="a.pdf", file_data=URL), f"a.pdf\n\n{TEXT}"),
+    ("/v1/messages", document({"type": "base64", "media_type": "application/pdf", "data": DATA}), TEXT),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "text"), SENT)
+async def test_the_model_gets_the_text(make_app: MakeApp, path: str, body: Json, text: str) -> None:
+    app, engine = await make_app(say("fine"))
+    response = await post(app, path, {"model": "m", **body})
+    assert response.status == 200
+    [(prompt, _)] = engine.submitted
+    assert prompt.endswith(f"user:{text}\n?;")
+
+
+async def test_a_file_that_is_sent_again_is_not_read_again(make_app: MakeApp, files_read: list[int]) -> None:
+    app, _ = await make_app(lambda *_: say("fine"))
+    for _ in range(3):
+        await post(app, CHAT, {"model": "m", **chat({"file_data": URL})})
+    assert len(files_read) == 1
+    for number in range(KEPT):
+        other = b64encode(pdf(f"File {number}")).decode()
+        await post(app, CHAT, {"model": "m", **chat({"file_data": other})})
+    await post(app, CHAT, {"model": "m", **chat({"file_data": URL})})
+    assert len(files_read) == KEPT + 2
+
+
+WRONG = [
+    (
+        CHAT,
+        chat({"file_id": "f"}),
+        "file does not have file_data field",
+        "messages[0].content[0].file",
+    ),
+    (CHAT, chat({"file_data": "@@"}), "not a PDF file in base64", "messages[0].content[0]"),
+    (CHAT, chat({"file_data": "aGVsbG8="}), "Invalid PDF file", "messages[0].content[0]"),
+    (
+        CHAT,
+        {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_data": DATA}}] * 33}]},
+        "33 files are more than this server's limit: 32",
+        "messages[0].content[32]",
+    ),
+    ("/v1/responses", responses(file_url="https://x/y.pdf"), "send the file in file_data", "input"),
+    ("/v1/messages", document({"type": "base64", "media_type": "application/pdf"}), "source.data: Field required", ""),
+    ("/v1/messages", document({"type": "url", "url": "https://x/y.pdf"}), "read as text or as PDF in base64", ""),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "words", "param"), WRONG)
+async def test_what_cannot_be_read_is_refused(make_app: MakeApp, path: str, body: Json, words: str, param: str) -> None:
+    app, engine = await make_app(say("fine"))
+    response = await post(app, path, {"model": "m", **body})
+    assert response.status == 400
+    error = (await whole(response))["error"]
+    assert words in error["message"]
+    assert error.get("param", "").startswith(param)
+    assert engine.submitted == []
+
+
+async def test_without_its_library_the_answer_says_what_to_install(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    app, _ = await make_app(say("fine"))
+    response = await post(app, CHAT, {"model": "m", **chat({"file_data": URL})})
+    assert response.status == 501
+    assert "pypdf" in (await whole(response))["error"]["message"]
