@@ -273,7 +273,7 @@ def test_a_thread_that_cannot_be_started_ends_the_start_in_one_line(
 
     monkeypatch.setattr(serve, "build", fails)
     monkeypatch.setattr(serve.log, "setup", lambda *_: None)
-    monkeypatch.setattr(serve.memory, "configure", lambda: None)
+    monkeypatch.setattr(serve.resources, "configure_allocator", lambda: None)
     assert serve.run(Config(fake_engine=True)) == 3
     assert "cannot start: can't start new thread: no thread could be started" in caplog.text
 
