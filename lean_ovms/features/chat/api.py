@@ -15,11 +15,11 @@ import orjson
 from ...api import sse
 from ...api.fields import RouteDoc
 from ...api.generation.sampling import generated_size, response_size
-from ...api.openai.chunks import ChoiceState, Chunks
 from ...api.response import json, prompt_logprobs, warning_headers, written
 from ...api.services import Services
 from ...models.generation import CompletedChoice, Generation, collect
 from ...types import Delta, Event, Json, Reasoning, Request, Response, Text, ToolCallStart, Usage
+from .chunks import ChoiceState, Chunks
 from .request import (
     ALL_FIELDS,
     ChatRequest,

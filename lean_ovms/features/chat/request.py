@@ -30,7 +30,6 @@ from ...api.generation.request import BodyReader, GenerationBody
 from ...api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest
 from ...api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ...api.generation.tools import ToolOffer, read_offer
-from ...api.openai.chunks import ChunkOptions, Envelope
 from ...api.response import logprob_entry
 from ...api.schemas import FUNCTION, any_of, array, object_of
 from ...api.services import Services
@@ -38,6 +37,7 @@ from ...composition import Composition
 from ...errors import BadRequest
 from ...models.generation import CompletedChoice, DeltaStream, Generation
 from ...types import ChatPrompt, Json, TokenLogprob
+from .chunks import ChunkOptions, Envelope
 
 MAX_TOKENS = token_limit("max_completion_tokens", "OpenAI's newer name of max_tokens; has precedence over it")
 

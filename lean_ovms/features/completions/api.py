@@ -15,11 +15,11 @@ import orjson
 from ...api import sse
 from ...api.fields import RouteDoc
 from ...api.generation.sampling import generated_size, response_size
-from ...api.openai.chunks import ChoiceState, ChunkOptions, Chunks, Envelope
 from ...api.response import prompt_logprobs, warning_headers, written
 from ...api.services import Services
 from ...models.generation import CompletedChoice, Generation, GenerationGroup, collect, joined
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
+from ..chat.chunks import ChoiceState, ChunkOptions, Chunks, Envelope
 from .request import ALL_FIELDS, CompletionRequest, max_tokens_of, parse_completion, start
 
 

@@ -10,5 +10,6 @@ FEATURE = Feature(
     title="OpenAI: completions",
     reference="https://platform.openai.com/docs/api-reference/completions",
     essential=True,
+    needs=("chat",),
     routes=(Route("POST", "/completions", "api:handle", BASES),),
 )

@@ -16,7 +16,6 @@ from ...api.generation.common_fields import NUM_LOGPROBS, PROMPT_LOGPROBS, RESPO
 from ...api.generation.request import BodyReader, GenerationBody, check_sequences
 from ...api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest, token_ids
 from ...api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
-from ...api.openai.chunks import ChunkOptions
 from ...api.response import ID_BYTES
 from ...api.router import follows_ovms
 from ...api.schemas import PROMPT
@@ -25,6 +24,7 @@ from ...config import Config
 from ...errors import BadRequest, counted
 from ...models.generation import Generation
 from ...types import Json, Request, TextPrompt, TokenPrompt
+from ..chat.chunks import ChunkOptions
 from .fim import filled_in
 
 NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."

@@ -11,12 +11,12 @@ from typing import Any
 
 from ...api.fields import UINT32_MAX, Field, FieldSet, Values, read, require, whole
 from ...api.generation.common_fields import KEEP_ALIVE, MODEL, STREAM, TIMINGS
-from ...api.generation.prompt_pieces import SEVERAL
 from ...api.generation.sampling import MAX_DIGITS, SAMPLING, GenerationFields
 from ...api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ...api.schemas import STRING, any_of, object_of
 from ...errors import BadRequest
 from ...types import Json
+from ..completions.prompt_pieces import SEVERAL
 
 MAX_EXTRA = 256
 """Most pieces of input_extra."""

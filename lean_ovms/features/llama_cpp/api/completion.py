@@ -13,7 +13,6 @@ from functools import partial
 
 from ....api import sse
 from ....api.fields import FieldSet, RouteDoc, Values
-from ....api.generation.prompt_pieces import Pieces, prompt_of, read_several
 from ....api.generation.request import BodyReader, GenerationBody, check_sequences
 from ....api.generation.sampling import LogprobsRequest, generated_size
 from ....api.generation.unsupported import overruled
@@ -24,6 +23,7 @@ from ....models.generation import Collector, CompletedChoice, DeltaStream, Gener
 from ....types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt
 from ....types.push import Sink
 from ...completions.fim import filling_of
+from ...completions.prompt_pieces import Pieces, prompt_of, read_several
 from ..fields import AS_COMPLETION, COMPLETION, INFILL, PRECEDENCE, translated, values_of
 from .results import CompletionCall, head, last, probabilities, selected
 

@@ -7,10 +7,10 @@ vector. OpenAI's form is that of /v1/embeddings.
 from __future__ import annotations
 
 from ....api.fields import Field, FieldSet, RouteDoc
-from ....api.generation.prompt_pieces import SEVERAL, Pieces, read_several, tokens_of
 from ....api.schemas import all_of, any_of
 from ....api.services import Services
 from ....types import Json, Request, Response
+from ...completions.prompt_pieces import SEVERAL, Pieces, read_several, tokens_of
 from ...pooling import fields as shared
 from ...pooling.api.encoding import FLOATS, bare_list
 from ...pooling.api.long_inputs import encode_in_pieces

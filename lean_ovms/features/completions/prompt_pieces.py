@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from ...api.generation.sampling import token_ids
+from ...api.schemas import SOME_TEXT, STRING, TOKENS, any_of, array, object_of
 from ...errors import BadRequest
 from ...types import TextPrompt, TokenPrompt
-from ..schemas import SOME_TEXT, STRING, TOKENS, any_of, array, object_of
-from .sampling import token_ids
 
 Encode = Callable[[list[str], bool], Awaitable[list[list[int]]]]
 """Token ids of texts; whether the tokenizer adds special tokens."""

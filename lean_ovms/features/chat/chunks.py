@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 import orjson
 
 from ..._version import __version__
+from ...api.fields import Values
+from ...api.generation.request import GenerationBody
+from ...api.response import new_id, now, prompt_progress, request_metrics, timings, token_name, usage
+from ...api.sse import padding
 from ...config import Config
 from ...manifest import GENERATION_METRICS
 from ...models.generation import Generation, GenerationGroup
 from ...types import Delta, Json, PromptProgress, Timings, TokenLogprob, Usage
-from ..fields import Values
-from ..generation.request import GenerationBody
-from ..response import new_id, now, prompt_progress, request_metrics, timings, token_name, usage
-from ..sse import padding
 
 FINGERPRINT = f"lean_ovms-{__version__}"
 

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from lean_ovms.api.openai.chunks import ChoiceState, ChunkOptions, Chunks, Envelope
+from lean_ovms.features.chat.chunks import ChoiceState, ChunkOptions, Chunks, Envelope
 from lean_ovms.types import Usage
 
 ENVELOPE = Envelope(id="chatcmpl-1", model='a "model"', object="chat.completion.chunk", created=7)
