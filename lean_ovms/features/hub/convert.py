@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ...composition import compose
+from ...repository.model_dir import missing_in
 from ...repository.weights import TOKENIZERS
 from .client import PullError
 
@@ -52,7 +53,8 @@ def convert(repo: str, directory: Path, weight_format: str, extra: str, *, task:
         more = ["--task", name, *more]
     weights = ["--weight-format", weight_format or DEFAULT_WEIGHTS]
     _run("optimum-cli", ["export", "openvino", "--model", repo, *weights, *more, str(directory)])
-    if not all((directory / name).exists() for name in TOKENIZERS) and find_program("convert_tokenizer"):
+    lacking = missing_in(directory, task) if directory.is_dir() else []
+    if any(name in lacking for name in TOKENIZERS) and find_program("convert_tokenizer"):
         _run("convert_tokenizer", [repo, "--with-detokenizer", "-o", str(directory)])
 
 

@@ -462,6 +462,39 @@ def test_a_converted_embedder_keeps_the_files_that_say_how_it_pools(
     assert "--task feature-extraction" in log.read_text()
 
 
+@pytest.mark.parametrize(
+    ("files", "tokenizers"),
+    [
+        (("openvino_model.xml", "config.json"), True),
+        (("openvino_model.xml", "config.json", "voices/a.bin"), False),
+    ],
+    ids=["a language model", "Kokoro"],
+)
+def test_tokenizers_are_made_of_models_that_have_any(
+    files: tuple[str, ...],
+    tokenizers: bool,
+    server: HubServer,
+    order: MakeRequest,
+    open_hub: OpenHub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def run(name: str, arguments: list[str]) -> None:
+        asked.append(name)
+        made = files if name == "optimum-cli" else ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
+        for file in made:
+            path = Path(arguments[-1]) / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("{}", "utf-8")
+
+    asked: list[str] = []
+    monkeypatch.setattr("lean_ovms.features.hub.convert.find_program", str)
+    monkeypatch.setattr("lean_ovms.features.hub.convert._run", run)
+    server.repos["org/torch"] = Repo({"kokoro-v1_0.pth": b"x", "config.json": b"{}"})
+    pull(order("org/torch"), open_hub)
+    assert asked == ["optimum-cli", *["convert_tokenizer"] * tokenizers]
+
+
 def test_a_conversion_that_fails_leaves_no_model(
     server: HubServer, order: MakeRequest, open_hub: OpenHub, optimum: Callable[..., Path]
 ) -> None:
