@@ -18,6 +18,7 @@ from typing import Any
 
 import openvino as ov
 
+from ....engine.loading.plugin import cpu_plugin
 from .store import GRAPH, WEIGHTS, KeptNetwork, NotAsWritten, checksum
 
 ATTENTION = "PagedAttentionExtension"
@@ -118,8 +119,7 @@ def read(folder: Path, entry: KeptNetwork) -> tuple[Any, Any]:
     if checksum(folder / GRAPH) != entry.graph:
         raise NotAsWritten("its operations are not as they were written")
     core = ov.Core()  # one of its own: with the plugin's operations it knows those that only compiled networks have
-    libraries = Path(ov.__file__).parent / "libs"
-    core.add_extension(str(next(libraries.glob("*openvino_*_cpu_plugin.*"), libraries)))
+    core.add_extension(cpu_plugin())
     model = core.read_model(folder / GRAPH, folder / WEIGHTS)
     for node in model.get_ops():
         kind = node.get_type_name()
