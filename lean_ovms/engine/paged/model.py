@@ -33,6 +33,7 @@ from .network import (
     Part,
     WeightsSource,
     compile_new,
+    has_states,
 )
 
 CACHES = ("key_cache.", "value_cache.")
@@ -116,7 +117,8 @@ class PagedModel:
             self._compiled = [(future.result(), kinds) for future, kinds in compiling]
         compiled = self._compiled[0][0]
         self._ports = {_name(port): port for port in compiled.inputs}
-        self.vocab_size = int(compiled.outputs[0].get_partial_shape()[-1].get_length())
+        self._values = [port for port, each in enumerate(compiled.outputs) if not has_states(each.get_names())]
+        self.vocab_size = int(compiled.outputs[self._values[0]].get_partial_shape()[-1].get_length())
         self.threads = int(compiled.get_property("INFERENCE_NUM_THREADS"))
         self._cache_names = [name for name in self._ports if name.startswith(CACHES)]
         self._state_names = [name for name in self._ports if STATES in name]
@@ -243,7 +245,7 @@ class PagedModel:
 
     @property
     def hidden(self) -> NDArray[np.float32]:
-        data: NDArray[np.float32] = self._running.get_output_tensor(1).data
+        data: NDArray[np.float32] = self._running.get_output_tensor(self._values[1]).data
         return data.reshape(-1, data.shape[-1])
 
     def _write_states(self) -> None:
@@ -263,8 +265,8 @@ class PagedModel:
         }
 
     def _logits(self) -> NDArray[np.float32]:
-        logits: NDArray[np.float32] = self._running.get_output_tensor(0).data.reshape(-1, self.vocab_size)
-        return logits
+        logits: NDArray[np.float32] = self._running.get_output_tensor(self._values[0]).data
+        return logits.reshape(-1, self.vocab_size)
 
     def _image_shape(self) -> tuple[int, int]:
         rows, deeper = self._ports.get(IMAGE_ROWS), self._ports.get(IMAGE_DEEPER)

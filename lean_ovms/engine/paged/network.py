@@ -311,3 +311,8 @@ def file_of(path: Path) -> EngineFile | None:
     row = compose().format_of(path)
     found: EngineFile | None = None if row is None else named(row.package, row.network)(path)
     return found
+
+
+def has_states(names: Iterable[str]) -> bool:
+    """Returns whether an output of a network with these names has new states, and is not the logits, say."""
+    return any(kind in name for name in names for kind in (NEW_STATES, STEP_STATES))

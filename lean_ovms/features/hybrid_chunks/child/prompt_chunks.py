@@ -69,9 +69,10 @@ def in_branch(count: Any, part: Any, values: Sequence[Any], *, sliced: int, stat
 
     Args:
         count: The number of chunks.
-        part: The network of one chunk. Its parameters are the values of a chunk, values that are the same for each,
-            the states behind the chunk before, and the states that were wanted until now. Its results are True, the
-            outputs, the states behind the chunk, and the states that were wanted.
+        part: The network of one chunk. Its parameters are the values of a chunk, values that are the same for each, of
+            which the last are the states of sequences, the states behind the chunk before, and the states that were
+            wanted until now. Its results are True, the outputs, the states behind the chunk, and the states that were
+            wanted. The first chunk begins a sequence, so what it gets for the states before is of no account.
         values: The values of all chunks, and those that are the same for each.
         sliced: How many of these have something for each chunk.
         states: How many kinds of states there are.
@@ -90,13 +91,14 @@ def in_branch(count: Any, part: Any, values: Sequence[Any], *, sliced: int, stat
     for parameter, value in zip(given[sliced:], inner[sliced:], strict=True):
         loop.set_invariant_input(parameter, value.output(0))
     _, outputs, *after = (result.input_value(0) for result in part.get_results())
-    for parameter, result in zip(last, after[:states], strict=True):
-        loop.set_merged_input(parameter, _zeros(parameter, 1), result)
+    for parameter, result, table in zip(last, after[:states], inner[-states:], strict=True):
+        any_state = ops.convert(ops.gather(table, np.array([0]), ZERO), "f32")
+        loop.set_merged_input(parameter, any_state.output(0), result)
     for parameter, result in zip(kept, after[states:], strict=True):
-        loop.set_merged_input(parameter, _zeros(parameter, 0), result)
+        loop.set_merged_input(parameter, _nothing(parameter), result)
     written = [loop.get_iter_value(result, -1) for result in after[states:]]
     some = ov.Model([loop.get_concatenated_slices(outputs, 0, 1, 1, -1, 0), *written], inner)
-    none = ov.Model([_zeros(value, 0) for value in (outputs, *after[states:])], [])
+    none = ov.Model([_nothing(value) for value in (outputs, *after[states:])], [])
     branches = ops.if_op(ops.greater(count, np.int32(0)).output(0))
     branches.set_then_body(some)
     branches.set_else_body(none)
@@ -144,6 +146,6 @@ def sizes(value: Any) -> list[int]:
     return list(value.get_partial_shape().get_max_shape())[1:]
 
 
-def _zeros(value: Any, count: int) -> Any:
-    """Returns zeros, so many times those of one chunk or sequence."""
-    return ops.constant(np.zeros([count, *sizes(value)], np.float32), value.get_element_type()).output(0)
+def _nothing(value: Any) -> Any:
+    """Returns what has the type and sizes of a value, of no chunk or sequence."""
+    return ops.constant(np.zeros([0, *sizes(value)], np.float32), value.get_element_type()).output(0)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.paged import model_inputs
+from lean_ovms.engine.paged.network import has_states
 from lean_ovms.features.hybrid_chunks.child.delta_steps import LEAST_GATE, Sizes, _part
 from lean_ovms.features.hybrid_chunks.child.exact import exact
 from tests.engine.paged.test_zoo import VOCAB, unpacked
@@ -50,3 +51,12 @@ def test_sequences_beyond_the_most_that_are_computed_as_products_have_their_toke
         rig.run()
         found.append([rig.answer(number).tokens for number in numbers])
     assert found[1:] == found[:1] * 3
+
+
+def test_states_are_computed_in_their_layers(tmp_path):
+    """Results come in the order in which openvino computes them: behind the logits it would keep values of all."""
+    pipe = load(pipeline_type="PAGED", model_path=unpacked("qwen3_5_text", tmp_path), blocks=20)
+    for compiled, _ in pipe.runner._network._compiled:
+        kinds = [has_states(output.get_names()) for output in compiled.outputs]
+        assert kinds == sorted(kinds, reverse=True)
+        assert kinds[-2:] == [True, False]
