@@ -138,19 +138,21 @@ def test_blocks_stand_for_their_values_exactly(kind):
     assert (np.abs(found[finite] - wanted[finite]) <= most * 3e-7).all()
 
 
-@pytest.mark.parametrize("kind", [3, 7, 11, 12, 13, 14])
-def test_numbers_of_eight_bits_stand_for_nearly_the_same(kind):
-    """Random bytes; some scales are 0, and some of those that have a sign are negative."""
+@pytest.mark.parametrize(
+    ("kind", "group"), [*((kind, GROUP) for kind in (3, 7, 11, 12, 13, 14)), (7, 96), (13, 768), (14, 768)]
+)
+def test_numbers_of_eight_bits_stand_for_nearly_the_same(kind, group):
+    """Random bytes; some scales are 0, and some of those that have a sign are negative. A group may be a row."""
     known, (_, size) = BLOCKS[kind], header.BLOCK_SIZES[kind]
     data = np.random.RandomState(kind).randint(0, 256, (300, size)).astype(np.uint8) & 0x3B
     if known.name == "Q6_K":
         data[::2, 192:208] |= 0x80
     data[::7, :2] = 0
     numbers, scale, offset = parts = known.read(data)
-    found, steps = in_eight_bits(parts, known)
+    found, steps = in_eight_bits(parts, known, group)
     numbers = apart(numbers) if known.bits == 4 else numbers
     moved = 0 if offset is None else offset[..., None]
-    wanted = (numbers * scale[..., None] + moved).reshape(-1, GROUP)
+    wanted = (numbers * scale[..., None] + moved).reshape(-1, group)
     ends = np.array([numbers.min(), numbers.max()], np.float32) * scale[..., None] + moved
     most = np.abs(ends).reshape(len(wanted), -1).max(-1, keepdims=True)
     assert (np.abs(found * steps[:, None] - wanted) <= most / 200).all()
@@ -176,10 +178,42 @@ def test_large_matrices_are_rounded_to_eight_bits(name, tmp_path):
     assert has_offsets == [False, BLOCKS[kind].offsets, BLOCKS[kind].offsets]
 
 
-def test_matrices_of_four_bits_that_would_take_much_memory_stay_as_they_are():
-    most = tensors.ROUNDED.stop
-    found = [[tensors._is_rounded(BLOCKS[kind], count) for count in (most - 1, most)] for kind in (3, 12, 13, 14, 10)]
-    assert found == [[True, False]] * 2 + [[True, True]] * 2 + [[False, False]]
+ROUNDINGS = {
+    "Q4_1": [("i8", 32), ("i4", 32)],
+    "Q5_0": [("i8", 256), ("i8", 256)],
+    "Q6_K": [("i8", 256), ("i8", 256)],
+    "Q6_K uneven": [("i8", 32), ("i8", 32)],
+    "IQ4_NL": [("i8", 32), ("i8", 32)],
+}
+
+
+@pytest.mark.parametrize("name", ROUNDINGS)
+def test_rows_of_eight_bits_have_one_scale_where_that_changes_them_little(name, tmp_path, monkeypatch):
+    """Not where some groups are much larger than others, nor where a type's values are not evenly apart.
+
+    Matrices of 4 bits that would take much memory stay as they are: the second one is larger.
+    """
+    monkeypatch.setattr(tensors, "ROUNDED", range(1 << 14, 1 << 15))
+    kind = gguf.GGMLQuantizationType[name.split()[0]]
+    elements, size = header.BLOCK_SIZES[kind]
+    data = np.random.RandomState(0).randint(0, 128, (128, 256 // elements, size)).astype(np.uint8)
+    scale = np.frombuffer(np.array([0.1, 0.1], np.float16).tobytes(), np.uint8)
+    if kind == gguf.GGMLQuantizationType.Q6_K:
+        data[..., 192:208], data[..., 208:] = 10, scale[:2]
+        data[..., 195] = 100 if "uneven" in name else 10
+    else:
+        data[..., :4] = scale
+    path, found = stored(tmp_path / "x.gguf", {"x": data.reshape(128, -1)}, kind)
+    with Tensors(path, found) as mapped:
+        matrices = [mapped.matrix(TensorRows("x", slice(rows))).weights.get_node() for rows in (64, 128)]
+    assert [*map(numbers_of, matrices)] == ROUNDINGS[name]
+
+
+def numbers_of(node):
+    """The type of the whole numbers of a matrix, and how many of them have one scale."""
+    while node.get_type_name() != "Constant":
+        node = node.input_value(0).get_node()
+    return node.get_element_type().to_string(), node.get_output_shape(0)[-1]
 
 
 def test_a_group_without_a_scale_is_its_offset(tmp_path):

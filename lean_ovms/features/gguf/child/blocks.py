@@ -6,6 +6,7 @@ tables are looked up. Format: https://github.com/ggml-org/ggml/blob/master/src/g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,7 @@ Parts = tuple[NDArray[np.int8], Floats, "Floats | None"]
 Of numbers of 4 bits there are two in each element, as OpenVINO has them: the first is the lower half.
 """
 GROUP = 32
-"""The elements that have one scale in a matrix that is rounded to 8 bits."""
+"""The elements that have one scale in a matrix that is rounded to 8 bits, where a row needs several."""
 TRIED = 6
 """The steps that are tried for a group with an offset: the difference is then half of what it is with the first."""
 TABLE = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
@@ -79,8 +80,8 @@ def apart(pairs: NDArray[np.int8]) -> NDArray[np.int8]:
     return np.stack([pairs << 4, pairs], -1).reshape(*pairs.shape[:-1], -1) >> 4
 
 
-def in_eight_bits(parts: Parts, blocks: BlockType) -> tuple[NDArray[np.int8], Floats]:
-    """Returns numbers of 8 bits [groups, 32] and their scales [groups], which stand for nearly the same as parts.
+def in_eight_bits(parts: Parts, blocks: BlockType, group: int) -> tuple[NDArray[np.int8], Floats]:
+    """Returns numbers of 8 bits [groups, elements] and their scales [groups], which stand for nearly the same as parts.
 
     The difference is at most a 200th of the largest value that a group can have. It is computed in whole numbers of
     16 bits, of which 8 are behind the point.
@@ -88,18 +89,40 @@ def in_eight_bits(parts: Parts, blocks: BlockType) -> tuple[NDArray[np.int8], Fl
     Args:
         parts: The parts of blocks.
         blocks: Their type.
+        group: The elements that have one scale: 32, or a row.
     """
     numbers, scale, offset = parts
     numbers = apart(numbers) if blocks.bits == 4 else numbers
     moved = np.zeros_like(scale) if offset is None else offset
-    most = np.maximum(*(np.abs(int(end) * scale + moved) for end in (numbers.min(), numbers.max())))
-    joined = GROUP // blocks.group
-    fitting = most / 127 if offset is None else _fitting_steps(scale, offset, most)
+    most, joined = _largest(numbers, scale, offset), group // blocks.group
+    fitting = most / 127 if offset is None or joined > 1 else _fitting_steps(scale, offset, most)
     step = fitting.reshape(-1, joined).max(-1)
     inverse = np.divide(256, step, out=np.zeros_like(step), where=step > 0).repeat(joined).reshape(scale.shape)
     found = numbers * np.rint(scale * inverse).astype(np.int16)[..., None]
     found += (np.rint(moved * inverse) + 128).astype(np.int16)[..., None]
-    return (found >> 8).astype(np.int8).reshape(-1, GROUP), step
+    return (found >> 8).astype(np.int8).reshape(-1, group), step
+
+
+def row_error(parts: Parts, rows: int) -> float:
+    """Returns how much 8 bits and one scale for each row change a matrix, in parts of what its type has changed.
+
+    Both are roots of sums of squares. Rounding to multiples of a step changes a number by the root of a twelfth of it.
+
+    Args:
+        parts: The parts of the blocks of some rows, of 8 bits.
+        rows: How many these are.
+    """
+    numbers, scale, offset = parts
+    steps = _largest(numbers, scale, offset).reshape(rows, -1).max(-1) / 127
+    own = float(np.square(scale).mean())
+    return math.sqrt(float(np.square(steps).mean()) / own) if own else 0.0
+
+
+def _largest(numbers: NDArray[np.int8], scale: Floats, offset: Floats | None) -> Floats:
+    """Returns the largest absolute value that each group can have, by the least and the largest of all numbers."""
+    moved = 0 if offset is None else offset
+    found: Floats = np.maximum(*(np.abs(int(end) * scale + moved) for end in (numbers.min(), numbers.max())))
+    return found
 
 
 def _fitting_steps(scale: Floats, offset: Floats, most: Floats) -> Floats:
