@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from openvino import opset13 as ops
 
 from ..generation.worker_thread import in_thread
-from ..loading import mapped_weights
+from ..loading import dynamic_quantization, mapped_weights
 from .adapters import AdapterInputs
 from .network import (
     IMAGE_DEEPER,
@@ -93,6 +93,7 @@ class PagedModel:
             model = source.read(core)
             mapped_weights.keep(model)
             _edit_hybrid(model, hybrid_edit, precision)
+            dynamic_quantization.choose(model)
             return model
 
         compiling: list[tuple[Future[Any], Kinds]] = []  # what is for fewer kinds of steps is behind
