@@ -1,6 +1,6 @@
-"""How many values OpenVINO gives one scale where it rounds the inputs of products with compressed weights to 8 bits.
+"""Chooses how many values get one scale where OpenVINO rounds the inputs of products to 8 bits.
 
-By default these are 32, whatever the weights are. A product takes less time with more of them, but only if they divide
+It rounds the inputs of products with compressed weights, by default in groups of 32, whatever the weights are. A product takes less time with more of them, but only if they divide
 the elements that have one scale in the weights: where they do not, OpenVINO (2026.4) rounds nothing, and a step of
 eight sequences takes twice as long. A row of weights with one scale may have any width.
 """

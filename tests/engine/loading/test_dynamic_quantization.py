@@ -1,4 +1,4 @@
-"""Which number of values gets one scale where OpenVINO rounds the inputs of products, by a network's weights."""
+"""The number of values with one scale where OpenVINO rounds the inputs of products, by a network's weights."""
 
 import numpy as np
 import openvino as ov
