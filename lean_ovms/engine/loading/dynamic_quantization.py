@@ -1,8 +1,9 @@
 """Chooses how many values get one scale where OpenVINO rounds the inputs of products to 8 bits.
 
-It rounds the inputs of products with compressed weights, by default in groups of 32, whatever the weights are. A product takes less time with more of them, but only if they divide
-the elements that have one scale in the weights: where they do not, OpenVINO (2026.4) rounds nothing, and a step of
-eight sequences takes twice as long. A row of weights with one scale may have any width.
+These are the products with compressed weights, and by default it is 32 values, whatever the weights are. A product
+takes less time with more of them, but only if they divide the elements that have one scale in the weights: where they
+do not, OpenVINO (2026.4) rounds nothing, and a step of eight sequences takes twice as long. A row of weights with one
+scale may have any width.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import math
 from collections import Counter
 from typing import Any
 
-PROPERTY = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
+OPTION = ("runtime_options", "DYNAMIC_QUANTIZATION_GROUP_SIZE")
+"""Where a network says it; OpenVINO's property of the second name wins."""
 GROUPS = (128, 64)
 """The numbers that are tried, the largest first, before OpenVINO's own."""
 LEAST_ELEMENTS = 1 << 30
@@ -28,18 +30,10 @@ DECOMPRESSION = ("Convert", "Subtract", "Multiply", "Reshape")
 """What makes floats of compressed weights."""
 
 
-def properties_of(model: Any, device: str, properties: dict[str, Any]) -> dict[str, Any]:
-    """Returns the properties to compile a network with: these, and the number for its weights if they do not say it.
-
-    Args:
-        model: The openvino.Model.
-        device: OpenVINO's device.
-        properties: The properties that are known.
-    """
-    if device != "CPU" or PROPERTY in properties:
-        return properties
-    group = group_of(model)
-    return {**properties, PROPERTY: str(group)} if group else properties
+def choose(model: Any) -> None:
+    """Makes the number that suits the weights of a network its own, which options win over, as those of its file do."""
+    if not model.has_rt_info([*OPTION]) and (group := group_of(model)):
+        model.set_rt_info(str(group), [*OPTION])
 
 
 def group_of(model: Any) -> int:

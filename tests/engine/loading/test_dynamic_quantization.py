@@ -7,7 +7,7 @@ from openvino import opset13 as ops
 
 from lean_ovms.config import Config
 from lean_ovms.engine.loading import dynamic_quantization
-from lean_ovms.engine.loading.dynamic_quantization import PROPERTY, group_of, properties_of
+from lean_ovms.engine.loading.dynamic_quantization import OPTION, choose, group_of
 from lean_ovms.engine.paged.ir_weights import IrWeights
 from lean_ovms.engine.paged.model import PagedModel
 
@@ -72,20 +72,27 @@ def test_groups_of_weights_that_are_not_transposed_are_of_rows():
     assert group_of(ov.Model([ops.matmul(x, weights, False, False)], [x])) == 64
 
 
-def test_the_number_is_a_property_unless_an_option_says_it_or_the_device_is_another():
-    model, known = network(matrix(8, 256)), {"A": "B"}
-    assert properties_of(model, "CPU", known) == {"A": "B", PROPERTY: "128"}
-    assert properties_of(model, "GPU", known) is known
-    asked = {PROPERTY: "0"}
-    assert properties_of(model, "CPU", asked) is asked
-    assert properties_of(network(matrix(8, 32)), "CPU", known) is known
+@pytest.mark.parametrize(
+    ("said", "options", "found"),
+    [(None, {}, 128), ("64", {}, 64), (None, {OPTION[1]: "0"}, 0), ("64", {OPTION[1]: "32"}, 32)],
+)
+def test_the_number_is_the_networks_unless_its_file_or_an_option_says_another(said, options, found):
+    model = network(matrix(8, 256))
+    if said is not None:
+        model.set_rt_info(said, [*OPTION])
+    choose(model)
+    assert ov.Core().compile_model(model, "CPU", options).get_property(OPTION[1]) == found
+
+
+def test_a_network_that_openvinos_own_number_suits_says_none():
+    choose(model := network(matrix(8, 32)))
+    assert not model.has_rt_info([*OPTION])
 
 
 @pytest.mark.slow
 def test_a_paged_network_is_compiled_with_it():
-    for properties, wanted in (({}, "128"), ({PROPERTY: "64"}, "64")):
-        model = PagedModel(IrWeights(Config().model_dir / "openvino_model.xml"), "CPU", properties)
-        assert str(model._compiled[0][0].get_property(PROPERTY)) == wanted
+    model = PagedModel(IrWeights(Config().model_dir / "openvino_model.xml"), "CPU", {})
+    assert model._compiled[0][0].get_property(OPTION[1]) == 128
 
 
 def test_a_small_network_stays_as_exact_as_it_is(monkeypatch):
