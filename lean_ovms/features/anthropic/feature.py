@@ -14,6 +14,7 @@ FEATURE = Feature(
     summary="Anthropic's Messages API, for Claude Code and other clients of it",
     title="Anthropic",
     reference="https://docs.anthropic.com/en/api/messages",
+    needs=("chat",),
     flags="flags.txt",
     changing_lines=CHANGING_LINES,
     harmless=(

@@ -25,7 +25,6 @@ from ...api.generation.common_fields import (
     TOP_LOGPROBS,
     token_limit,
 )
-from ...api.generation.messages import chat_prompt, read_messages
 from ...api.generation.request import BodyReader, GenerationBody
 from ...api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest
 from ...api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
@@ -38,6 +37,7 @@ from ...errors import BadRequest
 from ...models.generation import CompletedChoice, DeltaStream, Generation
 from ...types import ChatPrompt, Json, TokenLogprob
 from .chunks import ChunkOptions, Envelope
+from .messages import chat_prompt, read_messages
 
 MAX_TOKENS = token_limit("max_completion_tokens", "OpenAI's newer name of max_tokens; has precedence over it")
 

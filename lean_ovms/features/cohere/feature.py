@@ -9,7 +9,7 @@ FEATURE = Feature(
     summary="Cohere's API: conversations, and embeddings of texts and images",
     title="Cohere",
     reference="https://docs.cohere.com/reference",
-    needs=("pooling",),
+    needs=("chat", "pooling"),
     flags="flags.txt",
     routes=(
         Route("POST", "/v2/chat", "api.chat:handle", EVERYWHERE),

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from ...api.fields import FieldSet, read
 from ...api.generation.common_fields import MESSAGES, OF_TEMPLATE
-from ...api.generation.messages import text_conversation
 from ...models.token_model import TokenModel
 from ...types import Json
+from ..chat.messages import text_conversation
 
 T = TypeVar("T")
 FIELDS = FieldSet((MESSAGES, *OF_TEMPLATE))

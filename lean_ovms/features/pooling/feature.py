@@ -160,6 +160,7 @@ FEATURE = Feature(
     summary="makes vectors, scores and classes of texts and images",
     title="Embeddings, rerank, scores and classes",
     reference="https://docs.vllm.ai/en/stable/serving/online_serving/",
+    needs=("chat",),
     options=PoolingOptions,
     flags="flags.txt",
     routes=(

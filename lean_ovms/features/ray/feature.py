@@ -7,7 +7,7 @@ from ...manifest import Feature
 FEATURE = Feature(
     name="ray",
     summary="runs replicas of the server on a Ray cluster",
-    needs=("asgi", "replicas"),
+    needs=("chat", "asgi", "replicas"),
     extra="ray",
     packages=("ray", "starlette"),
 )

@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
-from ...api.generation.messages import without_changing_line
 from ...composition import compose
 from ...types import Json
+from ..chat.messages import without_changing_line
 from ..replicas.prefix_router import BLOCK, MAX_BLOCKS, Prefixes, prefixes
 
 MOST_BODY = 16 << 20

@@ -57,6 +57,7 @@ FEATURE = Feature(
     summary="OpenAI's Responses API: stored and background responses, conversations",
     title="OpenAI: responses and conversations",
     reference="https://platform.openai.com/docs/api-reference/responses",
+    needs=("chat",),
     packages=("cryptography", "psycopg"),
     options=ResponseOptions,
     start=StartRow(prepare="api.create:prepare", options=("response_store", "reasoning_key_file")),

@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 
 from ....api.generation.content import OF_TOOL, check_member
-from ....api.generation.messages import without_changing_line
 from ....errors import BadRequest
 from ....types import Json
+from ...chat.messages import without_changing_line
 from ..feature import CHANGING_LINES
 
 ROLES = ("user", "assistant", "system")

@@ -9,7 +9,6 @@ from functools import partial
 
 from ....api import sse
 from ....api.fields import RouteDoc
-from ....api.generation.messages import read_messages
 from ....api.generation.request import BodyReader, GenerationBody
 from ....api.generation.sampling import LogprobsRequest, generated_size
 from ....api.generation.tools import read_offer
@@ -17,6 +16,7 @@ from ....api.response import warning_headers, written
 from ....api.services import Services
 from ....models.generation import collect
 from ....types import ChatPrompt, Json, Request, Response
+from ...chat.messages import read_messages
 from .. import fields
 from .chat_message import CohereMessageRenderer, MessageEnd, whole
 

@@ -14,13 +14,13 @@ from typing import Any
 import orjson
 
 from ....api.fields import Field, FieldSet, RouteDoc, Values
-from ....api.generation.messages import read_messages
 from ....api.response import json_bytes
 from ....api.schemas import IMAGE_PART, TEXT_PART, any_of, array, object_of, one_of
 from ....api.services import Services
 from ....composition import Composition
 from ....errors import BadRequest
 from ....types import ChatPrompt, Json, Request, Response
+from ...chat.messages import read_messages
 from ...pooling import fields as shared
 from ...pooling.api.encoding import Encoding
 from ...pooling.api.inputs import check_count, content_text

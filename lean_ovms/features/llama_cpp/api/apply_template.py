@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from ....api.fields import FieldSet, RouteDoc, read
 from ....api.generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
-from ....api.generation.messages import text_conversation
 from ....api.response import json
 from ....api.services import Services
 from ....models.text_model import TextModel
 from ....types import ChatPrompt, Json, Request, Response
+from ...chat.messages import text_conversation
 
 FIELDS = FieldSet((MODEL, replace(MESSAGES, required=True), *OF_TEMPLATE))
 

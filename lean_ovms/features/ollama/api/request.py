@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from ....api.fields import FieldSet, Values, read
 from ....api.generation import unsupported
 from ....api.generation.common_fields import KEEP_ALIVE
-from ....api.generation.messages import read_messages
 from ....api.generation.request import BodyReader, GenerationBody
 from ....api.generation.sampling import LogprobsRequest, token_ids
 from ....api.generation.tools import read_offer
@@ -18,6 +17,7 @@ from ....models.generation import Generation
 from ....models.model import Model
 from ....models.text_model import TextModel
 from ....types import ChatPrompt, Json, Prompt, TextPrompt
+from ...chat.messages import read_messages
 from ...completions.fim import filled_in
 from ..fields import AS_CHAT, CHAT, GENERATE, template_variables, translated
 from . import names

@@ -16,12 +16,12 @@ from typing import Any
 from ....api.fields import FieldSet, Values, read
 from ....api.generation import unsupported
 from ....api.generation.content import PLACE, Reads, load_media, refuse_media
-from ....api.generation.messages import chat_prompt, read_messages
 from ....api.response import new_id, now, warning_headers
 from ....api.services import Services
 from ....composition import Composition
 from ....errors import BadRequest
 from ....types import ChatPrompt, Json, Response
+from ...chat.messages import chat_prompt, read_messages
 from .. import fields as shared
 from ..feature import PoolingOptions
 from ..model import PoolingModel

@@ -10,7 +10,6 @@ import asyncio
 from dataclasses import replace
 
 from ....api.fields import FieldSet, RouteDoc
-from ....api.generation.messages import read_messages
 from ....api.generation.request import check_sequences
 from ....api.generation.sampling import generated_size, response_size
 from ....api.response import ID_BYTES, prompt_logprobs, warning_headers, written
@@ -19,6 +18,7 @@ from ....api.services import Services
 from ....errors import BadRequest
 from ....models.generation import CompletedChoice, Generation, GenerationGroup, collect
 from ....types import ChatPrompt, Json, Request, Response
+from ...chat.messages import read_messages
 from ...chat.request import ALL_FIELDS, ChatRequest, choice, envelope, parse_chat
 
 _OTHERWISE: dict[str, Json] = {

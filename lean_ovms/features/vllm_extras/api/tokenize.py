@@ -13,7 +13,6 @@ from typing import Any
 
 from ....api.fields import UINT32_MAX, Field, FieldSet, RouteDoc, Values, read, whole
 from ....api.generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
-from ....api.generation.messages import text_conversation
 from ....api.generation.sampling import token_ids
 from ....api.generation.tools import read_tools
 from ....api.response import model_name, written
@@ -23,6 +22,7 @@ from ....errors import BadRequest
 from ....models.text_model import TextModel
 from ....models.token_model import TokenModel
 from ....types import ChatPrompt, Json, Request, Response, TextPrompt
+from ...chat.messages import text_conversation
 from ...completions.prompt_pieces import MIXED, Pieces, read_one, tokens_of
 
 SOURCES = ("text", "prompt", "messages", "content")

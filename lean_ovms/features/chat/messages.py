@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...api.fields import Values
+from ...api.generation.common_fields import template_kwargs
+from ...api.generation.content import checked_part, refuse_media
+from ...api.generation.tools import read_tools
 from ...composition import Composition
 from ...errors import BadRequest
 from ...types import ChatPrompt, Json
-from ..fields import Values
-from .common_fields import template_kwargs
-from .content import checked_part, refuse_media
-from .tools import read_tools
 
 
 def read_messages(value: Any, composition: Composition) -> list[Json]:
