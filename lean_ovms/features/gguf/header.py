@@ -14,8 +14,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ class Unsupported(Exception):
 
 
 class StringArray:
-    """An array of strings, which are decoded when they are first asked for: few readers need the vocabulary."""
+    """An array of strings, which are decoded when they are asked for: few readers need the vocabulary."""
 
     def __init__(self, data: bytes, count: int) -> None:
         """Keeps the array.
@@ -77,15 +76,24 @@ class StringArray:
     def __len__(self) -> int:
         return self._count
 
-    @cached_property
     def decoded(self) -> list[str]:
-        """The strings; bytes that are not UTF-8 are replaced."""
-        data, place, unpack, found = self._data, 0, _LENGTH.unpack_from, []
+        """Returns the strings; bytes that are not UTF-8 are replaced."""
+        return [*map(self._text, self._places())]
+
+    def text(self, number: int) -> str:
+        """Returns one of the strings."""
+        return self._text(next(islice(self._places(), number, None)))
+
+    def _text(self, place: slice) -> str:
+        return self._data[place].decode("utf-8", "replace")
+
+    def _places(self) -> Iterator[slice]:
+        """Yields where each string is."""
+        data, end, unpack = self._data, 0, _LENGTH.unpack_from
         for _ in range(self._count):
-            begin = place + _LENGTH.size
-            place = begin + unpack(data, place)[0]
-            found.append(data[begin:place].decode("utf-8", "replace"))
-        return found
+            begin = end + _LENGTH.size
+            end = begin + unpack(data, end)[0]
+            yield slice(begin, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +165,7 @@ class Header:
     def strings(self, key: str) -> list[str]:
         """Returns an array; [] if there is none."""
         found = self.metadata.get(key)
-        return found.decoded if isinstance(found, StringArray) else []
+        return found.decoded() if isinstance(found, StringArray) else []
 
     @property
     def logits_width(self) -> int:
@@ -172,8 +180,10 @@ class Header:
 
     def token(self, name: str) -> str:
         """Returns the text of a special token; "" if there is none."""
-        tokens, place = self.strings("tokenizer.ggml.tokens"), self.metadata.get(f"tokenizer.ggml.{name}_token_id")
-        return tokens[place] if type(place) is int and 0 <= place < len(tokens) else ""
+        tokens, place = (self.metadata.get(f"tokenizer.ggml.{key}") for key in ("tokens", f"{name}_token_id"))
+        if not (isinstance(tokens, StringArray) and type(place) is int and 0 <= place < len(tokens)):
+            return ""
+        return tokens.text(place)
 
     def config(self) -> Json:
         """Returns the fields that `model_config` reads from a config.json."""

@@ -121,13 +121,13 @@ class GgufTokenizer:
         pieces, words, merged = model != "gpt2", model == "bert", model == "gemma4"
         self.single = _frame(header, "bos", pieces), _frame(header, "eos", False)
         if words:
-            self.single = _mark(header, "cls", "[CLS]"), _mark(header, "seperator", "[SEP]")
+            self.single = _mark(header, tokens, "cls", "[CLS]"), _mark(header, tokens, "seperator", "[SEP]")
         prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", pieces and not merged)) and pieces
         try:
             if words:
-                made = _wordpiece(header, kinds)
+                made = _wordpiece(header, tokens, kinds)
             else:
-                made = _sentencepiece(header, prefix, merged) if pieces else _bytes(header)
+                made = _sentencepiece(header, tokens, prefix, merged) if pieces else _bytes(header, tokens)
             _add_tokens(made, tokens, kinds)
         except Exception as error:  # the library raises bare Exceptions
             raise StartError(f"{path}: its tokenizer cannot be built: {error}; {gguf.EXPORT}") from error
@@ -185,17 +185,17 @@ def _id(header: gguf.Header, name: str) -> int:
     return value if type(value) is int and 0 <= value < header.vocab_size else -1
 
 
-def _mark(header: gguf.Header, name: str, usual: str) -> tuple[int, ...]:
+def _mark(header: gguf.Header, tokens: Sequence[str], name: str, usual: str) -> tuple[int, ...]:
     """Returns a token that all texts have at one end.
 
     Args:
         header: The header of the file.
+        tokens: The texts of its tokens.
         name: The token's name in it.
         usual: The token's text, where the file does not say its id.
     """
     if (found := _id(header, name)) >= 0:
         return (found,)
-    tokens = header.strings("tokenizer.ggml.tokens")
     return tuple(tokens.index(text) for text in [usual] if text in tokens)
 
 
@@ -212,7 +212,7 @@ def _frame(header: gguf.Header, name: str, default: bool) -> tuple[int, ...]:
     return (_id(header, name),) if wanted and _id(header, name) >= 0 else ()
 
 
-def _bytes(header: gguf.Header) -> Any:
+def _bytes(header: gguf.Header, tokens: Sequence[str]) -> Any:
     """Returns a tokenizer of the kind gpt2."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
@@ -220,7 +220,7 @@ def _bytes(header: gguf.Header) -> Any:
     if name not in PRE_TOKENIZERS:
         raise ValueError(f"the pre-tokenizer {name} is not known")
     merges = [_pair(text) for text in header.strings("tokenizer.ggml.merges")]
-    vocab = {token: i for i, token in enumerate(header.strings("tokenizer.ggml.tokens"))}
+    vocab = {token: i for i, token in enumerate(tokens)}
     made = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=name in WHOLE_WORDS))
     splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in PRE_TOKENIZERS[name]]
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -234,17 +234,17 @@ def _pair(text: str) -> tuple[str, str]:
     return text[:place], text[place + 1 :]
 
 
-def _sentencepiece(header: gguf.Header, prefix: bool, merged: bool) -> Any:
+def _sentencepiece(header: gguf.Header, tokens: Sequence[str], prefix: bool, merged: bool) -> Any:
     """Returns a tokenizer of the kind llama or gemma4.
 
     Args:
         header: The header of the file.
+        tokens: The texts of its tokens.
         prefix: Whether texts begin with a space.
         merged: Whether the file has the merges; else they follow from the scores.
     """
     from tokenizers import Tokenizer, models, normalizers
 
-    tokens = header.strings("tokenizer.ggml.tokens")
     vocab = {token: i for i, token in enumerate(tokens)}
     merges = [*map(_pair, header.strings("tokenizer.ggml.merges"))] if merged else _scored_merges(header, vocab)
     unknown = header.metadata.get("tokenizer.ggml.unknown_token_id", 0)
@@ -303,14 +303,18 @@ def _cuts(tokens: Sequence[str]) -> tuple[list[int], list[int]]:
     return owners.tolist(), (cuts - begins[owners]).tolist()
 
 
-def _wordpiece(header: gguf.Header, kinds: Sequence[int]) -> Any:
+def _wordpiece(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int]) -> Any:
     """Returns a tokenizer of the kind bert. In the file words begin with a space, and their ends do not with ##.
 
     The file does not say whether texts are lowercased: they are where no word has a capital letter.
+
+    Args:
+        header: The header of the file.
+        tokens: The texts of its tokens.
+        kinds: What each of them is.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-    tokens = header.strings("tokenizer.ggml.tokens")
     words = [token for token, kind in zip(tokens, kinds, strict=True) if kind == NORMAL]
     vocab = {
         token if kind == CONTROL else token.removeprefix(SPACE) if token.startswith(SPACE) else f"##{token}": number
