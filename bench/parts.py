@@ -27,7 +27,6 @@ from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.generation import fake_tokenizer
 from lean_ovms.engine.generation.task import GenerationTask
-from lean_ovms.engine.scripted.backend import ScriptedEngine
 from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.features.anthropic.api.events import MessageObject, MessageRenderer
 from lean_ovms.features.anthropic.api.request import parse_message
@@ -35,6 +34,7 @@ from lean_ovms.features.chat import api as chat
 from lean_ovms.features.pooling.api import embeddings
 from lean_ovms.features.pooling.model import PoolingModel
 from lean_ovms.features.pooling.types import PooledOutput
+from lean_ovms.features.scripted_engine.child.backend import ScriptedEngine
 from lean_ovms.features.speech.api import stream, transcript
 from lean_ovms.features.speech.params import TextDelta, TranscribeParams
 from lean_ovms.models.generation import OutputDecoder

@@ -18,7 +18,7 @@ from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.engine import EngineClient
-from lean_ovms.engine.scripted.backend import ScriptedEngine
+from lean_ovms.features.scripted_engine.child.backend import ScriptedEngine
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.transports.http11.connection import HttpConnection
 from lean_ovms.transports.http11.server import Server

@@ -45,6 +45,9 @@ HYBRID_NETWORKS = "hybrid networks"
 NETWORK_COMPILER = "network compiler"
 """The seam of what compiles the network of a text model for PAGED: what makes an `engine.paged.network.NetworkCompiler`
 of an EngineConfig, the path of the network's file, and what else the network depends on, by its name."""
+ANSWERS_WITHOUT_MODEL = "answers without a model"
+"""The seam of what answers where no model is wanted: a class with `from_config`, which makes an
+`engine.generation.backend.Backend` of an EngineConfig. Nothing asks for a model's files then, whatever its task."""
 API_KEYS = "API keys"
 """The seam of who may use the server: a class derived from `api.keys.ApiKeys`."""
 GRAMMAR_LIBRARY, OTHER_GRAMMAR_LIBRARY = "grammar library", "other grammar library"
@@ -72,6 +75,7 @@ ENGINE_SEAMS = (
     *(DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER, ADAPTER_INPUTS),
     *(GENAI_ADAPTERS, INPUT_EMBEDDINGS, IMAGES_IN_TEXTS),
     *(CHANGED_WEIGHTS, HYBRID_NETWORKS, NETWORK_COMPILER, GRAMMAR_LIBRARY, OTHER_GRAMMAR_LIBRARY),
+    ANSWERS_WITHOUT_MODEL,
 )  # fmt: skip
 """The seams of an engine process."""
 SEAMS = SERVER_SEAMS + ENGINE_SEAMS

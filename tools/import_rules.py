@@ -38,10 +38,9 @@ ALLOWED: dict[str, set[str]] = {
     "engine.paged": BASE
     | {"repository", "util"}
     | {"engine.loading", "engine.generation", "engine.protocol", "engine.record", "engine.errors", "config", "grammar"},
-    "engine.scripted": BASE | {"engine.generation", "engine.paged", "engine.protocol", "engine.errors", "config"},
     "engine.worker": OBSERVED
     | {"engine.worker.loop", "engine.task", "engine.protocol", "engine.record", "engine.errors", "engine.generation"}
-    | {"engine.loading", "engine.paged", "engine.scripted", "repository"}
+    | {"engine.loading", "engine.paged", "repository"}
     | {"config", "util"},
     "engine.worker.loop": {"engine.protocol", "engine.task", "util"},
     "models": OBSERVED | TEXT | {"engine.client", "engine.protocol", "grammar", "repository", "config", "util"},
@@ -100,7 +99,7 @@ FOREIGN = {
     "openvino_tokenizers": {"engine/loading/"},
     "tokenizers": {"features/gguf/child/tokenizer.py", "engine/loading/json_tokenizer.py"},
     "numpy": {
-        "engine/scripted/",
+        "features/scripted_engine/child/",
         "features/genai_pipelines/child/",
         "engine/loading/",
         "engine/paged/",

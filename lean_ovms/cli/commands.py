@@ -109,7 +109,7 @@ def available(config: Config) -> Config:
         config = with_repository(config)
         checks.checked(config)
         return fetched(config)
-    return _prepared(config) if config.model_path and not config.fake_engine else config
+    return _prepared(config) if config.model_path and not config.without_model else config
 
 
 def fetched(config: Config) -> Config:
@@ -123,7 +123,7 @@ def _serve(config: Config) -> int:
     if resources.raise_open_files(FEWEST_FILES) < FEWEST_FILES:
         problem = f"cannot start: a server needs {FEWEST_FILES} open files, more than the limit (ulimit -n) allows"
         return _print_error(problem, exit_status.NEVER_SERVED)
-    if not config.fake_engine:
+    if not config.without_model:
         prestart.prestart()
     try:
         from ..server.run import run as serve

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 
 from ..composition import TEXT_GENERATION, Composition, compose
 from ..errors import StartError
-from ..manifest import ENGINE_SEAMS, RUNTIME_PULLS, EngineRow, TaskRow
+from ..manifest import ANSWERS_WITHOUT_MODEL, ENGINE_SEAMS, RUNTIME_PULLS, EngineRow, TaskRow
 from .core import DEMO_MODEL, EngineOptions, LimitOptions, ModelOptions, ServerOptions
 from .options import Options
 
@@ -123,6 +123,11 @@ class EngineConfig(ModelOptions, EngineOptions):
         if row is None or (row.options and not any(map(self.given, row.options))):
             return False
         return not row.file or (self.model_dir / row.file).is_file()
+
+    @property
+    def without_model(self) -> bool:
+        """Whether answers need no model, and so none of its files."""
+        return self.wants(ANSWERS_WITHOUT_MODEL)
 
     def given(self, name: str) -> Any:
         """Returns an option by its name; None if it is that of a feature that is left out."""

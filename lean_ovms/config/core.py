@@ -217,7 +217,6 @@ class EngineOptions(Options):
         "features to leave out, separated by commas (lean_ovms features lists them): they have no endpoints and no "
         "options; only on the command line and in the environment",
     )
-    fake_engine: bool = _engine(False, "run a scripted engine instead of a model, for tests and benchmarks")
 
     # --- limits
     max_queued_requests: int = _limits(256, "most requests that wait for the engine; more: 429", low=1)

@@ -53,6 +53,7 @@ NAMES: tuple[str, ...] = (
     "xgrammar",
     "head_precision",
     "hybrid_chunks",
+    "scripted_engine",
     "compiled_cache",
 )
 """The names of the features, which are those of their folders."""

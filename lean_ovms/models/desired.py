@@ -158,7 +158,7 @@ def _loaded_as(spec: ModelSpec, on_demand: bool) -> ModelSpec:
 def _with_file(spec: ModelSpec) -> ModelSpec:
     """Returns the model by its file where that is all that its folder has, with a problem if there are several."""
     config = spec.config
-    files = single_files(config.model_dir) if config.model_path and not config.fake_engine else []
+    files = single_files(config.model_dir) if config.model_path and not config.without_model else []
     if not files:
         return spec
     if len(files) > 1:
@@ -174,7 +174,7 @@ def _with_file(spec: ModelSpec) -> ModelSpec:
 def _with_task(spec: ModelSpec) -> ModelSpec:
     """Returns the model with its task set where its files show that it does not generate: that decides its class."""
     config = spec.config
-    if config.task or config.fake_engine or not config.model_path:
+    if config.task or config.without_model or not config.model_path:
         return spec
     found = model_dir.detect_task(config.model_dir, config.composition)
     return spec if found in ("", TEXT_GENERATION.name) else replace(spec, config=config.replace(task=found))
@@ -196,7 +196,7 @@ def _desired_state(config: Config) -> DesiredState:
         return settings_files(settings).models(config)
     if config.model_repository_path and not config.model_path:
         return _from_repository(config)
-    if config.fake_engine:
+    if config.without_model:
         return DesiredState(models=(ModelSpec(config=config),), required=True)
     if not config.model_path:
         others = (ModelSpec(config=_demo(config, row), on_demand=True) for row in config.composition.demos)
@@ -235,7 +235,7 @@ def _model_source(config: Config) -> Config:
         return config
     if config.source_model or config.model_repository_path:
         return _in_repository(config)
-    if config.fake_engine:
+    if config.without_model:
         return config
     if config.model_name:
         raise WrongOptions(

@@ -175,7 +175,7 @@ class ModelLifecycle(Residency):
         """Checks what can be checked without an engine, before the server listens. Raises WrongOptions."""
         try:
             await self._read_directory()
-            if not self.config.fake_engine:
+            if not self.config.without_model:
                 await asyncio.to_thread(self._check_weights)
         except StartError as error:
             raise WrongOptions(str(error), reason=error.reason) from error
@@ -205,7 +205,7 @@ class ModelLifecycle(Residency):
             self._restarts += self.engine.restarts
             self.engine = self._make_engine()
         self._loads += 1
-        if not self.config.fake_engine:
+        if not self.config.without_model:
             log.info("loading %s from %s on %s", self.name, self.config.model_dir, self.config.target_device)
         began, progress = time.monotonic(), asyncio.create_task(self._report_progress())
         try:
@@ -251,7 +251,7 @@ class ModelLifecycle(Residency):
         self._checked = False
 
     async def _read_directory(self) -> None:
-        if self.config.fake_engine:
+        if self.config.without_model:
             return
         self.directory = await asyncio.to_thread(
             read_model_dir,
@@ -358,7 +358,7 @@ class ModelLifecycle(Residency):
     @property
     def memory_bytes(self) -> int:
         """What it will take when it is loaded, roughly, without its KV cache."""
-        if self.config.fake_engine:
+        if self.config.without_model:
             return 0
         return int(WEIGHTS_FACTOR * weights_bytes(self.config.model_dir)) * self.engine.processes
 

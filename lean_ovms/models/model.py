@@ -140,7 +140,7 @@ class Model(ModelLifecycle):
 
     async def weights(self) -> WeightsSummary:
         """Returns what its files show of its weights, without a load. The first call reads them, in a thread."""
-        if self._weights is None and not self.config.fake_engine:
+        if self._weights is None and not self.config.without_model:
             self._weights = await asyncio.to_thread(weights.summary, self.config.model_dir)
         return self._weights or WeightsSummary()
 

@@ -91,7 +91,7 @@ class TextModel(TokenModel):
 
     def _import(self) -> None:
         super()._import()
-        if not self.config.fake_engine:
+        if not self.config.without_model:
             self._precision = weights.precision(self.config.model_dir)
 
     def _prepare(self, info: ModelInfo) -> None:

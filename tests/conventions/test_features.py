@@ -101,7 +101,8 @@ async def serve(app, name, paths):
     await app.close()
 
 def check(name, package, paths, options):
-    app = build(parse(["--fake_engine", "--model_name", "m", "--without", name], {}))
+    model = [] if "fake_engine" in options else ["--fake_engine", "--model_name", "m"]  # else the demo model
+    app = build(parse([*model, "--without", name], {}))
     asyncio.run(serve(app, name, paths))
     for option in options:
         try:
@@ -209,21 +210,22 @@ def chats_with(package: Path, lists: dict[str, Sequence[str]], without: Collecti
     for compiled in (package / "features" / "__pycache__").glob("__init__.*"):
         compiled.unlink()  # it may be of another list of the same length, written in the same second
     removed = {*without, *(f"features/{name}" for name in set(ALL).difference(*lists.values()))}
+    model = ["--fake_engine"] if "scripted_engine" in lists["NAMES"] else ["--model_path", str(ROOT / "demo_model")]
     with moved_out(package, removed):
-        done = subprocess.run([sys.executable, "-c", CHAT], capture_output=True, text=True, cwd=package.parent)
+        done = subprocess.run([sys.executable, "-c", CHAT, *model], capture_output=True, text=True, cwd=package.parent)
     assert done.returncode == 0, done.stderr
     described = 200 if "docs_page" in lists["NAMES"] else 404
     assert done.stdout == f"200 {described}\n"
 
 
 CHAT = """
-import asyncio
+import asyncio, sys
 from lean_ovms.cli.arguments import parse
 from lean_ovms.server.opened import opened
 from lean_ovms.types import Request
 
 async def main():
-    async with opened(parse(["--fake_engine", "--model_name", "m", "--metrics_enable"], {})) as app:
+    async with opened(parse([*sys.argv[1:], "--model_name", "m", "--metrics_enable"], {})) as app:
         body = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}'
         request = Request("POST", "/v1/chat/completions", "", {"content-type": "application/json"}, body, "test")
         response = await app.handle(request)
@@ -232,4 +234,4 @@ async def main():
 
 asyncio.run(main())
 """
-"""A chat with the scripted engine, and the description of all endpoints."""
+"""A chat with the scripted engine, or a model, and the description of all endpoints."""

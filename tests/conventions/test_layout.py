@@ -86,7 +86,7 @@ def test_every_folder_imports_only_what_it_may() -> None:
         ("engine.client.engine", "from ..generation import sequence"),
         ("engine.worker.loop", "from ..generation.sequence import Sequence"),
         ("engine.generation.task", "from ..paged.pipeline import PagedPipeline"),
-        ("engine.paged.pipeline", "from ..scripted.backend import ScriptedEngine"),
+        ("engine.paged.pipeline", "from ..worker.text_model import load"),
         ("engine.paged.scheduler", "from ...observability import metrics"),
         ("api.openai.stored_objects", "from ..admin import metrics"),
         ("api.admin.metrics", "from ..openai.stored_objects import Listing"),

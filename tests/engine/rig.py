@@ -85,8 +85,8 @@ class Replies:
 
 def scripted(running=RUNNING, priority_across_clients=False, **changes):
     """The scripted engine. changes: of its script."""
-    from lean_ovms.engine.scripted.backend import ScriptedEngine  # numpy takes 0.1 s to import
-    from lean_ovms.engine.scripted.script import Script
+    from lean_ovms.features.scripted_engine.child.backend import ScriptedEngine  # numpy takes 0.1 s to import
+    from lean_ovms.features.scripted_engine.child.script import Script
 
     return ScriptedEngine(Script(**changes), max_running=running, priority_across_clients=priority_across_clients)
 

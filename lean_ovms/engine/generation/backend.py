@@ -1,8 +1,8 @@
 """Declares the interface between the task and an engine with its scheduler, which generates tokens for requests.
 
 A LoadedModel is what requests are checked and tokenized with, a Backend is one that generates, too.
-`paged.pipeline.PagedPipeline` implements it, `scripted.backend.ScriptedEngine` without a model, and a feature may have
-others (manifest.BackendRow). No openvino here.
+`paged.pipeline.PagedPipeline` implements it; features may have others (manifest.BackendRow), and one without a model.
+No openvino here.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...config import EngineConfig
 from ...errors import StartError
-from ...manifest import CHANGED_WEIGHTS, named
+from ...manifest import ANSWERS_WITHOUT_MODEL, CHANGED_WEIGHTS, named
 from ...repository import model_file
 from ...types.engine import ModelInfo
 from ..generation.backend import Backend
@@ -45,11 +45,10 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
     Raises:
         StartError: It cannot be loaded.
     """
-    if config.fake_engine:
-        from ..scripted.backend import ScriptedEngine
-
-        return ScriptedEngine.from_config(config)
-    # openvino takes 0.3 s to import, and the fake engine does without.
+    if config.without_model:
+        backend: Backend = config.part(ANSWERS_WITHOUT_MODEL).from_config(config)
+        return backend
+    # openvino takes 0.3 s to import, and what needs no model does without.
     from ..loading import devices, pipeline_choice, settings
     from ..loading.load_errors import TEXT_MODEL
 
@@ -61,24 +60,24 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
         if ir_weights.miscounts(config.model_dir / TEXT_MODEL):
             choice = pipeline_choice.miscounted(choice)
     log.info("pipeline %s: %s", *choice)
-    backend: Backend | None = None
+    found: Backend | None = None
     if choice.pipeline == pipeline_choice.PAGED:
         from ..paged import assemble
         from ..paged.network import NotPageable
 
         try:
             resolved = settings.resolve(config, settings.free_memory_bytes(), available, paged=True)
-            backend = assemble.load(config, resolved, wake)
+            found = assemble.load(config, resolved, wake)
         except NotPageable as error:
             choice = pipeline_choice.without_paged(config, str(error), miscounts=error.miscounts)
             if config.pipeline_type == pipeline_choice.PAGED:
                 raise StartError(f"--pipeline_type PAGED: {error}; {choice.pipeline} can serve the model") from error
             log.info("pipeline %s: %s", *choice)
-    if backend is None:
-        backend = _load_other(config, choice, available)
-        _say_what_is_lost(config, choice, backend.info)
-    backend.info = replace(backend.info, pipeline=choice.pipeline, pipeline_reason=choice.reason)
-    return backend
+    if found is None:
+        found = _load_other(config, choice, available)
+        _say_what_is_lost(config, choice, found.info)
+    found.info = replace(found.info, pipeline=choice.pipeline, pipeline_reason=choice.reason)
+    return found
 
 
 def _load_other(config: EngineConfig, choice: Choice, available: Sequence[str]) -> Backend:

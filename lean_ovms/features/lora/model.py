@@ -89,7 +89,7 @@ class LoraSet(AdapterSet):
         await asyncio.gather(*(model.stop() for model in self.models.values()))
 
     async def _check(self, module: modules.LoraModule) -> None:
-        if not self.config.fake_engine:
+        if not self.config.without_model:
             await asyncio.to_thread(files.check, module, self.config.model_dir)
 
     def _build(self, module: modules.LoraModule) -> ModelLifecycle:

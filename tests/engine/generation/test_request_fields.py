@@ -8,7 +8,7 @@ import pytest
 from lean_ovms.engine.generation.sequence import repeats
 from lean_ovms.engine.paged.sampling.logit_state import Thinking, ThinkingState
 from lean_ovms.engine.protocol import Submit
-from lean_ovms.engine.scripted.network import ScriptedNetwork
+from lean_ovms.features.scripted_engine.child.network import ScriptedNetwork
 from lean_ovms.types import SamplingParams
 from lean_ovms.types.engine import CAPABILITIES
 from tests.engine.rig import Rig, guarded, scripted

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-from lean_ovms.engine.scripted.script import Script
 from lean_ovms.features.replicas.pool import EnginePool
+from lean_ovms.features.scripted_engine.child.script import Script
 from lean_ovms.types import Request, Response
 from tests.e2e.conftest import EXACT, LocalServer, local_server, until
 from tests.features.named_keys.files import written

@@ -59,7 +59,7 @@ def load(config: EngineConfig, _: Callable[[], None]) -> ImageTask:
     if importlib.util.find_spec("PIL") is None:
         raise StartError(f"image generation needs Pillow: {install_command('vision')}")
     pipeline: ImagePipeline
-    if config.fake_engine:
+    if config.without_model:
         from .fake import FakeImagePipeline
 
         pipeline = FakeImagePipeline()

@@ -76,7 +76,7 @@ def _first(texts: list[str], budget: int) -> list[str]:
 
 def load(config: EngineConfig, _: Callable[[], None]) -> PoolingTask:
     """Returns the task on the model of the options. Raises StartError."""
-    if config.fake_engine:
+    if config.without_model:
         from .fake_pooler import FakePooler
 
         pooler: Pooler = FakePooler(config)

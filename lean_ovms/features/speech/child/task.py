@@ -27,7 +27,7 @@ TURN_FRAMES, BUSY_FRAMES = 128, 32
 
 def load(config: EngineConfig, _: Callable[[], None]) -> SpeechTask:
     """Returns the task on the model of the options. Raises StartError."""
-    if config.fake_engine:
+    if config.without_model:
         from .fake_recognizer import FakeRecognizer
 
         return SpeechTask(FakeRecognizer(config), config.max_queued_requests)

@@ -43,7 +43,7 @@ class Synthesizer(Protocol):
 
 def load(config: EngineConfig, _: Callable[[], None]) -> VoiceTask:
     """Returns the task on the model of the options. Raises StartError."""
-    if config.fake_engine:
+    if config.without_model:
         from .fake_synthesizer import FakeSynthesizer
 
         return VoiceTask(FakeSynthesizer(config), config.max_queued_requests)

@@ -17,9 +17,6 @@ from lean_ovms.engine.generation import fake_tokenizer as words
 from lean_ovms.engine.generation import image_prompts
 from lean_ovms.engine.generation.backend import Grammars, LongTextEncoder
 from lean_ovms.engine.generation.sequence import ImagePrompt
-from lean_ovms.engine.scripted import script as scripted
-from lean_ovms.engine.scripted.backend import AnyGrammar
-from lean_ovms.engine.scripted.script import answer, model_info
 from lean_ovms.errors import BadRequest
 from lean_ovms.features.genai_pipelines.child.guard.pipeline import (
     GuardedOutput,
@@ -28,6 +25,9 @@ from lean_ovms.features.genai_pipelines.child.guard.pipeline import (
     PipelineRequest,
     Status,
 )
+from lean_ovms.features.scripted_engine.child import script as scripted
+from lean_ovms.features.scripted_engine.child.backend import AnyGrammar
+from lean_ovms.features.scripted_engine.child.script import answer, model_info
 from lean_ovms.types import IMAGE_TAG
 
 LOSE, STALL = 250, 251

@@ -7,21 +7,21 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...composition import compose
-from ...config import EngineConfig
-from ...errors import EngineFailure
-from ...manifest import TEXT_PROPOSER
-from ..errors import RESTARTING, EngineLost, last_line
-from ..generation import fake_tokenizer as words
-from ..generation import grammar_limits
-from ..generation.backend import Grammars, ImagePlaceholders, LongTextEncoder, WaitingRequests
-from ..generation.grammar_limits import GrammarBounds, GrammarCost
-from ..generation.sequence import GenerationRequest
-from ..paged.engine import Engine
-from ..paged.params import read
-from ..paged.parts import CAPABILITIES, EngineParts, EngineSizes
-from ..paged.sequence import Sequence
-from ..protocol import Failed
+from ....composition import compose
+from ....config import EngineConfig
+from ....engine.errors import RESTARTING, EngineLost, last_line
+from ....engine.generation import fake_tokenizer as words
+from ....engine.generation import grammar_limits
+from ....engine.generation.backend import Grammars, ImagePlaceholders, LongTextEncoder, WaitingRequests
+from ....engine.generation.grammar_limits import GrammarBounds, GrammarCost
+from ....engine.generation.sequence import GenerationRequest
+from ....engine.paged.engine import Engine
+from ....engine.paged.params import read
+from ....engine.paged.parts import CAPABILITIES, EngineParts, EngineSizes
+from ....engine.paged.sequence import Sequence
+from ....engine.protocol import Failed
+from ....errors import EngineFailure
+from ....manifest import TEXT_PROPOSER
 from .network import ScriptedNetwork
 from .script import Script, answer, from_config, model_info
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..generation import fake_tokenizer as words
-from ..paged.network import LOGITS_INPUT, Network, Part
-from ..paged.sequence import Sequence
+from ....engine.generation import fake_tokenizer as words
+from ....engine.paged.network import LOGITS_INPUT, Network, Part
+from ....engine.paged.sequence import Sequence
 
 NEVER_S = 1e6
 LONG_INPUTS = ("input_ids", "position_ids", LOGITS_INPUT)

@@ -12,11 +12,11 @@ import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from ...config import EngineConfig
-from ...errors import StartError
-from ...types import SamplingParams
-from ...types.engine import ModelInfo
-from ..generation import fake_tokenizer as words
+from ....config import EngineConfig
+from ....engine.generation import fake_tokenizer as words
+from ....errors import StartError
+from ....types import SamplingParams
+from ....types.engine import ModelInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

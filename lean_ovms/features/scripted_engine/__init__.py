@@ -1,0 +1,1 @@
+"""An engine that answers by a script, without a model."""
