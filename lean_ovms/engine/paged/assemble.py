@@ -37,7 +37,7 @@ from .grammar import matcher
 from .ir_weights import open_weights
 from .model import PagedModel
 from .network import NetworkCompiler, WeightsSource, compile_new
-from .parts import CAPABILITIES, TILE, DraftPlan, EngineSizes, InputEmbeddings, NoDrafts, Parts, no_grammar
+from .parts import CAPABILITIES, TILE, DraftPlan, EngineSizes, InputEmbeddings, NewMatcher, NoDrafts, Parts, no_grammar
 from .pipeline import Drafting, PagedPipeline, PipelineParts
 from .tokenizer import ModelTokenizer, new_loader
 
@@ -126,7 +126,7 @@ def load(
         # A hybrid network writes a state for each draft token, where cached prefixes have theirs.
         drafting = Drafting(kind=drafts.kind, ngrams=drafts.ngrams and not model.hybrid)
         parts = PipelineParts(
-            new_matcher=matcher.NewMatcher(compiler) if compiler is not None else no_grammar,
+            new_matcher=NewMatcher(compiler) if compiler is not None else no_grammar,
             prepare=prepare,
             new_proposer=drafts.proposer_factory(model, sizes, prepare),
             new_text_proposer=config.part(TEXT_PROPOSER) if drafting.possible else None,

@@ -17,7 +17,7 @@ from ...errors import BadRequest, RequestError
 from ..generation.backend import ImagePlaceholders, WaitingRequests
 from ..record import Record
 from .adapters import AdapterProvider
-from .grammar.matcher import Matcher, Prepare, one_by_one
+from .grammar.matcher import Library, Matcher, Prepare, one_by_one
 from .network import NetworkEdit, PromptEmbeddings
 
 if TYPE_CHECKING:
@@ -86,6 +86,18 @@ class MatcherFactory(Protocol):
 
     def __call__(self, sequence: Sequence) -> Matcher:
         """Returns a matcher at the beginning of the sequence's grammar. Raises BadRequest."""
+
+
+class NewMatcher:
+    """A MatcherFactory for the grammars of a library."""
+
+    def __init__(self, library: Library) -> None:
+        """Keeps the library."""
+        self._library = library
+
+    def __call__(self, sequence: Sequence) -> Matcher:
+        """Implements MatcherFactory."""
+        return self._library.matcher(sequence.request.constraint, sequence.stops)
 
 
 def no_grammar(sequence: Sequence) -> Matcher:

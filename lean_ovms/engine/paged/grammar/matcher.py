@@ -26,7 +26,6 @@ from ...loading import pipeline_choice
 
 if TYPE_CHECKING:
     from ...generation.grammar_limits import GrammarBounds, GrammarCost
-    from ..sequence import Sequence as PagedSequence
 
 log = logging.getLogger(__name__)
 
@@ -219,18 +218,6 @@ def compiler(
         log.warning(text, config.served_name, unknown)
         return None
     return new(config, words, width, eos)
-
-
-class NewMatcher:
-    """A parts.MatcherFactory for the grammars of a library."""
-
-    def __init__(self, library: Library) -> None:
-        """Keeps the library."""
-        self._library = library
-
-    def __call__(self, sequence: PagedSequence) -> Matcher:
-        """Implements MatcherFactory."""
-        return self._library.matcher(sequence.request.constraint, sequence.stops)
 
 
 def chosen(config: EngineConfig) -> NewLibrary | None:
