@@ -116,7 +116,7 @@ def prepare(path: Path, task: str, weight_format: str, extra: str) -> Path:
     )
     if not target.exists():
         _convert_folder(request)
-    log.info("%s is a checkpoint of transformers; its conversion is %s", path, target)
+    log.info("%s is a checkpoint; its conversion is %s", path, target)
     return target
 
 
@@ -124,7 +124,7 @@ def _convert_folder(request: PullRequest) -> None:
     if not convert.available():
         quoted, to = shlex.quote(request.source), shlex.quote(str(request.target))
         raise PullError(
-            f"{request.source} is a checkpoint of transformers; these two lines convert it:\n"
+            f"{request.source} is a checkpoint; these two lines convert it:\n"
             '  pip install "optimum-intel[openvino]"\n'
             f"  optimum-cli export openvino --model {quoted} --weight-format {convert.DEFAULT_WEIGHTS} {to}"
         )
