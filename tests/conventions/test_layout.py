@@ -170,7 +170,7 @@ LATER = (
     *("lean_ovms.features.speech.model", "lean_ovms.features.voice.model"),
 )
 """What a server of a text model that listens has not imported."""
-FOR_CHAT = {"lean_ovms.api.openai", "lean_ovms.api.generation", "lean_ovms.api.schemas"}
+FOR_CHAT = {"lean_ovms.api.generation", "lean_ovms.api.schemas"}
 """What it imports while the model is loaded."""
 
 
