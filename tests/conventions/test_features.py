@@ -91,28 +91,30 @@ from lean_ovms.cli.arguments import parse
 from lean_ovms.server.run import build
 from lean_ovms.types import Request
 
-async def serve(app, name, paths):
+async def serve(app, names, paths):
     async def status(path):
         return (await app.handle(Request("GET", path.replace("{id}", "1"), "", {}, b"", "test"))).status
 
     found = {path: await status(path) for path in paths}
     assert set(found.values()) <= {404}, found
-    assert await status("/openapi.json") == (404 if name == "docs_page" else 200)
+    assert await status("/openapi.json") == (404 if "docs_page" in names else 200)
     await app.close()
 
-def check(name, package, paths, options):
+def check(names, packages, paths, options):
     model = [] if "fake_engine" in options else ["--fake_engine", "--model_name", "m"]  # else the demo model
-    app = build(parse([*model, "--without", name], {}))
-    asyncio.run(serve(app, name, paths))
+    without = ["--without", ",".join(names)]
+    app = build(parse([*model, *without], {}))
+    asyncio.run(serve(app, names, paths))
     for option in options:
         try:
-            parse([f"--{option}", "1", "--without", name], {})
+            parse([f"--{option}", "1", *without], {})
         except StartError as error:
             assert "unrecognized arguments" in str(error), error
         else:
             raise AssertionError(f"--{option} is still there")
-    loaded = {module for module in sys.modules if module.startswith(f"{package}.")}
-    assert loaded <= {f"{package}.feature"}, loaded
+    parts = tuple(f"{package}." for package in packages)
+    loaded = {module for module in sys.modules if module.startswith(parts)}
+    assert loaded <= {f"{package}.feature" for package in packages}, loaded
 
 for row in json.load(sys.stdin):
     if os.fork() == 0:
@@ -120,22 +122,47 @@ for row in json.load(sys.stdin):
         os._exit(0)
     assert os.wait()[1] == 0, row
 """
-"""A server without a feature, each in a process of its own that begins with the core alone: the paths of the feature
-are unknown, and so are its options; nothing of it is loaded but its manifest."""
+"""A server without some features, each in a process of its own that begins with the core alone: the paths of the
+features are unknown, and so are their options; nothing of them is loaded but their manifests."""
 
 
-def paths_of(left_out: str) -> list[str]:
-    """Returns the paths that only a server with the feature has."""
-    without = {row.path for row in every(compose(left_out))}
+def left_out() -> Iterator[list[Feature]]:
+    """Yields sets of features such that for any two of which one does without the other, a set has this one only.
+
+    By each binary digit of their numbers those with a one are left out, then those with a zero. What others need stays
+    with these, and is left out alone, with all that need it; so is the scripted engine, which chats are asked of.
+    """
+    needed = {one.name for one in OPTIONAL if any(one.name in other.needs for other in OPTIONAL)} | {"scripted_engine"}
+    for digit in range(len(OPTIONAL).bit_length()):
+        for value in (0, 1):
+            kept = {one.name for number, one in enumerate(OPTIONAL) if number >> digit & 1 != value} | needed
+            while more := {name for one in OPTIONAL if one.name in kept for name in one.needs} - kept:
+                kept |= more
+            yield [one for one in OPTIONAL if one.name not in kept]
+    for name in sorted(needed):
+        kept = {one.name for one in compose(name).features}
+        yield [one for one in OPTIONAL if one.name not in kept]
+
+
+def test_each_is_left_out_where_any_other_stays() -> None:
+    sets = [{one.name for one in some} for some in left_out()]
+    alone = {one.name: compose(one.name).left_out for one in OPTIONAL}
+    pairs = [(name, other) for name, gone in alone.items() for other in alone if other not in gone]
+    assert [pair for pair in pairs if not any(pair[0] in some and pair[1] not in some for some in sets)] == []
+
+
+def paths_of(some: Collection[Feature]) -> list[str]:
+    """Returns the paths that only a server with some of these features has."""
+    without = {row.path for row in every(compose(",".join(one.name for one in some)))}
     return sorted({row.path for row in every()} - without)
 
 
 @pytest.mark.slow
 def test_a_server_can_do_without_any_of_them() -> None:
     rows = []
-    for one in OPTIONAL:
-        options = [row.name for row in fields(one.options)] if one.options is not None else []
-        rows.append([one.name, one.package, paths_of(one.name), options])
+    for some in left_out():
+        options = [row.name for one in some if one.options is not None for row in fields(one.options)]
+        rows.append([[one.name for one in some], [one.package for one in some], paths_of(some), options])
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, input=json.dumps(rows), capture_output=True, text=True, cwd=ROOT.parent)
     assert done.returncode == 0, done.stderr
@@ -170,11 +197,11 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("one", OPTIONAL, ids=lambda one: one.name)
-def test_the_package_works_without_its_folder(one: Feature, package: Path) -> None:
-    """Its folder and its name in the list are removed, and those of features that need it."""
-    kept = [other.name for other in compose(one.name).features]
-    chats_with(package, {"NAMES": kept, "HOSTS": features.HOSTS})
+def test_the_package_works_without_the_folder_of_any_of_them(package: Path) -> None:
+    """Their folders and their names in the list are removed."""
+    for some in left_out():
+        kept = [name for name in features.NAMES if name not in {one.name for one in some}]
+        chats_with(package, {"NAMES": kept, "HOSTS": features.HOSTS})
 
 
 @pytest.mark.slow
