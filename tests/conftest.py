@@ -128,8 +128,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test that needs a model or a server is slow: alone, it waits until they are ready."""
+    slow_files = {path for path in {item.path for item in items} if SLOW_FOLDERS & {*path.parents}}
     for item in items:
-        if item.get_closest_marker("model") or SLOW_FOLDERS & {*item.path.parents}:
+        if item.path in slow_files or item.get_closest_marker("model"):
             item.add_marker(pytest.mark.slow)
 
 

@@ -156,21 +156,22 @@ def png(width: int, height: int, data: bytes) -> bytes:
 
 
 WEAPONS = {
-    "one pixel": file(picture("red", (1, 1))),
-    "a line": file(picture("red", (1, 3000))),
-    "extreme aspect": file(picture("red", (3000, 2))),
-    "a bomb by its header": png(60000, 60000, zlib.compress(bytes(1000))),
-    "a bomb by its data": file(Image.new("1", (20000, 20000))),
-    "nothing behind the header": png(64, 64, b""),
-    "truncated": file(Image.effect_noise((64, 64), 90))[:900],
-    "no image": b"\0" * 1000,
-    "another format": file(picture("red"), "TIFF"),
+    "one pixel": lambda: file(picture("red", (1, 1))),
+    "a line": lambda: file(picture("red", (1, 3000))),
+    "extreme aspect": lambda: file(picture("red", (3000, 2))),
+    "a bomb by its header": lambda: png(60000, 60000, zlib.compress(bytes(1000))),
+    "a bomb by its data": lambda: file(Image.new("1", (20000, 20000))),
+    "nothing behind the header": lambda: png(64, 64, b""),
+    "truncated": lambda: file(Image.effect_noise((64, 64), 90))[:900],
+    "no image": lambda: b"\0" * 1000,
+    "another format": lambda: file(picture("red"), "TIFF"),
 }
+"""They are made by the test that needs one: every process of a run reads this file."""
 
 
 @pytest.mark.parametrize("name", WEAPONS)
 async def test_t18_an_image_that_is_a_weapon_is_refused_and_the_next_is_served(app: App, name: str) -> None:
-    status, said = await show(app, WEAPONS[name])
+    status, said = await show(app, WEAPONS[name]())
     assert status == 400
     assert "Traceback" not in said
     assert await show(app, file(picture("red"))) == (200, "")
@@ -182,7 +183,7 @@ async def test_t18_an_image_to_edit_that_is_a_weapon_is_refused_and_the_next_is_
     model, engine = await fake_image_model()
     app = App(model.config, [model])
     good = ("a.png", file(picture("red")))
-    for data, status in ((WEAPONS[name], 400), (good[1], 200)):
+    for data, status in ((WEAPONS[name](), 400), (good[1], 200)):
         files = {"image": good, field: ("a.png", data)}
         response = await app.handle(form_request("/v1/images/edits", [("prompt", "x"), *files.items()]))
         assert isinstance(response.body, bytes)
