@@ -28,7 +28,7 @@ ACCEPTED, SERVER_ERROR = "positive_data_acceptance", "not_a_server_error"
 UPGRADE, NOT_SUPPORTED = 426, 501
 FORWARDED = "/invocations"
 """Its body is that of another endpoint, which says in the document what is accepted."""
-EXAMPLES = examples(3)
+EXAMPLES = examples(2)
 RULES = re.compile(
     r" exclude each other"  # two fields, or two forms of one
     r"| needs | contradict each other| mutually exclusive| cannot be (combined with|greater than best_of)"

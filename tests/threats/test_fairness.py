@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lean_ovms.config import DEMO_MODEL
 from tests.threats.target import CHAT, HI, CompletedChoice, Target, read_answer, request, start_target, until
 
 PROMPTS = {
@@ -52,18 +52,12 @@ def busy(target: Target) -> bool:
         return False  # the engine did not answer within the second that a scrape waits
 
 
-@pytest.fixture(scope="module", params=["scripted", "demo model"])
-def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """Trusted proxies make one address many clients. The scripted engine takes 2 ms for a step."""
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[Target]:
+    """Trusted proxies make one address many clients."""
     flags = ["--trusted_proxies", "127.0.0.1", "--max_sequences_per_request", "2560", "--access_log", "false"]
     flags += ["--max_queued_requests_per_client", "128", "--drain_timeout_s", "1"]  # thousands of answers never end
-    if request.param == "scripted":
-        flags += ["--plugin_config", json.dumps({"step_s": 0.002})]
-    else:
-        from lean_ovms.config import DEMO_MODEL
-
-        flags += ["--model_path", str(DEMO_MODEL)]
-    with start_target(tmp_path_factory.mktemp("fair"), *flags) as opened:
+    with start_target(tmp_path, "--model_path", str(DEMO_MODEL), *flags) as opened:
         yield opened
 
 

@@ -10,7 +10,6 @@ import re
 import struct
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from lean_ovms.text.parsers import make, names
 from lean_ovms.text.template.chat_template import ChatTemplate
 from lean_ovms.types import ChatPrompt, Event, ToolCallDelta, ToolCallStart
 from tests.threats.target import Target
-from tests.work import calls_of
 
 PACKAGE = Path(lean_ovms.__file__).parent
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
@@ -107,16 +105,15 @@ def long_case(family: str) -> dict[str, Any]:
 
 
 @each_family
-def test_t12_long_crafted_output_takes_linear_time(family: str) -> None:
+def test_t12_long_crafted_output_comes_to_an_end(family: str) -> None:
+    """What backtracks would not end. That the work is linear is held by tests/text/parsers/test_any_cut.py."""
     tags = make(family, None, tools=TOOLS, prompt_tail="").tags
     for text in (
         "".join(tags) * 9999,
         tags[0] + '{"name": "f", "arguments": {"a": "' + "\\" * 400_000,
         tags[0] + "f(" * 400_000,
     ):
-        calls = [calls_of(partial(parse, family, text[:size])) for size in (8_192, 32_768)]
-        assert calls[1] < 5 * calls[0] + 2000, text[:80]  # squared would be 16 times
-        parse(family, text[:400_000])  # what backtracks would not end
+        parse(family, text[:400_000])
 
 
 @each_family

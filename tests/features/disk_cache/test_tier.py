@@ -312,7 +312,7 @@ def test_a_directory_that_is_removed_under_a_running_engine_stops_nothing(tmp_pa
 
 
 @BOTH
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_random_arrivals_evictions_and_restarts_give_the_same_tokens(tmp_path, kind, seed):
     """Conversations that go on, with steps that fail and requests that are cancelled, over several lives."""
     dice = random.Random(seed)

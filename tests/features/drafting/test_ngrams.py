@@ -188,7 +188,7 @@ ASKED = [
 
 @pytest.mark.parametrize("kind", [FakeNetwork, HybridNetwork])
 @pytest.mark.parametrize("blocks", [400, 60])
-@pytest.mark.parametrize("together", [1, 2, len(ASKED) + 1])
+@pytest.mark.parametrize("together", [1, len(ASKED) + 1])
 @pytest.mark.slow
 def test_answers_are_those_without_drafts_in_any_batch(together, blocks, kind):
     """Greedy and sampled tokens, log probabilities, n, beams and a grammar; with preemptions where blocks are few."""

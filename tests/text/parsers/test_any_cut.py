@@ -312,7 +312,7 @@ HOSTILE = [
 def test_work_is_linear_in_hostile_text(family: str) -> None:
     """Nothing that a model repeats, in one chunk, after any of the family's tags, costs more than its length."""
     tags = family_parser(family).tags
-    for unit in [*HOSTILE, *tags, *(tag + '{"' for tag in tags)]:
+    for unit in [*HOSTILE, *tags, "".join(tags), *(tag + '{"' for tag in tags)]:
         for before in ("", *tags[:1], tags[0] + '[f(a="', tags[0] + '{"name": "f", "arguments": {"a": "'):
             work = []
             for size in (1000, 2000):
