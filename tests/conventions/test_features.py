@@ -136,8 +136,6 @@ def left_out() -> Iterator[list[Feature]]:
     for digit in range(len(OPTIONAL).bit_length()):
         for value in (0, 1):
             kept = {one.name for number, one in enumerate(OPTIONAL) if number >> digit & 1 != value} | needed
-            while more := {name for one in OPTIONAL if one.name in kept for name in one.needs} - kept:
-                kept |= more
             yield [one for one in OPTIONAL if one.name not in kept]
     for name in sorted(needed):
         kept = {one.name for one in compose(name).features}
