@@ -170,9 +170,9 @@ def _compiler(config: EngineConfig, file: Path, drafts: DraftPlan) -> NetworkCom
         return compile_new
     changed = config.composition.parts.get(CHANGED_WEIGHTS)
     options = ("batch_invariant", *(changed.options if changed is not None else ()))
-    found: NetworkCompiler = new(
-        config, file, {"trees": drafts.trees, **{name: config.value(name) for name in options}}
-    )
+    parts = sorted(config.composition.parts)  # features that are left out change no network
+    known = {"trees": drafts.trees, "parts": parts, **{name: config.value(name) for name in options}}
+    found: NetworkCompiler = new(config, file, known)
     return found
 
 
