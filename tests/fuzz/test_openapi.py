@@ -41,7 +41,7 @@ RULES = re.compile(
     r"|^(guided_json|json_schema|structured_outputs\.\w+) is not (valid JSON|a JSON schema)$"  # a text with JSON in it
     r"|^structured_outputs\.structural_tag(\.structures)? (is not an object|has neither|need)"
     r"|out of vocabulary|is more than its text|The schema allows nothing|reads text only"
-    r"|reads no audio|^audio is not read here|does not speak|^Missing required parameter"
+    r"|reads no audio|^(audio is|PDF files are) not read here|does not speak|^Missing required parameter"
     r"|^continue_final_message: the final message has no text|^Unsupported (input_type|prompt_name|task:) "
     r"|^embed_dtype is for encoding_format|has more than 64 parts"
     r"|it is served under|has content$|document text field is missing"  # the model's task; one of several forms

@@ -213,8 +213,7 @@ def test_prompts_of_any_length_live_with_cache_eviction():
 
 @pytest.mark.model
 def test_compiled_models_are_kept_in_the_given_directory(tmp_path):
-
-    load_text_model(Config(cache_dir=str(tmp_path / "cache")))
+    load_text_model(Config(pipeline_type="LM_CB", cache_dir=str(tmp_path / "cache")))
     assert any((tmp_path / "cache").iterdir())
 
 
