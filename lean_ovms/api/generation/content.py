@@ -8,10 +8,11 @@ for it: they would move images to other places. The rules are OVMS's.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ...composition import Composition
-from ...errors import BadRequest
+from ...errors import BadRequest, RequestError
 from ...manifest import named
 from ...models.text_model import TextModel
 from ...types import IMAGE_TAG_START, ChatPrompt, Json
@@ -68,6 +69,16 @@ class Reads(NamedTuple):
         info = model.info if model.known else None
         context, videos = (info.context_length, info.video) if info is not None else (0, False)
         return cls(model.image_tokens, context, videos, model.takes_audio)
+
+
+@contextmanager
+def named_errors(part: MediaPart) -> Iterator[None]:
+    """Makes errors name this part."""
+    try:
+        yield
+    except RequestError as error:
+        error.param = part.at
+        raise
 
 
 class ContentReader:

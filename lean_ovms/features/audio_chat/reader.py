@@ -5,14 +5,22 @@ https://platform.openai.com/docs/guides/audio, and vLLM's audio_url, as far as i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...api.generation.content import ContentReader, MediaPart, Reads, check_member, media_parts, with_texts
+from ...api.generation.content import (
+    ContentReader,
+    MediaPart,
+    Reads,
+    check_member,
+    media_parts,
+    named_errors,
+    with_texts,
+)
 from ...api.services import INLINE_BYTES, Services
-from ...errors import BadRequest, RequestError
+from ...errors import BadRequest
 from ...models.text_model import TextModel
 from ...types import AUDIO_TAG, ChatPrompt, Json
 from ...util.concurrency import INLINE_CHARACTERS
@@ -53,7 +61,7 @@ class AudioContent(ContentReader):
         if model.takes_audio:
             return prompt, []
         parts, notices = await _parts(prompt, services), list[str]()
-        with _named(parts[0]):
+        with named_errors(parts[0]):
             speech = await _transcriber(model, services)
 
         async def read(samples: AudioStream, param: str) -> str:
@@ -97,16 +105,6 @@ async def _parts(prompt: ChatPrompt, services: Services) -> list[MediaPart]:
     return await services.offload.run(prompt.render_cost, search, inline_below=INLINE_CHARACTERS)
 
 
-@contextmanager
-def _named(part: MediaPart) -> Iterator[None]:
-    """Makes errors name this part."""
-    try:
-        yield
-    except RequestError as error:
-        error.param = part.at
-        raise
-
-
 async def _read_each(
     parts: list[MediaPart], services: Services, read: Callable[[AudioStream, str], Awaitable[str]]
 ) -> list[str]:
@@ -126,7 +124,7 @@ async def _read_each(
         raise BadRequest(why, param=parts[most].at)
     longest_s = config.of(AudioFileOptions).max_audio_s
     for part in parts:
-        with _named(part):
+        with named_errors(part):
             samples = await _open(part.part, services)
             texts.append(await read(samples, part.at))
             total_s += samples.seconds

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from hashlib import sha256
 
-from ...api.generation.content import ContentReader, MediaPart, Reads, check_member, media_parts, with_texts
+from ...api.generation.content import (
+    ContentReader,
+    MediaPart,
+    Reads,
+    check_member,
+    media_parts,
+    named_errors,
+    with_texts,
+)
 from ...api.services import INLINE_BYTES, Services
-from ...errors import BadRequest, RequestError
+from ...errors import BadRequest
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json
 from ...util.concurrency import INLINE_CHARACTERS
@@ -43,7 +50,7 @@ class PdfContent(ContentReader):
             raise BadRequest(f"{len(parts)} files are more than this server's limit: {MOST}", param=parts[MOST].at)
         found = list[str]()
         for part in parts:
-            with _named(part):
+            with named_errors(part):
                 found.append(await _text(part.part["file"], services))
         texts = iter(found)
         return prompt.with_messages([with_texts(message, KINDS, texts) for message in prompt.messages]), []
@@ -58,16 +65,6 @@ class PdfContent(ContentReader):
 
 
 READER = PdfContent()
-
-
-@contextmanager
-def _named(part: MediaPart) -> Iterator[None]:
-    """Makes errors name this part."""
-    try:
-        yield
-    except RequestError as error:
-        error.param = part.at
-        raise
 
 
 async def _text(file: Json, services: Services) -> str:
