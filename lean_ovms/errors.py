@@ -9,6 +9,7 @@ front end. Numbers with their nouns, for these messages, are here as well.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING
@@ -144,6 +145,18 @@ def prompt_too_long(tokens: int, most: int) -> BadRequest:
     """
     how = "exceeds" if tokens > most else "leaves no room to generate within"
     return too_long(f"Number of prompt tokens: {tokens} {how} model max length: {most}", most)
+
+
+def prompt_counts(error: RequestError) -> tuple[str, str] | None:
+    """Returns how many tokens a prompt has and how many would fit, of an error of `prompt_too_long`; None for others.
+
+    An error comes from the engine's process as its text, so that this is read from there.
+    """
+    found = _PROMPT_COUNTS.match(error.message)
+    return None if found is None else (found[1], found[2])
+
+
+_PROMPT_COUNTS = re.compile(r"Number of prompt tokens: (\d+) .*model max length: (\d+)")
 
 
 def too_many_characters(count: int, most: int) -> BadRequest:

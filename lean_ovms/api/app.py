@@ -38,7 +38,7 @@ MAX_WAITING_BODIES = 4
 
 
 class App:
-    """The API over the models of a registry. services: what its endpoints work with."""
+    """The API over the models of a registry."""
 
     def __init__(self, config: Config, models: Iterable[Model] = (), metrics: Metrics | None = None) -> None:
         self.config = config
@@ -66,6 +66,7 @@ class App:
             handle=self.handle,
             forward=self._forward,
         )
+        """What its endpoints work with."""
         self._records = self.services.records
         self._error_forms = config.composition.error_forms
         ports = {option: config.value(option) for option in config.composition.ports}

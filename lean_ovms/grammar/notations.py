@@ -53,7 +53,7 @@ class Gemma(ValueNotation):
 
 
 class FunctionGemma(Gemma):
-    """The same with strings in <escape>."""
+    """Gemma's notation with strings in <escape>."""
 
     quote = "<escape>"
 

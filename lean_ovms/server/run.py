@@ -193,12 +193,13 @@ def _entry_points(addresses: Sequence[str], config: Config) -> str:
 
 
 class Signals:
-    """The signals that end a server. stop: SIGTERM, Ctrl-C, or the terminal was closed. force: Ctrl-C again, which ends
-    the draining."""
+    """The signals that end a server."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
+        """Is set by SIGTERM, by Ctrl-C, or where the terminal was closed."""
         self.force = asyncio.Event()
+        """Is set by another Ctrl-C, which ends the draining."""
         self._loop = asyncio.get_running_loop()
         self._stopped_at = 0.0
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -136,10 +136,7 @@ def request_headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 class RequestResponseCycle:
-    """Base of a transport's cycle, which implements `send` and `send_failure`. Cancel it through `cancel`.
-
-    cancelled: the client has left, or the transport shuts down.
-    """
+    """Base of a transport's cycle, which implements `send` and `send_failure`. Cancel it through `cancel`."""
 
     def __init__(self, handle: Handle, error_response: Callable[[RequestError], Response] = error_response) -> None:
         """Keeps what answers.
@@ -149,6 +146,7 @@ class RequestResponseCycle:
             error_response: Returns the response for an error, in the form that the client reads.
         """
         self.cancelled = False
+        """Whether the client has left, or the transport shuts down."""
         self.error_response = error_response
         self._handle = handle
         self._task: asyncio.Task[None] | None = None

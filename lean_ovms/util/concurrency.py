@@ -187,13 +187,11 @@ class Offload:
 
 
 class InFlight:
-    """A count of current uses, and an event for none. As a context manager, one use.
-
-    on_none: called when the last use has ended.
-    """
+    """A count of current uses, and an event for none. As a context manager, one use."""
 
     def __init__(self) -> None:
         self.on_none: Callable[[], None] | None = None
+        """Is called when the last use has ended."""
         self._count = 0
         self._none: asyncio.Event | None = None  # while somebody waits for it
 

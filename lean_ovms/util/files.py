@@ -74,6 +74,15 @@ def require_regular(descriptor: int, path: Path | str) -> None:
         raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
 
 
+OTHERS = stat.S_IWGRP | stat.S_IWOTH
+"""The permissions by which others than the owner write."""
+
+
+def is_private_directory(found: os.stat_result) -> bool:
+    """Returns whether it is a directory of this user, in which nobody else may write."""
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & OTHERS
+
+
 def read_bytes(path: Path | str) -> bytes:
     """Returns a file's bytes. Raises as open_regular."""
     with open_regular(path) as file:

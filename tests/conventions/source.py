@@ -56,10 +56,21 @@ def parsed(text: str) -> Source:
 
 
 def fields(node: ast.ClassDef) -> list[str]:
-    """Returns the names of a class's annotated fields, and of the parameters of its constructor."""
+    """Returns the names of a class's annotated fields, and of its constructor's parameters and attributes."""
     found = [one.target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)]
-    made = (one for one in node.body if isinstance(one, Function) and one.name == "__init__")
-    return found + [one.arg for method in made for one in (*method.args.args, *method.args.kwonlyargs)]
+    for method in (one for one in node.body if isinstance(one, Function) and one.name == "__init__"):
+        found += [one.arg for one in (*method.args.args, *method.args.kwonlyargs)]
+        places = [target for one in statements(method) for target in targets(one)]
+        found += [place.attr for place in places if isinstance(place, ast.Attribute)]
+    return found
+
+
+def targets(node: ast.AST) -> list[ast.expr]:
+    """Returns what a statement assigns to."""
+    if isinstance(node, ast.AnnAssign):
+        return [node.target]
+    each = node.targets if isinstance(node, ast.Assign) else []
+    return [one for target in each for one in (target.elts if isinstance(target, ast.Tuple) else [target])]
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:

@@ -150,6 +150,7 @@ def test_parameters_and_fields_are_not_told_behind_a_sentence() -> None:
         ('def f(a):\n    """Does it: one.\n\n    Args:\n        a: One.\n    """\n', []),
         ('class A:\n    """Is it. a: one."""\n    a: int\n', ["1: A: a"]),
         ('class A:\n    """Is it. a: one."""\n    def __init__(self, a): ...\n', ["1: A: a"]),
+        ('class A:\n    """Is it. a: one."""\n    def __init__(self):\n        self.b, self.a = 1, 2\n', ["1: A: a"]),
         ('class A:\n    """Is it."""\n    a: int\n    """One: two."""\n', []),
     ],
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from ...composition import Composition
@@ -166,6 +167,12 @@ def media_parts(messages: list[Json], kinds: Collection[str] = ()) -> Iterator[M
         for p, part in enumerate(content if isinstance(content, list) else ()):
             if part["type"] in kinds if kinds else part["type"] != "text":
                 yield MediaPart(part, m, p)
+
+
+async def parts_of(prompt: ChatPrompt, kinds: Collection[str], services: Services) -> list[MediaPart]:
+    """Returns the parts of these types in a conversation, of which a long one is searched in a worker thread."""
+    search = partial(lambda messages: [*media_parts(messages, kinds)], prompt.messages)
+    return await services.offload.run(prompt.render_cost, search, inline_below=INLINE_CHARACTERS)
 
 
 def with_texts(message: Json, kinds: Collection[str], texts: Iterator[str]) -> Json:

@@ -33,8 +33,8 @@ GRACE_S = 2.0
 class Child(asyncio.Protocol):
     """The process and our end of its pipe.
 
-    deliver gets all records after Ready. on_lost is called once when the pipe of a child that was ready ends, for
-    whatever reason; no records are delivered after that. why: the reason where one is known.
+    `deliver` gets all records after Ready. `on_lost` is called once when the pipe of a child that was ready ends, for
+    whatever reason; no records are delivered after that.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Child(asyncio.Protocol):
         self._grace_s = grace_s
         self.pid = 0
         self.why = ""
+        """The reason for which the process ended, where one is known."""
         self.ended = False  # the pipe; the process may last a little longer
         self._forced = False  # killed by this process
         self._decoder = protocol.Decoder()

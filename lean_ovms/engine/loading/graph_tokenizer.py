@@ -31,7 +31,7 @@ def extension() -> str:
 
 
 class GraphTokenizer:
-    """A tokenizer by its OpenVINO graph. single: ids that the model's tokenizer puts before and after a text."""
+    """A tokenizer by its OpenVINO graph."""
 
     def __init__(self, model_dir: Path, core: ov.Core | None = None) -> None:
         """Compiles the tokenizer of a model's directory. Raises StartError."""
@@ -49,6 +49,7 @@ class GraphTokenizer:
             raise StartError(f"the tokenizer does not load: {last_line(error)}") from error
         self._stripped = (0, 0)  # tokens at the start and end of every text that could not be taken out of the IR
         self.single = self._measured() if single is None else single
+        """The ids that the model's tokenizer puts before and after a text."""
         self._detokenizer: Any = None
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:

@@ -30,10 +30,7 @@ SAMPLES = (
 
 
 class JsonTokenizer:
-    """Tokenizes by the library `tokenizers`; from any thread.
-
-    literals: the added tokens that divide a text wherever they stand, with their ids.
-    """
+    """Tokenizes by the library `tokenizers`; from any thread."""
 
     def __init__(self, tokenizer: Any) -> None:
         """Keeps a tokenizer.
@@ -50,6 +47,7 @@ class JsonTokenizer:
             for number, token in self._tokenizer.get_added_tokens_decoder().items()
             if token.content and not (token.normalized or token.lstrip or token.rstrip or token.single_word)
         }
+        """The added tokens that divide a text wherever they stand, with their ids."""
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text, without the tokens that the model's template puts around it. Raises BadRequest."""

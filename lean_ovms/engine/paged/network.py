@@ -78,12 +78,10 @@ Places = NDArray[np.int64]
 
 
 class NotPageable(StartError):
-    """Raised for a model that this engine cannot serve. The message is the reason.
-
-    miscounts: with openvino_genai's continuous batching its tokens would be wrong.
-    """
+    """Raised for a model that this engine cannot serve. The message is the reason."""
 
     miscounts = False
+    """Whether its tokens would be wrong with openvino_genai's continuous batching."""
 
 
 class Miscounting(NotPageable):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from ...errors import TOO_LONG, RequestError, with_param
+from ...errors import TOO_LONG, RequestError, prompt_counts, with_param
 
 TYPES = {
     401: "authentication_error",
@@ -31,7 +30,6 @@ SCHEMA = {
     "required": ["type", "error", "request_id"],
 }
 """The JSON Schema of the error object."""
-_COUNTED = re.compile(r"Number of prompt tokens: (\d+) .*model max length: (\d+)")
 
 
 def anthropic_error(error: RequestError, request_id: str = "") -> dict[str, Any]:
@@ -41,17 +39,13 @@ def anthropic_error(error: RequestError, request_id: str = "") -> dict[str, Any]
     """
     kind = TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
     details = {"details": {"error_code": error.code}} if error.code else {}
-    message = _too_long(error.message) if error.code == TOO_LONG else with_param(error)
+    message = _too_long(error) if error.code == TOO_LONG else with_param(error)
     shown = {"type": kind, "message": message, **details}
     return {"type": "error", "error": shown, "request_id": request_id or None}
 
 
-def _too_long(message: str) -> str:
+def _too_long(error: RequestError) -> str:
     """Returns Anthropic's text for a prompt that does not fit: by it Claude Code and LangChain know that they have to
     shorten the conversation, and by how much."""
-    counted = _COUNTED.match(message)
-    return (
-        f"prompt is too long: {counted[1]} tokens > {counted[2]} maximum"
-        if counted
-        else f"prompt is too long: {message}"
-    )
+    counts = prompt_counts(error)
+    return f"prompt is too long: {f'{counts[0]} tokens > {counts[1]} maximum' if counts else error.message}"

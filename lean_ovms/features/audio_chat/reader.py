@@ -15,17 +15,16 @@ from ...api.generation.content import (
     MediaPart,
     Reads,
     check_member,
-    media_parts,
     named_errors,
+    parts_of,
     with_texts,
 )
 from ...api.services import INLINE_BYTES, Services
 from ...errors import BadRequest
 from ...models.text_model import TextModel
 from ...types import AUDIO_TAG, ChatPrompt, Json
-from ...util.concurrency import INLINE_CHARACTERS
 from ..media_files.audio.decoder import AudioDecoder, AudioStream
-from ..media_files.base64_text import decode_base64
+from ..media_files.base64_text import decode_base64, where_data_begins
 from ..media_files.feature import AudioFileOptions
 from .feature import AudioChatOptions
 
@@ -36,9 +35,6 @@ TOKENS_PER_S = 12.5
 """Tokens of a second of audio for a model that hears: Qwen3-Omni's."""
 PARTS = {"input_audio": "data", "audio_url": "url"}
 """Content parts with audio, OpenAI's and vLLM's, and the member that has it."""
-BASE64 = ";base64,"
-MAX_HEAD = 256
-"""Characters of a data URL before its data."""
 NO_AUDIO = (
     "this model reads no audio: start the server with --audio_input_model and the name of a speech2text model, which "
     "transcribes it, or POST it to /v1/audio/transcriptions"
@@ -60,7 +56,7 @@ class AudioContent(ContentReader):
     async def as_text(self, prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
         if model.takes_audio:
             return prompt, []
-        parts, notices = await _parts(prompt, services), list[str]()
+        parts, notices = await parts_of(prompt, PARTS, services), list[str]()
         with named_errors(parts[0]):
             speech = await _transcriber(model, services)
 
@@ -84,7 +80,7 @@ READER = AudioContent()
 
 async def _heard(prompt: ChatPrompt, reads: Reads, services: Services) -> ChatPrompt:
     """Returns a prompt with its audio as samples, and tags in place of it. Raises RequestError."""
-    parts, heard = await _parts(prompt, services), list[bytes]()
+    parts, heard = await parts_of(prompt, PARTS, services), list[bytes]()
     if not parts:
         return prompt
     if not reads.audio:
@@ -97,12 +93,6 @@ async def _heard(prompt: ChatPrompt, reads: Reads, services: Services) -> ChatPr
     tags = iter(await _read_each(parts, services, read))
     messages = [with_texts(message, PARTS, tags) for message in prompt.messages]
     return prompt.with_media(messages, prompt.images, tuple(heard))
-
-
-async def _parts(prompt: ChatPrompt, services: Services) -> list[MediaPart]:
-    """Returns the parts with audio; a long prompt is searched in a worker thread."""
-    search = partial(lambda messages: [*media_parts(messages, PARTS)], prompt.messages)
-    return await services.offload.run(prompt.render_cost, search, inline_below=INLINE_CHARACTERS)
 
 
 async def _read_each(
@@ -175,11 +165,10 @@ async def _read(samples: AudioStream, longest_s: float) -> bytes:
 def _decoded(text: str, url: bool) -> bytes:
     """Returns the audio of a part's text. Raises BadRequest."""
     if url:
-        head = text[:MAX_HEAD].lower()
-        start = head.find(BASE64)
-        if start < 0 or not head.startswith("data:"):
+        begin = where_data_begins(text)
+        if not begin or text[:5].lower() != "data:":
             raise BadRequest("audio_url must be a data URL in base64: audio is not fetched")
-        text = text[start + len(BASE64) :]
+        text = text[begin:]
     try:
         return decode_base64(text.encode())
     except ValueError:

@@ -60,12 +60,13 @@ class LocalWebSocket:
 
 
 class _LocalChannel(Channel):
-    """The server's side. over: the server has closed."""
+    """The server's side of a WebSocket without sockets."""
 
     def __init__(self) -> None:
         super().__init__(asyncio.get_running_loop())
         self.outgoing: asyncio.Queue[bytes | Close] = asyncio.Queue(MAX_UNREAD)
         self.over = False
+        """Whether the server has closed."""
         self._room = asyncio.Event()
 
     async def send(self, *text: bytes) -> None:

@@ -32,11 +32,12 @@ POLL_S = 0.5
 
 
 class Staging:
-    """The staging directory of one model, made by `locked`. ready: where whole files are, laid out as in the model."""
+    """The staging directory of one model, made by `locked`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.ready = root / "ready"
+        """The directory of whole files, laid out as in the model."""
         self._parts = root / "parts"
 
     def prepare(self, files: Iterable[RemoteFile]) -> list[RemoteFile]:

@@ -6,6 +6,15 @@ from base64 import b64decode
 from urllib.parse import unquote_to_bytes
 
 _BLANKS = b" \t\r\n\f"
+_MARK = ";base64,"
+_MAX_HEAD = 256
+"""Characters of a data URL before its data."""
+
+
+def where_data_begins(text: str) -> int:
+    """Returns the place behind the head of a data URL in base64; 0: the text has no such head."""
+    head, mark, _ = text[:_MAX_HEAD].lower().partition(_MARK)
+    return len(head) + len(mark) if mark else 0
 
 
 def decode_base64(text: bytes) -> bytes:

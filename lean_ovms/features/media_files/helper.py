@@ -24,10 +24,11 @@ SEND_BUFFER = 1 << 20
 
 
 class Helper:
-    """One process with a socket pair to it. reusable: it is idle, and nothing of the last job is left on the pipe."""
+    """One process with a socket pair to it."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.reusable = False
+        """Whether it is idle, and nothing of the last job is left on the pipe."""
         self._command = command
         self._popen: subprocess.Popen[bytes] | None = None
         self._reader: asyncio.StreamReader | None = None

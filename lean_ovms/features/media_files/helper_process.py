@@ -21,22 +21,23 @@ FD_BYTES = 4
 
 
 class JobChannel(BufferedRWPair):
-    """The socket to the parent. take_file: the descriptor that came with the last job; the caller closes it."""
+    """The socket to the parent."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._raw = _RawSocket(sock)
         super().__init__(self._raw, self._raw)
 
     def take_file(self) -> int:
-        """Raises IndexError if there is none."""
+        """Returns the descriptor that came with the last job, which the caller closes. Raises IndexError."""
         return self._raw.files.pop()
 
 
 class _RawSocket(io.RawIOBase):
-    """A socket that receives descriptors, too. files: those that have come."""
+    """A socket that receives descriptors, too."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.files: list[int] = []
+        """The descriptors that have come."""
         self._sock = sock
 
     def readable(self) -> bool:

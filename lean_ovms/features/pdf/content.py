@@ -13,21 +13,18 @@ from ...api.generation.content import (
     check_member,
     media_parts,
     named_errors,
+    parts_of,
     with_texts,
 )
 from ...api.services import INLINE_BYTES, Services
 from ...errors import BadRequest
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json
-from ...util.concurrency import INLINE_CHARACTERS
-from ..media_files.base64_text import decode_base64
+from ..media_files.base64_text import decode_base64, where_data_begins
 from .reader import PdfReaders, require_library
 
 KINDS = ("file",)
 """The part of chat with a file."""
-BASE64 = ";base64,"
-MAX_HEAD = 256
-"""Characters of a data URL before its data."""
 MOST = 32
 """Files in one request."""
 NOT_HERE = "PDF files are not read here, only where an answer is generated"
@@ -44,8 +41,7 @@ class PdfContent(ContentReader):
         return BadRequest(NOT_HERE, param=found.at)
 
     async def as_text(self, prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
-        search = partial(lambda messages: [*media_parts(messages, KINDS)], prompt.messages)
-        parts = await services.offload.run(prompt.render_cost, search, inline_below=INLINE_CHARACTERS)
+        parts = await parts_of(prompt, KINDS, services)
         if len(parts) > MOST:
             raise BadRequest(f"{len(parts)} files are more than this server's limit: {MOST}", param=parts[MOST].at)
         found = list[str]()
@@ -79,9 +75,8 @@ async def _text(file: Json, services: Services) -> str:
 
 def _decoded(given: str) -> tuple[bytes, bytes]:
     """Returns a digest of a file, and the file, of base64 with or without the head of a data URL. Raises BadRequest."""
-    start = given[:MAX_HEAD].lower().find(BASE64)
     try:
-        data = decode_base64(given[start + len(BASE64) if start >= 0 else 0 :].encode())
+        data = decode_base64(given[where_data_begins(given) :].encode())
     except ValueError:
         raise BadRequest("file_data is not a PDF file in base64") from None
     return sha256(data).digest(), data

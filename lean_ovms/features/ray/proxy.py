@@ -56,10 +56,11 @@ class ProxyErrors:
 
 
 class _ProxyResponse:
-    """A response of a proxy. started: the client has got its head."""
+    """A response of a proxy."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self.started = False
+        """Whether the client has got its head."""
         self._scope = scope
         self._send = send
         self._refused: Message | None = None

@@ -21,10 +21,12 @@ class StoreUnavailable(StoreFailure):
 
 
 class Rows(Protocol):
-    """The result of a statement. rowcount: how many rows it changed."""
+    """The result of a statement."""
 
     @property
-    def rowcount(self) -> int: ...
+    def rowcount(self) -> int:
+        """How many rows the statement changed."""
+
     def fetchone(self) -> Any: ...
     def fetchall(self) -> list[Any]: ...
     def __iter__(self) -> Iterator[Any]: ...

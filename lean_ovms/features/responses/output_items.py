@@ -225,15 +225,17 @@ class ReasoningItem(OutputItem):
 
 
 class FunctionCall(OutputItem):
-    """A call of one of the client's tools. complete: its arguments are a whole JSON object. head: b"": no deltas."""
+    """A call of one of the client's tools."""
 
     prefix = "fc"
     kind = "function_call"
     content = "arguments"
     head = delta_head("response.function_call_arguments.delta")
+    """The beginning of a delta's event; b"": its arguments come without deltas."""
 
     def __init__(self, writer: ResponseEventWriter, index: int, call_id: str, origin: ToolOrigin) -> None:
         self.complete = False
+        """Whether its arguments are a whole JSON object."""
         self._call_id = call_id
         self.origin = origin
         self._json = JsonDepth()

@@ -23,13 +23,11 @@ log = logging.getLogger("lean_ovms.transports")
 
 
 class Channel:
-    """Base of a transport's WebSocket, which implements `send`, and `resume_reading`.
-
-    ended: a future that is done when the client has closed or left.
-    """
+    """Base of a transport's WebSocket, which implements `send`, and `resume_reading`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.ended: asyncio.Future[None] = loop.create_future()
+        """A future that is done when the client has closed or left."""
         self._loop = loop
         self._messages: deque[WebSocketMessage] = deque()
         self._bytes = 0

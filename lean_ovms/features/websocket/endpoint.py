@@ -14,6 +14,7 @@ from ...errors import BadRequest, RequestError, TooManyRequests, Unavailable
 from ...observability.records import current_client
 from ...types import Json, Request
 from ...util.client_slots import share
+from .handshake import PROTOCOL, VERSION
 from .types import Close, Upgrade, WebSocket, WebSocketMessage
 
 S = TypeVar("S")
@@ -27,16 +28,16 @@ class UpgradeRequired(RequestError):
     code = "upgrade_required"
 
     def headers(self) -> list[tuple[str, str]]:
-        return [("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")]
+        return [("Upgrade", PROTOCOL), ("Sec-WebSocket-Version", VERSION)]
 
 
 def no_upgrade(request: Request) -> BadRequest | UpgradeRequired:
     """Returns why this request opens no WebSocket."""
     headers = request.headers
-    if "websocket" not in headers.get("upgrade", "").lower() or "upgrade" not in headers.get("connection", "").lower():
+    if PROTOCOL not in headers.get("upgrade", "").lower() or "upgrade" not in headers.get("connection", "").lower():
         return UpgradeRequired("this path is a WebSocket: send Upgrade: websocket and Connection: Upgrade")
-    if headers.get("sec-websocket-version") != "13":
-        return UpgradeRequired("only version 13 of WebSocket is supported: Sec-WebSocket-Version: 13")
+    if headers.get("sec-websocket-version") != VERSION:
+        return UpgradeRequired(f"only version {VERSION} of WebSocket is supported: Sec-WebSocket-Version: {VERSION}")
     return BadRequest("Sec-WebSocket-Key must be 16 bytes in base64, of a GET of HTTP/1.1", code="invalid_handshake")
 
 

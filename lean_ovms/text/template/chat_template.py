@@ -203,12 +203,13 @@ def _override(option: str) -> str:
 
 
 class _CompiledTemplate:
-    """One template and its capabilities. error: why it cannot be used, or ""."""
+    """One template and its capabilities."""
 
     def __init__(
         self, env: jinja2.Environment, source: str, tokens: Mapping[str, str], content_format: str, probe_s: float
     ) -> None:
         self.error = ""
+        """Why it cannot be used; "": it can."""
         self._no_tools: list[Json] | None = None
         self._tokens = tokens
         self._template = env.from_string("")

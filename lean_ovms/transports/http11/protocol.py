@@ -95,15 +95,14 @@ class Phase(Enum):
 
 
 class ServerProtocol:
-    """feed bytes, read `next_request`, send `take_outgoing`; respond with start_response, then chunk and end_body.
-
-    closing: the connection ends after the current response; may be set. client_closes: the client announced that it
-    will not send another request.
-    """
+    """The server's side of one connection's bytes: feed them, read `next_request`, send `take_outgoing`; respond with
+    start_response, then chunk and end_body."""
 
     def __init__(self, config: Config, peer: str = "") -> None:
         self.closing = False
+        """Whether the connection ends after the current response; it may be set."""
         self.client_closes = False
+        """Whether the client announced that it will not send another request."""
         self._parser = HttpRequestParser(config.max_header_bytes, config.max_body_bytes, peer)
         self._config = config
         self._access_log = config.access_log

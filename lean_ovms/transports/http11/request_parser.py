@@ -76,12 +76,7 @@ class RequestHead:
 
 
 class HttpRequestParser:
-    """Parses one connection's bytes into requests, in order. After `read` has raised, it must not be called again.
-
-    head: of the request whose body is being read. body_started: part of the body came together with the head. has_more:
-    `read` stopped early; call it again without new bytes. check_head: raises RequestError for a request whose body must
-    not be read.
-    """
+    """Parses one connection's bytes into requests, in order. After `read` has raised, it must not be called again."""
 
     def __init__(self, max_header_bytes: int, max_body_bytes: int, peer: str = "") -> None:
         self._max_header_bytes = max_header_bytes
@@ -90,9 +85,13 @@ class HttpRequestParser:
         self.buffer = bytearray()  # fed and not parsed yet
         # of the request that is being read
         self.head: RequestHead | None = None
+        """The head of the request whose body is being read."""
         self.body_started = False
+        """Whether part of the body came together with the head."""
         self.has_more = False
+        """Whether `read` stopped early: it is to be called again without new bytes."""
         self.check_head: Callable[[RequestHead], None] | None = None
+        """Raises RequestError for a request whose body must not be read."""
         self._searched = 0
         self._chunks: h11.Connection | None = None
         self._body = RequestBody()

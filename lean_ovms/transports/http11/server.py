@@ -27,14 +27,12 @@ log = logging.getLogger("lean_ovms.transports")
 
 
 class Server(ServerState):
-    """Serves handle on the addresses of config. start once, perhaps after bind; drain any number of times.
-
-    addresses: as URLs, with the real port.
-    """
+    """Serves handle on the addresses of config. Start it once, perhaps after bind; drain it any number of times."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.addresses: list[str] = []
+        """The addresses as URLs, with the real port."""
         self._bound: list[socket.socket] = []
         self._listeners: list[asyncio.AbstractServer] = []
         self._reload_task: asyncio.Task[None] | None = None

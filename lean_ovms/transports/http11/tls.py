@@ -22,7 +22,7 @@ log = logging.getLogger("lean_ovms.transports")
 
 
 class Certificate:
-    """The certificate and key of the options. context: for new connections; open ones keep what they have."""
+    """The certificate and key of the options."""
 
     def __init__(self, config: Config) -> None:
         """Raises StartError naming the option at fault."""
@@ -30,6 +30,7 @@ class Certificate:
         self._files = [Path(name) for option in OPTIONS if (name := config.value(option))]
         self._seen = self._file_stamps()
         self.context = _context(config)
+        """The context of new connections; open ones keep what they have."""
 
     async def watch(self, period_s: float = CHECK_S) -> None:
         """Reloads the files when they change and are complete; never returns."""

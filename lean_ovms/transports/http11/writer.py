@@ -11,13 +11,11 @@ import asyncio
 
 
 class ResponseWriter:
-    """Writes to a transport. The asyncio protocol passes on pause_writing and resume_writing.
-
-    paused: a future that is done when the transport accepts more, None while it does.
-    """
+    """Writes to a transport. The asyncio protocol passes on pause_writing and resume_writing."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
         self.paused: asyncio.Future[None] | None = None
+        """A future that is done when the transport accepts more; None: it accepts more now."""
         self._loop = loop
         self._transport = transport
         self._written = 0

@@ -53,7 +53,7 @@ class Hypothesis(NamedTuple):
 
 
 class BeamSearch:
-    """sequence.Search. finished: hypotheses so far."""
+    """Searches the likeliest texts of one sequence with several beams: a sequence.Search."""
 
     def __init__(self, first: Sequence) -> None:
         """Begins with a single beam.
@@ -66,6 +66,7 @@ class BeamSearch:
         self.width = first.params.beams
         self.beams = [first]
         self.finished: list[Hypothesis] = []
+        """The hypotheses so far."""
 
     def begin_again(self) -> Sequence:
         first = self._first

@@ -18,20 +18,18 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ....util.files import open_regular, read_bytes
+from ....util.files import OTHERS, is_private_directory, open_regular, read_bytes
 
 log = logging.getLogger("lean_ovms.compiled_cache")
 
 FOLDER = "paged_networks"
 """The folder in --cache_dir."""
 GRAPH, WEIGHTS, ABOUT = "network.xml", "network.bin", "about.json"
-"""The files of a network: its operations, its constants, and an KeptNetwork."""
+"""The files of a network: its operations, its constants, and a KeptNetwork."""
 UNFINISHED = "tmp_"
 """How the names of folders begin that are being written."""
 STALE_S = 3600.0
 """A folder that is still unfinished after so many seconds was left behind."""
-OTHERS = stat.S_IWGRP | stat.S_IWOTH
-"""The permissions by which others could write."""
 CHECK_BYTES = 8
 """The size of a checksum as text."""
 PIECE = 1 << 18
@@ -78,7 +76,7 @@ class NetworkStore:
             log.warning("networks are not kept: %s", error)
             return False
         shared = around.st_mode & OTHERS and not around.st_mode & stat.S_ISVTX
-        if shared or not stat.S_ISDIR(own.st_mode) or own.st_mode & OTHERS or own.st_uid != os.geteuid():
+        if shared or not is_private_directory(own):
             text = "networks are not kept in %s: others can write there; chmod go-w %s %s allows it to you alone"
             log.warning(text, self.folder, self.folder.parent, self.folder)
             return False

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import stat
 import struct
 import time
 import zlib
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import StartError
-from ....util.files import require_regular
+from ....util.files import is_private_directory, require_regular
 
 MAGIC = b"LOVMSKV1"
 FINGERPRINT = 32
@@ -140,12 +139,13 @@ class DiskSegment:
 
 
 class SegmentWriter:
-    """Writes one segment. size: bytes of its data so far."""
+    """Writes one segment."""
 
     def __init__(self, segment: DiskSegment, fingerprint: bytes) -> None:
         """Creates the files of a segment. Raises OSError."""
         self.segment = segment
         self.size = 0
+        """The bytes of its data so far."""
         self._index = open_file(segment.path.with_suffix(INDEX), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
         self._data = -1
         try:
@@ -254,7 +254,7 @@ def private_directory(path: Path, option: str) -> None:
         found = path.lstat()
     except OSError as error:
         raise StartError(f"{option} {path}: {error.strerror}") from None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+    if not is_private_directory(found):
         raise StartError(f"{option}: others could write to {path}")
 
 

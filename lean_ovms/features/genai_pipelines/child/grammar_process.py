@@ -58,7 +58,7 @@ class Checker:
 
     XGrammar computes a mask from all the ways in which the output so far can be read. A grammar that compiles in
     milliseconds may have thousands, or more with every token. GenAI computes masks inside the step of all requests.
-    Grammars are compared with the reference, on this machine and for this vocabulary. limit_s: most time of a mask.
+    Grammars are compared with the reference, on this machine and for this vocabulary.
     """
 
     def __init__(self, compiler: GrammarCompiler) -> None:
@@ -68,6 +68,7 @@ class Checker:
         compiler.compile(tag)
         steps = list(compiler.walk(tag, self._next(), REFERENCE_TOKENS))[1:]
         self.limit_s = max(LEAST_S, FACTOR * sorted(steps)[len(steps) // 2])
+        """The most seconds that a mask may take."""
         compiler.clear()
 
     def check(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def translate(tag: Any, converters: Converters) -> Translated:
     form = tag.get("format") if isinstance(tag, dict) else None
     if not isinstance(form, dict):
         raise GrammarInvalid("The structural tag is not a JSON object with a format")
-    writer = _Writer(converters)
+    writer = RuleWriter(converters)
     if form.get("type") == "grammar":
         return Translated(writer.grammar_of(form), [])
     try:
@@ -78,13 +78,14 @@ class Expression(NamedTuple):
     """Whether it may stand in a terminal."""
 
 
-class _Writer:
-    """Collects the rules of a grammar. grammars: clients' own, by name."""
+class RuleWriter:
+    """Collects the rules of a grammar."""
 
     def __init__(self, converters: Converters) -> None:
         self.converters = converters
         self.rules: list[str] = []
         self.grammars: dict[str, str] = {}
+        """The grammars of clients themselves, by their names."""
         self.ignored: set[str] = set()
         self._names: dict[str, str] = {}
 

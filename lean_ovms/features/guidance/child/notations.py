@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ....errors import GrammarInvalid
 from ....grammar.notations import STYLES, Gemma, ValueNotation
 from ....grammar.schema import NOTES, Schema, flat, resolved
+
+if TYPE_CHECKING:
+    from .lark import RuleWriter
 
 MAX_CHOICES = 1000
 _TYPES = ("object", "array", "string", "number", "boolean", "null")
@@ -23,18 +26,7 @@ _IGNORED = {
 }
 
 
-class NotationWriter(Protocol):
-    """lark._Writer."""
-
-    rules: list[str]
-    ignored: set[str]
-
-    def named(self, prefix: str, body: str) -> str: ...
-
-    def json(self, schema: Any, **more: Any) -> str: ...
-
-
-def write(style: str, schema: Schema, writer: NotationWriter) -> str:
+def write(style: str, schema: Schema, writer: RuleWriter) -> str:
     """Returns the name of a rule for values of a schema in a notation. Raises GrammarInvalid."""
     if style not in STYLES:
         raise GrammarInvalid(f"The style {str(style)[:40]!r} of a JSON schema cannot be imposed here")
@@ -50,7 +42,7 @@ class _Values:
     comma = "/, ?/"
     colon = "/: ?/"
 
-    def __init__(self, notation: type[ValueNotation], root: Schema, writer: NotationWriter) -> None:
+    def __init__(self, notation: type[ValueNotation], root: Schema, writer: RuleWriter) -> None:
         self.notation = notation
         self.root = root
         self.writer = writer
@@ -178,7 +170,7 @@ class _Values:
 
 
 class _GemmaValues(_Values):
-    """Gemma's notation."""
+    """The rules of values in Gemma's notation."""
 
     words = ("true", "false", "null")
     comma = '","'

@@ -84,7 +84,7 @@ def check_shape(rate: int, channels: int, limits: AudioLimits) -> None:
 
 
 class SoundFile:
-    """A file that libsndfile reads. frames: by its header. Raises BadRequest without soundfile, and its exceptions."""
+    """A file that libsndfile reads. Raises BadRequest without soundfile, and its exceptions."""
 
     def __init__(self, data: bytes | memoryview, format: str) -> None:  # noqa: A002 - as in formats
         assert format in SNDFILE
@@ -94,6 +94,7 @@ class SoundFile:
             raise missing(format, "soundfile", "audio") from None
         self._file = soundfile.SoundFile(io.BytesIO(data))
         self.rate, self.channels, self.frames = self._file.samplerate, self._file.channels, self._file.frames
+        """The frames that the file has by its header."""
         if self.frames >= UNKNOWN_FRAMES:  # soundfile seeks after each read, which fails at such a file's end
             self._file._info.seekable = 0
 

@@ -38,7 +38,7 @@ PARAM = "file"
 
 
 class AudioDecoder:
-    """Opens audio files. A server has one; close it at the end. idle: the processes without a file."""
+    """Opens audio files. A server has one; close it at the end."""
 
     def __init__(self, config: Config, command: Sequence[str] = COMMAND) -> None:
         options = config.of(AudioFileOptions)
@@ -52,6 +52,7 @@ class AudioDecoder:
             max_rate=options.max_audio_rate,
         )
         self.idle = IdleHelpers[_Process](IDLE_S, KEPT_PROCESSES)
+        """The processes without a file."""
         self._slots = Budget(
             options.max_audio_decoders, WAITING_FILES, "too many audio files at once", "too_many_audio_files"
         )
@@ -93,10 +94,11 @@ class AudioDecoder:
 
 
 class AudioStream:
-    """Blocks of samples (types.audio), as an async iterator. samples: how many have been read."""
+    """Blocks of samples (types.audio), as an async iterator."""
 
     def __init__(self, process: _Process, timeout_s: float, release: Callable[[], None]) -> None:
         self.samples = 0
+        """How many samples have been read."""
         self._process = process
         self._timeout_s = timeout_s
         self._release: Callable[[], None] | None = release

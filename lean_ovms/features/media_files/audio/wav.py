@@ -30,11 +30,12 @@ def block_frames(rate: int) -> int:
 
 
 class WavFile:
-    """A WAV file. rate: in Hz; frames: how many there are. Raises BadRequest."""
+    """A WAV file. Raises BadRequest."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         chunk, self._body = _chunks(data)
         tag, self.channels, self.rate, _, align, bits = struct.unpack_from("<HHIIHH", chunk)
+        """The samples a second, behind the number of channels in the header."""
         if tag == EXTENSIBLE and len(chunk) >= 26:
             tag = struct.unpack_from("<H", chunk, 24)[0]
         self._kind = (tag, bits)
@@ -45,6 +46,7 @@ class WavFile:
         self._align = align
         self._step = block_frames(self.rate)
         self.frames = len(self._body) // align
+        """How many frames the file has."""
 
     def blocks(self) -> Iterator[Samples]:
         """Yields samples as (frames, channels), between -1 and 1."""

@@ -57,7 +57,7 @@ class DecodeJob:
 
 
 class DecoderPool:
-    """At most max_processes decoder processes. They end after idle_s seconds without a job. idle: those without one."""
+    """At most max_processes decoder processes. They end after idle_s seconds without a job."""
 
     def __init__(
         self, max_processes: int, timeout_s: float, idle_s: float = 120.0, command: Sequence[str] = COMMAND
@@ -66,6 +66,7 @@ class DecoderPool:
         self._timeout_s = timeout_s
         self._command = command
         self.idle = IdleHelpers[_Decoder](idle_s, max_processes)
+        """The processes without a job."""
 
     async def decode(self, job: DecodeJob) -> Image:
         """Returns the image of a job.

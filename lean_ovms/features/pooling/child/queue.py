@@ -92,11 +92,12 @@ class QueuedText:
 
 
 class TextQueue:
-    """All texts that wait. waiting: their number; padded_tokens: the sum of their padded lengths."""
+    """All texts that wait."""
 
     def __init__(self, batch_tokens: int) -> None:
         self.requests: dict[int, QueuedPooling] = {}
         self.waiting = self.padded_tokens = 0
+        """How many texts wait, and the sum of their padded lengths."""
         self._batch_tokens = self._room_tokens = batch_tokens
         self._batches = 0
 

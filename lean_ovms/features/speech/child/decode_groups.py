@@ -33,12 +33,13 @@ def first_logits(decoding: Any, rows: list[DecodeRow], files: WhisperFiles) -> N
 
 
 class DecodeGroup:
-    """Rows that are decoded together, with the decoder's state. places: texts of that, ended ones too."""
+    """Rows that are decoded together, with the decoder's state."""
 
     def __init__(self, rows: list[DecodeRow], decoding: Any, files: WhisperFiles, rules: Rules) -> None:
         self.rows = rows  # that have not ended
         self._texts = [(row, attempt) for row in rows for attempt in row.attempts]
         self.places = len(self._texts)
+        """How many texts that state has, ended ones included."""
         self._decoding = decoding
         self._files = files
         self._rules = rules

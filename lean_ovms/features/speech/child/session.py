@@ -27,7 +27,7 @@ REPORT = SAMPLE_RATE
 
 
 class Transcription:
-    """A request. turn: its place in the queue, in virtual time. job: its window in work."""
+    """A request."""
 
     def __init__(
         self, command: Transcribe, window: int, detector: Callable[[], Detector], clock: Callable[[], float]
@@ -39,8 +39,10 @@ class Transcription:
             params["turns"] = TurnDetection(**turns)
         self.params = TranscribeParams(**params)
         self.turn = 0
+        """The place of the request in the queue, in virtual time."""
         self.care = command.care
         self.job: Job | None = None
+        """The window of the request that is at work; None: none is."""
         self.partial = False
         self.cutter: Cutter
         if self.params.turns is not None:

@@ -22,7 +22,7 @@ FRAME_TOKENS = 70
 
 
 class Gemma4:
-    """A family.VideoFamily. whole: in the larger models. The frames of a video are images behind their times."""
+    """A family.VideoFamily. The frames of a video are images behind their times."""
 
     before, after = "<|image>", "<image|>"
 
@@ -31,6 +31,7 @@ class Gemma4:
         config, processor = files.config, files.processor
         self.token_id = int(config["image_token_id"])
         self.whole = config["text_config"].get("use_bidirectional_attention") == "vision"
+        """Whether tokens of an image attend to all others of it, as in the larger models."""
         self._networks = files.networks
         self._patch, self._merge = int(processor["patch_size"]), int(processor["pooling_kernel_size"])
         self._tokens = int(processor["max_soft_tokens"])

@@ -12,10 +12,11 @@ from .family import Files, Layout
 
 
 class Llava:
-    """A family.VisionFamily. side: pixels of the square. patches: along each side. pads: it does what do_pad says."""
+    """A family.VisionFamily."""
 
     before, after = "", "\n"
     whole = pads = False
+    """Whether tokens of an image attend to all others of it, and whether images are padded as do_pad says."""
 
     def __init__(self, files: Files) -> None:
         """Raises KeyError, TypeError and ValueError for files that are not as those of the family."""
@@ -23,7 +24,9 @@ class Llava:
         vision = config["vision_config"]
         self.token_id = files.image_token
         self.side = int(vision["image_size"])
+        """The pixels of the square's sides."""
         self.patches: int = self.side // int(vision["patch_size"])
+        """The patches along each side."""
         self._networks = files.networks
         self._whole = config.get("vision_feature_select_strategy", "default") == "full"  # with the class token
         self._processor = SquareProcessor.read(processor)
