@@ -16,14 +16,12 @@ from ....grammar import formats
 from ....types import Json
 from . import notations
 from .name_patterns import Match, merged
+from .rules import Rules
 
 MAX_NESTING = 64
 HEADER = '%llguidance {"no_forcing": true}\n'
 """Where a grammar leaves one text only, llguidance would look ahead to its end for every mask: the name in an ordinary
 tool call took more than its fuel, 7 ms instead of 0.7, and `(("a"){200}){100}` 0.15 s for every token (2026-11)."""
-WHITESPACE = "[ \\n\\r\\t]{1,25}"
-"""Between two tokens of JSON: enough for any indentation; without a limit a model may write blanks for ever."""
-_ONE_LINE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _EMPTY = "/(?:)/"
 TERMINALS = ("ANY: ~/[^\\s\\S]/", 'SOME: (ANY & ~"")', "TEXT: /(?s:.)*/")
 """All bytes, at least one of them, and all that is UTF-8."""
@@ -78,44 +76,19 @@ class Expression(NamedTuple):
     """Whether it may stand in a terminal."""
 
 
-class RuleWriter:
-    """Collects the rules of a grammar."""
+class RuleWriter(Rules):
+    """Writes the formats of a structural tag as rules."""
 
     def __init__(self, converters: Converters) -> None:
+        super().__init__()
         self.converters = converters
-        self.rules: list[str] = []
         self.grammars: dict[str, str] = {}
         """The grammars of clients themselves, by their names."""
-        self.ignored: set[str] = set()
-        self._names: dict[str, str] = {}
-
-    def named(self, prefix: str, body: str) -> str:
-        """Returns the name of a rule, or, with a capital prefix, of a terminal; equal ones are written once."""
-        key = f"{prefix}: {body}"
-        if key not in self._names:
-            self._names[key] = f"{prefix}{len(self._names)}"
-            self.rules.append(f"{self._names[key]}: {body}")
-        return self._names[key]
 
     def in_rule(self, part: Expression) -> str:
         if part.text == _EMPTY:
             return '""'
         return self.named("T", part.text) if part.regular else part.text
-
-    def json(self, schema: Any, *, one_line: bool = False, **more: Any) -> str:
-        """Returns the name of a rule for values of a schema.
-
-        Args:
-            schema: The JSON Schema.
-            one_line: Whether there is one blank behind a colon and a comma, and no other.
-            **more: Further settings of llguidance for JSON.
-        """
-        blanks: Json = _ONE_LINE if one_line else {"whitespace_pattern": WHITESPACE}
-        settings = {**blanks, "lenient": True, **more}
-        whole = {**schema, "x-guidance": settings} if isinstance(schema, dict) else schema
-        if schema is True:
-            whole = {"x-guidance": settings}
-        return self.named("json_", f"%json {json.dumps(whole)}")
 
     def grammar_of(self, form: Json) -> str:
         """Returns a client's grammar in Lark."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....errors import GrammarInvalid
 from ....grammar.notations import STYLES, Gemma, ValueNotation
 from ....grammar.schema import NOTES, Schema, flat, resolved
-
-if TYPE_CHECKING:
-    from .lark import RuleWriter
+from .rules import Rules
 
 MAX_CHOICES = 1000
 _TYPES = ("object", "array", "string", "number", "boolean", "null")
@@ -26,7 +24,7 @@ _IGNORED = {
 }
 
 
-def write(style: str, schema: Schema, writer: RuleWriter) -> str:
+def write(style: str, schema: Schema, writer: Rules) -> str:
     """Returns the name of a rule for values of a schema in a notation. Raises GrammarInvalid."""
     if style not in STYLES:
         raise GrammarInvalid(f"The style {str(style)[:40]!r} of a JSON schema cannot be imposed here")
@@ -42,7 +40,7 @@ class _Values:
     comma = "/, ?/"
     colon = "/: ?/"
 
-    def __init__(self, notation: type[ValueNotation], root: Schema, writer: RuleWriter) -> None:
+    def __init__(self, notation: type[ValueNotation], root: Schema, writer: Rules) -> None:
         self.notation = notation
         self.root = root
         self.writer = writer

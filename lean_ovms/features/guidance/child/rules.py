@@ -1,0 +1,46 @@
+"""The rules of a grammar in llguidance's Lark, which what writes formats and what writes values add to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ....types import Json
+
+WHITESPACE = "[ \\n\\r\\t]{1,25}"
+"""Between two tokens of JSON: enough for any indentation; without a limit a model may write blanks for ever."""
+_ONE_LINE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+class Rules:
+    """Collects the rules of a grammar."""
+
+    def __init__(self) -> None:
+        self.rules: list[str] = []
+        """The rules, each with its name."""
+        self.ignored: set[str] = set()
+        """The keywords of schemas that are not imposed."""
+        self._names: dict[str, str] = {}
+
+    def named(self, prefix: str, body: str) -> str:
+        """Returns the name of a rule, or, with a capital prefix, of a terminal; equal ones are written once."""
+        key = f"{prefix}: {body}"
+        if key not in self._names:
+            self._names[key] = f"{prefix}{len(self._names)}"
+            self.rules.append(f"{self._names[key]}: {body}")
+        return self._names[key]
+
+    def json(self, schema: Any, *, one_line: bool = False, **more: Any) -> str:
+        """Returns the name of a rule for values of a schema.
+
+        Args:
+            schema: The JSON Schema.
+            one_line: Whether there is one blank behind a colon and a comma, and no other.
+            **more: Further settings of llguidance for JSON.
+        """
+        blanks: Json = _ONE_LINE if one_line else {"whitespace_pattern": WHITESPACE}
+        settings = {**blanks, "lenient": True, **more}
+        whole = {**schema, "x-guidance": settings} if isinstance(schema, dict) else schema
+        if schema is True:
+            whole = {"x-guidance": settings}
+        return self.named("json_", f"%json {json.dumps(whole)}")
