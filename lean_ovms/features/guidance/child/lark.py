@@ -16,7 +16,7 @@ from ....grammar import formats
 from ....types import Json
 from . import notations
 from .name_patterns import Match, merged
-from .rules import Rules
+from .rules import GrammarRules
 
 MAX_NESTING = 64
 HEADER = '%llguidance {"no_forcing": true}\n'
@@ -76,7 +76,7 @@ class Expression(NamedTuple):
     """Whether it may stand in a terminal."""
 
 
-class RuleWriter(Rules):
+class RuleWriter(GrammarRules):
     """Writes the formats of a structural tag as rules."""
 
     def __init__(self, converters: Converters) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from ....errors import GrammarInvalid
 from ....grammar.notations import STYLES, Gemma, ValueNotation
 from ....grammar.schema import NOTES, Schema, flat, resolved
-from .rules import Rules
+from .rules import GrammarRules
 
 MAX_CHOICES = 1000
 _TYPES = ("object", "array", "string", "number", "boolean", "null")
@@ -24,7 +24,7 @@ _IGNORED = {
 }
 
 
-def write(style: str, schema: Schema, writer: Rules) -> str:
+def write(style: str, schema: Schema, writer: GrammarRules) -> str:
     """Returns the name of a rule for values of a schema in a notation. Raises GrammarInvalid."""
     if style not in STYLES:
         raise GrammarInvalid(f"The style {str(style)[:40]!r} of a JSON schema cannot be imposed here")
@@ -40,7 +40,7 @@ class _Values:
     comma = "/, ?/"
     colon = "/: ?/"
 
-    def __init__(self, notation: type[ValueNotation], root: Schema, writer: Rules) -> None:
+    def __init__(self, notation: type[ValueNotation], root: Schema, writer: GrammarRules) -> None:
         self.notation = notation
         self.root = root
         self.writer = writer

@@ -12,7 +12,7 @@ WHITESPACE = "[ \\n\\r\\t]{1,25}"
 _ONE_LINE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
-class Rules:
+class GrammarRules:
     """Collects the rules of a grammar."""
 
     def __init__(self) -> None:
