@@ -11,7 +11,12 @@ import orjson
 import pydantic
 from openai.types.responses import Response, ResponseStreamEvent
 
+from lean_ovms import types
+from lean_ovms.api.app import App
+from tests.api.conftest import parts, post, whole
+
 Json = dict[str, Any]
+PATH = "/v1/responses"
 
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 
@@ -27,7 +32,31 @@ TEXTS = {
     "response.output_text": "text",
     "response.reasoning_summary_text": "text",
     "response.function_call_arguments": "arguments",
+    "response.custom_tool_call_input": "input",
 }
+CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+
+
+def ask(given: Any = "hi", **fields: Any) -> Json:
+    """A body with this input."""
+    return {"model": "m", "input": given, **fields}
+
+
+async def respond(app: App, given: Any = "hi", **fields: Any) -> Json:
+    """The finished response to an input."""
+    response = await post(app, PATH, ask(given, **fields))
+    assert response.status == 200, response.body
+    found: Json = await whole(response)
+    check_response(found)
+    return found
+
+
+async def streamed(response: types.Response) -> list[Json]:
+    """The events of a stream, checked."""
+    assert response.status == 200, response.body
+    events = parse_sse(b"".join([part async for part in parts(response)]))
+    check(events)
+    return events
 
 
 def parse_sse(data: bytes) -> list[Json]:
@@ -149,7 +178,7 @@ class _Items:
         stem, _, phase = event["type"].rpartition(".")
         assert stem in TEXTS, event["type"]
         assert "whole" not in item, "nothing comes after the end of a text"
-        assert (index in self.parts) == (item["type"] != "function_call")
+        assert (index in self.parts) == (item["type"] not in CALLS)
         if phase == "delta":
             assert event["delta"], "an empty delta says nothing"
             item["said"] += event["delta"]
@@ -159,6 +188,6 @@ class _Items:
 
 
 def _text_of(item: Json) -> str:
-    if item["type"] == "function_call":
-        return str(item["arguments"])
+    if item["type"] in CALLS:
+        return str(item[CALLS[item["type"]]])
     return "".join(part["text"] for part in item["content" if item["type"] == "message" else "summary"])

@@ -11,10 +11,10 @@ from openai.types.responses import Response as OpenAIResponse
 from lean_ovms.errors import BadRequest
 from lean_ovms.features.responses.agent_tools import read_agent_tools
 from lean_ovms.features.responses.tool_origin import ToolOrigin
-from tests.api.conftest import MakeApp, parts, post, whole
+from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
+from tests.features.responses.rules import PATH, ask, respond, streamed
 
-PATH = "/v1/responses"
 FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
 SPACE = {
     "type": "namespace",
@@ -32,16 +32,10 @@ def call(name: str, **arguments: Any) -> str:
     return f"<tool_call>{orjson.dumps({'name': name, 'arguments': arguments}).decode()}</tool_call>"
 
 
-async def events(response: Any) -> list[dict[str, Any]]:
-    text = b"".join([part async for part in parts(response)])
-    blocks = [block for block in text.split(b"\n\n") if b"\ndata: " in block]
-    return [orjson.loads(block.split(b"\ndata: ")[1]) for block in blocks]
-
-
 async def test_a_namespace_is_flat_for_the_model_and_named_in_the_answer(make_app: MakeApp) -> None:
     script = say(call("agents__close", id=1), call("f"), call("agents__note", input='a\n"b"'))
     app, engine = await make_app(script, tool_parser="hermes3", chat_template=TEMPLATE)
-    body = {"model": "m", "input": "hi", "tools": [FUNCTION, SPACE]}
+    body = ask(tools=[FUNCTION, SPACE])
     answer = await whole(await post(app, PATH, body))
     assert engine.submitted[0][0].startswith("f,agents__close,agents__note,")
     close, plain, note = answer["output"]
@@ -65,9 +59,9 @@ async def test_a_namespace_is_flat_for_the_model_and_named_in_the_answer(make_ap
 async def test_a_custom_call_has_events_of_its_own(make_app: MakeApp) -> None:
     text = call("patch", input="*** Begin\n+ä")
     app, _ = await make_app(say(*(text[i : i + 5] for i in range(0, len(text), 5))), tool_parser="hermes3")
-    response = await post(app, PATH, {"model": "m", "input": "hi", "tools": [PATCH, FUNCTION], "stream": True})
+    response = await post(app, PATH, ask(tools=[PATCH, FUNCTION], stream=True))
     assert any("not enforced" in value for name, value in response.headers if name == "Warning")
-    found = await events(response)
+    found = await streamed(response)
     kinds = [event["type"] for event in found]
     start = kinds.index("response.output_item.added")
     assert kinds[start:] == [
@@ -77,16 +71,14 @@ async def test_a_custom_call_has_events_of_its_own(make_app: MakeApp) -> None:
         "response.output_item.done",
         "response.completed",
     ]
-    assert [event["sequence_number"] for event in found] == list(range(len(found)))
     assert found[start]["item"]["input"] == ""
     assert found[start + 1]["delta"] == found[start + 2]["input"] == "*** Begin\n+ä"
-    assert found[-1]["response"]["output"] == [found[start + 3]["item"]]
 
 
 async def test_a_custom_call_that_is_cut_off_has_no_input(make_app: MakeApp) -> None:
     app, _ = await make_app(say('<tool_call>{"name":"patch","arguments":{"input":"ab', reason="length"),
                             tool_parser="hermes3")  # fmt: skip
-    answer = await whole(await post(app, PATH, {"model": "m", "input": "hi", "tools": [PATCH]}))
+    answer = await respond(app, tools=[PATCH])
     assert answer["status"] == "incomplete"
     assert all(item.get("input", "") == "" for item in answer["output"])
 
@@ -94,13 +86,13 @@ async def test_a_custom_call_that_is_cut_off_has_no_input(make_app: MakeApp) -> 
 @pytest.mark.parametrize("kind", ["web_search", "web_search_2026_01_01", "local_shell", "apply_patch"])
 async def test_what_is_not_run_here_is_left_out_where_other_tools_remain(make_app: MakeApp, kind: str) -> None:
     app, engine = await make_app(say("x"), chat_template=TEMPLATE)
-    response = await post(app, PATH, {"model": "m", "input": "hi", "tools": [{"type": kind}, FUNCTION]})
+    response = await post(app, PATH, ask(tools=[{"type": kind}, FUNCTION]))
     assert response.status == 200
     [warning] = [value for name, value in response.headers if name == "Warning"]
     assert f"tools[0]: tools of type {kind} are not run here" in warning
     assert [tool["type"] for tool in (await whole(response))["tools"]] == ["function"]
     assert engine.submitted[0][0].startswith("f,user:")
-    alone = await post(app, PATH, {"model": "m", "input": "hi", "tools": [{"type": kind}]})
+    alone = await post(app, PATH, ask(tools=[{"type": kind}]))
     assert alone.status == 400
     assert (await whole(alone))["error"]["param"] == "tools[0]"
 
@@ -108,11 +100,11 @@ async def test_what_is_not_run_here_is_left_out_where_other_tools_remain(make_ap
 async def test_a_choice_may_name_a_tool_of_a_namespace(make_app: MakeApp) -> None:
     app, engine = await make_app(say(call("agents__close")), tool_parser="hermes3", chat_template=TEMPLATE)
     choice = {"type": "function", "name": "close", "namespace": "agents"}
-    answer = await whole(await post(app, PATH, {"model": "m", "input": "hi", "tools": [SPACE], "tool_choice": choice}))
+    answer = await respond(app, tools=[SPACE], tool_choice=choice)
     assert answer["tool_choice"] == choice
     assert engine.submitted[0][0].startswith("agents__close,user:")
     choice = {"type": "allowed_tools", "mode": "auto", "tools": [choice]}
-    await whole(await post(app, PATH, {"model": "m", "input": "hi", "tools": [SPACE], "tool_choice": choice}))
+    await respond(app, tools=[SPACE], tool_choice=choice)
     assert engine.submitted[1][0].startswith("agents__close,user:")
 
 
@@ -149,7 +141,7 @@ async def test_the_grammar_of_a_custom_tool_is_imposed_or_shown(make_app: MakeAp
     """OpenAI's two syntaxes: https://platform.openai.com/docs/guides/function-calling#context-free-grammars"""
     form = {"type": "grammar", "syntax": "regex", "definition": "[a-c]+|x"}
     app, engine = await make_app(say(call("letters", input="abc")), tool_parser="hermes3", chat_template=TEMPLATE)
-    body = {"model": "m", "input": "hi", "tools": [{"type": "custom", "name": "letters", "format": form}]}
+    body = ask(tools=[{"type": "custom", "name": "letters", "format": form}])
     response = await post(app, PATH, body)
     assert not [value for name, value in response.headers if name == "Warning"]
     assert (await whole(response))["output"][0]["input"] == "abc"

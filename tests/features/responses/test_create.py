@@ -8,13 +8,10 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.errors import EngineFailure, TooManyRequests
-from lean_ovms.types import Response
 from tests.api.conftest import MakeApp, parts, post, whole
 from tests.fakes import FakeEngine, Script, say
-from tests.features.responses.rules import Json, check, check_response, parse_sse
+from tests.features.responses.rules import PATH, Json, ask, check_response, respond, streamed
 
-PATH = "/v3/responses"
-HELLO: Json = {"model": "m", "input": "hi"}
 TOOL = {
     "type": "function",
     "name": "f",
@@ -25,18 +22,6 @@ TOOL = {
 OTHER = {"type": "function", "function": {"name": "g", "parameters": {"type": "object"}}}
 CALL_F = '<tool_call>\n{"name": "f", "arguments": {"x": "1"}}\n</tool_call>'
 CALL_G = '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>'
-
-
-def ask(**fields: Any) -> Json:
-    return {**HELLO, **fields}
-
-
-async def streamed(response: Response) -> list[Json]:
-    """The events of a stream, checked."""
-    assert response.status == 200, response.body
-    events = parse_sse(b"".join([part async for part in parts(response)]))
-    check(events)
-    return events
 
 
 async def refused(app: App, body: Json, status: int = 400) -> Json:
@@ -52,8 +37,7 @@ async def parsing(make_app: MakeApp, script: Script | Any, **options: Any) -> tu
 
 async def test_a_whole_answer_has_the_contracts_shape(make_app: MakeApp) -> None:
     app, engine = await make_app(say("Hel", "lo"))
-    body = await whole(await post(app, PATH, HELLO))
-    check_response(body)
+    body = await respond(app)
     assert list(body)[:8] == [
         "id", "object", "created_at", "completed_at", "incomplete_details", "error", "model", "status",
     ]  # fmt: skip
@@ -102,12 +86,6 @@ async def test_a_whole_answer_has_the_contracts_shape(make_app: MakeApp) -> None
     assert engine.submitted[0][0] == "user:hi;"
 
 
-@pytest.mark.parametrize("base", ["/v1", "/v3", "/v3/v1"])
-async def test_every_base_serves_the_endpoint(make_app: MakeApp, base: str) -> None:
-    app, _ = await make_app(say("x"))
-    assert (await post(app, base + "/responses", HELLO)).status == 200
-
-
 async def test_what_does_not_change_the_answer_is_echoed(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"))
     fields: Json = {
@@ -126,8 +104,7 @@ async def test_what_does_not_change_the_answer_is_echoed(make_app: MakeApp) -> N
         "instructions": "Be brief.",
         "store": False,
     }
-    body = await whole(await post(app, PATH, ask(**fields)))
-    check_response(body)
+    body = await respond(app, **fields)
     assert {name: body[name] for name in fields} == fields
 
 
@@ -144,7 +121,7 @@ async def test_the_reasoning_of_earlier_turns_is_left_out_on_request(make_app: M
 
 async def test_a_stream_obeys_the_rules_and_ends_as_the_whole_answer(make_app: MakeApp) -> None:
     app, _ = await parsing(make_app, lambda *_: say("<think>", "hm", "</think>", "Grüße ", "世界", CALL_F, CALL_G))
-    unary = await whole(await post(app, PATH, ask(tools=[TOOL, OTHER])))
+    unary = await respond(app, tools=[TOOL, OTHER])
     events = await streamed(await post(app, PATH, ask(tools=[TOOL, OTHER], stream=True)))
     final = events[-1]["response"]
     assert [item["type"] for item in final["output"]] == ["reasoning", "message", "function_call", "function_call"]
@@ -168,7 +145,7 @@ async def test_the_first_event_goes_out_before_the_first_token(make_app: MakeApp
 
 async def test_an_answer_cut_by_its_length_is_incomplete(make_app: MakeApp) -> None:
     app, engine = await make_app(lambda *_: say("Hel", reason="length"))
-    body = await whole(await post(app, PATH, ask(max_output_tokens=3)))
+    body = await respond(app, max_output_tokens=3)
     assert (body["status"], body["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
     assert body["output"][0]["status"] == "incomplete"
     assert (await streamed(await post(app, PATH, ask(stream=True))))[-1]["type"] == "response.incomplete"
@@ -181,7 +158,7 @@ async def test_a_failure_in_a_stream_is_an_event_of_the_stream(make_app: MakeApp
     assert events[-1]["type"] == "response.failed"
     assert events[-1]["response"]["error"] == {"code": "server_error", "message": "it broke"}
     assert events[-1]["response"]["usage"] is None
-    assert (await refused(app, HELLO, 500))["message"] == "it broke"
+    assert (await refused(app, ask(), 500))["message"] == "it broke"
 
 
 async def test_a_refusal_of_the_engine_is_an_http_error_in_both_modes(make_app: MakeApp) -> None:
@@ -195,7 +172,7 @@ async def test_a_refusal_of_the_engine_is_an_http_error_in_both_modes(make_app: 
 
 async def test_several_choices_are_items_one_after_the_other(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda *_: [[(1, "x", None), (0, "a", None)], [(0, "b", "stop"), (1, "y", "stop")]])
-    body = await whole(await post(app, PATH, ask(n=2)))
+    body = await respond(app, n=2)
     assert [item["content"][0]["text"] for item in body["output"]] == ["ab", "xy"]
     events = await streamed(await post(app, PATH, ask(n=2, stream=True)))
     assert {item["content"][0]["text"] for item in events[-1]["response"]["output"]} == {"ab", "xy"}
@@ -204,7 +181,7 @@ async def test_several_choices_are_items_one_after_the_other(make_app: MakeApp) 
 async def test_log_probabilities_are_included_when_asked_for(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda *_: say("ab", "c"))
     for fields in ({"include": ["message.output_text.logprobs"]}, {"logprobs": True}, {"top_logprobs": 2}):
-        body = await whole(await post(app, PATH, ask(**fields)))
+        body = await respond(app, **fields)
         logprobs = body["output"][0]["content"][0]["logprobs"]
         assert logprobs[0] == {"token": "a", "bytes": [97], "logprob": -0.5, "top_logprobs": []}
         assert [entry["token"] for entry in logprobs] == ["a", "b", "c"]  # the token that ends the answer is no text
@@ -216,7 +193,7 @@ async def test_tools_are_echoed_flat_and_reach_the_template_nested(make_app: Mak
     app, engine = await make_app(
         lambda *_: say("x"), chat_template="{% for t in tools %}{{ t.function.name }},{% endfor %};"
     )
-    body = await whole(await post(app, PATH, ask(tools=[TOOL, OTHER])))
+    body = await respond(app, tools=[TOOL, OTHER])
     assert engine.submitted[-1][0] == "f,g,;"
     assert body["tools"] == [
         TOOL,
@@ -245,7 +222,7 @@ async def test_tool_choice_decides_which_tools_the_model_sees(
     app, engine = await make_app(
         lambda *_: say("x"), chat_template="{% for t in tools or [] %}{{ t.function.name }},{% endfor %};"
     )
-    body = await whole(await post(app, PATH, ask(tools=[TOOL, OTHER], tool_choice=choice)))
+    body = await respond(app, tools=[TOOL, OTHER], tool_choice=choice)
     assert engine.submitted[-1][0] == prompt
     assert body["tool_choice"] == echo
     assert len(body["tools"]) == 2
@@ -256,7 +233,7 @@ async def test_without_parallel_calls_the_first_call_is_the_last_thing(make_app:
     script = [[(0, piece, None)] for piece in (CALL_F, CALL_G, "never", " seen")]
     app, engine = await parsing(make_app, lambda *_: list(script))
     fields = {"tools": [TOOL, OTHER], "parallel_tool_calls": False}
-    body = await whole(await post(app, PATH, ask(**fields)))
+    body = await respond(app, **fields)
     assert [item["name"] for item in body["output"]] == ["f"]
     assert (body["status"], body["parallel_tool_calls"]) == ("completed", False)
     events = await streamed(await post(app, PATH, ask(**fields, stream=True)))
@@ -278,24 +255,13 @@ async def test_effort_reaches_the_template(make_app: MakeApp) -> None:
         assert engine.submitted[-1][0] == prompt
 
 
-async def test_instructions_come_first(make_app: MakeApp) -> None:
-    app, engine = await make_app(say("x"))
-    await post(app, PATH, ask(instructions="Be brief."))
-    assert engine.submitted[0][0] == "system:Be brief.;user:hi;"
-
-
 REFUSED: list[tuple[Any, ...]] = [
     ({"input": None}, "input", "input missing in request"),
     ({"input": ""}, "input", "input cannot be empty"),
     ({"input": []}, "input", "input array must not be empty"),
-    ({"input": 5}, "input", "input is not a string or array"),
-    ({"model": 5}, "model", "model field is not a string"),
     ({"reasoning": {"effort": "huge"}}, "reasoning.effort", "must be one of"),
     ({"reasoning": {"effort": 1}}, "reasoning.effort", "reasoning.effort is not a string"),
-    ({"reasoning": "low"}, "reasoning", "reasoning is not an object"),
     ({"max_output_tokens": 0}, "max_output_tokens", "value should be greater than 0"),
-    ({"max_output_tokens": -1}, "max_output_tokens", "is not an unsigned integer"),
-    ({"max_output_tokens": 2**32}, "max_output_tokens", "can't be greater than 4294967295"),
     ({"max_output_tokens": 200}, "max_output_tokens", "exceeds limit of this server: 100"),
     ({"metadata": {"a": 1}}, "metadata", "must be a string"),
     ({"metadata": {str(i): "" for i in range(17)}}, "metadata", "no more than 16"),
@@ -313,7 +279,6 @@ REFUSED: list[tuple[Any, ...]] = [
     ({"prompt": {"id": "pmpt_1"}}, "prompt", "not supported"),
     ({"reasoning": {"context": "none"}}, "reasoning.context", "must be one of: auto, current_turn"),
     ({"context_management": [{"type": "compaction"}]}, "context_management", "not supported"),
-    ({"temperature": 3}, "temperature", "temperature out of range(0.0, 2.0)"),
     (
         {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,x"}]}]},
         "input",
@@ -330,11 +295,6 @@ async def test_what_cannot_be_is_refused_with_its_field(make_app: MakeApp) -> No
         assert error["param"] == param, fields
         assert words in error["message"], fields
         assert engine.submitted == [], fields
-
-
-async def test_an_unknown_model_is_a_404(make_app: MakeApp) -> None:
-    app, _ = await make_app(say("x"))
-    assert (await refused(app, ask(model="other"), 404))["code"] == "model_not_found"
 
 
 async def test_input_tokens_are_counted_as_the_response_would_count_them(make_app: MakeApp) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.errors import NotFound, StartError, install_command
 from lean_ovms.features.responses import database, postgres, service, sqlite, store
@@ -24,10 +23,8 @@ from lean_ovms.types import Request
 from tests import databases
 from tests.api.conftest import MakeApp, get, post, whole
 from tests.fakes import say
-from tests.features.responses.rules import Json, check_response
+from tests.features.responses.rules import PATH, ask, check_response, respond
 from tests.features.responses.test_background import Slow
-
-PATH = "/v1/responses"
 
 Open = Callable[..., Awaitable[Slow]]
 
@@ -44,13 +41,6 @@ def opened(make_app: MakeApp, kept_in: str) -> Open:
     return make
 
 
-async def ask(app: App, text: str, **fields: Any) -> Json:
-    response = await post(app, PATH, {"model": "m", "input": text, **fields})
-    assert response.status == 200, response.body
-    body: Json = await whole(response)
-    return body
-
-
 async def test_many_servers_may_open_a_new_store_at_once(kept_in: str) -> None:
     stores = [store.Store(Config(response_store=kept_in)) for _ in range(6)]
     await asyncio.gather(*(made.open() for made in stores))
@@ -61,15 +51,15 @@ async def test_an_id_with_a_nul_is_not_found(opened: Open) -> None:
     server = await opened(lambda *_: say("Hi."))
     assert (await get(server.app, f"{PATH}/resp_%00")).status == 404
     for fields in ({"previous_response_id": "resp_\0"}, {"input": [{"type": "item_reference", "id": "msg_\0"}]}):
-        assert (await post(server.app, PATH, {"model": "m", "input": "x", **fields})).status in (400, 404)
+        assert (await post(server.app, PATH, ask("x", **fields))).status in (400, 404)
 
 
 async def test_what_one_server_keeps_the_other_reads_continues_and_deletes(opened: Open) -> None:
     a, b = await opened(lambda *_: say("A.")), await opened(lambda *_: say("B."))
-    first = await ask(a.app, "one")
+    first = await respond(a.app, "one")
     assert await b.get(first["id"]) == first
-    second = await ask(b.app, "two", previous_response_id=first["id"])
-    await ask(a.app, "three", previous_response_id=second["id"])
+    second = await respond(b.app, "two", previous_response_id=first["id"])
+    await respond(a.app, "three", previous_response_id=second["id"])
     assert a.engine.submitted[-1][0] == "user:one;assistant:A.;user:two;assistant:B.;user:three;"
     listed = await whole(await get(a.app, f"{PATH}/{second['id']}/input_items"))
     assert len(listed["data"]) == 3
@@ -81,8 +71,8 @@ async def test_what_one_server_keeps_the_other_reads_continues_and_deletes(opene
 async def test_both_add_to_one_conversation(opened: Open) -> None:
     a, b = await opened(lambda *_: say("A.")), await opened(lambda *_: say("B."))
     conversation = (await whole(await post(a.app, "/v1/conversations", {"metadata": {"k": "v"}})))["id"]
-    await ask(a.app, "one", conversation=conversation)
-    await ask(b.app, "two", conversation=conversation)
+    await respond(a.app, "one", conversation=conversation)
+    await respond(b.app, "two", conversation=conversation)
     assert b.engine.submitted[-1][0] == "user:one;assistant:A.;user:two;"
     await whole(await post(b.app, f"/v1/conversations/{conversation}", {"metadata": {"k": "w"}}))
     assert (await whole(await get(a.app, f"/v1/conversations/{conversation}")))["metadata"] == {"k": "w"}
@@ -113,7 +103,7 @@ async def test_a_background_response_belongs_to_the_server_that_runs_it(opened: 
     ):
         error = (await whole(response))["error"]
         assert (response.status, error["code"], made["id"] in error["message"]) == (409, "other_server", True)
-    following = await post(b.app, PATH, {"model": "m", "input": "x", "previous_response_id": made["id"]})
+    following = await post(b.app, PATH, ask("x", previous_response_id=made["id"]))
     assert (following.status, "not finished yet" in str(await whole(following))) == (400, True)
     await a.say("lo", "stop")
     over = await a.until_over(made["id"])
@@ -146,7 +136,7 @@ async def test_what_a_dead_server_was_making_has_failed_for_the_others(opened: O
         assert await server.cancel(dead["id"]) == body
         response = await server.app.handle(Request("GET", f"{PATH}/{dead['id']}", query="stream=true"))
         assert (response.status, "its stream was lost" in str(await whole(response))) == (400, True)
-        following = await post(server.app, PATH, {"model": "m", "input": "x", "previous_response_id": dead["id"]})
+        following = await post(server.app, PATH, ask("x", previous_response_id=dead["id"]))
         assert (following.status, "failed and cannot" in str(await whole(following))) == (400, True)
         assert (await server.get(alive["id"]))["status"] in ("queued", "in_progress"), "its server is there"
     await b.say("Hello", "stop")
@@ -224,9 +214,9 @@ async def test_a_database_that_goes_away_is_a_503_until_it_is_back(
         error = (await whole(response))["error"]
         assert (response.status, error["code"]) == (503, "store_unavailable")
         assert dict(response.headers)["Retry-After"]
-    assert (await post(app, PATH, {"model": "m", "input": "x", "background": True})).status == 503
+    assert (await post(app, PATH, ask("x", background=True))).status == 503
     engine.script = lambda *_: say("Hi.")
-    assert (await ask(app, "not kept"))["store"] is False, "an answer is not lost with the database"
+    assert (await respond(app, "not kept"))["store"] is False, "an answer is not lost with the database"
     assert (await slow.get(running["id"]))["status"] == "queued"
     await slow.say("Hello", "stop")
     own_postgres.start()
@@ -236,7 +226,7 @@ async def test_a_database_that_goes_away_is_a_503_until_it_is_back(
     assert (await slow.get(running["id"]))["status"] == "completed", "kept as soon as the database is back"
     own_postgres.stop()
     own_postgres.start()
-    assert (await ask(app, "kept"))["store"] is True, "a restart between two requests is not noticed"
+    assert (await respond(app, "kept"))["store"] is True, "a restart between two requests is not noticed"
     for text in (caplog.text, repr(app.config), str(app.config.for_engine(["responses"]))):
         assert databases.PASSWORD not in text
         assert databases.PASSWORD.replace("%2F", "/") not in text
@@ -249,7 +239,7 @@ async def test_a_database_that_hangs_holds_up_nobody(
     monkeypatch.setattr(database, "CALL_TIMEOUT_S", 2.0)
     monkeypatch.setattr(postgres, "CONNECT_TIMEOUT_S", 2)
     app, _ = await make_app(lambda *_: say("Hi."), response_store=own_postgres.url())
-    kept = await ask(app, "x")
+    kept = await respond(app, "x")
     own_postgres.signal(signal.SIGSTOP)
     waiting = asyncio.ensure_future(get(app, f"{PATH}/{kept['id']}"))
     assert (await get(app, "/v1/models")).status == 200
@@ -313,7 +303,7 @@ async def test_a_busy_file_is_a_503(make_app: MakeApp, tmp_path: Path, monkeypat
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.05)
     path = str(tmp_path / "store.sqlite")
     app, _ = await make_app(lambda *_: say("Hi."), response_store=path)
-    kept = await ask(app, "x")
+    kept = await respond(app, "x")
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     assert (await get(app, f"{PATH}/{kept['id']}")).status == 200, "reading goes on beside a writer"

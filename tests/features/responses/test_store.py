@@ -26,11 +26,10 @@ from lean_ovms.features.responses.store import Context, Store
 from lean_ovms.types import Request, Response
 from tests.api.conftest import MakeApp, get, parts, post, whole
 from tests.fakes import FakeEngine, say
-from tests.features.responses.rules import Json, check_response, parse_sse
+from tests.features.responses.rules import PATH, Json, ask, parse_sse, respond
 from tests.streams import pieces
 from tests.waiting import cancel
 
-PATH = "/v1/responses"
 OpenApp = Callable[..., Awaitable[tuple[App, FakeEngine]]]
 
 
@@ -48,14 +47,6 @@ async def delete(app: App, path: str) -> Response:
     return await app.handle(Request("DELETE", path))
 
 
-async def respond(app: App, text: str = "hi", **fields: Any) -> Json:
-    response = await post(app, PATH, {"model": "m", "input": text, **fields})
-    assert response.status == 200, response.body
-    body: Json = await whole(response)
-    check_response(body)
-    return body
-
-
 async def test_a_response_is_there_until_it_is_deleted(open_app: OpenApp) -> None:
     app, _ = await open_app()
     body = await respond(app)
@@ -70,7 +61,7 @@ async def test_a_response_is_there_until_it_is_deleted(open_app: OpenApp) -> Non
 
 async def test_a_streamed_response_is_kept_before_its_last_event(open_app: OpenApp) -> None:
     app, _ = await open_app()
-    response = await post(app, PATH, {"model": "m", "input": "hi", "stream": True})
+    response = await post(app, PATH, ask("hi", stream=True))
     data = b""
     async for part in parts(response):
         data += part
@@ -85,7 +76,7 @@ async def test_nothing_is_kept_that_must_not_be(open_app: OpenApp) -> None:
     assert body["store"] is False
     assert (await get(app, f"{PATH}/{body['id']}")).status == 404
     item = {"type": "item_reference", "id": body["output"][0]["id"]}
-    assert (await post(app, PATH, {"model": "m", "input": [item]})).status == 404
+    assert (await post(app, PATH, ask([item]))).status == 404
 
 
 async def test_a_turn_follows_another_without_its_instructions(open_app: OpenApp) -> None:
@@ -121,7 +112,7 @@ async def test_calls_and_their_outputs_are_remembered(open_app: OpenApp) -> None
     first = await respond(app, tools=tools)
     item = first["output"][0]
     output = {"type": "function_call_output", "call_id": item["call_id"], "output": "42"}
-    await respond(app, [output], previous_response_id=first["id"], tools=tools)  # type: ignore[arg-type]
+    await respond(app, [output], previous_response_id=first["id"], tools=tools)
     assert f"'id': '{item['call_id']}'" in engine.submitted[-1][0]
     assert engine.submitted[-1][0].endswith("tool:42;")
 
@@ -137,7 +128,7 @@ async def test_a_call_that_was_cut_is_not_carried_on(open_app: OpenApp) -> None:
 
 async def test_a_previous_response_must_be_there(open_app: OpenApp) -> None:
     app, engine = await open_app()
-    response = await post(app, PATH, {"model": "m", "input": "x", "previous_response_id": "resp_no"})
+    response = await post(app, PATH, ask("x", previous_response_id="resp_no"))
     error = (await whole(response))["error"]
     assert (response.status, error["code"], error["param"]) == (
         400, "previous_response_not_found", "previous_response_id",
@@ -150,16 +141,16 @@ async def test_items_are_referred_to_by_their_ids(open_app: OpenApp) -> None:
     app, engine = await open_app()
     first = await respond(app)
     item = {"type": "item_reference", "id": first["output"][0]["id"]}
-    await respond(app, [{"role": "user", "content": "a"}, item, {"role": "user", "content": "b"}])  # type: ignore[arg-type]
+    await respond(app, [{"role": "user", "content": "a"}, item, {"role": "user", "content": "b"}])
     assert engine.submitted[-1][0] == "user:a;assistant:Hi.;user:b;"
-    response = await post(app, PATH, {"model": "m", "input": [{"id": "msg_no"}]})
+    response = await post(app, PATH, ask([{"id": "msg_no"}]))
     assert response.status == 404
     assert "msg_no" in (await whole(response))["error"]["message"]
 
 
 async def test_input_items_come_in_pages(open_app: OpenApp) -> None:
     app, _ = await open_app()
-    first = await respond(app, [{"role": "user", "content": str(i)} for i in range(4)])  # type: ignore[arg-type]
+    first = await respond(app, [{"role": "user", "content": str(i)} for i in range(4)])
     second = await respond(app, "last", previous_response_id=first["id"])
     url = f"{PATH}/{second['id']}/input_items"
 
@@ -215,10 +206,10 @@ async def test_an_input_that_is_too_long_loses_its_oldest_turns_only_when_asked(
     engine.submit = picky  # type: ignore[method-assign, assignment]
     turns = [{"role": "user", "content": f"turn {i}"} for i in range(5)]
     items = [{"role": "system", "content": "rule"}, *turns]
-    assert (await post(app, PATH, {"model": "m", "input": items})).status == 400
-    await respond(app, items, truncation="auto")  # type: ignore[arg-type]
+    assert (await post(app, PATH, ask(items))).status == 400
+    await respond(app, items, truncation="auto")
     assert engine.submitted[-1][0] == "system:rule;user:turn 3;user:turn 4;"
-    assert (await post(app, PATH, {"model": "m", "input": "x" * 50, "truncation": "auto"})).status == 400
+    assert (await post(app, PATH, ask("x" * 50, truncation="auto"))).status == 400
 
 
 # --- conversations ---
@@ -256,7 +247,7 @@ async def test_a_conversation_can_begin_with_items_be_added_to_and_changed(open_
         await get(app, url + "/items"),
     ):
         assert response.status == 404
-    assert (await post(app, PATH, {"model": "m", "input": "x", "conversation": url.rpartition("/")[2]})).status == 404
+    assert (await post(app, PATH, ask("x", conversation=url.rpartition("/")[2]))).status == 404
 
 
 async def test_single_items_of_a_conversation_can_be_read_and_taken_out(open_app: OpenApp) -> None:
@@ -322,7 +313,7 @@ async def test_a_name_that_a_client_gave_its_item_reaches_no_other_clients_item(
 
     mine = await respond(app, named("mine"))
     secret = await respond(app, named("secret"))
-    response = await post(app, PATH, {"model": "m", "input": [reference]})
+    response = await post(app, PATH, ask([reference]))
     assert (response.status, "msg_1" in str(await whole(response))) == (404, True)
     await respond(app, [reference], previous_response_id=mine["id"])
     assert engine.submitted[-1][0].endswith("user:mine;")
@@ -367,30 +358,10 @@ async def test_what_is_too_big_is_forgotten_oldest_first(open_store: Callable[..
     assert await kept(store, 7) == [6], "the newest stays, however big"
 
 
-def entry(db: Connection, name: str, turn: int) -> None:
-    tables.put(db, tables.RESPONSE, {"id": name}, used=0, turn=turn)
-
-
-def test_items_go_with_the_last_that_needs_their_turn() -> None:
-    db = Sqlite("")
-    tables.prepare(db)
-    first = tables.add_turn(db, None, [{"id": "a"}])
-    second = tables.add_turn(db, first, [{"id": "b"}])
-    entry(db, "one", first)
-    entry(db, "two", second)
-    tables.drop(db, tables.RESPONSE, "one")
-    assert tables.items_of(db, second) == [{"id": "a"}, {"id": "b"}]
-    tables.drop(db, tables.RESPONSE, "two")
-    assert (tables.find_item(db, "a"), tables.find_item(db, "b")) == (None, None)
-    db.close()
-
-
 async def test_a_turn_that_goes_while_the_next_one_is_generated_is_stored_again(open_app: OpenApp) -> None:
     app, engine = await open_app()
     first = await respond(app, "one")
-    response = await post(
-        app, PATH, {"model": "m", "input": "two", "previous_response_id": first["id"], "stream": True}
-    )
+    response = await post(app, PATH, ask("two", previous_response_id=first["id"], stream=True))
     assert (await delete(app, f"{PATH}/{first['id']}")).status == 200
     second = parse_sse(b"".join([part async for part in parts(response)]))[-1]["response"]
     await respond(app, "three", previous_response_id=second["id"])
@@ -433,21 +404,6 @@ async def test_a_restart_loses_nothing(open_app: OpenApp, kept_in: str) -> None:
     assert is_url(kept_in) or Path(kept_in).stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("content", [b"not a database at all, but a text" * 100, b""])
-async def test_a_file_of_something_else_is_left_alone(open_app: OpenApp, tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "store.sqlite"
-    if content:
-        path.write_bytes(content)
-    else:
-        connection = sqlite3.connect(path)
-        connection.execute("CREATE TABLE mine (x)")
-        connection.close()
-    app, _ = await open_app(response_store=str(path))
-    with pytest.raises(StartError):
-        await app.open()
-    assert not content or path.read_bytes() == content
-
-
 def test_a_store_without_a_directory_is_a_wrong_option() -> None:
     with pytest.raises(WrongOptions, match="--response_store none/x: there is no directory"):
         parse(["serve", "org/none", "--response_store", "none/x"], {})
@@ -476,9 +432,7 @@ async def test_an_answer_that_cannot_be_kept_says_so_and_is_not_lost(open_app: O
     app.services.get(ResponseService).store.finish = full  # type: ignore[method-assign]
     body = await respond(app)
     assert (body["status"], body["store"]) == ("completed", False)
-    events = parse_sse(
-        b"".join([p async for p in parts(await post(app, PATH, {"model": "m", "input": "x", "stream": True}))])
-    )
+    events = parse_sse(b"".join([p async for p in parts(await post(app, PATH, ask("x", stream=True)))]))
     assert (events[-1]["type"], events[-1]["response"]["store"]) == ("response.completed", False)
 
 

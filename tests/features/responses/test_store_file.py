@@ -79,14 +79,15 @@ async def test_a_whole_store_and_a_foreign_file_stay(tmp_path: Path) -> None:
     await opened.open()
     assert (await opened.get("resp_1"))[0] == body(1)
     await opened.close()
-    text, database = tmp_path / "notes.txt", tmp_path / "other.db"
+    text, database, whole = tmp_path / "notes.txt", tmp_path / "other.db", tmp_path / "whole.db"
     text.write_text("not a database " * 1000)
     with contextlib.closing(sqlite3.connect(database)) as connection:
         connection.execute("CREATE TABLE t (x)")
         connection.executemany("INSERT INTO t VALUES (?)", [("x" * 2000,) for _ in range(50)])
         connection.commit()
+    whole.write_bytes(database.read_bytes())
     damage(database)
-    for file in (text, database):
+    for file in (text, database, whole):
         with pytest.raises(StartError):
             await store(file).open()
         assert file.stat().st_size >= 15_000

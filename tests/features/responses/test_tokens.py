@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
-from tests.api.conftest import MakeApp, get, parts, post, whole
+from tests.api.conftest import MakeApp, get, post, whole
 from tests.fakes import EOS, encode, say
-from tests.features.responses.rules import check, parse_sse
+from tests.features.responses.rules import PATH, ask, respond, streamed
 
-PATH = "/v1/responses"
 PROMPT = encode("user:hi;")
-
-
-def ask(**fields: Any) -> dict[str, Any]:
-    return {"model": "m", "input": "hi", **fields}
-
-
-async def streamed(app: Any, body: dict[str, Any]) -> list[dict[str, Any]]:
-    return parse_sse(b"".join([part async for part in parts(await post(app, PATH, body))]))
 
 
 async def test_token_ids_come_with_the_response_and_are_kept_with_it(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda *_: say("a", "b"))
-    body = await whole(await post(app, PATH, ask(return_token_ids=True)))
+    body = await respond(app, return_token_ids=True)
     assert (body["prompt_token_ids"], body["token_ids"]) == (PROMPT, [*encode("ab"), EOS])
     assert len(body["token_ids"]) == body["usage"]["output_tokens"]
     assert await whole(await get(app, f"{PATH}/{body['id']}")) == body
-    plain = await whole(await post(app, PATH, ask()))
+    plain = await respond(app)
     assert not {"prompt_token_ids", "token_ids"} & set(plain)
 
 
 async def test_token_ids_in_a_stream_are_those_so_far(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda *_: say("a", "b"))
-    events = await streamed(app, ask(return_token_ids=True, stream=True))
-    check(events)
+    events = await streamed(await post(app, PATH, ask(return_token_ids=True, stream=True)))
     sent = [event["response"] for event in events if "response" in event]
     assert [response["prompt_token_ids"] for response in sent] == [PROMPT] * len(sent)
     assert sent[0]["token_ids"] == []
@@ -45,29 +34,29 @@ async def test_token_ids_in_a_stream_are_those_so_far(make_app: MakeApp) -> None
 
 async def test_token_ids_of_several_choices_are_a_list_for_each(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda *_: [[(1, "x", None), (0, "a", None)], [(0, "b", "stop"), (1, "y", "stop")]])
-    body = await whole(await post(app, PATH, ask(return_token_ids=True, n=2)))
+    body = await respond(app, return_token_ids=True, n=2)
     assert body["token_ids"] == [[*encode("ab"), EOS], [*encode("xy"), EOS]]
 
 
 async def test_log_probabilities_name_tokens_by_their_ids_on_request(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda *_: say("ab"))
     fields = {"logprobs": True, "return_tokens_as_token_ids": True}
-    body = await whole(await post(app, PATH, ask(**fields)))
+    body = await respond(app, **fields)
     names = ["token_id:97", "token_id:98"]  # the token that ends the answer is no text
     assert [entry["token"] for entry in body["output"][0]["content"][0]["logprobs"]] == names
-    events = await streamed(app, ask(stream=True, **fields))
+    events = await streamed(await post(app, PATH, ask(stream=True, **fields)))
     deltas = [event for event in events if event["type"] == "response.output_text.delta"]
     assert [entry["token"] for event in deltas for entry in event["logprobs"]] == names
 
 
 async def test_the_id_ends_with_what_the_client_calls_it_and_is_nobody_elses(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda *_: say("a"))
-    bodies = [await whole(await post(app, PATH, ask(request_id="job-7.a"))) for _ in range(2)]
+    bodies = [await respond(app, request_id="job-7.a") for _ in range(2)]
     assert all(re.fullmatch(r"resp_[0-9a-f]{48}_job-7\.a", body["id"]) for body in bodies)
     assert bodies[0]["id"] != bodies[1]["id"]
     for body in bodies:
         assert await whole(await get(app, f"{PATH}/{body['id']}")) == body
-    (event, *_) = await streamed(app, ask(request_id="b", stream=True))
+    (event, *_) = await streamed(await post(app, PATH, ask(request_id="b", stream=True)))
     assert event["response"]["id"].endswith("_b")
 
 
