@@ -8,10 +8,9 @@ import pydantic
 import pytest
 
 from lean_ovms.errors import EngineFailure, TooManyRequests
-from lean_ovms.models.generation import Generation
 from tests.api.conftest import MakeApp
 from tests.fakes import Script, say
-from tests.features.anthropic.conftest import FULL, HELLO, PARSERS, WEATHER, client
+from tests.features.anthropic.conftest import HELLO, PARSERS, WEATHER, client
 
 pytestmark = pytest.mark.slow  # importing the client takes seconds
 
@@ -21,32 +20,6 @@ TEMPLATE = "{% for m in messages %}{{ m.role }}:{{ m.content }}{{ m.tool_calls o
 def strict(message: Any) -> None:
     """The message keeps to the client's types to the letter; the client itself reads leniently."""
     type(message).model_validate(message.to_dict(), strict=False)
-
-
-async def test_a_message(make_app: MakeApp) -> None:
-    app, _ = await make_app(say(*FULL), **PARSERS)
-    async with client(app) as api:
-        message = await api.messages.create(**HELLO, tools=[WEATHER])
-    strict(message)
-    assert [block.type for block in message.content] == ["thinking", "text", "tool_use"]
-    assert message.stop_reason == "tool_use"
-    assert message._request_id
-
-
-async def test_a_stream_is_put_together_to_the_unary_message(make_app: MakeApp) -> None:
-    app, _ = await make_app(say(*FULL), **PARSERS)
-    async with client(app) as api:
-        unary = await api.messages.create(**HELLO, tools=[WEATHER])
-        async with api.messages.stream(**HELLO, tools=[WEATHER]) as stream:
-            texts = [event.text async for event in stream if event.type == "text"]
-            message = await stream.get_final_message()
-        assert "".join(texts) == "Let me look."
-    volatile = {"id"}
-    one, other = ([b.model_dump(exclude=volatile) for b in m.content] for m in (unary, message))
-    assert [{k: v for k, v in b.items() if v is not None} for b in one] == [
-        {k: v for k, v in b.items() if v is not None and k not in ("parsed_output", "parsed_input")} for b in other
-    ]
-    assert (message.stop_reason, message.usage.output_tokens) == (unary.stop_reason, unary.usage.output_tokens)
 
 
 def session(answers: list[Script]) -> Any:
@@ -140,21 +113,3 @@ async def test_errors_are_the_clients_exceptions(make_app: MakeApp) -> None:
         engine.refusal = TooManyRequests("the queue is full")
         with pytest.raises(anthropic.RateLimitError, match="queue is full"):
             await api.messages.create(**HELLO)
-
-
-async def test_a_client_that_leaves_ends_the_generation(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[Generation] = []
-    aclose = Generation.aclose
-
-    async def recorded(self: Generation) -> None:
-        closed.append(self)
-        await aclose(self)
-
-    monkeypatch.setattr(Generation, "aclose", recorded)
-    app, engine = await make_app([[(0, "word ", None)]])
-    async with client(app) as api, api.messages.stream(**HELLO) as stream:
-        async for event in stream:
-            if event.type == "text":
-                break
-    assert closed
-    assert len(engine.cancelled) == 1

@@ -46,13 +46,6 @@ async def test_a_whole_message_has_anthropics_shape(make_app: MakeApp) -> None:
     assert engine.submitted[0][0] == "user:hi;"
 
 
-@pytest.mark.parametrize("base", ["/v1", "/v3", "/v3/v1"])
-async def test_every_base_serves_the_endpoints(make_app: MakeApp, base: str) -> None:
-    app, _ = await make_app(say("x"))
-    assert (await post(app, base + "/messages", HELLO)).status == 200
-    assert await whole(await post(app, base + "/messages/count_tokens", HELLO)) == {"input_tokens": 8}
-
-
 async def test_the_events_of_a_stream_come_in_anthropics_order(make_app: MakeApp) -> None:
     app, engine = await make_app(say(*FULL), **PARSERS)
     response = await post(app, PATH, ask(stream=True, tools=[WEATHER]))
@@ -249,12 +242,8 @@ async def test_what_has_no_effect_is_warned_of(make_app: MakeApp) -> None:
 
 WRONG = [
     ({"max_tokens": None}, "max_tokens: Field required"),
-    ({"max_tokens": 0}, "max_tokens must be from 1"),
     ({"messages": None}, "messages: Field required"),
     ({"messages": []}, "messages: at least one message"),
-    ({"messages": "hi"}, "messages is not an array"),
-    ({"model": 5}, "model field is not a string"),
-    ({"temperature": 3}, "temperature out of range"),
     ({"stop_sequences": [""]}, "stop_sequences"),
     ({"stop_sequences": ["x"] * 17}, "stop_sequences must have no more than 16"),
     ({"thinking": {"type": "much"}}, "thinking.type must be one of"),
@@ -313,14 +302,6 @@ async def test_a_bug_is_an_api_error_without_details(make_app: MakeApp, monkeypa
     app, engine = await make_app(say("x"))
     monkeypatch.setattr(engine, "submit", None)
     assert await error(await post(app, PATH, HELLO)) == (500, "api_error", "internal error")
-
-
-async def test_a_prompt_that_is_too_long_says_the_numbers(make_app: MakeApp) -> None:
-    app, _ = await make_app(say("x"))
-    long = ask(messages=[{"role": "user", "content": "x" * 100_000}])
-    status, kind, text = await error(await post(app, PATH, long))
-    assert (status, kind) == (400, "invalid_request_error")
-    assert "maximum context length is 1000 tokens" in text
 
 
 async def test_counting_needs_no_max_tokens_and_no_model(make_app: MakeApp) -> None:

@@ -105,13 +105,6 @@ async def test_a_server_that_stops_ends_its_connections(make_app: MakeApp) -> No
     await ended(app)
 
 
-async def test_responses_wait_for_a_connection(make_app: MakeApp) -> None:
-    app = await made(make_app, say("one"), say("two"), max_tool_sessions=1)
-    found = await asyncio.gather(*(answered(app) for _ in range(2)))
-    assert sorted(one["output"][1]["content"][0]["text"] for one in found) == ["one", "two"]
-    await ended(app)
-
-
 @pytest.mark.parametrize("command", ["no-such-command-here", f"{sys.executable} -c pass", "http://127.0.0.1:9/mcp"])
 async def test_a_server_that_cannot_be_used(make_app: MakeApp, command: str) -> None:
     app = await made(make_app, tool_server=f"calc={command}")
@@ -186,12 +179,4 @@ async def test_with_openais_client(make_app: MakeApp) -> None:
         assert final.output_text == "three"
         again = await client.responses.create(model="m", input="bye", previous_response_id=final.id, tools=tools)
         assert [item.type for item in again.output] == ["message"]
-    await ended(app)
-
-
-async def test_servers_of_one_response_share_its_turn(make_app: MakeApp) -> None:
-    servers = f"{COMMAND} {COMMAND.replace('calc', 'other')} --other"
-    app = await made(make_app, say("done"), tool_server=servers, max_tool_sessions=1)
-    found = await answered(app, tools=[CALC, {**CALC, "server_label": "other"}])
-    assert [item["type"] for item in found["output"]] == ["mcp_list_tools", "mcp_list_tools", "message"]
     await ended(app)

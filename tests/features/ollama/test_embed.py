@@ -60,12 +60,6 @@ async def test_wrong_inputs(make_pooling: MakePooling, given: Any) -> None:
     assert refusal == (400, "input must be a text or an array of texts")
 
 
-async def test_a_misspelt_field_is_warned_of(make_pooling: MakePooling) -> None:
-    app, _ = await make_pooling()
-    response = await post(app, "/api/embed", {"model": "e", "input": "a", "truncat": False})
-    assert "there is truncate" in dict(response.headers)["Warning"]
-
-
 async def test_models_of_another_task(make_pooling: MakePooling) -> None:
     app, _ = await make_pooling()
     status, message = await error(await post(app, "/api/chat", {"model": "e", "messages": []}))

@@ -178,17 +178,6 @@ async def test_sessions_are_limited_in_all_and_for_one_client() -> None:
         await one.__aexit__(None, None, None)
 
 
-async def test_a_large_message_is_decoded_beside_the_loop() -> None:
-    app, _ = await speech_app()
-    async with session(app, "/v1/realtime?intent=transcription") as client:
-        turns = {"session": {"type": "transcription", "audio": {"input": {"turn_detection": None}}}}
-        await client.send("session.update", **turns)
-        await client.append(tone(0.5, 0.35, 24000) + silence(10, 24000))
-        await client.send(COMMIT)
-        events = await client.until("conversation.item.input_audio_transcription.completed")
-        assert events[-1]["usage"]["seconds"] == 10.5
-
-
 async def test_a_bug_closes_with_an_error_code(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,54 +16,12 @@ def text(*blocks: str) -> str:
     return "".join(block * BLOCK for block in blocks)
 
 
-def test_the_next_turn_goes_where_the_turns_before_were_computed() -> None:
-    router: PrefixRouter[str] = PrefixRouter(most_ahead=4)
-    router.record(prefixes("m", text("s", "1", "2")), "b")
-    assert router.choose(prefixes("m", text("s", "1", "2", "3")), IDLE) == "b"
-    assert router.known("b", prefixes("m", text("s", "1", "x"))) == 2
-    assert router.known("a", prefixes("m", text("s"))) == 0
-
-
-def test_the_longest_known_prefix_wins() -> None:
-    router: PrefixRouter[str] = PrefixRouter(most_ahead=4)
-    router.record(prefixes("m", text("s", "1")), "a")
-    router.record(prefixes("m", text("s", "1", "2")), "c")
-    assert router.choose(prefixes("m", text("s", "1", "2", "3")), {"a": 0, "b": 0, "c": 4}) == "c"
-
-
 def test_what_a_replica_says_to_know_counts_as_what_it_was_sent() -> None:
     router: PrefixRouter[str] = PrefixRouter(most_ahead=4)
     prompt = prefixes("m", text("s", "1", "2", "3"))
     router.record(prompt[:2], "a")
     assert router.choose(prompt, IDLE, {"a": 1, "b": 3, "c": 0}.__getitem__) == "b"
     assert router.choose(prompt, IDLE, {"a": 1, "b": 1, "c": 0}.__getitem__) == "a"
-
-
-def test_a_replica_too_far_ahead_is_not_chosen() -> None:
-    router: PrefixRouter[str] = PrefixRouter(most_ahead=4)
-    prompt = prefixes("m", text("s", "1"))
-    router.record(prompt, "b")
-    assert router.choose(prompt, {"a": 1, "b": 5, "c": 2}) == "b"
-    assert router.choose(prompt, {"a": 1, "b": 6, "c": 2}) == "a"
-    router.record(prompt, "c")
-    assert router.choose(prompt, {"a": 1, "b": 6, "c": 2}) == "c", "of the others, the one that knows the prompt"
-
-
-def test_among_many_requests_a_share_of_them_is_no_lead() -> None:
-    router: PrefixRouter[str] = PrefixRouter(most_ahead=4)
-    prompt = prefixes("m", text("s", "1"))
-    router.record(prompt, "b")
-    assert router.choose(prompt, {"a": 40, "b": 50}) == "b"
-    assert router.choose(prompt, {"a": 40, "b": 51}) == "a"
-
-
-def test_a_small_known_part_is_no_reason() -> None:
-    router: PrefixRouter[str] = PrefixRouter(most_ahead=4)
-    router.record(prefixes("m", text("s")), "b")
-    long = text("s", *"1234567")
-    assert 8 * LEAST_SHARE > 1
-    assert router.choose(prefixes("m", long), {"a": 1, "b": 2, "c": 0}) == "c"
-    assert router.choose(prefixes("m", text("s", "1")), {"a": 1, "b": 2, "c": 0}) == "b"
 
 
 def test_new_prompts_go_to_the_least_loaded_and_then_to_the_emptiest() -> None:
@@ -90,16 +48,6 @@ def test_prompts_are_read_in_whole_blocks_and_not_to_any_length(monkeypatch: pyt
     assert MAX_BLOCKS > 3
     monkeypatch.setattr(prefix_router, "MAX_BLOCKS", 3)
     assert len(prefixes("m", "x" * (9 * BLOCK))) == 3
-
-
-def test_a_removed_replica_knows_nothing() -> None:
-    router: PrefixRouter[str] = PrefixRouter(most_ahead=4)
-    prompt = prefixes("m", text("s"))
-    router.record(prompt, "b")
-    router.remove("b")
-    router.remove("b")
-    assert router.known("b", prompt) == 0
-    assert router.choose(prompt, IDLE) == "a"
 
 
 class Naive:

@@ -29,7 +29,6 @@ from lean_ovms.features.speech.params import (
 )
 from lean_ovms.features.speech.reply import AHEAD_BYTES, BLOCK_BYTES, MAX_RESTARTS, SpeechReply
 from lean_ovms.models.model import make_model
-from lean_ovms.models.text_model import TextModel
 from lean_ovms.observability.metrics import Metrics
 from lean_ovms.observability.records import RequestRecord, current_record
 from tests.features.speech.child.rig import sound
@@ -139,17 +138,6 @@ async def test_a_request_has_a_time_limit_unless_it_is_live(
     live = TranscribeParams(live=True, turns=TurnDetection())
     found = [event async for event in model.transcribe(slow(), live)]
     assert isinstance(found[0], TurnStarted)
-
-
-async def test_other_tasks_are_distinguished(model: SpeechModel) -> None:
-    with pytest.raises(
-        BadRequest, match=r"'w' does speech to text, not text generation.*audio/transcriptions"
-    ) as caught:
-        model.require_task(TextModel)
-    assert (caught.value.status, caught.value.code) == (404, "wrong_task")
-    with pytest.raises(BadRequest, match="does text generation, not speech to text") as caught:
-        TextModel(Config(fake_engine=True, model_name="chat")).require_task(SpeechModel)
-    assert caught.value.status == 404
 
 
 @pytest.fixture

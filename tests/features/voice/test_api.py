@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import io
 import struct
@@ -17,7 +16,6 @@ from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.errors import EngineFailure, TooManyRequests
 from lean_ovms.models.text_model import TextModel
-from lean_ovms.observability.records import RequestRecord
 from lean_ovms.types import Response
 from tests.api.conftest import apps_of, events, get, parts, post, whole
 from tests.fakes import FakeEngine, say
@@ -145,7 +143,6 @@ async def test_what_a_model_does_not_have_is_ignored_with_a_warning(make_voice: 
     [
         ({}, "input", "input field is missing in JSON body"),
         ({"input": None}, "input", "input field is missing in JSON body"),
-        ({"input": 5}, "input", "input is not a string"),
         ({"input": ""}, "input", "input is empty"),
         ({"input": " \n"}, "input", "input is empty"),
         ({"input": "\u200b\ufeff"}, "", ""),
@@ -154,8 +151,6 @@ async def test_what_a_model_does_not_have_is_ignored_with_a_warning(make_voice: 
         ({"input": ONE, "voice": 5}, "voice", "voice is not a string or an object with an id"),
         ({"input": ONE, "voice": {}}, "voice", "voice is not a string or an object with an id"),
         ({"input": ONE, "speed": 0.2}, "speed", "speed must be between speed_min (0.25) and speed_max (4)"),
-        ({"input": ONE, "speed": "fast"}, "speed", "speed is not a valid number"),
-        ({"input": ONE, "speed": True}, "speed", "speed is not a valid number"),
         ({"input": ONE, "response_format": "aac"}, "response_format", "aac is not supported; there are wav, pcm,"),
         ({"input": ONE, "response_format": "x"}, "response_format", "response_format 'x' is not known; there are"),
         ({"input": ONE, "stream_format": "x"}, "stream_format", "stream_format must be audio or sse"),
@@ -226,33 +221,10 @@ async def test_a_failure_after_the_first_sound(make_voice: MakeVoice) -> None:
     assert len(engine.asked) == 6
 
 
-async def test_a_client_that_leaves_stops_the_next_sentence(make_voice: MakeVoice) -> None:
-    app, engine = await make_voice()
-    engine.gate = asyncio.Event()
-    response = await post(app, PATH, {"input": TWO})
-    assert not isinstance(response.body, bytes)
-    found = parts(response)
-    await anext(found)
-    await asyncio.sleep(0)
-    await found.aclose()
-    assert engine.cancelled == ["The second one is there!"]
-
-
 async def test_an_unread_answer_is_closed(make_voice: MakeVoice) -> None:
     app, _ = await make_voice()
     await (await post(app, PATH, {"input": TWO})).aclose()
     assert app.registry.models["v"].in_flight._count == 0
-
-
-async def test_the_access_record_has_the_stream(make_voice: MakeVoice, monkeypatch: pytest.MonkeyPatch) -> None:
-    app, _ = await make_voice(access_log=True)
-    seen: list[RequestRecord] = []
-    monkeypatch.setattr(app.services.records, "finish", seen.append)
-    await data(await post(app, PATH, {"input": TWO}))
-    [record] = seen
-    assert (record.model, record.stream, record.status) == ("v", True, 200)
-    assert record.ttft_s is not None
-    assert record.generations[0].prompt_tokens == len(TWO)
 
 
 async def test_voices_are_listed(make_voice: MakeVoice) -> None:

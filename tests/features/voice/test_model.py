@@ -10,15 +10,11 @@ import pytest
 import pytest_asyncio
 
 from lean_ovms.config import Config
-from lean_ovms.errors import BadRequest, EngineFailure, ModelNotFound, RequestTimeout, TooManyRequests, Unavailable
+from lean_ovms.errors import BadRequest, EngineFailure, RequestTimeout, TooManyRequests, Unavailable
 from lean_ovms.features.voice.model import SHORT, VoiceModel
 from lean_ovms.models.model import make_model
-from lean_ovms.models.registry import ModelRegistry
-from lean_ovms.models.text_model import TextModel
-from lean_ovms.observability.metrics import Metrics
 from lean_ovms.observability.records import RequestRecord, current_record
 from lean_ovms.types.audio import SpeakParams
-from lean_ovms.util.concurrency import Offload
 from tests.features.voice.fakes import fake_voice
 
 PLAIN = SpeakParams()
@@ -142,21 +138,6 @@ async def test_a_text_of_which_the_model_makes_no_sound_is_refused(monkeypatch: 
         yield "\N{GRINNING FACE}"
 
     assert [block async for block in model.speak(written(), PLAIN)] == []
-
-
-async def test_another_task_is_a_404_that_says_what_the_model_is_for() -> None:
-    model, _ = await fake_voice()
-    registry = ModelRegistry(Metrics(), Offload(1))
-    registry.install(model)
-    registry.install(make_model(Config(fake_engine=True, model_name="chat")))
-    assert registry.default_of(VoiceModel) == "v"
-    for name, kind in (("v", TextModel), ("chat", VoiceModel)):
-        with pytest.raises(BadRequest) as caught:
-            registry.get(name, kind)
-        assert (caught.value.status, caught.value.code) == (404, "wrong_task")
-        assert "it is served under" in caught.value.message
-    with pytest.raises(ModelNotFound):
-        registry.get("nobody", VoiceModel)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -123,17 +123,6 @@ async def test_a_client_that_leaves_ends_the_work(decoders):
     assert slow.idle.pids == []
 
 
-@pytest.mark.slow
-async def test_unpacking_that_takes_too_much_memory_is_refused(decoders):
-    """A header that promises more than the limit of pixels is refused before; here the limit itself is the lie."""
-    large = file(picture("red", (3000, 3000)), "PNG")
-    from lean_ovms.features.media_files.images import decoder_process
-
-    assert decoder_process.BYTES_PER_PIXEL * 9_000_000 > 64 << 20
-    with pytest.raises(BadRequest, match="larger than this server's limit"):
-        await decoders.decode(DecodeJob(data=large, max_pixels=1000))
-
-
 async def test_idle_processes_end():
     decoders = DecoderPool(1, 20.0, idle_s=0.05)
     await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))

@@ -12,7 +12,6 @@ from lean_ovms.api.app import App
 from lean_ovms.errors import EngineFailure, TooManyRequests, Unavailable
 from lean_ovms.features.media_files.audio.decoder import AudioDecoder
 from lean_ovms.features.speech.params import Segment, TextDelta, TurnDetection, TurnStarted, TurnStopped, WindowDone
-from lean_ovms.types import Request
 from lean_ovms.util.spool import Spool
 from tests.api.conftest import MakeApp, get, post, whole
 from tests.features.speech.api.conftest import TRANSCRIBE, TRANSLATE, WAV, MakeSpeech, refused, said, send, text_of
@@ -38,14 +37,6 @@ async def test_json(make_speech: MakeSpeech) -> None:
     assert len(data) == 2 * 24_000
     assert (params.task, params.language, params.temperature, params.fallback) == ("transcribe", "", 0.0, True)
     assert engine.closed == 1
-
-
-@pytest.mark.parametrize("base", ["/v1", "/v3", "/v3/v1"])
-@pytest.mark.parametrize("name", ["transcriptions", "translations"])
-async def test_every_base_path(make_speech: MakeSpeech, base: str, name: str) -> None:
-    app, engine = await make_speech()
-    assert (await said(app, path=f"{base}/audio/{name}"))["text"] == "Three one four."
-    assert engine.asked[0][0].task == ("transcribe" if name == "transcriptions" else "translate")
 
 
 async def test_verbose_json(make_speech: MakeSpeech) -> None:
@@ -189,9 +180,6 @@ async def test_chunking_strategy(make_speech: MakeSpeech) -> None:
 
 
 WRONG: list[tuple[list[Part], str, str]] = [
-    ([("temperature", "2.1")], "temperature out of range", "temperature"),
-    ([("temperature", "-0.1")], "temperature out of range", "temperature"),
-    ([("temperature", "NaN")], "temperature is not a valid number", "temperature"),
     ([("language", "xx")], "Unsupported language: 'xx'. Must be one of [de, en, fr]", "language"),
     ([("language", "yue")], "Unsupported language", "language"),
     ([("response_format", "xml")], "should be one of: json, text, srt, verbose_json, vtt", "response_format"),
@@ -200,14 +188,11 @@ WRONG: list[tuple[list[Part], str, str]] = [
     ([("timestamp_granularities[]", "line")], "Invalid timestamp_granularities type.", "timestamp_granularities"),
     ([("timestamp_granularities[]", "")], "Invalid timestamp_granularities type.", "timestamp_granularities"),
     ([("include[]", "x")], "include should be logprobs", "include"),
-    ([("stream", "perhaps")], "stream field is not a boolean", "stream"),
     ([("stream_include_usage", "true")], "can only be defined when `stream=True`.", "stream_include_usage"),
     ([("stream", "1"), ("response_format", "vtt")], "doesn't support streaming", "response_format"),
     ([("stream", "1"), ("use_beam_search", "1")], "not currently supported with beam search", "stream"),
-    ([("n", "9")], "n out of range [1, 8]", "n"),
     ([("top_k", "-2")], "top_k must be -1", "top_k"),
     ([("max_completion_tokens", "0")], "max_completion_tokens out of range [1,", "max_completion_tokens"),
-    ([("seed", "x")], "seed is not an integer", "seed"),
     ([("chunking_strategy", "vad")], "chunking_strategy should be auto", "chunking_strategy"),
     ([("chunking_strategy[type]", "server_vad"), ("chunking_strategy[threshold]", "2")], "threshold out of range",
      "chunking_strategy.threshold"),
@@ -378,16 +363,6 @@ async def test_rates_and_channels_are_limited(make_speech: MakeSpeech) -> None:
     assert (await said(app, file=wav(bytes(6400), rate=8000)))["text"]
 
 
-async def test_json_and_cut_bodies(make_speech: MakeSpeech) -> None:
-    app, _ = await make_speech()
-    assert (await post(app, TRANSCRIBE, {"model": "w"})).status == 415
-    whole_body = form_request(TRANSCRIBE, [("file", ("a.wav", WAV))]).body
-    response = await app.handle(form_request(TRANSCRIBE, body=whole_body[:-20]))
-    assert response.status == 400
-    assert b"Failed to parse multipart data: the body ends before" in bytes(response.body)  # type: ignore[arg-type]
-    assert (await get(app, TRANSCRIBE)).status == 405
-
-
 async def test_a_file_that_breaks_off_in_the_middle(make_speech: MakeSpeech) -> None:
     import numpy as np
 
@@ -407,28 +382,20 @@ async def test_an_engine_that_fails(make_speech: MakeSpeech) -> None:
     assert engine.closed == 1
 
 
-async def test_the_memory_of_the_body_is_given_back_before_the_text(make_speech: MakeSpeech) -> None:
+@pytest.mark.parametrize("in_file", [False, True])
+async def test_the_memory_of_the_body_is_given_back_before_the_text(make_speech: MakeSpeech, in_file: bool) -> None:
     app, engine = await make_speech(root_path="/llm")  # which is cut off the request's path
-    taken: list[int] = []
-    engine.script = lambda data, params: taken.append(app.services.bodies.used) or HELLO
-    request = form_request(f"/llm{TRANSCRIBE}", [("file", ("a.wav", plain_wav(20.0)))])
-    response = await app.handle(request)
-    assert response.status == 200
-    assert taken == [0]
-    assert request.body == b""
-
-
-async def test_a_form_in_a_file_is_freed_before_the_text(make_speech: MakeSpeech) -> None:
-    app, engine = await make_speech(root_path="/llm")
-    closed: list[bool] = []
-    engine.script = lambda data, params: closed.append(spool.closed) or HELLO
+    taken: list[tuple[int, bool]] = []
+    engine.script = lambda data, params: taken.append((app.services.bodies.used, spool.closed)) or HELLO
     request = form_request(f"/llm{TRANSCRIBE}", [("model", "w"), ("file", ("a.wav", plain_wav(20.0)))])
-    spool = request.spool = Spool()
-    spool.write(memoryview(request.body))
-    request.body = b""
-    response = await app.handle(request)
-    assert response.status == 200, response.body
-    assert closed == [True]
+    spool = Spool()
+    if in_file:
+        request.spool = spool
+        spool.write(memoryview(request.body))
+        request.body = b""
+    assert (await app.handle(request)).status == 200
+    assert taken == [(0, in_file)]
+    assert request.body == b""
     [(_, data)] = engine.asked
     assert len(data) == 2 * 20 * 16_000
 
@@ -464,28 +431,9 @@ async def test_a_client_that_leaves_ends_everything(make_speech: MakeSpeech) -> 
     assert engine.closed == 2
 
 
-async def test_a_request_has_its_access_line_and_usage(make_speech: MakeSpeech) -> None:
-    from lean_ovms.observability.records import RequestRecord
-
-    app, _ = await make_speech(TWO, access_log=True)
-    seen: list[RequestRecord] = []
-    finish = app.services.records.finish
-    app.services.records.finish = lambda record: (seen.append(record), finish(record))[1]  # type: ignore[method-assign]
-    response = await send(app)
-    await response.aclose()
-    [record] = seen
-    assert (record.model, record.stream, record.status) == ("w", False, 200)
-    assert [(one.prompt_tokens, one.completion_tokens) for one in record.generations] == [(8, 5)]
-
-
 @pytest.mark.parametrize("seconds", [0.001, 0.1, 0.999, 1.0, 1.001, 2.0])
 async def test_usage_is_in_whole_seconds(make_speech: MakeSpeech, seconds: float) -> None:
     app, _ = await make_speech()
     found = await said(app, ("response_format", "verbose_json"), file=plain_wav(seconds))
     assert found["usage"]["seconds"] == max(1, math.ceil(seconds))
     assert found["duration"] == max(0.1, seconds)
-
-
-async def test_a_form_without_any_header_is_a_415(make_speech: MakeSpeech) -> None:
-    app, _ = await make_speech()
-    assert (await app.handle(Request("POST", TRANSCRIBE, body=b""))).status == 415
