@@ -76,12 +76,7 @@ class BeamSearchParams:
 
     def as_fields(self) -> Json:
         """Returns the sampling fields of a request. One beam is a greedy choice, without a penalty."""
-        fields: Json = {
-            "n": self.beam_width,
-            "use_beam_search": True,
-            "max_tokens": self.max_tokens,
-            "logprobs": 1,
-        }
+        fields: Json = {"n": self.beam_width, "use_beam_search": True, "max_tokens": self.max_tokens, "logprobs": 1}
         if self.beam_width > 1:
             fields["length_penalty"] = self.length_penalty
         if self.beam_width == 1 or self.temperature:

@@ -146,11 +146,7 @@ async def _offers(client: Client) -> Json:
 async def _prompts(client: Client) -> list[Json]:
     found = (await client.list_prompts()).prompts[:MOST]
     return [
-        {
-            "name": one.name,
-            "description": one.description,
-            "arguments": [_argument(row) for row in one.arguments or ()],
-        }
+        {"name": one.name, "description": one.description, "arguments": [_argument(row) for row in one.arguments or ()]}
         for one in found
     ]
 

@@ -40,14 +40,7 @@ MAX_RESTARTS = 4
 class SpeechReply:
     """The events of one request, in order, for one reader."""
 
-    def __init__(
-        self,
-        number: int,
-        send: Send,
-        close: Close,
-        params: TranscribeParams,
-        client: str,
-    ) -> None:
+    def __init__(self, number: int, send: Send, close: Close, params: TranscribeParams, client: str) -> None:
         """Begins without any audio.
 
         Args:

@@ -146,8 +146,7 @@ async def test_what_was_received_before_an_error_is_kept(app: App, server: HubSe
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"allow_runtime_pull": False}, {"model_path": "m"}, {"config_path": "c"}, {"model_repository_path": ""}],
+    "options", [{"allow_runtime_pull": False}, {"model_path": "m"}, {"config_path": "c"}, {"model_repository_path": ""}]
 )
 async def test_only_servers_of_a_repository_allow_it(tmp_path: Path, options: Any) -> None:
     config = Config(**{"allow_runtime_pull": True, "model_repository_path": str(tmp_path), **options})

@@ -20,14 +20,8 @@ PATH = "/v1/responses"
 
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 
-OPENS_PART = {
-    "response.content_part.added": "content",
-    "response.reasoning_summary_part.added": "summary",
-}
-CLOSES_PART = {
-    "response.content_part.done": "content",
-    "response.reasoning_summary_part.done": "summary",
-}
+OPENS_PART = {"response.content_part.added": "content", "response.reasoning_summary_part.added": "summary"}
+CLOSES_PART = {"response.content_part.done": "content", "response.reasoning_summary_part.done": "summary"}
 TEXTS = {
     "response.output_text": "text",
     "response.reasoning_summary_text": "text",

@@ -195,10 +195,7 @@ async def test_tools_are_echoed_flat_and_reach_the_template_nested(make_app: Mak
     )
     body = await respond(app, tools=[TOOL, OTHER])
     assert engine.submitted[-1][0] == "f,g,;"
-    assert body["tools"] == [
-        TOOL,
-        {"type": "function", "name": "g", "parameters": {"type": "object"}, "strict": None},
-    ]
+    assert body["tools"] == [TOOL, {"type": "function", "name": "g", "parameters": {"type": "object"}, "strict": None}]
     check_response(body)
 
 

@@ -257,11 +257,7 @@ def test_obfuscated_deltas_have_lengths_that_tell_little() -> None:
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [
-        (ERROR, "server_error"),
-        (BadRequest("bad"), "invalid_prompt"),
-        (TooManyRequests("later"), "rate_limit_exceeded"),
-    ],
+    [(ERROR, "server_error"), (BadRequest("bad"), "invalid_prompt"), (TooManyRequests("later"), "rate_limit_exceeded")],
 )
 def test_an_error_has_one_of_openais_codes(error: RequestError, code: str) -> None:
     _, events = play([], error)

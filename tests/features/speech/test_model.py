@@ -261,11 +261,7 @@ async def test_a_new_engine_gets_the_rest_and_no_text_comes_twice() -> None:
     assert (again.id, again.start, again.state, again.care) == (number, 16000, {"n": 16000}, 1)
     assert engine.audio == AHEAD_BYTES - 16000 * 2
     engine.router.deliver(
-        [
-            records.SpeechTurn(number, True, 1.0),
-            records.SpeechText(number, " better"),
-            records.SpeechText(number, " c"),
-        ]
+        [records.SpeechTurn(number, True, 1.0), records.SpeechText(number, " better"), records.SpeechText(number, " c")]
     )
     engine.window(32000, " better c")
     engine.router.deliver([records.Transcribed(number)])
@@ -275,10 +271,7 @@ async def test_a_new_engine_gets_the_rest_and_no_text_comes_twice() -> None:
     assert found == [" a", " be", TurnStarted(1.0), "tter", " c", " better c"]
 
 
-@pytest.mark.parametrize(
-    ("timed", "cares"),
-    [(False, [1]), (True, [1, 2])],
-)
+@pytest.mark.parametrize(("timed", "cares"), [(False, [1]), (True, [1, 2])])
 async def test_a_window_is_tried_again_with_more_care(timed: bool, cares: list[int]) -> None:
     engine = Engine(segments=timed)
     engine.reply.begin(endless())

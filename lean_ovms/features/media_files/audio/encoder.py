@@ -19,13 +19,7 @@ SAMPLE_BYTES = 2
 NO_SOUNDFILE = "the format {} needs soundfile, which is not installed on this server: {}; there are wav and pcm"
 MP3_LEVEL = 0.5
 """soundfile's compression level of MP3: 64 to 80 kbit/s for speech."""
-FORMATS = {
-    "wav": "audio/wav",
-    "pcm": "audio/pcm",
-    "flac": "audio/flac",
-    "opus": "audio/ogg",
-    "mp3": "audio/mpeg",
-}
+FORMATS = {"wav": "audio/wav", "pcm": "audio/pcm", "flac": "audio/flac", "opus": "audio/ogg", "mp3": "audio/mpeg"}
 """The formats, with their media types."""
 
 

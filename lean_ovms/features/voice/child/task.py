@@ -75,12 +75,7 @@ class VoiceTask(Task):
         return not self._queue
 
     def stats(self) -> dict[str, int]:
-        return {
-            "running": 0,
-            "queued": len(self._queue),
-            "steps": self._steps,
-            "recoveries": self._failures,
-        }
+        return {"running": 0, "queued": len(self._queue), "steps": self._steps, "recoveries": self._failures}
 
     def _handle(self, command: Record) -> None:
         match command:

@@ -28,11 +28,7 @@ TWO = [*HELLO, *spoken(" Go", " on.", start=30.0, language="de")]
 
 async def test_json(make_speech: MakeSpeech) -> None:
     app, engine = await make_speech()
-    assert await said(app) == {
-        "text": "Three one four.",
-        "language": "en",
-        "usage": {"type": "duration", "seconds": 2},
-    }
+    assert await said(app) == {"text": "Three one four.", "language": "en", "usage": {"type": "duration", "seconds": 2}}
     [(params, data)] = engine.asked
     assert len(data) == 2 * 24_000
     assert (params.task, params.language, params.temperature, params.fallback) == ("transcribe", "", 0.0, True)

@@ -76,14 +76,7 @@ def test_what_waits_is_limited_but_a_request_that_has_begun_goes_on() -> None:
     assert [record.id for record in rig.turn()] == [3]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        Encode(1, ["x"], True),
-        speak(1, RAISE),
-        speak(1, BROKEN),
-    ],
-)
+@pytest.mark.parametrize("command", [Encode(1, ["x"], True), speak(1, RAISE), speak(1, BROKEN)])
 def test_what_cannot_be_spoken_is_refused_and_the_next_text_is_spoken(command: Record) -> None:
     rig = Rig()
     rig.put(command)
