@@ -26,9 +26,8 @@ from ...types import Delta, Json, Text
 from ...types.audio import SpeakParams
 from ...types.push import Sink
 from ..media_files.audio.encoder import SAMPLE_BYTES, open_encoder
-from ..media_files.audio_models import Speaker
+from ..media_files.audio_models import PCM_RATE, Speaker, read_voice, voice_of
 from ..media_files.feature import SpokenTextOptions
-from ..media_files.voices import PCM_RATE, read_voice, voice_of
 from .feature import AudioChatOptions
 
 STREAMED = "pcm16"

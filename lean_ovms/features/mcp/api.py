@@ -18,8 +18,7 @@ from ...api.response import json
 from ...api.services import Services
 from ...errors import BadRequest, NotFound
 from ...types import Json, Request, Response
-from ..responses.mcp_forms import error_text
-from ..responses.tool_origin import ToolOrigin
+from ..responses.tool_forms import ToolOrigin, error_text
 from .feature import McpOptions
 from .request import McpTool
 from .servers import ToolServer, tool_servers

@@ -66,6 +66,6 @@ FEATURE = Feature(
         PageRow("read_prompt", "/v1/tool_servers/prompt", ONLY),
         PageRow("read_resource", "/v1/tool_servers/resource", ONLY),
     ),
-    parts=(PartRow(seam=SERVER_TOOLS, make="tools:McpTools", options=("tool_server",)),),
-    start=StartRow(prepare="tools:prepare", options=("tool_server",)),
+    parts=(PartRow(seam=SERVER_TOOLS, make="loop:McpTools", options=("tool_server",)),),
+    start=StartRow(prepare="loop:prepare", options=("tool_server",)),
 )

@@ -1,4 +1,7 @@
-"""A response with MCP tools: the model's calls are made here, and it goes on with their results, until it has none."""
+"""A response with MCP tools: the model's calls are made here, and it goes on with their results, until it has none.
+
+`McpTools` is the part at the seam of tools that the server runs.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,21 @@ from functools import partial
 
 from ...api.openai.stored_objects import item_id
 from ...api.services import Services
-from ...errors import BadRequest
+from ...config import Config
+from ...errors import BadRequest, WrongOptions, install_command
 from ...models.generation import DeltaStream, total_usage
 from ...types import Delta, Json, Timings, Usage
 from ...types.push import Sink
 from ..responses.events import Events
 from ..responses.items import is_usable
-from ..responses.mcp_forms import LISTING
 from ..responses.mcp_items import McpCall
 from ..responses.request import ResponsesRequest
 from ..responses.store import Context
-from ..responses.tool_origin import function_name
+from ..responses.tool_forms import LISTING, function_name
 from .feature import McpOptions
-from .request import OF_CLIENT, McpTool, Offered, after_first, approved, execution_error
-from .sessions import ToolFailed, ToolServers, ToolSessions
+from .request import OF_CLIENT, McpTool, Offered, after_first, approved, execution_error, read_mcp_tool
+from .servers import tool_servers
+from .sessions import ToolFailed, ToolServers, ToolSessions, imported
 
 BEYOND = "The limit of calls in one response is reached. Answer without further calls."
 
@@ -235,3 +239,36 @@ class ToolLoop:
             error = failed.error
         self.events.end_call(call, output, error)
         await sink.send([])
+
+
+class McpTools:
+    """A `features.responses.server_tools.ServerTools`."""
+
+    def __init__(self, config: Config) -> None:
+        """Knows the servers of the options."""
+        self._servers = tool_servers(config.of(McpOptions).tool_server)
+
+    def read(self, tool: Json, param: str) -> McpTool:
+        """Implements ServerTools."""
+        return read_mcp_tool(tool, param, self._servers)
+
+    async def start(self, parsed: ResponsesRequest, context: Context, services: Services) -> ToolLoop:
+        """Implements ServerTools."""
+        return await ToolLoop.start(parsed, context, services)
+
+    async def with_tools(self, parsed: ResponsesRequest, context: Context, services: Services) -> ResponsesRequest:
+        """Implements ServerTools."""
+        sessions = sessions_of(parsed, services)
+        try:
+            parsed, _, _ = await offer_tools(parsed, context.items, sessions)
+        finally:
+            sessions.close()
+        return parsed
+
+
+async def prepare(_: Services) -> None:
+    """Imports the package, so that the server does not start without it. Raises WrongOptions."""
+    try:
+        await asyncio.to_thread(imported)
+    except ImportError:
+        raise WrongOptions(f"--tool_server needs the package mcp: {install_command('mcp')}") from None

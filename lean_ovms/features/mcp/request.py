@@ -13,8 +13,7 @@ from typing import Any
 
 from ...errors import BadRequest, NotFound
 from ...types import Json
-from ..responses.mcp_forms import APPROVAL_REQUEST, APPROVAL_RESPONSE, CALL, KIND
-from ..responses.tool_origin import ToolOrigin, function_name
+from ..responses.tool_forms import APPROVAL_REQUEST, APPROVAL_RESPONSE, CALL, KIND, ToolOrigin, function_name
 from .servers import LABEL, ToolServer
 
 OF_CLIENT = ("function_call", "custom_tool_call", APPROVAL_REQUEST)

@@ -21,8 +21,7 @@ from ...types import Json
 from ...util.budget import MAX_WAIT_S
 from ...util.client_slots import ClientSlots, share
 from ...util.concurrency import InFlight
-from ..responses.mcp_forms import error_text
-from ..responses.tool_origin import ToolOrigin
+from ..responses.tool_forms import ToolOrigin, error_text
 from .feature import McpOptions
 from .request import McpTool, execution_error
 

@@ -43,6 +43,6 @@ FEATURE = Feature(
         _counter("lean_ovms_api_key_prompt_tokens_total", help="prompt tokens of its requests"),
         _counter("lean_ovms_api_key_generation_tokens_total", help="tokens generated for its requests"),
     ),
-    samples="metrics:samples",
+    samples="keys:samples",
     parts=(PartRow(seam=API_KEYS, make="keys:NamedKeys", options=("api_key_file", "api_key_usage_file")),),
 )

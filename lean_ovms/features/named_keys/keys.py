@@ -10,13 +10,16 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from ...api.keys import ApiKey, ApiKeys
+from ...api.services import Services
 from ...config import Config
 from ...errors import Forbidden, TooManyRequests, WrongOptions, counted
 from ...manifest import Route
+from ...models.model import Model
 from ...observability.logging import safe
 from ...observability.metrics import Sample
 from ...observability.records import GenerationRecord, RequestRecord, permits
 from ...types import Request
+from ...types.engine import EngineStats
 from ...util.files import file_stat
 from .feature import KeyOptions
 from .file import ADMIN, INFERENCE, KeySpec, KeyTable, read_keys
@@ -249,3 +252,8 @@ def role_of(route: Route) -> str:
     if route.changes or route.auth in ("admin", "metrics"):
         return ADMIN
     return INFERENCE if route.auth == "key" else ""
+
+
+def samples(services: Services, served: Iterable[tuple[Model, EngineStats | None]]) -> Iterable[Sample]:
+    """Returns what was used with each named key; nothing where the keys have no names."""
+    return services.keys.samples() if isinstance(services.keys, NamedKeys) else ()

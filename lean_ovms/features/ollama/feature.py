@@ -39,7 +39,7 @@ FEATURE = Feature(
     options=OllamaOptions,
     ports=("ollama_port",),
     routes=(
-        Route("GET", "/", "api.root:handle", auth="open", port="ollama_port"),
+        Route("GET", "/", "api.models:handle_root", auth="open", port="ollama_port"),
         Route("POST", "/api/show", "api.models:handle_show"),
         Route("GET", "/api/version", "api.models:handle_version", auth="open"),
         Route("GET", "/api/tags", "api.models:handle_tags", auth="models"),

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import orjson
@@ -32,7 +34,6 @@ from ...util.resources import cores
 from .feature import ReplicaOptions
 from .prefix_router import MOST_AHEAD, PrefixRouter, prefixes
 from .processors import shares
-from .totals import ended, total
 
 log = logging.getLogger("lean_ovms.engine")
 
@@ -45,6 +46,12 @@ PINNED = (sys.executable, "-m", f"{__package__}.child.pinned")
 """The command that starts a module on some of the processors; these and the module follow."""
 THREADS = "INFERENCE_NUM_THREADS"
 """OpenVINO's property for the number of its threads."""
+
+SUMMED = (
+    *("running", "queued", "steps", "kv_blocks_used", "kv_blocks_total", "preemptions", "recoveries", "state_bytes"),
+    *("drafts", "accepted"),
+)
+"""The fields that are sums over the engines."""
 
 
 def make(config: Config) -> ModelEngine:
@@ -286,3 +293,39 @@ class EnginePool:
             before = [remains for remains in (self._before[number], ended(last, self._gauges)) if remains is not None]
             self._before[number] = total(before, self._gauges)
         self.latest[number], self._lives[number] = found, one.restarts
+
+
+def total(found: Sequence[EngineStats], gauges: Collection[str]) -> EngineStats:
+    """Returns the counts of several engines together.
+
+    Args:
+        found: The counts of each.
+        gauges: The metrics of features that count what the engines share, such as files.
+    """
+    drafted = [one.drafted for one in found if one.drafted is not None]
+    by_position = zip_longest(*(one.accepted_by_position for one in found), fillvalue=0)
+    of_features: dict[str, float] = {}
+    for one in found:
+        for name, value in one.of_features.items():
+            before = of_features.get(name, 0)
+            of_features[name] = max(before, value) if name in gauges else before + value
+    return EngineStats(
+        **{name: sum(getattr(one, name) for one in found) for name in SUMMED},
+        speculative=any(one.speculative for one in found),
+        drafted=sum(drafted) if drafted else None,
+        accepted_by_position=list(map(sum, by_position)),
+        of_features=of_features,
+    )
+
+
+def ended(last: EngineStats, gauges: Collection[str]) -> EngineStats:
+    """Returns what remains of the counts of an engine that has ended: those that only grow."""
+    return replace(
+        last,
+        running=0,
+        queued=0,
+        kv_blocks_used=0,
+        kv_blocks_total=0,
+        state_bytes=0,
+        of_features={name: value for name, value in last.of_features.items() if name not in gauges},
+    )

@@ -15,8 +15,7 @@ from typing import Any
 from ...errors import BadRequest, GrammarInvalid
 from ...types import Json
 from . import tool_grammar
-from .mcp_forms import KIND, SHOWN, ServerTool
-from .tool_origin import ToolOrigin, function_name
+from .tool_forms import KIND, SHOWN, ServerTool, ToolOrigin, function_name
 
 DROPPED = ("web_search", "web_search_preview", "local_shell", "shell", "apply_patch", "image_generation", "tool_search")
 DATED = ("web_search_2", "web_search_preview_2")

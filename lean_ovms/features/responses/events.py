@@ -25,7 +25,7 @@ from .output_items import (
     pieces_of,
 )
 from .response import ResponseObject
-from .tool_origin import ToolOrigin
+from .tool_forms import ToolOrigin
 
 if TYPE_CHECKING:
     from ...api.generation.spoken import AudioPieces

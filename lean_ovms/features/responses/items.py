@@ -15,8 +15,8 @@ from ...api.generation.content import check_member
 from ...api.openai.stored_objects import item_id
 from ...errors import BadRequest
 from ...types import Json
-from . import compaction, mcp_forms
-from .tool_origin import function_name
+from . import compaction
+from .tool_forms import APPROVAL_REQUEST, APPROVAL_RESPONSE, CALL, LISTING, error_text, function_name
 
 MAX_ITEMS = 10_000
 
@@ -248,10 +248,10 @@ _READERS: dict[str, Callable[[Json, str], Json]] = {
     "custom_tool_call": lambda given, param: _read_call({"input": "", **given}, "input", "ctc", param),
     "custom_tool_call_output": _call_output,
     "reasoning": _reasoning,
-    mcp_forms.LISTING: _mcp_listing,
-    mcp_forms.CALL: _mcp_call,
-    mcp_forms.APPROVAL_REQUEST: _approval_request,
-    mcp_forms.APPROVAL_RESPONSE: _approval_response,
+    LISTING: _mcp_listing,
+    CALL: _mcp_call,
+    APPROVAL_REQUEST: _approval_request,
+    APPROVAL_RESPONSE: _approval_response,
     compaction.KIND: compaction.read,
     REFERENCE: _reference,
 }
@@ -262,7 +262,7 @@ _READERS: dict[str, Callable[[Json, str], Json]] = {
 
 def is_usable(item: Json) -> bool:
     """Returns whether a next turn can use an output item: a call may be cut off, or have no result."""
-    return item["type"] not in ("function_call", mcp_forms.CALL) or item["status"] in ("completed", "failed")
+    return item["type"] not in ("function_call", CALL) or item["status"] in ("completed", "failed")
 
 
 def without_logprobs(items: list[Json]) -> list[Json]:
@@ -345,12 +345,12 @@ class _MessageBuilder:
     def _add_mcp(self, item: Json) -> None:
         """Adds an item of MCP tools. Lists are none of the conversation: the tools are those of the request."""
         kind = item["type"]
-        if kind == mcp_forms.CALL:
+        if kind == CALL:
             error = item["error"]
-            self._add_answered(item, item["output"] or "" if error is None else f"Error: {mcp_forms.error_text(error)}")
-        elif kind == mcp_forms.APPROVAL_REQUEST:
+            self._add_answered(item, item["output"] or "" if error is None else f"Error: {error_text(error)}")
+        elif kind == APPROVAL_REQUEST:
             self._requests[item["id"]] = item
-        elif kind == mcp_forms.APPROVAL_RESPONSE:
+        elif kind == APPROVAL_RESPONSE:
             request = self._requests.get(item["approval_request_id"])
             if request is not None and not item["approve"]:
                 self._add_answered(request, f"The user did not approve this call. {item['reason'] or ''}".rstrip())

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ...types import Json
-from .mcp_forms import APPROVAL_REQUEST, CALL
 from .output_items import FunctionCall, ResponseEventWriter, delta_head
-from .tool_origin import ToolOrigin
+from .tool_forms import APPROVAL_REQUEST, CALL, ToolOrigin
 
 
 def called(origin: ToolOrigin, arguments: str) -> Json:

@@ -18,7 +18,7 @@ from ...api.response import logprob_entry
 from ...api.sse import event_pieces, padding
 from ...types import Json, TokenLogprob
 from ...util.chunked_json import Written
-from .tool_origin import ToolOrigin
+from .tool_forms import ToolOrigin
 
 UNKNOWN_LOGPROB = -9999.0
 """OpenAI's value for a token whose log probability is not known; its schema has no null there."""

@@ -12,7 +12,7 @@ from ...api.openai.stored_objects import item_id
 from ...api.response import now, timings
 from ...errors import BadRequest, RequestError, TooManyRequests
 from ...types import Delta, Json, Timings, Usage
-from .tool_origin import ToolOrigin
+from .tool_forms import ToolOrigin
 
 
 class TokenIds:

@@ -10,7 +10,7 @@ from ...errors import BadRequest
 from ...manifest import SERVER_TOOLS
 from ...models.generation import DeltaStream
 from ...types import Json
-from .mcp_forms import KIND, ServerTool
+from .tool_forms import KIND, ServerTool
 
 if TYPE_CHECKING:
     from .events import Events

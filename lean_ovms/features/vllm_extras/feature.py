@@ -24,6 +24,6 @@ FEATURE = Feature(
         Route("GET", "/is_sleeping", "api.sleep:handle_is_sleeping"),
         Route("POST", "/tokenize", "api.tokenize:handle", EVERYWHERE),
         Route("POST", "/detokenize", "api.tokenize:handle_detokenize", EVERYWHERE),
-        Route("GET", "/tokenizer_info", "api.tokenizer_info:handle"),
+        Route("GET", "/tokenizer_info", "api.tokenize:handle_info"),
     ),
 )

@@ -26,8 +26,8 @@ from ...types import Json, Request, Response
 from ...types.audio import SAMPLE_BYTES, SpeakParams, VoiceInfo
 from ...types.push import Sink
 from ..media_files.audio.encoder import FORMATS, Encoder, open_encoder
+from ..media_files.audio_models import PCM_RATE, read_voice, voice_of
 from ..media_files.feature import SpokenTextOptions
-from ..media_files.voices import PCM_RATE, read_voice, voice_of
 from .feature import VoiceOptions
 from .model import VoiceModel
 

@@ -16,7 +16,7 @@ from lean_ovms.features.mcp import sessions
 from lean_ovms.features.mcp.request import McpTool
 from lean_ovms.features.mcp.servers import ToolServer
 from lean_ovms.features.mcp.sessions import ListingFailed, ToolFailed, ToolServers, ToolSessions
-from lean_ovms.features.responses.tool_origin import ToolOrigin
+from lean_ovms.features.responses.tool_forms import ToolOrigin
 from lean_ovms.observability.records import RequestRecord, current_record
 from tests.waiting import until
 

@@ -16,7 +16,7 @@ from lean_ovms.api import router
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
-from lean_ovms.errors import RequestError, Unavailable, from_wire
+from lean_ovms.errors import from_wire
 from lean_ovms.features.embed.websocket import Closed, LocalWebSocket, connect
 from lean_ovms.features.speech.child.fake_recognizer import FakeRecognizer
 from lean_ovms.features.speech.child.task import SpeechTask
@@ -25,7 +25,7 @@ from lean_ovms.features.speech.params import TranscribeParams
 from lean_ovms.features.speech.reply import SpeechReply
 from lean_ovms.features.websocket.types import Close
 from lean_ovms.types import Request
-from lean_ovms.types.engine import EngineStats, ModelInfo
+from tests.engine_client_fakes import FakeTaskClient
 
 for route in router.table():
     if route.module == "lean_ovms.features.realtime.api.endpoint":
@@ -45,44 +45,28 @@ def silence(seconds: float, rate: int = 16000) -> bytes:
     return bytes(2 * int(seconds * rate))
 
 
-class FakeSpeechEngine:
+class FakeSpeechEngine(FakeTaskClient):
     """What a SpeechModel asks of its engine. gate: cleared, nothing is transcribed. asked: the params of each request.
 
-    refusal: of every request. open: requests that are not closed.
+    open: requests that are not closed.
     """
 
     def __init__(self, config: Config) -> None:
         recognizer = FakeRecognizer(config)
-        self.task = SpeechTask(recognizer, 64)
-        self.info: ModelInfo = recognizer.info
-        self.vocabulary = recognizer.vocabulary
-        self.state = "loading"
-        self.restarts, self.pids, self.processes = 0, [], 1
+        super().__init__(SpeechTask(recognizer, 64), recognizer.info, recognizer.vocabulary)
         self.gate = asyncio.Event()
         self.gate.set()
         self.asked: list[TranscribeParams] = []
-        self.refusal: RequestError | None = None
         self.open: dict[int, SpeechReply] = {}
         self._pump: asyncio.Task[None] | None = None
 
-    async def start(self) -> ModelInfo:
-        self.state = "ready"
-        return self.info
-
     async def stop(self) -> None:
-        self.state = "stopped"
+        await super().stop()
         if self._pump is not None:
             await self._pump
 
-    async def stats(self) -> EngineStats:
-        return EngineStats(**self.task.stats())
-
-    def unavailable(self) -> Unavailable:
-        return Unavailable(f"the model is {self.state}")
-
     def open_lasting(self, make: partial[SpeechReply]) -> SpeechReply:
-        if self.refusal is not None:
-            raise self.refusal
+        self.refuse()
         self.asked.append(make.keywords["params"])
         number = len(self.asked)
         reply = self.open[number] = make(number, self._send, lambda number: self.open.pop(number, None))

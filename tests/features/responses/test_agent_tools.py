@@ -10,7 +10,7 @@ from openai.types.responses import Response as OpenAIResponse
 
 from lean_ovms.errors import BadRequest
 from lean_ovms.features.responses.agent_tools import read_agent_tools
-from lean_ovms.features.responses.tool_origin import ToolOrigin
+from lean_ovms.features.responses.tool_forms import ToolOrigin
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
 from tests.features.responses.rules import PATH, ask, respond, streamed

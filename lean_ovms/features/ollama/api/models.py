@@ -1,4 +1,5 @@
-"""GET /api/version, /api/tags and /api/ps, POST /api/show: the server and its models, in Ollama's form.
+"""GET /api/version, /api/tags and /api/ps, POST /api/show: the server and its models, in Ollama's form; and GET / on
+--ollama_port: Ollama's text, by which some of its clients know a server.
 
 https://docs.ollama.com/api/tags. No model is loaded for this: before its first load its files are read instead of what
 its engine reports. A digest is of the names, sizes and times of a model's files, not of their content.
@@ -48,6 +49,11 @@ PARAMETERS = {
     "min_p": "min_p",
     "repetition_penalty": "repeat_penalty",
 }
+
+
+@RouteDoc("Ollama's text, on --ollama_port", answer="text/plain")
+async def handle_root(request: Request, services: Services) -> Response:
+    return Response(200, [("Content-Type", "text/plain; charset=utf-8")], b"Ollama is running")
 
 
 @RouteDoc("The release of Ollama whose API is served")

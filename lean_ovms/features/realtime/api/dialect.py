@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ....errors import BadRequest
 from ....types import Json
+from ...speech.api.transcript import entries
 from ...speech.params import TextDelta
 
 EVENTS = ("session.update", "input_audio_buffer.append", "input_audio_buffer.commit", "input_audio_buffer.clear")
@@ -24,9 +25,7 @@ def audio_of(event: Json) -> str:
 
 def logprobs(event: TextDelta) -> list[Json] | None:
     """Returns OpenAI's log probability objects for the tokens of a delta; None if the model reports none."""
-    if event.logprobs is None:
-        return None
-    return [{"token": token, "logprob": value, "bytes": list(token.encode())} for token, value in event.logprobs]
+    return None if event.logprobs is None else entries(event.logprobs)
 
 
 @dataclass(slots=True)

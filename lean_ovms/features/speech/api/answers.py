@@ -13,7 +13,7 @@ from ..languages import name_of
 from ..params import Segment, Word
 from .request import AudioRequest
 from .subtitles import srt, vtt
-from .transcript import Logprobs, Transcript
+from .transcript import Transcript, entries
 
 FRAME_S = 0.01
 PLAIN, VTT = "text/plain; charset=utf-8", "text/vtt; charset=utf-8"
@@ -96,11 +96,6 @@ def _segment(number: int, one: Segment, seek: float) -> Json:
 
 def _word(one: Word) -> Json:
     return {"word": one.word, "start": round(one.start, 3), "end": round(one.end, 3)}
-
-
-def entries(logprobs: Logprobs) -> list[Json]:
-    """Returns OpenAI's log probability objects of tokens."""
-    return [{"token": text, "logprob": value, "bytes": list(text.encode())} for text, value in logprobs]
 
 
 def seconds_usage(found: Transcript) -> Json:

@@ -14,9 +14,9 @@ from ....types import Json, Usage
 from ....types.push import Sink
 from ...media_files.audio.decoder import AudioStream
 from ..params import TRANSLATE, SpeechEvent
-from .answers import entries, known, times, token_usage
+from .answers import known, times, token_usage
 from .request import AudioRequest
-from .transcript import Logprobs, Transcript
+from .transcript import Logprobs, Transcript, entries
 
 
 class TranscriptionStream(IteratedSource[SpeechEvent]):

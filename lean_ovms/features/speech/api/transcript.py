@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from ....types import Usage
+from ....types import Json, Usage
 from ..params import Segment, SpeechEvent, TextDelta, WindowDone, Word
 
 FRAMES_PER_S = 100
 """Whisper's, which are counted as tokens of audio, as in vLLM."""
 
 Logprobs = list[tuple[str, float]]
+
+
+def entries(logprobs: Logprobs) -> list[Json]:
+    """Returns OpenAI's log probability objects of tokens."""
+    return [{"token": text, "logprob": value, "bytes": list(text.encode())} for text, value in logprobs]
 
 
 @dataclass(slots=True)

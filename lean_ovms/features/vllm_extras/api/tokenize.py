@@ -3,6 +3,9 @@
 Three bodies in one endpoint: OVMS's (`text`: {"tokens": [...]}), vLLM's (`prompt` or
 `messages`: {"tokens", "count", "max_model_len", "token_strs"}) and llama.cpp's (`content`: {"tokens": [...]}). Also
 served without a prefix, as in vLLM and llama.cpp. The text of ids has vLLM's name and llama.cpp's.
+
+GET /tokenizer_info: what clients need that build prompts themselves, as in vLLM. With it lm-evaluation-harness needs no
+tokenizer of its own (tokenizer_backend=remote).
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from dataclasses import replace
 from typing import Any
 
 from ....api.fields import UINT32_MAX, Field, FieldSet, RouteDoc, Values, read, whole
+from ....api.forms import read_query
 from ....api.generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
 from ....api.generation.sampling import token_ids
 from ....api.generation.tools import read_tools
-from ....api.response import model_name, written
+from ....api.response import json, model_name, written
 from ....api.schemas import TEXT_MESSAGES, TEXTS, TOKENS, all_of
 from ....api.services import Services
 from ....errors import BadRequest
@@ -71,6 +75,8 @@ DETOKENIZE_FIELDS = FieldSet((
     Field("tokens", "array", "token ids", required=True, schema=TOKENS),
     Field("skip_special_tokens", "bool", "hide special tokens", default=False),
 ))  # fmt: skip
+
+QUERY = FieldSet((MODEL,))
 
 
 def _model(values: Values, services: Services) -> TokenModel:
@@ -235,3 +241,13 @@ def _piece(data: bytes) -> str | list[int]:
         return data.decode()
     except UnicodeDecodeError:
         return list(data)
+
+
+@RouteDoc("Chat template and special tokens", query=QUERY, errors=(404, 503))
+async def handle_info(request: Request, services: Services) -> Response:
+    query = read_query(QUERY, request.query)
+    model = await services.when_known(lambda: services.named_model(query, TextModel))
+    template = model.chat_format.template
+    tokens = {name: text for name, text in template.special_tokens.items() if text}
+    known = {**model.directory.tokenizer, **tokens}
+    return json({**known, "chat_template": template.source or None, "model_max_length": model.info.context_length})
