@@ -19,6 +19,7 @@ from ..errors import RequestError, RequestTimeout
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
+from ..text.parsers.base import CallArguments
 from ..types import (
     Delta,
     Event,
@@ -391,6 +392,7 @@ class OutputDecoder:
     reasoning_tokens: int = 0
     thinking: bool = False
     finish: str = ""
+    _arguments: CallArguments = field(default_factory=CallArguments)
     _plain: bool = field(init=False)  # nothing to find in its text
 
     def __post_init__(self) -> None:
@@ -476,7 +478,10 @@ class OutputDecoder:
             events += self.parser.finish(ended_by)
         for event in events:
             self.thinking = isinstance(event, Reasoning)
+            self._arguments.add(event)
             _append(delta.events, event)
+        if delta.finish:
+            delta.broken_call = self._arguments.broken()
         # A token without text yet (a part of a tag or of a character) counts to what went before.
         self.reasoning_tokens += tokens * self.thinking
 
@@ -521,6 +526,8 @@ class CompletedChoice:
     finish: str = "stop"
     """Why it ended; "": it does not exist, since a beam search has found fewer."""
     stop: str | int | None = None
+    broken_call: bool = False
+    """Whether the arguments of one of its calls are no JSON object."""
 
 
 class Collector:
@@ -541,6 +548,7 @@ class Collector:
             choice.audio += [delta.audio] * bool(delta.audio)
             choice.finish = delta.finish or choice.finish
             choice.stop = delta.stop if delta.finish else choice.stop
+            choice.broken_call = choice.broken_call or delta.broken_call
 
     def choices(self, *, ended: bool) -> list[CompletedChoice]:
         """Returns the choices.

@@ -496,6 +496,9 @@ class Delta:
     """"stop" or "length"; None while the choice continues."""
     stop: str | int | None = None
     """The stop string or the id that ended the choice, if one did."""
+    broken_call: bool = False
+    """Whether the arguments of a tool call of the choice are no JSON object, as where the choice ends inside of one;
+    known with `finish`."""
     progress: PromptProgress | None = None
     """How much of the prompt is computed, if the request wants that; then nothing else is set."""
     audio: bytes = b""

@@ -187,7 +187,7 @@ class SpokenStream(WrappedStream):
                 if isinstance(event, Text):
                     self._add(event, delta)
             if delta.finish is not None:
-                self._end = Delta(delta.index, finish=delta.finish, stop=delta.stop)
+                self._end = Delta(delta.index, finish=delta.finish, stop=delta.stop, broken_call=delta.broken_call)
                 delta.finish = delta.stop = None
                 del deltas[place + 1 :]
         sink.push(deltas)

@@ -108,9 +108,9 @@ class ChatRenderer(sse.Renderer[Delta]):
         for content in self._contents(delta):
             out += self._chunk(delta.index, b'"delta":' + content, state)
         if delta.finish:
-            out += self._chunk(
-                delta.index, b'"delta":{}', state, finish_reason(self._chat, delta.finish, state.has_calls)
-            )
+            called = state.has_calls and not delta.broken_call
+            reason = finish_reason(self._chat, delta.finish, called=called)
+            out += self._chunk(delta.index, b'"delta":{}', state, reason)
         return out
 
     def _contents(self, delta: Delta) -> Iterator[bytes]:

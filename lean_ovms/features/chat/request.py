@@ -175,7 +175,7 @@ def choice(chat: ChatRequest, index: int, answer: CompletedChoice) -> Json:
     if message["tool_calls"]:
         message.setdefault("reasoning", None)  # vLLM's clients read it, to send it back with the calls
     found: Json = {
-        "finish_reason": finish_reason(chat, answer.finish, bool(answer.calls)),
+        "finish_reason": finish_reason(chat, answer.finish, called=bool(answer.calls) and not answer.broken_call),
         "index": index,
         "logprobs": chat_logprobs(answer.logprobs, chat.options) if chat.generation.sampling.logprobs else None,
         "message": message,
@@ -196,13 +196,14 @@ def _calls(chat: ChatRequest, answer: CompletedChoice) -> Json:
     return {"tool_calls": [{"id": call.id, "type": "function", "function": function} for call, function in calls]}
 
 
-def finish_reason(chat: ChatRequest, reason: str, called: bool) -> str:
+def finish_reason(chat: ChatRequest, reason: str, *, called: bool) -> str:
     """Returns OpenAI's finish_reason of a choice.
 
     Args:
         chat: The request.
         reason: Why the engine ended the text.
-        called: Whether the choice has tool calls.
+        called: Whether the choice has tool calls, and none that a stop string or the model itself broke off: a client
+            that goes by the reason runs no half call.
     """
     if not called or reason != "stop":
         return reason

@@ -187,7 +187,7 @@ class ToolLoop:
                 return
             left = None if self._most_tokens is None else self._most_tokens - self.usage.completion_tokens
             if left is not None and left <= 0:
-                events.cut_off = True
+                events.cut_off = "length"
                 return
             await self._generation.aclose()
             self._finished.append(self._generation.usage)

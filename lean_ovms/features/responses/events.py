@@ -98,8 +98,8 @@ class Events:
         self._in_progress = False
         self._choices: dict[int, _Choice] = {}
         self._output: list[Json | None] = []
-        self.cut_off = False
-        """Whether the limit of tokens has ended it."""
+        self.cut_off = ""
+        """Why it is incomplete: length, or stop where it ended inside of a call; "": it is not."""
         self.calls: list[McpCall] = []
         """The calls of MCP tools that have no result yet."""
         self._final: Json | None = None
@@ -254,8 +254,9 @@ class Events:
 
     def _finish(self, choice: _Choice, reason: str) -> None:
         """Ends a choice. One without a message or a call gets an empty message, unless it was cut while reasoning."""
-        complete = reason != "length"
-        self.cut_off = self.cut_off or not complete
+        in_call = isinstance(choice.open, FunctionCall)  # a complete call is closed
+        complete = reason != "length" and not in_call
+        self.cut_off = self.cut_off or ("" if complete else reason)
         if not choice.has_output and (complete or choice.open is None):
             self._message(choice)
         self._close(choice, "completed" if complete else "incomplete")
@@ -273,7 +274,7 @@ class Events:
             self.status = "cancelled"
         else:
             self.status = "incomplete" if self.cut_off else "completed"
-        self._final = self.body.final(self.status, self.output, usage, error)
+        self._final = self.body.final(self.status, self.output, usage, error, self.cut_off)
         return self._final
 
     def end(self) -> list[Frame]:

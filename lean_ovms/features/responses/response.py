@@ -67,7 +67,9 @@ class ResponseObject:
         """Returns the object of a response that is not finished."""
         return self._object(status, output, {"incomplete_details": None, "error": None}, None)
 
-    def final(self, status: str, output: list[Json], usage: Usage, error: RequestError | None) -> Json:
+    def final(
+        self, status: str, output: list[Json], usage: Usage, error: RequestError | None, incomplete: str = ""
+    ) -> Json:
         """Returns the object of a finished response.
 
         Args:
@@ -75,9 +77,11 @@ class ResponseObject:
             output: The items of the output.
             usage: The numbers of tokens; they are left out after an error.
             error: The error that ended the response, or None.
+            incomplete: Why it is incomplete, if it is: length, or stop, for which OpenAI has no word.
         """
         ending: Json = {"completed_at": now()} if status == "completed" else {}
-        ending["incomplete_details"] = {"reason": "max_output_tokens"} if status == "incomplete" else None
+        why = {"reason": "max_output_tokens" if incomplete == "length" else None}
+        ending["incomplete_details"] = why if status == "incomplete" else None
         ending["error"] = None if error is None else failure(error)
         times = {"timings": timings(self.times())} if self.times and not error else {}
         return self._object(status, output, ending, None if error else counts(usage)) | times

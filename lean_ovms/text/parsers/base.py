@@ -11,6 +11,7 @@ Knows no family, no request, no token ids. A parser never raises on a model's ou
 from __future__ import annotations
 
 import inspect
+import json
 import secrets
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -352,6 +353,31 @@ def _without_token(token: str, events: list[Event]) -> list[Event]:
                 event.text = event.text.removesuffix(shown) + left
                 return events if event.text else [*events[:at], *events[at + 1 :]]
     return events
+
+
+class CallArguments:
+    """Tells whether the arguments of all calls of an answer are JSON objects. A call that is cut off has none."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] | None = None  # of the last call
+        self._broken = False
+
+    def add(self, event: Event) -> None:
+        """Adds the next event of the answer."""
+        if isinstance(event, ToolCallDelta) and self._pieces is not None:
+            self._pieces.append(event.text)
+        elif isinstance(event, ToolCallStart):
+            self._broken = self.broken()
+            self._pieces = []
+
+    def broken(self) -> bool:
+        """Returns whether the arguments of a call are no JSON object, with the last call as it is so far."""
+        if self._broken or self._pieces is None:
+            return self._broken
+        try:
+            return not isinstance(json.loads("".join(self._pieces)), dict)
+        except (ValueError, RecursionError):
+            return True
 
 
 def new_call_id() -> str:

@@ -139,11 +139,17 @@ async def test_the_models_own_stop_strings_are_no_stop_sequence(make_app: MakeAp
     assert (await whole(await post(app, PATH, HELLO)))["stop_reason"] == "end_turn"
 
 
-async def test_a_call_that_the_token_limit_cuts_has_no_input(make_app: MakeApp) -> None:
+@pytest.mark.parametrize(
+    ("reason", "stops", "expected"),
+    [("length", [], "max_tokens"), ("stop", ["Os"], "stop_sequence"), ("stop", [], "end_turn")],
+)
+async def test_a_call_that_is_cut_has_no_input(make_app: MakeApp, reason: str, stops: list[str], expected: str) -> None:
     cut = '<tool_call>{"name":"get_weather","arguments":{"city":"Os'
-    app, _ = await make_app(say(cut, reason="length"), **PARSERS)
-    body = await whole(await post(app, PATH, ask(tools=[WEATHER])))
-    assert body["stop_reason"] == "max_tokens"
+    app, _ = await make_app(lambda *_: say(cut, reason=reason), **PARSERS)
+    body = await whole(await post(app, PATH, ask(tools=[WEATHER], stop_sequences=stops)))
+    assert body["stop_reason"] == expected
+    events = await stream(await post(app, PATH, ask(tools=[WEATHER], stop_sequences=stops, stream=True)))
+    assert events[-2][1]["delta"]["stop_reason"] == expected
     assert all(block["type"] != "tool_use" or block["input"] == {} for block in body["content"])
 
 

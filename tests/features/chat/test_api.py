@@ -478,3 +478,30 @@ async def test_too_many_tokens_are_refused_or_clamped(make_app: MakeApp, path: s
     app, engine = await make_app(say("x"), max_tokens_limit=50, clamp_max_tokens=True)
     assert (await post(app, path, body)).status == 200
     assert engine.submitted[0][1].max_tokens == 50
+
+
+CALLED = '<tool_call>{"name":"f","arguments":{"x":[1,2]}}</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "expected"),
+    [
+        (CALLED, {}, "tool_calls"),
+        (CALLED, {"stop": ["</tool"]}, "tool_calls"),
+        (CALLED, {"stop": [",2"]}, "stop"),
+        (CALLED, {"stop": ["{"]}, "stop"),
+        (CALLED + CALLED, {"stop": ["2]"], "min_tokens": len(CALLED)}, "stop"),
+        (CALLED + CALLED, {"stop": ["</tool"], "min_tokens": len(CALLED)}, "tool_calls"),
+        (CALLED.replace("2]", ""), {}, "stop"),
+    ],
+)
+async def test_an_answer_that_ends_inside_of_a_call_is_not_said_to_call(
+    make_app: MakeApp, text: str, fields: dict[str, Any], expected: str
+) -> None:
+    app, _ = await make_app(lambda *_: say(*text), tool_parser="hermes3")
+    asked = ask(tools=[{"type": "function", "function": {"name": "f"}}], include_stop_str_in_output=False, **fields)
+    choice = (await whole(await post(app, PATH, asked)))["choices"][0]
+    found = await events(await post(app, PATH, asked | {"stream": True}))
+    assert [choice["finish_reason"], found[-2]["choices"][0]["finish_reason"]] == [expected] * 2
+    for call in choice["message"]["tool_calls"] if expected == "tool_calls" else ():
+        assert orjson.loads(call["function"]["arguments"]) == {"x": [1, 2]}

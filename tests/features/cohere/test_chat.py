@@ -153,3 +153,12 @@ async def test_a_format_and_strict_tools_are_imposed(make_app: MakeApp) -> None:
     assert "abcde" in engine.constraints[0]
     await post(app, PATH, ask(tools=[TOOL], strict_tools=True, tool_choice="REQUIRED"))
     assert "<tool_call>" in engine.constraints[1]
+
+
+async def test_a_call_that_a_stop_sequence_cuts_is_no_tool_call(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say(CALL), **PARSING)
+    cut = ask(tools=[TOOL], stop_sequences=["1"])
+    assert (await whole(await post(app, PATH, cut)))["finish_reason"] == "STOP_SEQUENCE"
+    assert (await events(await post(app, PATH, cut | {"stream": True})))[-1]["delta"][
+        "finish_reason"
+    ] == "STOP_SEQUENCE"

@@ -152,6 +152,16 @@ async def test_an_answer_cut_by_its_length_is_incomplete(make_app: MakeApp) -> N
     assert engine.submitted[0][1].max_tokens == 3
 
 
+async def test_an_answer_that_ends_inside_of_a_call_is_incomplete(make_app: MakeApp) -> None:
+    cut = '<tool_call>{"name":"f","arguments":{"x":"END"}}</tool_call>'
+    app, _ = await make_app(lambda *_: say(cut), tool_parser="hermes3")
+    fields = ask(tools=[{"type": "function", "name": "f", "parameters": {}}], stop=["END"])
+    body = await whole(await post(app, PATH, fields))
+    assert (body["status"], body["incomplete_details"]) == ("incomplete", {"reason": None})
+    assert (body["output"][0]["status"], body["output"][0]["arguments"]) == ("incomplete", '{"x":"')
+    assert (await streamed(await post(app, PATH, fields | {"stream": True})))[-1]["type"] == "response.incomplete"
+
+
 async def test_a_failure_in_a_stream_is_an_event_of_the_stream(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda *_: [*say("Hel", reason="x")[:0], [(0, "Hel", None)], EngineFailure("it broke")])
     events = await streamed(await post(app, PATH, ask(stream=True)))

@@ -46,6 +46,7 @@ SCRIPTS: dict[str, tuple[list[Event], str | RequestError | None]] = {
     "cut in text": ([*THINK, Text("Ye")], "length"),
     "cut in a call": ([Text("I look."), *CALL[:2]], "length"),
     "cut after a call": ([*CALL], "length"),
+    "stopped in a call": ([*CALL, *OTHER[:1]], "stop"),
     "failure before anything": ([], ERROR),
     "failure in reasoning": ([*THINK], ERROR),
     "failure in text": ([Text("Hel")], ERROR),

@@ -30,6 +30,8 @@ class Blocks:
         """The number of the last block that has begun."""
         self.has_calls = False
         """Whether there was a tool call."""
+        self.broken_call = False
+        """Whether the input of a tool call is no JSON object, since the answer ended inside of it."""
         self.finish = "stop"
         """How the answer ends, as Delta.finish has it."""
         self.stop: str | int | None = None
@@ -60,7 +62,7 @@ class Blocks:
             for event in delta.events:
                 self._event(event)
             if delta.finish:
-                self.finish, self.stop = delta.finish, delta.stop
+                self.finish, self.stop, self.broken_call = delta.finish, delta.stop, delta.broken_call
 
     def close(self) -> None:
         """Ends the open block."""
@@ -121,6 +123,8 @@ class Content(Blocks):
     def end_block(self) -> None:
         block, text = self.blocks[-1], "".join(self._texts)
         if block["type"] == TOOL_USE:
-            block["input"] = parsed_object(text) or {}  # of what is cut off the stop reason max_tokens says so
+            block["input"] = (
+                parsed_object(text) or {}
+            )  # of what is cut off the stop reason says so, which is not tool_use
         else:
             block[block["type"]] = text

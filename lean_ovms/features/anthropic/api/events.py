@@ -55,7 +55,7 @@ class MessageObject:
             return "max_tokens", None
         if isinstance(blocks.stop, str) and blocks.stop in self.stops:
             return "stop_sequence", blocks.stop
-        return ("tool_use" if blocks.has_calls else "end_turn"), None
+        return ("tool_use" if blocks.has_calls and not blocks.broken_call else "end_turn"), None
 
     def _object(self, content: list[Json], reason: str | None, stop: str | None, usage: Usage) -> Json:
         return {

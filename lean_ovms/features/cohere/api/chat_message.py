@@ -27,11 +27,17 @@ class MessageEnd:
     id: str = field(default_factory=lambda: new_id("chat"))
     """The id of the message."""
 
-    def reason(self, finish: str, stop: str | int | None, *, has_calls: bool) -> str:
-        """Returns Cohere's finish_reason."""
+    def reason(self, finish: str, stop: str | int | None, *, called: bool) -> str:
+        """Returns Cohere's finish_reason.
+
+        Args:
+            finish: Why the engine ended the text.
+            stop: The stop string or the id that ended it, if one did.
+            called: Whether it has tool calls, none of which is broken off.
+        """
         if finish == "length":
             return "MAX_TOKENS"
-        if has_calls:
+        if called:
             return "TOOL_CALL"
         return "STOP_SEQUENCE" if isinstance(stop, str) and stop in self.stops else "COMPLETE"
 
@@ -53,7 +59,7 @@ def whole(end: MessageEnd, choice: CompletedChoice, usage: Usage, *, logprobs: b
         message[CALL] = [_call(call.id, call.name, call.arguments) for call in choice.calls]
     return {
         "id": end.id,
-        "finish_reason": end.reason(choice.finish, choice.stop, has_calls=bool(choice.calls)),
+        "finish_reason": end.reason(choice.finish, choice.stop, called=bool(choice.calls) and not choice.broken_call),
         "message": message,
         "usage": counts(usage),
         **({"logprobs": [_logprobs([token]) for token in choice.logprobs]} if logprobs else {}),
@@ -79,7 +85,7 @@ class CohereMessageRenderer:
         self._logprobs = logprobs
         self._index = -1
         self._open = ""
-        self._has_calls = False
+        self._called = False
         self._finish = "stop"
         self._stop: str | int | None = None
         self._new: list[bytes] = []
@@ -98,11 +104,12 @@ class CohereMessageRenderer:
                 tokens = ()
             if delta.finish:
                 self._finish, self._stop = delta.finish, delta.stop
+                self._called = self._called and not delta.broken_call
         return self._take()
 
     def end(self, usage: Usage) -> bytes:
         self._close()
-        reason = self._end.reason(self._finish, self._stop, has_calls=self._has_calls)
+        reason = self._end.reason(self._finish, self._stop, called=self._called)
         self._add("message-end", {"id": self._end.id, "delta": {"finish_reason": reason, "usage": counts(usage)}})
         return self._take()
 
@@ -119,7 +126,7 @@ class CohereMessageRenderer:
             known = {"logprobs": _logprobs(tokens)} if tokens else {}
             self._grow("content-delta", {"content": {kind: event.text}}, known)
         elif isinstance(event, ToolCallStart):
-            self._has_calls = True
+            self._called = True
             self._begin(CALL, "tool-call-start", {CALL: _call(event.id, event.name, "")})
         elif event.text:
             self._grow("tool-call-delta", {CALL: {"function": {"arguments": event.text}}}, {})

@@ -139,7 +139,7 @@ def split_calls(calls: Iterable[Call], first: int = 0) -> tuple[list[Json], str]
     """
     found, rest = list[Json](), ""
     for call in calls:
-        arguments = parsed_object(call.arguments)
+        arguments = parsed_object(call.arguments) if call.arguments else None  # a call without any has "{}"
         if arguments is not None:
             index = first + len(found)
             function = {"index": index, "name": call.name, "arguments": arguments}
