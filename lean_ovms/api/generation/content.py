@@ -7,10 +7,10 @@ for it: they would move images to other places. The rules are OVMS's.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ...composition import Composition
 from ...errors import BadRequest, RequestError
@@ -25,6 +25,10 @@ PLACE = "messages[{message}].content[{part}].{kind}.url"
 OF_TOOL = "of_tool"
 """The member of a part that a tool returned, where it stands in a message of the user: templates have no place for it
 in a tool's message."""
+MOST_LEFT_OUT = 16
+"""Parts of tools that are left out of a prompt one by one, since they cannot be loaded; each time the others are loaded
+again."""
+_T = TypeVar("_T")
 _INVALID = "Invalid message structure - "
 
 
@@ -37,6 +41,8 @@ class MediaPart(NamedTuple):
     """The number of its message."""
     number: int
     """The number of the part in the message."""
+    of_tool: bool = False
+    """Whether a tool returned it."""
 
     @property
     def at(self) -> str:
@@ -80,6 +86,35 @@ def named_errors(part: MediaPart) -> Iterator[None]:
     except RequestError as error:
         error.param = part.at
         raise
+
+
+def left_out(kind: str, why: str) -> str:
+    """Returns the text that stands for a part that a tool returned, and that is not read.
+
+    Args:
+        kind: The type of the part.
+        why: The reason.
+    """
+    return f"[The tool returned content of the type {kind[:40]} here. It is left out: {why}]"
+
+
+def text_for(part: MediaPart, error: RequestError, notices: list[str]) -> str:
+    """Returns the text that stands for a part that cannot be read, if a tool returned it.
+
+    Agents send what a tool returned with all further requests: refused once, they could not go on.
+
+    Args:
+        part: The part.
+        error: Why it cannot be read.
+        notices: Gets a line about it.
+
+    Raises:
+        RequestError: The error, where the user sent the part, or where it may be read at another time.
+    """
+    if not part.of_tool or error.status not in (400, 501):
+        raise error
+    notices.append(f"{part.at}, which a tool returned, is left out: {error.message}")
+    return left_out(part.part["type"], error.message)
 
 
 class ContentReader:
@@ -131,13 +166,17 @@ class ContentReader:
         raise NotImplementedError
 
 
-def checked_part(part: Any, param: str, composition: Composition) -> Json:
-    """Returns a part of a message's content in the form of chat, if it is well-formed. Raises BadRequest.
+def checked_part(part: Any, param: str, composition: Composition, *, of_tool: bool = False) -> Json:
+    """Returns a part of a message's content in the form of chat, if it is well-formed.
 
     Args:
         part: The part; also one of the Responses API, which vLLM takes in chat, or a refusal.
         param: The field that it is in.
         composition: The features, of which some read parts that are no text.
+        of_tool: Whether a tool returned it. Then a text takes the place of a part of a type that nothing reads.
+
+    Raises:
+        BadRequest: It is not well-formed, or nothing reads parts of its type.
     """
     if not isinstance(part, dict):
         raise BadRequest(f"{_INVALID}content array should contain objects", param=param)
@@ -149,7 +188,13 @@ def checked_part(part: Any, param: str, composition: Composition) -> Json:
         if not isinstance(text, str):
             raise BadRequest(f"{_INVALID}content text missing", param=param)
         return part if kind == "text" else {"type": "text", "text": text}
-    return _reader(kind, param, composition).checked(part, param)
+    try:
+        reader = _reader(kind, param, composition)
+    except BadRequest as error:
+        if not of_tool:
+            raise
+        return {"type": "text", "text": left_out(kind, error.message)}
+    return reader.checked(part, param)
 
 
 def check_member(part: Json, member: str, param: str) -> None:
@@ -166,7 +211,7 @@ def media_parts(messages: list[Json], kinds: Collection[str] = ()) -> Iterator[M
         content = message.get("content")
         for p, part in enumerate(content if isinstance(content, list) else ()):
             if part["type"] in kinds if kinds else part["type"] != "text":
-                yield MediaPart(part, m, p)
+                yield MediaPart(part, m, p, message["role"] == "tool" or OF_TOOL in part)
 
 
 async def parts_of(prompt: ChatPrompt, kinds: Collection[str], services: Services) -> list[MediaPart]:
@@ -204,11 +249,67 @@ async def read_media(prompt: ChatPrompt, model: TextModel, services: Services) -
     """
     notices: list[str] = []
     if prompt.has_parts:
-        for reader in await _readers([prompt], None, services):
+
+        async def find(prompt: ChatPrompt) -> list[ContentReader]:
+            return await _readers([prompt], None, services)
+
+        prompt, readers = await _leaving_out(prompt, find, notices, services)
+        for reader in readers:
             prompt, lines = await reader.as_text(prompt, model, services)
             notices += lines
-    [prompt] = await load_media([prompt], [PLACE], Reads.of(model), services)
+    reads = Reads.of(model)
+
+    async def load(prompt: ChatPrompt) -> ChatPrompt:
+        return (await load_media([prompt], [PLACE], reads, services))[0]
+
+    _, prompt = await _leaving_out(prompt, load, notices, services)
     return prompt, notices
+
+
+async def _leaving_out(
+    prompt: ChatPrompt, work: Callable[[ChatPrompt], Awaitable[_T]], notices: list[str], services: Services
+) -> tuple[ChatPrompt, _T]:
+    """Returns what the work makes of the prompt, and the prompt with texts in place of parts of tools it refuses.
+
+    Args:
+        prompt: The prompt.
+        work: The work, which is done again for each such part.
+        notices: Gets a line about each.
+        services: The services of the server.
+
+    Raises:
+        RequestError: The work refuses something else, or too many parts.
+    """
+    for _ in range(MOST_LEFT_OUT):
+        try:
+            return prompt, await work(prompt)
+        except RequestError as error:
+            prompt = await _without_part(prompt, error, notices, services)
+    return prompt, await work(prompt)
+
+
+async def _without_part(prompt: ChatPrompt, error: RequestError, notices: list[str], services: Services) -> ChatPrompt:
+    """Returns the prompt with a text in place of the part that an error is about.
+
+    Args:
+        prompt: The prompt.
+        error: The error.
+        notices: Gets a line about the part.
+        services: The services of the server.
+
+    Raises:
+        RequestError: The error, where it is about no part that a tool returned.
+    """
+    param = error.param or ""
+    for part in await parts_of(prompt, (), services):
+        if part.of_tool and param.startswith(part.at):
+            text = {"type": "text", "text": text_for(part, error, notices)}
+            messages = [*prompt.messages]
+            content = [*messages[part.message]["content"]]
+            content[part.number] = text
+            messages[part.message] = {**messages[part.message], "content": content}
+            return prompt.with_messages(messages)
+    raise error
 
 
 async def load_media(

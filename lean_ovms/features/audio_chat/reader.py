@@ -5,6 +5,7 @@ https://platform.openai.com/docs/guides/audio, and vLLM's audio_url, as far as i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -17,10 +18,11 @@ from ...api.generation.content import (
     check_member,
     named_errors,
     parts_of,
+    text_for,
     with_texts,
 )
 from ...api.services import INLINE_BYTES, Services
-from ...errors import BadRequest
+from ...errors import BadRequest, RequestError
 from ...models.text_model import TextModel
 from ...types import AUDIO_TAG, ChatPrompt, Json
 from ..media_files.audio.decoder import AudioDecoder, AudioStream
@@ -39,6 +41,9 @@ NO_AUDIO = (
     "this model reads no audio: start the server with --audio_input_model and the name of a speech2text model, which "
     "transcribes it, or POST it to /v1/audio/transcriptions"
 )
+LEFT_OUT = "[The tool returned audio here. It is left out: this model reads text only.]"
+"""Stands for the audio of a tool in the prompt of a model that reads text only."""
+NOTICE = "audio that tools returned is left out: this model reads text only"
 NOT_HERE = "audio is not read here, only where an answer is generated"
 
 
@@ -57,6 +62,8 @@ class AudioContent(ContentReader):
         if model.takes_audio:
             return prompt, []
         parts, notices = await parts_of(prompt, PARTS, services), list[str]()
+        if not model.config.of(AudioChatOptions).audio_input_model:
+            return _without(parts, prompt), [NOTICE]
         with named_errors(parts[0]):
             speech = await _transcriber(model, services)
 
@@ -66,7 +73,7 @@ class AudioContent(ContentReader):
             notices.append(f"{param} is the transcript of {samples.seconds:.1f} s of audio by {speech.name}")
             return text
 
-        texts = iter(await _read_each(parts, services, read))
+        texts = iter(await _read_each(parts, services, read, notices))
         return prompt.with_messages([with_texts(message, PARTS, texts) for message in prompt.messages]), notices
 
     async def load(
@@ -76,6 +83,15 @@ class AudioContent(ContentReader):
 
 
 READER = AudioContent()
+
+
+def _without(parts: list[MediaPart], prompt: ChatPrompt) -> ChatPrompt:
+    """Returns the prompt with a text in place of audio that tools returned. Raises BadRequest for audio of the user."""
+    for part in parts:
+        if not part.of_tool:
+            raise BadRequest(NO_AUDIO, param=part.at, code="not_supported")
+    texts = itertools.repeat(LEFT_OUT)
+    return prompt.with_messages([with_texts(message, PARTS, texts) for message in prompt.messages])
 
 
 async def _heard(prompt: ChatPrompt, reads: Reads, services: Services) -> ChatPrompt:
@@ -96,7 +112,10 @@ async def _heard(prompt: ChatPrompt, reads: Reads, services: Services) -> ChatPr
 
 
 async def _read_each(
-    parts: list[MediaPart], services: Services, read: Callable[[AudioStream, str], Awaitable[str]]
+    parts: list[MediaPart],
+    services: Services,
+    read: Callable[[AudioStream, str], Awaitable[str]],
+    notices: list[str] | None = None,
 ) -> list[str]:
     """Returns what stands in place of each part.
 
@@ -104,6 +123,8 @@ async def _read_each(
         parts: The parts with audio.
         services: The services of the server.
         read: Returns the text for the samples of a part, which it closes, and the part's field.
+        notices: Gets a line about each part that is left out, since a tool returned what cannot be read; None: nothing
+            is left out.
 
     Raises:
         RequestError: A part cannot be read, or there are more of them, or they are longer, than the server allows.
@@ -114,21 +135,24 @@ async def _read_each(
         raise BadRequest(why, param=parts[most].at)
     longest_s = config.of(AudioFileOptions).max_audio_s
     for part in parts:
-        with named_errors(part):
-            samples = await _open(part.part, services)
-            texts.append(await read(samples, part.at))
-            total_s += samples.seconds
-            if total_s > longest_s:
-                raise BadRequest(f"all audio together is longer than this server's limit: {longest_s:g} s")
+        try:
+            with named_errors(part):
+                samples = await _open(part.part, services)
+                text = await read(samples, part.at)
+                total_s += samples.seconds
+                if total_s > longest_s:
+                    raise BadRequest(f"all audio together is longer than this server's limit: {longest_s:g} s")
+        except RequestError as error:
+            if notices is None:
+                raise
+            text = text_for(part, error, notices)
+        texts.append(text)
     return texts
 
 
 async def _transcriber(model: TextModel, services: Services) -> Transcriber:
     """Returns the model that transcribes for this one; if nothing is known of it yet it is loaded. Raises
     RequestError."""
-    if not model.config.of(AudioChatOptions).audio_input_model:
-        raise BadRequest(NO_AUDIO, code="not_supported")
-
     from ..media_files.audio_models import Transcriber
 
     return await services.when_known(lambda: services.helper("audio_input_model", model, Transcriber))

@@ -86,7 +86,10 @@ def _checked(message: Any, param: str, composition: Composition) -> Json:
     if message.get("audio") and not content and not message.get("tool_calls"):
         raise BadRequest("spoken answers are not kept: send the transcript as content", param=f"{param}.audio")
     if isinstance(content, list):
-        parts = [checked_part(part, f"{param}.content[{index}]", composition) for index, part in enumerate(content)]
+        tool = message["role"] in ("tool", "function")
+        places = [f"{param}.content[{index}]" for index in range(len(content))]
+        pairs = zip(content, places, strict=True)
+        parts = [checked_part(part, at, composition, of_tool=tool) for part, at in pairs]
         message = {**message, "content": parts}
     elif content is not None and not isinstance(content, str):
         raise BadRequest("Message content must be a string, an array or null", param=f"{param}.content")

@@ -14,10 +14,11 @@ from ...api.generation.content import (
     media_parts,
     named_errors,
     parts_of,
+    text_for,
     with_texts,
 )
 from ...api.services import INLINE_BYTES, Services
-from ...errors import BadRequest
+from ...errors import BadRequest, RequestError
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json
 from ..media_files.base64_text import decode_base64, where_data_begins
@@ -44,12 +45,16 @@ class PdfContent(ContentReader):
         parts = await parts_of(prompt, KINDS, services)
         if len(parts) > MOST:
             raise BadRequest(f"{len(parts)} files are more than this server's limit: {MOST}", param=parts[MOST].at)
-        found = list[str]()
+        found, notices = list[str](), list[str]()
         for part in parts:
-            with named_errors(part):
-                found.append(await _text(part.part["file"], services))
+            try:
+                with named_errors(part):
+                    text = await _text(part.part["file"], services)
+            except RequestError as error:
+                text = text_for(part, error, notices)
+            found.append(text)
         texts = iter(found)
-        return prompt.with_messages([with_texts(message, KINDS, texts) for message in prompt.messages]), []
+        return prompt.with_messages([with_texts(message, KINDS, texts) for message in prompt.messages]), notices
 
     async def load(
         self, prompts: Sequence[ChatPrompt], places: Sequence[str], reads: Reads, services: Services

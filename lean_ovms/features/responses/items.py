@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from ...api.generation.content import check_member
+from ...api.generation.content import check_member, left_out
 from ...api.openai.stored_objects import item_id
 from ...errors import BadRequest
 from ...types import Json
@@ -103,6 +103,19 @@ def _part(part: Any, role: str, param: str) -> Json:
         if not isinstance(part.get("refusal"), str):
             raise BadRequest("refusal requires a valid refusal field", param=param)
         return {"type": "refusal", "refusal": part["refusal"]}
+    try:
+        return _media(part, kind, param)
+    except _NotRead as error:
+        if role != "tool":
+            raise
+        return {"type": "input_text", "text": left_out(kind, error.message)}
+
+
+class _NotRead(BadRequest):
+    """A part that is well-formed and cannot be read here."""
+
+
+def _media(part: Json, kind: str, param: str) -> Json:
     if kind == "input_image":
         return _image(part, param)
     if kind == "input_audio":
@@ -110,7 +123,7 @@ def _part(part: Any, role: str, param: str) -> Json:
         return {"type": kind, kind: part[kind]}
     if kind == "input_file":
         return _file(part, param)
-    raise BadRequest(f"unsupported input content item type: {kind[:60]}", param=f"{param}.type")
+    raise _NotRead(f"unsupported input content item type: {kind[:60]}", param=f"{param}.type")
 
 
 def _text(part: Json, kind: str, role: str, param: str) -> Json:
@@ -126,14 +139,14 @@ def _text(part: Json, kind: str, role: str, param: str) -> Json:
 def _file(part: Json, param: str) -> Json:
     if not isinstance(part.get("file_data"), str):
         why = "input_file is not supported with file_id or file_url: send the file in file_data"
-        raise BadRequest(why, param=param)
+        raise _NotRead(why, param=param)
     name = part.get("filename")
     return {"type": "input_file", "filename": name if isinstance(name, str) else None, "file_data": part["file_data"]}
 
 
 def _image(part: Json, param: str) -> Json:
     if part.get("file_id") is not None:
-        raise BadRequest("input_image.file_id is not supported: send the image in image_url", param=f"{param}.file_id")
+        raise _NotRead("input_image.file_id is not supported: send the image in image_url", param=f"{param}.file_id")
     url = part.get("image_url")
     if url is None:
         raise BadRequest("input_image requires image_url field", param=f"{param}.image_url")

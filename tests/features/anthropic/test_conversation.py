@@ -127,6 +127,20 @@ def test_blocks_become_messages(system: Any, given: list[Any], expected: list[An
     assert to_messages(system, given) == expected
 
 
+@pytest.mark.parametrize(
+    ("block", "why"),
+    [
+        ({"type": "image", "source": {"type": "file", "file_id": "f"}}, "images are read from sources of type base64"),
+        ({"type": "document", "source": {"type": "url", "url": "https://x"}}, "documents are read as text"),
+        ({"type": "video"}, "blocks of type 'video' are not read"),
+    ],
+)
+def test_a_text_stands_for_what_a_tool_returned_and_nothing_reads(block: Any, why: str) -> None:
+    [message] = to_messages(None, [user(result([text("a"), block]))])
+    assert message["content"].startswith(f"a\n[The tool returned content of the type {block['type']} here.")
+    assert why in message["content"]
+
+
 def test_an_assistants_text_at_the_end_is_continued() -> None:
     assert is_prefill(to_messages(None, [user(text("a")), assistant(text("The answer is"))]))
     assert not is_prefill(to_messages(None, [user(text("a")), assistant()]))
@@ -152,7 +166,7 @@ WRONG = [
     ([assistant({**USE, "id": ""})], "messages.0.content.0.id: Field required"),
     ([user({"type": "tool_result"})], "messages.0.content.0.tool_use_id: Field required"),
     ([user(result(1))], "messages.0.content.0.content must be"),
-    ([user(result([{"type": "image", "source": {"type": "file", "file_id": "f"}}]))], "content.0.content.0.source"),
+    ([user({"type": "image", "source": {"type": "file", "file_id": "f"}})], "messages.0.content.0.source"),
     ([user({"type": "image", "source": {"type": "base64", "data": "A"}})], "source.media_type: Field required"),
     ([user({"type": "document", "source": {"type": "base64", "data": "A"}})], "documents are read as text or as PDF"),
     ([user({"type": "search_result"})], "messages.0.content.0.content: Field required"),

@@ -282,3 +282,56 @@ async def test_a_model_that_hears_gets_the_samples(make_hearing: MakeHearing) ->
     ):
         status, message, _ = await refusal(await chat(app, *parts))
         assert (status, said in message) == (400, True), message
+
+
+def returned(path: str, part: dict[str, Any]) -> dict[str, Any]:
+    """A conversation in which a tool has returned a text and a part."""
+    use = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    if path == "/v1/messages":
+        result = {"type": "tool_result", "tool_use_id": "c", "content": [text("heard"), part]}
+        talk = [("user", "listen"), ("assistant", [use]), ("user", [result])]
+        return {"model": "m", "max_tokens": 9, "messages": [{"role": r, "content": c} for r, c in talk]}
+    if path == "/v1/responses":
+        output = [{"type": "input_text", "text": "heard"}, part]
+        called = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+        return {"model": "m", "input": [called, {"type": "function_call_output", "call_id": "c", "output": output}]}
+    talk = [{"role": "user", "content": "listen"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    return {"model": "m", "messages": [*talk, {"role": "tool", "tool_call_id": "c", "content": [text("heard"), part]}]}
+
+
+APIS = "/v1/chat/completions", "/v1/messages", "/v1/responses"
+each_api = pytest.mark.parametrize("path", APIS)
+
+
+@each_api
+async def test_an_agent_goes_on_where_its_tool_returned_audio_to_a_model_that_reads_text(
+    make_app: MakeApp, path: str
+) -> None:
+    app, engine = await make_app(say("fine"))
+    response = await post(app, path, returned(path, heard(SHORT)))
+    assert response.status == 200
+    assert warned(response) == ['299 lean_ovms "audio that tools returned is left out: this model reads text only"']
+    [(prompt, _)] = engine.submitted
+    assert "heard" in prompt
+    assert prompt.count("[The tool returned audio here. It is left out: this model reads text only.]") == 1
+
+
+@each_api
+async def test_broken_audio_of_a_tool_is_left_out_and_other_audio_read(make_hearing: MakeHearing, path: str) -> None:
+    app, engine, _ = await make_hearing()
+    response = await post(app, path, returned(path, heard(SHORT)))
+    assert "Short." in engine.submitted[0][0]
+    response = await post(app, path, returned(path, {"type": "input_audio", "input_audio": {"data": "@@"}}))
+    assert response.status == 200
+    [warning] = warned(response)
+    assert "which a tool returned, is left out: Invalid base64 string in request" in warning
+    assert "It is left out: Invalid base64 string in request]" in engine.submitted[1][0]
+
+
+@each_api
+async def test_what_nothing_reads_is_left_out_where_a_tool_returned_it(make_app: MakeApp, path: str) -> None:
+    app, engine = await make_app(say("fine"), without="audio_chat")
+    for kind in ("hologram", "input_audio"):
+        assert (await post(app, path, returned(path, {"type": kind, kind: {"data": "QUJD"}}))).status == 200
+        assert "left out" in engine.submitted[-1][0]

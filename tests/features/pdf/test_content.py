@@ -105,6 +105,15 @@ WRONG = [
 ]
 
 
+async def test_an_agent_goes_on_where_it_opened_a_broken_file(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("fine"))
+    source = {"type": "base64", "media_type": "application/pdf", "data": "aGVsbG8="}
+    response = await post(app, "/v1/messages", {"model": "m", **document(source)})
+    assert response.status == 200
+    assert "is left out: Invalid PDF file" in dict(response.headers)["Warning"]
+    assert "It is left out: Invalid PDF file" in engine.submitted[0][0]
+
+
 @pytest.mark.parametrize(("path", "body", "words", "param"), WRONG)
 async def test_what_cannot_be_read_is_refused(make_app: MakeApp, path: str, body: Json, words: str, param: str) -> None:
     app, engine = await make_app(say("fine"))

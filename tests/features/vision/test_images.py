@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from lean_ovms.api.app import App
@@ -159,6 +160,32 @@ async def test_an_agent_goes_on_where_its_tool_returned_an_image_to_a_text_only_
     seen = await post(app, path, {"model": "m", **SAW[path]})
     assert "Warning" not in dict(seen.headers)
     assert len(engine.images[1]) == 1
+
+
+@pytest.mark.parametrize("path", SAW)
+async def test_a_broken_image_of_a_tool_is_left_out_and_the_others_seen(make_app: MakeApp, path: str) -> None:
+    app, engine = await make_app(say("fine"))
+    engine.info = replace(INFO, vision=True)
+    asked = orjson.dumps({"model": "m", **SAW[path]}).decode()
+    data = RED.partition(",")[2]
+    response = await post(app, path, orjson.loads(asked.replace(data, "aGVsbG8=")))
+    assert response.status == 200
+    [warning] = [value for name, value in response.headers if name == "Warning"]
+    assert "which a tool returned, is left out: " in warning
+    [(prompt, _)] = engine.submitted
+    assert "p.png" in prompt
+    assert "[The tool returned content of the type image_url here. It is left out: " in prompt
+    assert engine.images == [()]
+
+
+async def test_the_image_of_a_user_is_refused_beside_a_broken_one_of_a_tool(vision_app: tuple[App, FakeEngine]) -> None:
+    app, engine = vision_app
+    tool = {"role": "tool", "tool_call_id": "c", "content": [part("data:image/png;base64,aGVsbG8="), part(RED)]}
+    asked = [*SAW["/v1/chat/completions"]["messages"][:2], tool]
+    assert (await chat(app, *asked, user(part(BLUE)))).status == 200
+    assert len(engine.images[0]) == 2
+    _, param = await refusal(app, *asked, user(part("data:image/png;base64,aGVsbG8=")))
+    assert param == "messages[3].content[0].image_url.url"
 
 
 async def test_text_alone_is_fine(vision_app: tuple[App, FakeEngine]) -> None:

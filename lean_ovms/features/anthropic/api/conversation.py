@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from ....api.generation.content import OF_TOOL, check_member
+from ....api.generation.content import OF_TOOL, check_member, left_out
 from ....errors import BadRequest
 from ....types import Json
 from ...chat.messages import without_changing_line
@@ -111,9 +111,13 @@ def _add_system(found: list[Json], text: str) -> None:
 
 def _add_user(found: list[Json], blocks: list[Block]) -> None:
     parts: list[Json] = []
+    answers = any(block["type"] == "tool_result" for block, _ in blocks)
     for block, param in blocks:
         if block["type"] != "tool_result":
-            parts += _user_parts(block, param)
+            own = _user_parts(block, param)
+            if answers and block["type"] == "document":  # as Claude Code sends a file that its tool Read has opened
+                own = [part if part["type"] == "text" else {**part, OF_TOOL: True} for part in own]
+            parts += own
             continue
         if any(part["type"] == "text" for part in parts):
             _turn(found, "user")["content"] += parts
@@ -134,7 +138,7 @@ def _tool_result(block: Json, param: str) -> tuple[str, str, list[Json]]:
         parts = [_part(content or "")]
     elif isinstance(content, list):
         places = [f"{param}.content.{i}" for i in range(len(content))]
-        parts = [part for b, at in zip(content, places, strict=True) for part in _user_parts(_object(b, at), at)]
+        parts = [part for b, at in zip(content, places, strict=True) for part in _parts_of_tool(_object(b, at), at)]
     else:
         raise BadRequest(f"{param}.content must be a string or an array of blocks", param=f"{param}.content")
     text = "\n".join(part["text"] for part in parts if part["type"] == "text")
@@ -177,7 +181,7 @@ def _tool_use(block: Json, param: str) -> Json:
 def _unsupported(kind: str, param: str) -> BadRequest:
     known = "text, image, document (as text), search_result, tool_use, tool_result, thinking, redacted_thinking, and "
     known += "of OpenAI input_audio and audio_url"
-    return BadRequest(f"{param}.type: blocks of type {kind[:60]!r} are not read; read are {known}", param=param)
+    return _NotRead(f"{param}.type: blocks of type {kind[:60]!r} are not read; read are {known}", param=param)
 
 
 def _text(block: Json, param: str) -> str:
@@ -198,6 +202,18 @@ def _user_parts(block: Json, param: str) -> list[Json]:
     return reader(block, param)
 
 
+def _parts_of_tool(block: Json, param: str) -> list[Json]:
+    """Returns the parts of a block that a tool returned, and a text for a type or a source that nothing reads."""
+    try:
+        return _user_parts(block, param)
+    except _NotRead as error:
+        return [_part(left_out(block["type"], error.message))]
+
+
+class _NotRead(BadRequest):
+    """A block that is well-formed and cannot be read here."""
+
+
 def _texts(block: Json, param: str) -> list[Json]:
     text = _text(block, param)
     return [_part(text)] if text else []
@@ -207,7 +223,7 @@ def _image(block: Json, param: str) -> list[Json]:
     source, at = block.get("source"), f"{param}.source"
     kind = source.get("type") if isinstance(source, dict) else None
     if not isinstance(source, dict) or kind not in ("base64", "url"):
-        raise BadRequest(f"{at}: images are read from sources of type base64 and url", param=at)
+        raise _NotRead(f"{at}: images are read from sources of type base64 and url", param=at)
     names = ("url",) if kind == "url" else ("media_type", "data")
     for name in names:
         if not isinstance(source.get(name), str):
@@ -243,7 +259,7 @@ def _document(block: Json, param: str) -> list[Json]:
         if not isinstance(source.get("data"), str):
             raise BadRequest(f"{at}.data: Field required", param=f"{at}.data")
         return [*head, {"type": "file", "file": {"file_data": source["data"]}}]
-    raise BadRequest(f"{at}: documents are read as text or as PDF in base64, not as file; send their text", param=at)
+    raise _NotRead(f"{at}: documents are read as text or as PDF in base64, not as file; send their text", param=at)
 
 
 def _search_result(block: Json, param: str) -> list[Json]:
