@@ -131,8 +131,8 @@ class EngineConfig(ModelOptions, EngineOptions):
 
     def given(self, name: str) -> Any:
         """Returns an option by its name; None if it is that of a feature that is left out."""
-        known = name in self.composition.option_owners or hasattr(self, name)
-        return self.value(name) if known else None
+        owner = self.composition.option_owners.get(name)
+        return getattr(self, name, None) if owner is None else getattr(self._parts[owner], name)
 
     @property
     def model_file(self) -> str:

@@ -193,11 +193,11 @@ def overruled(values: Values, precedence: tuple[tuple[str, str], ...]) -> Iterat
             yield f"{second} has no effect: {first} has precedence"
 
 
-def _unused_drafting(speculative: str) -> Iterator[tuple[str, str]]:
-    """Yields the fields about drafts that this kind of drafting does not read, and why."""
+@lru_cache(8)
+def _unused_drafting(speculative: str) -> tuple[tuple[str, str], ...]:
+    """Returns the fields about drafts that this kind of drafting does not read, and why."""
     if not speculative:
-        yield from ((name, "the model has no drafts") for name in DRAFTING)
-    elif speculative == "prompt_lookup":
-        yield "assistant_confidence_threshold", "the model has no draft model"
-    else:
-        yield "max_ngram_size", "drafts are not looked up in the prompt"
+        return tuple((name, "the model has no drafts") for name in DRAFTING)
+    if speculative == "prompt_lookup":
+        return (("assistant_confidence_threshold", "the model has no draft model"),)
+    return (("max_ngram_size", "drafts are not looked up in the prompt"),)

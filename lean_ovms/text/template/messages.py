@@ -344,6 +344,8 @@ def with_ids(messages: list[Json]) -> list[Json]:
     the calls before it answers the first one of them that no other result names, of its own name if it has one. Where
     there is none, or no call, its id stays.
     """
+    if not any(message.get("tool_calls") or message.get("role") == "tool" for message in messages):
+        return messages
     found: list[Json] = []
     number = 0
     calls = _Calls([], set())
