@@ -8,6 +8,8 @@ import pytest
 
 from lean_ovms.errors import BadRequest
 from lean_ovms.features.anthropic.api.conversation import is_prefill, to_messages
+from tests.api.conftest import MakeApp, post
+from tests.fakes import say
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
 IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
@@ -180,3 +182,38 @@ def test_wrong_blocks_are_named(given: list[Any], message: str) -> None:
         to_messages(None, given)
     assert message in caught.value.message
     assert caught.value.param
+
+
+# --- what Claude Code sends to other endpoints, through proxies that translate
+
+
+HEADER = "x-anthropic-billing-header: cc_version=2.1; cch=7adab;"
+
+
+@pytest.mark.parametrize(
+    ("role", "content", "seen"),
+    [
+        ("system", f"{HEADER}\nYou are an agent.", "You are an agent."),
+        (
+            "system",
+            [{"type": "text", "text": HEADER}, {"type": "text", "text": "You are an agent."}],
+            "You are an agent.",
+        ),
+        ("system", f"Quote: {HEADER}", f"Quote: {HEADER}"),
+        ("user", HEADER, HEADER),
+    ],
+)
+async def test_a_line_that_changes_with_each_request_of_an_agent_is_left_out(
+    make_app: MakeApp, role: str, content: Any, seen: str
+) -> None:
+    app, engine = await make_app(say("x"))
+    messages = [{"role": role, "content": content}, {"role": "user", "content": "hi"}]
+    assert (await post(app, "/v1/chat/completions", {"messages": messages})).status == 200
+    assert engine.submitted[0][0] == f"{role}:{seen};user:hi;"
+
+
+async def test_a_server_without_the_feature_knows_no_such_line(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"), without="anthropic anthropic_batches")
+    messages = [{"role": "system", "content": HEADER}, {"role": "user", "content": "hi"}]
+    assert (await post(app, "/v1/chat/completions", {"messages": messages})).status == 200
+    assert engine.submitted[0][0] == f"system:{HEADER};user:hi;"

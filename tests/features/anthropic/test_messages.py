@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
-from lean_ovms.errors import EngineFailure, TooManyRequests, Unavailable
+from lean_ovms.api.app import App
+from lean_ovms.composition import compose
+from lean_ovms.config import Config
+from lean_ovms.errors import (
+    EngineFailure,
+    RequestError,
+    TooManyRequests,
+    Unavailable,
+    prompt_too_long,
+    too_many_characters,
+)
+from lean_ovms.features.anthropic.errors import anthropic_error
+from lean_ovms.models.text_model import TextModel
+from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, get, parts, post, whole
-from tests.fakes import say
+from tests.fakes import FakeEngine, say
 from tests.features.anthropic.conftest import FULL, HELLO, PARSERS, PATH, WEATHER, stream
 
 
@@ -316,3 +330,89 @@ async def test_counting_needs_no_max_tokens_and_no_model(make_app: MakeApp) -> N
     assert await whole(await post(app, PATH + "/count_tokens", body)) == {"input_tokens": 24}
     assert (await error(await post(app, PATH + "/count_tokens", {})))[2] == "messages: Field required"
     assert engine.submitted == []
+
+
+# --- GET …/models for the two kinds of clients
+
+
+VERSION = {"anthropic_version": "2023-06-01"}
+
+
+async def test_the_header_chooses_the_form(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    listed = await whole(await get(app, "/v1/models", **VERSION))
+    assert (listed["has_more"], listed["first_id"], listed["last_id"]) == (False, "m", "m")
+    [model] = listed["data"]
+    assert (model["type"], model["id"], model["max_input_tokens"]) == ("model", "m", 1000)
+    assert await whole(await get(app, "/v1/models/m", **VERSION)) == model
+    assert (await whole(await get(app, "/v1/models")))["object"] == "list"
+    assert (await whole(await get(app, "/v1/models/m")))["object"] == "model"
+    assert (await get(app, "/v1/models/x", **VERSION)).status == 404
+
+
+async def test_pages() -> None:
+    config = Config(fake_engine=True, access_log=False)
+    models = [TextModel(Config(fake_engine=True, model_name=name), FakeEngine([])) for name in "abcd"]  # type: ignore[arg-type]
+    app = App(config, models)
+    for model in models:
+        await model.load()
+
+    async def page(query: str) -> tuple[str, bool]:
+        headers = {"anthropic-version": "2023-06-01"}
+        found = await whole(await app.handle(Request("GET", "/v1/models", query, headers)))
+        return "".join(model["id"] for model in found["data"]), found["has_more"]
+
+    assert await page("") == ("abcd", False)
+    assert await page("limit=2") == ("ab", True)
+    assert await page("limit=2&after_id=b") == ("cd", False)
+    assert await page("limit=1&before_id=c") == ("b", True)
+    assert await page("before_id=a") == ("", False)
+    for wrong in ("limit=0", "limit=x", "after_id=z"):
+        headers = {"anthropic-version": "2023-06-01"}
+        assert (await app.handle(Request("GET", "/v1/models", wrong, headers))).status == 400
+    await app.close()
+
+
+# --- Anthropic's form of errors, and the requests whose errors have it
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "anthropics"),
+    [
+        ("/v1/messages", {}, True),
+        ("/v3/messages/count_tokens", {}, True),
+        ("/v3/v1/messages/batches", {}, True),
+        ("/v1/models", {"anthropic-version": "2023-06-01"}, True),
+        ("/v1/models", {}, False),
+        ("/v1/chat/completions", {}, False),
+    ],
+)
+def test_an_error_has_the_form_that_the_client_reads(path: str, headers: dict[str, str], anthropics: bool) -> None:
+    request = Request("POST", path, headers=headers)
+    response = compose().error_forms.response(Unavailable("later"), request=request, request_id="r")
+    assert ("Retry-After", "2") in response.headers
+    assert isinstance(response.body, bytes)
+    body = orjson.loads(response.body)
+    if anthropics:
+        assert response.status == 529
+        details = {"error_code": "model_unavailable"}
+        error = {"type": "overloaded_error", "message": "later", "details": details}
+        assert body == {"type": "error", "error": error, "request_id": "r"}
+    else:
+        assert response.status == 503
+        assert set(body) == {"error"}
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (prompt_too_long(40030, 32768), "40030 tokens > 32768 maximum"),
+        (prompt_too_long(40, 40), "40 tokens > 40 maximum"),
+        (too_many_characters(2000, 40), too_many_characters(2000, 40).message),
+    ],
+)
+def test_a_prompt_that_is_too_long_is_told_in_anthropics_words(error: RequestError, text: str) -> None:
+    """Claude Code reads both numbers, and shortens its conversation by their difference; LangChain reads the words."""
+    shown = anthropic_error(error)["error"]
+    assert shown["message"] == f"prompt is too long: {text}"
+    assert shown["details"] == {"error_code": "context_length_exceeded"}

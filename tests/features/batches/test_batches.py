@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lean_ovms.api.app import App
+from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest, EngineFailure, TooManyRequests
 from lean_ovms.features.batches import lines, results
+from lean_ovms.features.batches.results import Results
 from lean_ovms.features.batches.service import BatchService
+from lean_ovms.features.batches.storage import Storage
 from lean_ovms.types import Request
 from tests.features.batches.conftest import CHAT, HELLO, Client, MakeClient, jsonl, line
 from tests.features.named_keys.files import written
+from tests.fuzz import examples
 
 
 async def test_each_line_has_one_outcome(make_client: MakeClient) -> None:
@@ -345,15 +352,6 @@ async def test_lists_have_what_the_same_client_made(make_client: MakeClient) -> 
     await client.call("GET", "/v1/batches?after=none", status=400)
 
 
-async def test_with_an_api_key(make_client: MakeClient) -> None:
-    client, _ = await make_client(api_key="secret")
-    await client.call("GET", "/v1/files", status=401)
-    await client.call("GET", "/v1/batches", status=401)
-    client.headers["authorization"] = "Bearer secret"
-    done = await client.finished(await client.start(line("a")))
-    assert (await client.rows(done["output_file_id"])).keys() == {"a"}
-
-
 async def test_a_batch_has_the_key_of_its_client(make_client: MakeClient, tmp_path: Path) -> None:
     file = written(tmp_path, {"a": {}, "b": {"models": ["x"]}})
     client, engine = await make_client(api_key_file=file)
@@ -393,3 +391,51 @@ async def test_embeddings(make_client: MakeClient, make_pooling: Any, tmp_path: 
     done = await client.finished(await client.start(row, endpoint="/v1/embeddings"))
     answers = await client.rows(done["output_file_id"])
     assert answers["a"]["response"]["body"]["data"][0]["embedding"]
+
+
+# --- lines, whatever they are, and results as a crash may leave them
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+CHANGED = st.dictionaries(st.sampled_from(sorted(line("a"))), JSON)
+
+
+@given(st.binary(max_size=40) | st.builds(lambda changes: orjson.dumps(line("a") | changes), CHANGED))
+@examples(20)
+def test_a_line_is_a_request_or_a_bad_one(raw: bytes) -> None:
+    with contextlib.suppress(BadRequest):
+        found = lines.read_line(raw, (CHAT,))
+        assert found.url == CHAT
+        assert isinstance(orjson.loads(found.body)["model"], str)
+
+
+def test_a_deep_line_is_an_error() -> None:
+    with pytest.raises(BadRequest):
+        lines.read_line(b"[" * 100000, (CHAT,))
+
+
+async def _at_once(function: Callable[[], Any]) -> Any:
+    return function()
+
+
+async def test_results_that_were_cut_anywhere(tmp_path: Path) -> None:
+    rows = [orjson.dumps(lines.row(str(number), {"status_code": 200})) + b"\n" for number in range(3)]
+    whole = b"".join(rows)
+    paths = [tmp_path / "output", tmp_path / "error"]
+    for cut in range(0, len(whole) + 1, 29):
+        paths[0].write_bytes(whole[:cut])
+        storage = Storage(Config(files_path=str(tmp_path)))
+        storage.used = cut
+        results = Results(storage, paths, _at_once)
+        there = whole[:cut].count(b"\n")
+        assert results.done == {str(number) for number in range(there)}
+        assert results.counts == [there, 0]
+        for number in range(there, 3):
+            results.put(orjson.loads(rows[number]), failed=False)
+        await results.flush()
+        assert paths[0].read_bytes() == whole
+        assert storage.used == len(whole)

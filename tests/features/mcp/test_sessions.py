@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from lean_ovms.cli.arguments import parse
 from lean_ovms.config import Config
-from lean_ovms.errors import RequestError
+from lean_ovms.errors import RequestError, StartError
 from lean_ovms.features.mcp import sessions
+from lean_ovms.features.mcp.feature import McpOptions
 from lean_ovms.features.mcp.request import McpTool
-from lean_ovms.features.mcp.servers import ToolServer
+from lean_ovms.features.mcp.servers import ToolServer, tool_servers
 from lean_ovms.features.mcp.sessions import ListingFailed, ToolFailed, ToolServers, ToolSessions
 from lean_ovms.features.responses.tool_forms import ToolOrigin
 from lean_ovms.observability.records import RequestRecord, current_record
@@ -131,3 +133,39 @@ async def test_a_response_that_ends_while_it_waits_takes_no_slot(tools: Tools) -
     await asyncio.wait([waiting])
     await until(lambda: servers.slots.free == 1)
     assert tools.open == 0
+
+
+# --- --tool_server
+
+
+def servers(argv: list[str], environ: dict[str, str]) -> dict[str, ToolServer]:
+    """Returns the servers of a command line."""
+    return tool_servers(parse(argv, environ).of(McpOptions).tool_server)
+
+
+def test_the_option_is_repeated_or_has_several_servers() -> None:
+    argv = ["--tool_server", "docs=https://x/mcp?a=b", "--tool-server", "files=npx -y 'my server' --a=b \"KEY=v\""]
+    found = servers(argv, {})
+    assert found == {
+        "docs": ToolServer("https://x/mcp?a=b"),
+        "files": ToolServer("", ("npx", "-y", "my server", "--a=b", "KEY=v")),
+    }
+    given = {"LEAN_OVMS_TOOL_SERVER": "a=http://x b=http://y"}
+    assert servers([], given) == tool_servers("  a=http://x  b=http://y ")
+    assert tool_servers("") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("npx", "NAME=URL"),
+        ("1a=http://x", "NAME=URL"),
+        ("a=", "needs the URL"),
+        ("a=ftp://x", "needs the URL"),
+        ("a='x", "cannot be read"),
+        ("a=x a=y", "given twice"),
+    ],
+)
+def test_what_is_wrong_stops_the_start(text: str, problem: str) -> None:
+    with pytest.raises(StartError, match=f"--tool_server: .*{problem}"):
+        parse(["--tool_server", text], {})

@@ -36,12 +36,6 @@ async def test_lists(make_app: MakeApp) -> None:
     assert running["expires_at"] > "2100"
 
 
-async def test_lists_need_the_key_where_models_are_protected(make_app: MakeApp) -> None:
-    app, _ = await make_app(api_key="secret", protect_models=True)
-    for path in ("/api/tags", "/api/ps"):
-        assert (await error(await get(app, path)))[0] == 401
-
-
 async def test_show(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"))
     model = app.registry.get("m", TextModel)

@@ -130,14 +130,17 @@ async def test_a_change_that_another_replica_does_not_make_is_an_error_that_says
     assert "404" in error["message"]
 
 
-async def test_a_replica_that_dies_meanwhile_has_not_made_it(fleet: Made) -> None:
+@pytest.mark.parametrize(("failing", "why"), [("dead", "RuntimeError"), ("late", "TimeoutError")])
+async def test_a_replica_that_dies_or_is_late_has_not_made_it_and_teaches_nothing(
+    fleet: Made, failing: str, why: str
+) -> None:
     one = fleet(200)
-    one.dead = True
-    response = await one.ask("/load")
-    assert response.status == 503
-    assert isinstance(response.body, bytes)
-    assert b"RuntimeError" in response.body
-    assert b"secret" not in response.body
+    setattr(one, failing, True)
+    response = await one.ask("/reset")
+    assert (response.status, why in str(response.body), "secret" in str(response.body)) == (503, True, False)
+    app, new = one.another()
+    await new.catch_up()
+    assert app.asked == []
 
 
 async def test_a_class_around_the_server_that_takes_no_changes_is_told_of_by_the_answer(fleet: Made) -> None:
@@ -185,13 +188,6 @@ async def test_a_later_replica_learns_from_one_that_has_learned_itself(fleet: Ma
     assert asked(app) == [("/load", load("x"))]
 
 
-async def test_without_others_there_is_nothing_to_catch_up_with(fleet: Made) -> None:
-    one = fleet(200)
-    one.dead = True
-    await one.replicas[0].catch_up()
-    assert one.apps[0].asked == []
-
-
 async def test_so_many_changes_are_remembered(fleet: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replicas, "MOST_LASTING", 2)
     one = fleet(200)
@@ -227,17 +223,6 @@ async def test_a_replica_reports_the_beginnings_of_prompts_that_it_has_answered(
     monkeypatch.setattr(replicas, "MOST_READ", 100)
     await prompt("d", 3)
     assert reported(two.replicas[0].known()) == known
-
-
-async def test_where_the_others_take_too_long_it_is_an_error_that_says_so(fleet: Made) -> None:
-    two = fleet(200, 200)
-    two.late = True
-    response = await two.ask("/load")
-    assert response.status == 503
-    assert isinstance(response.body, bytes)
-    assert b"TimeoutError" in response.body
-    await two.replicas[1].catch_up()
-    assert two.apps[1].asked == []
 
 
 async def test_what_one_replica_does_for_all_is_done_once_and_says_so(fleet: Made) -> None:

@@ -11,6 +11,7 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.errors import EngineFailure, TooManyRequests, Unavailable
 from lean_ovms.features.media_files.audio.decoder import AudioDecoder
+from lean_ovms.features.speech.api.subtitles import srt, vtt
 from lean_ovms.features.speech.params import Segment, TextDelta, TurnDetection, TurnStarted, TurnStopped, WindowDone
 from lean_ovms.util.spool import Spool
 from tests.api.conftest import MakeApp, get, post, whole
@@ -433,3 +434,37 @@ async def test_usage_is_in_whole_seconds(make_speech: MakeSpeech, seconds: float
     found = await said(app, ("response_format", "verbose_json"), file=plain_wav(seconds))
     assert found["usage"]["seconds"] == max(1, math.ceil(seconds))
     assert found["duration"] == max(0.1, seconds)
+
+
+# --- subtitles
+
+
+def cue(start: float, end: float, text: str = "a") -> list[Segment]:
+    return [Segment(start=start, end=end, text=text)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.0, "00:00:00,000"),
+        (0.0004, "00:00:00,000"),
+        (0.9996, "00:00:01,000"),
+        (59.9999, "00:01:00,000"),
+        (3599.9999, "01:00:00,000"),
+        (3.1399998664855957, "00:00:03,140"),
+        (360_000.0, "100:00:00,000"),
+    ],
+)
+def test_milliseconds_are_rounded_with_their_carry(seconds: float, shown: str) -> None:
+    assert srt(cue(0.0, seconds)) == f"1\n00:00:00,000 --> {shown}\na\n"
+    assert f"--> {shown.replace(',', '.')}\n" in vtt(cue(0.0, seconds))
+
+
+def test_text_that_looks_like_markup() -> None:
+    text = " <b>a & b</b>\n\n00:00 --> 00:01 "
+    assert srt(cue(0, 1, text)).splitlines()[2] == "<b>a & b</b> 00:00 -> 00:01"
+    assert vtt(cue(0, 1, text)).splitlines()[3] == "&lt;b>a &amp; b&lt;/b> 00:00 -> 00:01"
+
+
+def test_nothing() -> None:
+    assert (srt([]), vtt([])) == ("", "WEBVTT\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -11,9 +12,10 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.engine.protocol import Cancel, Encode, Record, Refused
+from lean_ovms.errors import BadRequest
 from lean_ovms.features.voice.child import task as voice
 from lean_ovms.features.voice.child.fake_synthesizer import BROKEN, RAISE, RATE, FakeSynthesizer
-from lean_ovms.features.voice.child.task import VoiceTask
+from lean_ovms.features.voice.child.task import VoiceTask, check_rate, resampled, to_bytes
 from lean_ovms.features.voice.records import Speak, Spoken
 from lean_ovms.types.audio import SpeakParams
 from lean_ovms.types.engine import ModelInfo
@@ -106,3 +108,45 @@ def test_the_front_end_learns_what_the_model_can_do() -> None:
 def test_the_fake_engine_is_loaded_by_its_option() -> None:
     made = voice.load(Config(fake_engine=True, task="text2speech", max_queued_requests=3), lambda: None)
     assert (made.max_queued, type(made.synthesizer)) == (3, FakeSynthesizer)
+
+
+# --- samples at another rate, and as bytes
+
+
+def tone(rate: int, hertz: float, seconds: float = 0.5) -> np.ndarray:
+    return np.sin(2 * np.pi * hertz * np.arange(round(rate * seconds)) / rate).astype(np.float32)
+
+
+@pytest.mark.parametrize(("rate", "wanted"), [(16_000, 24_000), (24_000, 16_000), (22_050, 24_000), (16_000, 48_000)])
+@pytest.mark.parametrize("hertz", [100, 440, 3_000])
+def test_a_tone_stays_the_same_tone(rate: int, wanted: int, hertz: float) -> None:
+    made = resampled(tone(rate, hertz), rate, wanted)
+    right = tone(wanted, hertz)
+    assert len(made) == len(right)
+    middle = slice(200, -200)
+    assert np.abs(made[middle] - right[middle]).max() < 0.01
+
+
+def test_what_the_lower_rate_cannot_hold_is_filtered_out() -> None:
+    made = resampled(tone(24_000, 11_000), 24_000, 16_000)
+    assert np.abs(made[200:-200]).max() < 0.02
+
+
+def test_nothing_to_do() -> None:
+    samples = tone(16_000, 440)
+    assert resampled(samples, 16_000, 16_000) is samples
+    assert resampled(np.zeros(0, np.float32), 16_000, 24_000).size == 0
+
+
+def test_loud_samples_are_clipped() -> None:
+    assert np.frombuffer(to_bytes(np.array([0.0, 1.0, -1.0, 2.0, -9.0], np.float32)), "<i2").tolist() == [
+        0, 32767, -32767, 32767, -32767
+    ]  # fmt: skip
+
+
+def test_without_soxr_another_rate_is_refused_and_the_install_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_rate(16_000, 24_000)
+    monkeypatch.setitem(sys.modules, "soxr", None)
+    check_rate(16_000, 16_000)
+    with pytest.raises(BadRequest, match=r"needs soxr.*pip install"):
+        check_rate(16_000, 24_000)
