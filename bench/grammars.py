@@ -21,9 +21,10 @@ import jsonschema
 
 from lean_ovms.config import Config
 from lean_ovms.engine.client.engine import EngineClient
-from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.errors import RequestError
-from lean_ovms.grammar.constraint import GrammarContext, build
+from lean_ovms.features.structured_output.child.limits import GrammarBounds
+from lean_ovms.features.structured_output.constraint import build
+from lean_ovms.grammar.call_syntax import GrammarContext
 from lean_ovms.text import parsers
 from lean_ovms.text.decode.detokenizer import Detokenizer
 from lean_ovms.types import Json, OutputConstraint, SamplingParams

@@ -50,9 +50,17 @@ ANSWERS_WITHOUT_MODEL = "answers without a model"
 `engine.generation.backend.Backend` of an EngineConfig. Nothing asks for a model's files then, whatever its task."""
 API_KEYS = "API keys"
 """The seam of who may use the server: a class derived from `api.keys.ApiKeys`."""
+GRAMMARS, GENAI_GRAMMARS = "grammars", "grammars of openvino_genai"
+"""Seams of what texts can be held to: what makes an `engine.paged.parts.GrammarSource` of an EngineConfig; and what
+makes, of an EngineConfig and the tokenizer of a pipeline of openvino_genai, an `engine.generation.backend.Grammars`
+that has `native`, the library's own form of a grammar, or None."""
 GRAMMAR_LIBRARY, OTHER_GRAMMAR_LIBRARY = "grammar library", "other grammar library"
-"""Seams of what matches grammars in the paged engine: an `engine.paged.grammar.matcher.NewLibrary`, which the first
-grammar imports; and what makes an OtherLibrary of that module, for who asks for another one."""
+"""Seams of what matches grammars in the paged engine: what makes a library, which the first grammar imports; and a
+class of what loads another one, for who asks for that."""
+ANSWER_RULES, REQUEST_CONSTRAINTS = "answer rules", "request constraints"
+"""Seams of structured output: an `api.generation.tools.ReadRule`, which reads what an answer must match; and what makes
+a `models.chat_format.RequestConstraint` of that, a `grammar.call_syntax.GrammarContext`, a Config, an Offload, and
+whether the client has asked for it."""
 SERVER_TOOLS = "server tools"
 """The seam of tools that the server runs while it answers: what makes, of a Config, what an API with such tools
 takes."""
@@ -67,14 +75,15 @@ ENGINE = "engine"
 OTHER_PROTOCOL = "other protocol"
 """Seam of a protocol to which HTTP/1.1 may be switched: a `transports.http11.switching.OtherProtocol`."""
 SERVER_SEAMS = (
-    *(ADAPTER_SET, API_KEYS, MODEL_SOURCE, RUNTIME_PULLS),
+    *(ADAPTER_SET, API_KEYS, MODEL_SOURCE, RUNTIME_PULLS, ANSWER_RULES, REQUEST_CONSTRAINTS),
     *(SERVER_TOOLS, SPOKEN_ANSWERS, GENERATION_METRICS, ENGINE, OTHER_PROTOCOL),
 )  # fmt: skip
 """The seams of the front end."""
 ENGINE_SEAMS = (
     *(DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER, ADAPTER_INPUTS),
     *(GENAI_ADAPTERS, INPUT_EMBEDDINGS, IMAGES_IN_TEXTS),
-    *(CHANGED_WEIGHTS, HYBRID_NETWORKS, NETWORK_COMPILER, GRAMMAR_LIBRARY, OTHER_GRAMMAR_LIBRARY),
+    *(CHANGED_WEIGHTS, HYBRID_NETWORKS, NETWORK_COMPILER),
+    *(GRAMMARS, GENAI_GRAMMARS, GRAMMAR_LIBRARY, OTHER_GRAMMAR_LIBRARY),
     ANSWERS_WITHOUT_MODEL,
 )  # fmt: skip
 """The seams of an engine process."""

@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "repository": OBSERVED | {"config", "util", "model_files"},
     "media": OBSERVED | {"config", "util"},
     "text.decode": BASE,
-    "grammar": BASE | {"util"},
+    "grammar": BASE,
     "text.parsers": BASE | {"grammar"},
     "text.template": BASE | {"repository", "util"},
     "text": set(),
@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.loading": BASE | {"engine.errors", "repository", "config", "util"},
     "engine.paged": BASE
     | {"repository", "util"}
-    | {"engine.loading", "engine.generation", "engine.protocol", "engine.record", "engine.errors", "config", "grammar"},
+    | {"engine.loading", "engine.generation", "engine.protocol", "engine.record", "engine.errors", "config"},
     "engine.worker": OBSERVED
     | {"engine.worker.loop", "engine.task", "engine.protocol", "engine.record", "engine.errors", "engine.generation"}
     | {"engine.loading", "engine.paged", "repository"}
@@ -64,6 +64,7 @@ FOREIGN = {
     "uvloop": {"server/run.py"},
     "jinja2": {"text/template/"},
     "openvino": {
+        "features/structured_output/child/genai/compiler.py",
         "features/genai_pipelines/child/",
         "engine/loading/",
         "engine/paged/ir_weights.py",
@@ -87,10 +88,10 @@ FOREIGN = {
         "features/images/child/pipeline.py",
     },
     "openvino_genai": {
+        "features/structured_output/child/genai/",
         "features/genai_pipelines/child/",
         "engine/loading/",
         "engine/paged/assemble.py",
-        "engine/paged/tokenizer.py",
         "features/speech/child/pipeline.py",
         "features/voice/child/pipeline.py",
         "features/images/child/pipeline.py",
@@ -116,6 +117,7 @@ FOREIGN = {
         "features/slots/child/",
         "features/vision/child/",
         "features/guidance/child/",
+        "features/structured_output/child/",
         "features/xgrammar/child/",
         "features/realtime/live_decoder.py",
         "features/media_files/audio/",

@@ -83,14 +83,6 @@ def megabytes(text: str) -> str:
     return str(int(text) << 20)
 
 
-def grammar_library(text: str) -> str:
-    """Reads {"backend": "xgrammar"}; other members have no counterpart."""
-    config = json.loads(text)
-    if set(config) - {"backend"}:
-        raise ValueError('{"backend": NAME}')
-    return str(config.get("backend", "auto"))
-
-
 def threads(text: str) -> str:
     """Returns OpenVINO's property for a number of threads."""
     return json.dumps({"INFERENCE_NUM_THREADS": int(text)})

@@ -77,11 +77,6 @@ class ModelOptions(Options):
         "parser of reasoning, such as qwen3 (docs/coming_from.md lists them); empty: chosen by the chat template; "
         "none: reasoning stays in the text",
     )
-    enable_tool_guided_generation: bool = _model(
-        False,
-        "make tool calls follow the schemas of the tools also where the model is free to call or not (tool_choice "
-        "auto)",
-    )
     max_tokens_limit: int = _model(
         0, "largest max_tokens that a request may set, and the default of those that set none; 0: no limit", low=0
     )
@@ -231,21 +226,8 @@ class EngineOptions(Options):
     max_sequences_per_request: int = _limits(
         512, "most prompts of a request times its n; more: 400", low=1, high=1 << 17
     )
-    grammar_timeout_s: float = _limits(
-        2.0, "CPU seconds that compiling a client's grammar or schema may take; more: 400", low=0.05, high=600
-    )
-    grammar_memory_mb: int = _limits(512, "MB of memory that compiling a grammar or schema may take; more: 400", low=32)
-    grammar_cache_mb: int = _limits(256, "MB of memory for compiled grammars; when it is full, all are dropped", low=1)
-    grammar_max_bytes: int = _limits(65536, "most bytes of a grammar or schema; more: 400", low=64)
-    grammar_max_nesting: int = _limits(64, "deepest nesting of a grammar or schema; more: 400", low=4, high=256)
 
     # --- behaviour
-    structured_output_backend: str = _behaviour(
-        "auto",
-        "library that matches grammars. guidance: only with PAGED; xgrammar: with every pipeline, with PAGED if the "
-        "package xgrammar is installed; auto: guidance with PAGED, else xgrammar",
-        choices=("auto", "guidance", "xgrammar"),
-    )
     log_path: str = _behaviour("", "file that gets a copy of the log")
     log_format: str = _behaviour("text", "format of log lines", choices=("text", "json"))
     log_level: str = _behaviour(
@@ -343,9 +325,6 @@ class ServerOptions(Options):
     allow_credentials: bool = _listen(False, "send the header Access-Control-Allow-Credentials (CORS)")
 
     # --- behaviour
-    strict_response_format: bool = _behaviour(
-        False, "answer 400 if a response_format cannot be enforced, instead of adding a Warning header"
-    )
     neutralize_special_tokens: bool = _behaviour(
         False, "read special tokens in messages of users and tools as plain text"
     )

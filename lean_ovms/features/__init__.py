@@ -49,6 +49,7 @@ NAMES: tuple[str, ...] = (
     "drafting",
     "lora",
     "gguf",
+    "structured_output",
     "guidance",
     "xgrammar",
     "head_precision",

@@ -11,12 +11,11 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from ..errors import GrammarInvalid
 from ..types import Json
 from . import formats
-from .schema import Schema, closed, flat
+from .schema import Schema, flat
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIMPLE_NAME = re.compile(r"[A-Za-z0-9_.\-]+")
@@ -38,20 +37,6 @@ class Tool:
     """The schema of the object with its arguments."""
     ignored: set[str]
     """The keywords of that schema that are not imposed."""
-
-    @classmethod
-    def of(cls, name: str, parameters: Any) -> Tool:
-        """Makes the tool of a request. One without parameters takes an empty object; parameters without a type are an
-        object.
-
-        Raises GrammarInvalid and GrammarTooComplex.
-        """
-        if parameters in (None, {}, True):
-            return cls(name, {"type": "object", "properties": {}, "additionalProperties": False}, set())
-        if isinstance(parameters, dict) and not {"type", "$ref", "anyOf", "oneOf", "allOf"} & set(parameters):
-            parameters = {"type": "object", **parameters}
-        schema, ignored = closed(parameters)
-        return cls(name, schema, set(ignored))
 
 
 CallWriter = Callable[[Tool], Json]
@@ -110,6 +95,22 @@ class OutputForm:
     """How it writes reasoning; None: there is no parser, or no grammar for its format."""
     answer_header: str = ""
     """What the model writes before the content of an answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrammarContext:
+    """The model and the prompt that a grammar is for."""
+
+    form: OutputForm
+    """The form of the model's answers."""
+    prompt_tail: str
+    """The end of the prompt, with its markup."""
+    tools: tuple[Json, ...]
+    """The tools that may be called."""
+    parallel: bool | None = None
+    """Whether an answer may have several calls; None: where the model's form has several."""
+    template_opens_reasoning: bool = False
+    """Whether a prompt that does not end inside reasoning asks for none."""
 
 
 def in_json(

@@ -1,9 +1,8 @@
 """The formats of structural tags, XGrammar's notation (https://xgrammar.mlc.ai/docs/tutorials/structural_tag.html).
 
-It is what clients send, what openvino-genai and XGrammar take, and what a request's constraint is written in on its way
-to the engine; lark.py translates it for llguidance. Three members are this server's own: `style` "python", "gemma" and
-the like of a JSON schema (notations.py), `most` of tags with a separator, and `special` of any text: false for the text
-of a value, in which the special tokens of a vocabulary have no place.
+It is what clients send, and what a request's constraint is written in on its way to the engine. Three members are this
+server's own: `style` "python", "gemma" and the like of a JSON schema (notations.py), `most` of tags with a separator,
+and `special` of any text: false for the text of a value, in which the special tokens of a vocabulary have no place.
 """
 
 from __future__ import annotations
@@ -70,10 +69,3 @@ def either(*forms: Json | None) -> Json:
     """Returns one of the formats that are not None."""
     parts = [form for form in forms if form is not None]
     return parts[0] if len(parts) == 1 else {"type": "or", "elements": parts}
-
-
-def is_lark(grammar: str) -> bool:
-    """Returns whether the text of a grammar is Lark's notation; else it is EBNF, with "::=" between a name and its
-    body.
-    """
-    return "::=" not in grammar

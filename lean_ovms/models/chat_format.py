@@ -7,14 +7,15 @@ running requests. Imported by TextModel.load alone: it needs a third of all impo
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..config import Config
 from ..config.options import read_object
 from ..errors import BadRequest, RequestError, WrongOptions
+from ..manifest import REQUEST_CONSTRAINTS
 from ..repository.model_dir import ModelDir
 from ..text import parsers
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
@@ -25,9 +26,10 @@ from ..util.concurrency import INLINE_CHARACTERS, Offload
 from .generation import OutputDecoder
 
 if TYPE_CHECKING:
-    from ..grammar.constraint import GrammarContext
+    from ..engine.client.replies import ReplyStream
+    from ..grammar.call_syntax import GrammarContext
+    from ..observability.metrics import Metrics
     from ..text.decode.stop_strings import StopMatcher
-    from .structured_output import StructuredOutput
 
 log = logging.getLogger("lean_ovms.models")
 
@@ -39,6 +41,29 @@ TEMPLATE_NOT_TRUSTED = (
     "or with --chat_template for all requests"
 )
 PROBE = [{"role": "user", "content": "Hey"}]
+
+
+class RequestConstraint(Protocol):
+    """Holds the answer to one request to what it must match, as far as that is possible."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """The parts of the constraint that do not hold, one sentence each."""
+
+    async def submit(self, submit: Callable[..., Awaitable[ReplyStream]]) -> ReplyStream:
+        """Submits the request with a grammar. Raises RequestError.
+
+        Args:
+            submit: Submits it to the engine, with the grammar as the keyword `constraint`.
+        """
+
+    def accepted(self, metrics: Metrics, model: str) -> None:
+        """Logs and counts what does not hold of a request that the engine has accepted.
+
+        Args:
+            metrics: The metrics of the server.
+            model: The name of the model.
+        """
 
 
 class ChatFormat:
@@ -84,7 +109,7 @@ class ChatFormat:
 
     def structured_output(
         self, output: OutputParams, sampling: SamplingParams, tail: str, offload: Offload, *, combines: bool
-    ) -> StructuredOutput | None:
+    ) -> RequestConstraint | None:
         """Returns the constraint of a request, None if it has none.
 
         The calls of the generic parser are held to their schemas unasked: no model is trained for its notation.
@@ -108,9 +133,11 @@ class ChatFormat:
             if not parsed or not (combines or (sampling.beams == 1 and not sampling.min_tokens)):
                 return None
             constraint = OutputConstraint(param="tools", tool_calls="schema")
-        from .structured_output import StructuredOutput  # the first constraint imports it, and what it needs
-
-        return StructuredOutput(constraint, self.setting(output, tail), self._config, offload, asked=asked)
+        new = self._config.part(REQUEST_CONSTRAINTS)
+        if new is None:
+            return None
+        made: RequestConstraint = new(constraint, self.setting(output, tail), self._config, offload, asked=asked)
+        return made
 
     def setting(self, output: OutputParams, tail: str) -> GrammarContext:
         """Returns the model and the prompt that a grammar is built for.
@@ -119,8 +146,7 @@ class ChatFormat:
             output: The parameters of the answer.
             tail: The end of the prompt.
         """
-        from ..grammar.call_syntax import OutputForm
-        from ..grammar.constraint import GrammarContext
+        from ..grammar.call_syntax import GrammarContext, OutputForm
 
         form = OutputForm(unparsed=UNPARSED if self.tool_parser else "")
         if output.parse:

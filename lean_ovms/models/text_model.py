@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import listed
 from ..config.options import MODEL
-from ..engine.client.replies import ReplyStream
-from ..errors import GrammarInvalid, GrammarTooComplex, WrongOptions, prompt_too_long, too_many_characters
+from ..errors import WrongOptions, prompt_too_long, too_many_characters
 from ..observability.logging import safe
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord, RequestRecord, current_record, own_salt
@@ -32,7 +31,6 @@ from .token_model import TokenModel
 if TYPE_CHECKING:
     from ..manifest import HelperRow
     from ..types.audio import VoiceInfo
-    from .structured_output import StructuredOutput
 
 log = logging.getLogger("lean_ovms.models.text_model")
 
@@ -264,7 +262,7 @@ class TextModel(TokenModel):
                 adapter=model.adapter,
                 **_origin(record),
             )
-            reply = await (submit() if structured is None else _submit_constrained(structured, submit))
+            reply = await (submit() if structured is None else structured.submit(submit))
             try:  # not before it is accepted: for many choices they cost more than a refusal
                 decoders = model.chat_format.decoders(output, sampling, tail, model.vocabulary)
             except BaseException:
@@ -281,9 +279,8 @@ class TextModel(TokenModel):
                 progress=sampling.report_progress,
                 prompt=text if echo and isinstance(text, str) else "",
             )
-            if structured is not None and structured.warnings:
-                structured.log_warnings()
-                model.metrics.constraint_relaxed(model.name)
+            if structured is not None:
+                structured.accepted(model.metrics, model.name)
             model.retain()  # until it is closed
             if timeout_s:
                 generation.end_after(timeout_s)
@@ -355,26 +352,6 @@ class TextModel(TokenModel):
 def _origin(record: RequestRecord | None) -> dict[str, Any]:
     """Returns whose request it is, for the engine: the client, and the HTTP request among all of it."""
     return {"client": record.client, "group": record.number} if record is not None else {}
-
-
-async def _submit_constrained(
-    structured: StructuredOutput, submit: Callable[..., Awaitable[ReplyStream]]
-) -> ReplyStream:
-    """Submits with the constraint, and with a weaker one as often as the engine refuses it. Raises RequestError."""
-    constraint = await structured.build()
-    while True:
-        try:
-            reply = await submit(constraint=constraint)
-        except (GrammarInvalid, GrammarTooComplex) as error:
-            constraint = await structured.rebuild_after(error)
-        else:
-            break
-    try:
-        structured.not_imposed(reply.notices)
-    except GrammarInvalid:
-        reply.cancel()
-        raise
-    return reply
 
 
 def _check_model(option: str, path: Path) -> None:

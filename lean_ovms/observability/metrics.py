@@ -113,11 +113,6 @@ FAMILIES = (
         ("code", "model_name"),
     ),
     Metric("lean_ovms_cancellations_total", "counter", "generations cancelled by the client or by a time limit"),
-    Metric(
-        "lean_ovms_structured_output_not_imposed_total",
-        "counter",
-        "generations without all of the structured output of their requests",
-    ),
     Metric("lean_ovms_engine_up", "gauge", "1 while requests for the model are served, if need be after a load"),
     Metric("lean_ovms_model_load_seconds", "histogram", "time to load the model; its count: loads", _MODEL, SECONDS),
     Metric("lean_ovms_model_unloads_total", "counter", "times the model was unloaded, to be loaded by a request"),
@@ -305,10 +300,6 @@ class Metrics:
                 self.observe("vllm:request_time_per_output_token_seconds", labels, mean)
         if timer is not None:
             self._histogram("vllm:inter_token_latency_seconds", labels).add(timer.counts, timer.total)
-
-    def constraint_relaxed(self, model: str) -> None:
-        """Observes that a generation runs without all of the structured output of its request."""
-        self.add("lean_ovms_structured_output_not_imposed_total", (model,))
 
     def model_loaded(self, model: str, seconds: float) -> None:
         """Observes that a model has been loaded, which took this time."""

@@ -376,7 +376,7 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputConstraint:
-    """Structured output: what the generated text must match. grammar.constraint makes a grammar of it."""
+    """Structured output: what the generated text must match."""
 
     format: Json | None = None
     """An XGrammar format ({"type": "json_schema", "json_schema": {...}}, regex, sequence, ...); None: any text."""

@@ -16,10 +16,8 @@ import pytest
 
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.engine.client.engine import EngineClient
-from lean_ovms.engine.generation.grammar_queue import GrammarQueue
 from lean_ovms.engine.loading import settings
 from lean_ovms.errors import StartError, WrongOptions
-from lean_ovms.features.genai_pipelines.child import grammar_compiler
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository import model_dir
 from lean_ovms.types import ChatPrompt, OutputParams, Request, SamplingParams
@@ -225,24 +223,6 @@ def test_the_cache_has_its_percent_of_the_memory() -> None:
 def test_the_distribution_over_devices_is_a_property() -> None:
     config = Config(model_path=str(DEMO_MODEL), model_distribution_policy="TENSOR_PARALLEL")
     assert settings.resolve(config, 1 << 30).properties["MODEL_DISTRIBUTION_POLICY"] == "TENSOR_PARALLEL"
-
-
-def test_openvino_genai_has_no_other_library_for_grammars() -> None:
-    config = Config(model_path=str(DEMO_MODEL), structured_output_backend="guidance")
-    with pytest.raises(StartError, match="structured_output_backend guidance needs --pipeline_type PAGED"):
-        grammar_compiler.grammars(config, tokenizer=None)
-
-
-def test_limits_of_grammars_reach_the_queue_and_the_checker(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = Config(grammar_cache_mb=3, grammar_max_nesting=5, grammar_max_bytes=100, grammar_memory_mb=77)
-    monkeypatch.setattr(grammar_compiler, "logits_width", lambda _: 8)
-    monkeypatch.setattr(grammar_compiler, "GrammarCompiler", lambda *_, **__: None)
-    grammars = grammar_compiler.grammars(config, tokenizer=None)
-    assert grammars is not None
-    assert grammars.checker.settings.memory_bytes == 77 << 20  # type: ignore[attr-defined]
-    found = GrammarQueue(grammars, lambda: None, config)
-    assert found.compiled_bytes == 3 << 20
-    assert found.bounds.nesting == 5
 
 
 # --- the process

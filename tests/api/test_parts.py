@@ -16,7 +16,7 @@ import pytest
 
 from lean_ovms.api import app as app_module
 from lean_ovms.features.docs_page import api as docs
-from lean_ovms.grammar import constraint
+from lean_ovms.features.structured_output import constraint
 from lean_ovms.text.template.chat_template import ChatTemplate
 from lean_ovms.util.concurrency import INLINE_S, InlineTime, inline_left_s
 from tests.api.conftest import CODER, MakeApp, MakePooling, get, post, teach, whole

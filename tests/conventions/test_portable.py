@@ -37,7 +37,7 @@ import lean_ovms
 CHILDREN = ("lean_ovms.engine.paged", "lean_ovms.engine.loading", "lean_ovms.ray_serve",
             "lean_ovms.features.ray.router", "lean_ovms.features.responses.postgres",
             "lean_ovms.features.traces.observer", "lean_ovms.__main__")
-PROCESSES = ("decoder_process", "grammar_process", "helper_process", "reader_process")
+PROCESSES = ("decoder_process", "helper_process", "reader_process")
 for found in pkgutil.walk_packages(lean_ovms.__path__, "lean_ovms."):
     of_engine = found.name.startswith("lean_ovms.features.") and "child" in found.name.split(".")
     if of_engine or found.name.startswith(CHILDREN) or found.name.endswith(PROCESSES):

@@ -20,9 +20,9 @@ import pytest_asyncio
 from lean_ovms.config import Config
 from lean_ovms.engine.client.engine import EngineClient
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
+from lean_ovms.features.structured_output import constraint
 from lean_ovms.features.xgrammar.child.library import XGrammarLibrary
-from lean_ovms.grammar import constraint
-from lean_ovms.grammar.constraint import GrammarContext
+from lean_ovms.grammar.call_syntax import GrammarContext
 from lean_ovms.text import parsers
 from lean_ovms.text.decode.detokenizer import Detokenizer
 from lean_ovms.types import Json, OutputConstraint, Reasoning, SamplingParams, Text, ToolCallDelta, ToolCallStart
@@ -135,7 +135,7 @@ NOTATIONS = ("functiongemma", "gemma4", "lfm2", "olmo3", "pythonic")
 
 def is_guidance(engine: EngineClient) -> bool:
     """XGrammar lets control characters into the strings of a schema."""
-    return engine._config.structured_output_backend == "auto"
+    return engine._config.value("structured_output_backend") == "auto"
 
 
 def check_calls(calls: list[list[str]], tools: list[Json], *, free: bool) -> None:

@@ -1,4 +1,4 @@
-"""Request fields that several endpoints share; sampling, tools and structured output have their own files.
+"""Request fields that several endpoints share; sampling and tools have their own files.
 
 Each field is declared once, with its name, kind, range, default and meaning.
 """
@@ -6,14 +6,16 @@ Each field is declared once, with its name, kind, range, default and meaning.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 from ...errors import BadRequest
-from ...manifest import INPUT_EMBEDDINGS
+from ...manifest import ANSWER_RULES, INPUT_EMBEDDINGS
 from ...types import Json
 from .. import schemas
 from ..fields import UINT32_MAX, Field, Values
 from ..response import MAX_REQUEST_ID, is_safe_id
+from ..schemas import BOOLEAN, JSON_TEXT, NULL, OBJECT, SOME_TEXT, STRING, any_of, array
 
 MODEL = Field(
     "model",
@@ -187,6 +189,46 @@ MEDIA_IO_KWARGS = Field(
 )
 OF_TEMPLATE = (TOOLS[0], ADD_GENERATION_PROMPT, CONTINUE_FINAL_MESSAGE, TEMPLATE_KWARGS, DOCUMENTS, CHAT_TEMPLATE)
 """What a chat template gets beside the messages, where nothing is generated."""
+
+
+RESPONSE_FORMAT = Field(
+    "response_format",
+    "object",
+    "text, json_object, json_schema, or an XGrammar format (regex, sequence, structural_tag, ...)",
+    wrong="response_format is not an object",
+)
+
+
+def _gbnf(value: Any) -> str | None:
+    """Returns the text; none for the empty one that llama.cpp's clients send."""
+    if value == "":
+        return None
+    if not isinstance(value, str):
+        raise BadRequest("grammar is not a non-empty string", param="grammar")
+    return value
+
+
+_JSON_SCHEMA = any_of(OBJECT, BOOLEAN, JSON_TEXT)
+_CHOICES = array(SOME_TEXT, 1)
+_ABSENT = any_of(NULL, {"enum": [False, 0]})
+_form = partial(Field, seam=ANSWER_RULES)
+STRUCTURED = (
+    _form("structured_outputs", "object",
+        "vLLM's: one of json, json_object, regex, choice, grammar (EBNF, Lark), structural_tag",
+        schema={"properties": {
+            "json": any_of(_JSON_SCHEMA, _ABSENT), "json_object": any_of({"const": True}, _ABSENT),
+            "regex": any_of(SOME_TEXT, _ABSENT), "choice": any_of(_CHOICES, _ABSENT),
+            "grammar": any_of(SOME_TEXT, _ABSENT), "structural_tag": any_of(OBJECT, JSON_TEXT, _ABSENT)}}),
+    _form("guided_json", "any", "vLLM's older form: a JSON schema", schema=_JSON_SCHEMA),
+    _form("guided_regex", "string", "vLLM's older form: a regular expression", schema=SOME_TEXT),
+    _form("guided_choice", "array", "vLLM's older form: one of these strings", schema=_CHOICES),
+    _form("guided_grammar", "string", "vLLM's older form: a grammar (EBNF, Lark)", schema=SOME_TEXT),
+    _form("json_schema", "any", "llama.cpp's form: a JSON schema", schema=_JSON_SCHEMA),
+    _form("grammar", "any", "llama.cpp's form: a grammar (GBNF)", read=_gbnf, schema=STRING),
+)  # fmt: skip
+"""The fields of every generating endpoint that say what its text must match."""
+FORMS = ("response_format", "text.format", "output_config.format", *(field.name for field in STRUCTURED))
+"""All names of what says so: chat's, the Responses API's, Anthropic's, and these."""
 
 
 def template_kwargs(values: Values) -> Json:

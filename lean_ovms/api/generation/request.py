@@ -31,8 +31,7 @@ from .sampling import (
     check_many,
     check_max_tokens,
 )
-from .structured_output import add_tool_rule, read_constraint
-from .tools import NO_TOOLS, ToolOffer
+from .tools import NO_TOOLS, ToolOffer, answer_rule
 from .unsupported import idle_fields
 
 NOTHING: Values = MappingProxyType({})
@@ -254,8 +253,8 @@ class BodyReader:
         if sampling.max_tokens == 0:
             name = "max_tokens" if values[max_tokens_name] is None else max_tokens_name
             raise BadRequest("max_tokens value should be greater than 0", param=name)
-        constraint, notices = read_constraint(given, config)
-        rule = add_tool_rule(constraint, offer, config, sampling, combines="beam_control" in capabilities)
+        asked, combines = {**values, **renamed} if renamed else values, "beam_control" in capabilities
+        rule, notices = answer_rule(asked, offer, config, sampling, combines=combines)
         record = current_record.get()
         if rule is not None and (record is None or not follows_ovms(record)):
             rule = replace(rule, checked=True)

@@ -1,15 +1,21 @@
 """The fields `tools`, `tool_choice` and `parallel_tool_calls`: which tools the model is offered, and what it must call.
 
+With the forms that an answer may be asked to have they are the rule of an answer, which a feature reads.
+
 The rules and the texts of errors are OVMS's and OpenAI's: messages.py has the sources.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from ...config import Config
 from ...errors import BadRequest
-from ...types import Json
+from ...manifest import ANSWER_RULES
+from ...types import Json, OutputConstraint, SamplingParams
+from ..fields import Values
+from .common_fields import FORMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,60 @@ def read_offer(tools: Any, choice: Any, parallel: bool | None) -> ToolOffer:
     several = False if isinstance(choice, dict) else parallel  # a named function is called once, as OpenAI does
     strict = any(tool["function"].get("strict") is True for tool in tools)
     return ToolOffer(tools, choice != "auto", several, strict)
+
+
+class ReadRule(Protocol):
+    """Reads what the answer to a request must match."""
+
+    def __call__(
+        self, asked: Json, offer: ToolOffer, config: Config, sampling: SamplingParams, *, combines: bool
+    ) -> tuple[OutputConstraint | None, list[str]]:
+        """Returns what the answer must match, None for any text, and warnings for forms that are not imposed.
+
+        Args:
+            asked: The values of the FORMS that the client asks for, by their names.
+            offer: The tools, and whether one must be called.
+            config: The model's configuration.
+            sampling: The parameters of the request.
+            combines: Whether the engine's grammars go with beam search and min_tokens.
+
+        Raises:
+            BadRequest: A form is wrong, too large, or excludes another one or a call that is required.
+        """
+
+
+WITHOUT = "which this server was started without"
+
+
+def answer_rule(
+    values: Values, offer: ToolOffer, config: Config, sampling: SamplingParams, *, combines: bool
+) -> tuple[OutputConstraint | None, list[str]]:
+    """Returns what an answer must match as a ReadRule does; a server without one refuses all that asks for a form.
+
+    Args:
+        values: The values of the body.
+        offer: The tools, and whether one must be called.
+        config: The model's configuration.
+        sampling: The parameters of the request.
+        combines: Whether the engine's grammars go with beam search and min_tokens.
+
+    Raises:
+        BadRequest: What is asked for cannot be.
+    """
+    asked = {name: values[name] for name in FORMS if values.get(name) is not None}
+    if not asked and not offer.tools:
+        return None, []
+    read: ReadRule | None = config.part(ANSWER_RULES)
+    if read is not None:
+        return read(asked, offer, config, sampling, combines=combines)
+    for name, value in asked.items():
+        if value != {"type": "text"}:
+            raise BadRequest(f"{name} asks for structured output, {WITHOUT}", param=name)
+    if offer.tools and offer.required:
+        raise BadRequest(f"tool_choice requires a call, which takes structured output, {WITHOUT}", param="tool_choice")
+    if offer.tools and offer.strict:
+        raise BadRequest(f"a strict tool asks for structured output, {WITHOUT}", param="tools")
+    return None, []
 
 
 def read_tools(tools: Any, choice: Any) -> tuple[list[Json], str | Json]:

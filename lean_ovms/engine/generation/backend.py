@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...types.engine import EngineStats, ModelInfo, Vocabulary
 from ..protocol import Record, Submit
@@ -17,7 +17,10 @@ from .fair_queue import FairQueue
 from .sequence import GenerationRequest, ImagePrompt
 
 if TYPE_CHECKING:
-    from .grammar_limits import GrammarBounds, GrammarCost
+    from collections.abc import Callable, Iterable
+
+    from ...config import EngineConfig
+    from ...errors import RequestError
 
 ASSISTANT_TOKENS = 5
 NGRAM_SIZE = 3
@@ -73,25 +76,38 @@ class WaitingRequests(Protocol):
     def waiting_of(self, client: str) -> int: ...
 
 
-class Compiler(Protocol):
-    """Compiles grammars for a pipeline in advance, outside its steps."""
+class ConstraintQueue(WaitingRequests, Protocol):
+    """Requests that wait until their grammar can be matched. No method blocks; the loop's thread calls all of them."""
 
-    def compile(self, tag: str) -> None:
-        """Takes its time in C++, with the GIL released. Raises errors.BadRequest."""
+    @property
+    def compiling(self) -> bool:
+        """Whether a thread compiles: no request with a grammar may have its first step, not even one that was
+        preempted."""
 
-    def clear(self) -> None:
-        """Drops everything compiled. Between two steps only."""
+    def add(self, submit: Submit, request: GenerationRequest) -> bool:
+        """Returns whether a request may run now; else it waits until `poll` returns it. Raises errors.RequestError."""
+
+    def cancel(self, request_id: int, index: int | None) -> None:
+        """Drops a request that its client cancelled, or one choice of it. Ids that are not in the queue are ignored."""
+
+    def poll(self, may_compile: bool) -> Iterable[tuple[Submit, GenerationRequest, RequestError | None]]:
+        """Returns the requests that no longer wait, each with why it is refused, or None.
+
+        Args:
+            may_compile: Whether a grammar may be compiled now: no request with one is about to have its first step.
+        """
 
 
-class GrammarChecker(Protocol):
-    """Finds out whether a grammar can be compiled and how fast it is, with no risk for this process. Blocks its caller
-    and takes no time of other threads."""
+class Grammars(Protocol):
+    """The grammars that the texts of a model can be held to. To the core, a grammar is a text without a meaning."""
 
-    def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
-        """Returns what it costs. Raises errors.RequestError for one that is invalid, beyond the bounds, or too slow."""
+    def new_queue(self, wake: Callable[[], None], config: EngineConfig) -> ConstraintQueue:
+        """Returns the queue of requests with a grammar.
 
-    def stop(self) -> object:
-        """Frees its resources; the next `check` starts it again."""
+        Args:
+            wake: Ends the wait of the engine's loop; it is called from threads.
+            config: The options of the engine.
+        """
 
 
 class ImagePlaceholders(Protocol):
@@ -130,13 +146,6 @@ class LongTextEncoder(Protocol):
 
     def learn(self, text: str, ids: list[int], add_special_tokens: bool) -> None:
         """Remembers what `encode` returned, so that the next turn of a conversation is short."""
-
-
-class Grammars(NamedTuple):
-    """The methods that grammar_queue needs to let a request with a grammar run."""
-
-    compiler: Compiler
-    checker: GrammarChecker
 
 
 class LoadedModel(Protocol):

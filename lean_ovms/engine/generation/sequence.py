@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ...types import Image, SamplingParams
-
-if TYPE_CHECKING:
-    from .grammar_limits import GrammarCost
 
 
 @dataclass(slots=True, eq=False)
@@ -88,6 +85,18 @@ class Thinking(NamedTuple):
     """Whether the prompt ends inside it."""
 
 
+class MatchingCost(Protocol):
+    """The cost of matching a text with a grammar."""
+
+    @property
+    def mask_s(self) -> float:
+        """The CPU seconds that a token takes."""
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """What the grammar does not impose of what was asked for, for the client."""
+
+
 @dataclass(slots=True, eq=False)
 class GenerationRequest:
     """A request in the engine, from its command to its last token."""
@@ -100,8 +109,8 @@ class GenerationRequest:
     """The indices of the choices that the front end still waits for."""
     constraint: str = ""
     """The grammar of the answer, as a structural tag; "" for none."""
-    cost: GrammarCost | None = None
-    """The cost of the grammar, when it is known."""
+    cost: MatchingCost | None = None
+    """The cost of its grammar, when it is known."""
     sequences: list[Any] = field(default_factory=list)
     """The sequences that the backend computes for it."""
     prompt: list[int] = field(default_factory=list)

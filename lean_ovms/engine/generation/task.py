@@ -9,20 +9,16 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from ...config import EngineConfig
-from ...errors import BadRequest, RequestError, TooManyRequests, counted, requests_waiting
+from ...errors import BadRequest, GrammarInvalid, RequestError, TooManyRequests, counted, requests_waiting
 from .. import protocol
 from ..task import Task, busy
 from . import request_validator
-from .backend import Backend, WaitingRequests
+from .backend import Backend, ConstraintQueue, WaitingRequests
 from .request_validator import BadWords, RequestValidator
 from .sequence import GenerationRequest
 from .tokenize_queue import TokenizeQueue
-
-if TYPE_CHECKING:
-    from .grammar_queue import GrammarQueue
 
 MAX_ENCODE_CHARACTERS = 4 << 20
 """The most characters of one Encode: tokenizing them takes half a second to three, while no request gets a token."""
@@ -63,11 +59,11 @@ class GenerationTask(Task):
         self._refused_groups: deque[int] = deque(maxlen=64)  # the latest
 
     @cached_property
-    def grammars(self) -> GrammarQueue:
-        """The requests that wait for their grammar, from the first request with one on."""
-        from .grammar_queue import GrammarQueue  # late: many models never see a grammar
-
-        queue = GrammarQueue(self.backend.grammars, self._wake, self.config)
+    def grammars(self) -> ConstraintQueue:
+        """The requests that wait for their grammar, from the first request with one on. Raises GrammarInvalid."""
+        if self.backend.grammars is None:
+            raise GrammarInvalid("Structured output is not possible with this model")
+        queue = self.backend.grammars.new_queue(self._wake, self.config)
         self._other_queues.append(queue)
         self._compiles_grammars = True
         return queue

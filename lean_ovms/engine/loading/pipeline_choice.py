@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ...config import EngineConfig
 from ...errors import StartError
-from ...manifest import GENAI_ADAPTERS, OTHER_GRAMMAR_LIBRARY
+from ...manifest import GENAI_ADAPTERS, GRAMMARS
 from ...repository import model_config, model_file
 from ...repository.weights import TALKER, TEXT_EMBEDDINGS
 from ...types.engine import CAPABILITIES, SPEECH
@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 VISION_FILES = (TEXT_EMBEDDINGS, "openvino_vision_embeddings_model.xml")
 TRY_PAGED = "--pipeline_type PAGED on the CPU tries it"
 PAGED, CONTINUOUS, STATEFUL, VISION, OMNI = "PAGED", "LM_CB", "LM", "VLM_CB", "OMNI"
-OWN_LIBRARY = ("auto", "guidance")
-"""The values of --structured_output_backend for the paged engine's own grammar library."""
 
 PROVEN = frozenset(
     (
@@ -149,7 +147,8 @@ def lost_fields(config: EngineConfig, choice: Choice, capabilities: Collection[s
 
 def only_genai(config: EngineConfig) -> str:
     """Returns what the options and the model need that only openvino_genai's pipeline has; "" if nothing."""
-    drafts, lacking = drafts_of(config), lacking_library(config)
+    drafts, source = drafts_of(config), grammar_source(config)
+    lacking = "" if source is None else source.missing
     needs = {
         "a DFlash draft model": drafts.model and model_config.is_head(drafts.model, "dflash"),
         f"--draft_device {drafts.device}": drafts.model and drafts.device not in ("", "CPU"),
@@ -161,22 +160,10 @@ def only_genai(config: EngineConfig) -> str:
     return next((what for what, needed in needs.items() if needed), "")
 
 
-def other_library(config: EngineConfig) -> Any:
-    """Returns the engine.paged.grammar.matcher.OtherLibrary of these options; None: the engine's own, or there is no
-    other one."""
-    if config.structured_output_backend in OWN_LIBRARY:
-        return None
-    make = config.composition.part(OTHER_GRAMMAR_LIBRARY)
-    return None if make is None else make()
-
-
-def lacking_library(config: EngineConfig) -> str:
-    """Returns which grammar library the paged engine lacks; "" if it has that of these options."""
-    name = config.structured_output_backend
-    if name in OWN_LIBRARY:
-        return ""
-    other = other_library(config)
-    return str(other.missing) if other is not None else f"--structured_output_backend {name}"
+def grammar_source(config: EngineConfig) -> Any:
+    """Returns the engine.paged.parts.GrammarSource of these options; None: the server has no grammars."""
+    make = config.part(GRAMMARS)
+    return None if make is None else make(config)
 
 
 def has_vision(model_dir: Path) -> bool:

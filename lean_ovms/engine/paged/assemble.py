@@ -8,6 +8,7 @@ from ..loading import quiet_imports  # noqa: F401 - first, for its effect
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +29,29 @@ from ...manifest import (
 from ...repository.weights import LANGUAGE_MODEL
 from ...util.resources import allowed_cores, trim
 from ..generation.backend import ASSISTANT_TOKENS
-from ..loading import model_info, pipeline_choice
+from ..loading import json_tokenizer, model_info, pipeline_choice, vocabulary
+from ..loading.devices import TOKENIZER_PROPERTIES
 from ..loading.load_errors import as_start_error, check_files, network
 from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, network_bytes, resolve
+from ..loading.text_encoder import TextEncoder
 from .adapters import AdapterInputs, AdapterProvider
 from .engine import divide, slots_for
-from .grammar import matcher
 from .ir_weights import open_weights
 from .model import PagedModel
-from .network import NetworkCompiler, WeightsSource, compile_new
-from .parts import CAPABILITIES, TILE, DraftPlan, EngineSizes, InputEmbeddings, NewMatcher, NoDrafts, Parts, no_grammar
-from .pipeline import Drafting, PagedPipeline, PipelineParts
-from .tokenizer import ModelTokenizer, new_loader
+from .network import EngineFile, NetworkCompiler, WeightsSource, compile_new, file_of
+from .parts import (
+    CAPABILITIES,
+    TILE,
+    DraftPlan,
+    EngineSizes,
+    InputEmbeddings,
+    NoDrafts,
+    PagedGrammars,
+    Parts,
+    no_grammar,
+    one_by_one,
+)
+from .pipeline import Drafting, ModelTokenizer, PagedPipeline, PipelineParts
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +77,8 @@ def load(
     """
     settings = settings or resolve(config, free_memory_bytes(), paged=True)
     _refuse(config)
-    new_library = matcher.chosen(config)
+    source = pipeline_choice.grammar_source(config)
+    new_grammars = None if source is None else source.load()
     sees = pipeline_choice.has_vision(config.model_dir)
     file = config.model_dir / LANGUAGE_MODEL if sees else network(config.model_dir)
     check_files(config, file.name)
@@ -74,7 +87,7 @@ def load(
     inputs = _adapter_inputs(config)
     with as_start_error(config):
         found: list[ModelTokenizer] = []
-        load_tokenizer = new_loader(config.model_dir, file)
+        load_tokenizer = _tokenizer_loader(config.model_dir, file)
         weights = open_weights(
             file, drafts.edits, trees=drafts.trees, adapted=inputs is not None, exact=config.batch_invariant
         )
@@ -118,21 +131,23 @@ def load(
             pad_to=TILE if small and not model.hybrid else 1,
         )
         info = model_info.describe(config, settings, sizes.blocks, tokenizer.native, defaults)
-        compiler = matcher.compiler(config, new_library, tokenizer.vocabulary, model.vocab_size, info.eos_token_ids)
-        prepare = compiler.prepare if compiler is not None else matcher.one_by_one
+        grammars: PagedGrammars | None = None
+        if new_grammars is not None:
+            grammars = new_grammars(tokenizer.vocabulary, model.vocab_size, info.eos_token_ids)
+        prepare = one_by_one if grammars is None else grammars.prepare
         adapters = AdapterProvider()
         if inputs is not None:
             adapters = inputs.provider(model)
         # A hybrid network writes a state for each draft token, where cached prefixes have theirs.
         drafting = Drafting(kind=drafts.kind, ngrams=drafts.ngrams and not model.hybrid)
         parts = PipelineParts(
-            new_matcher=NewMatcher(compiler) if compiler is not None else no_grammar,
+            new_matcher=no_grammar if grammars is None else grammars.matcher,
             prepare=prepare,
             new_proposer=drafts.proposer_factory(model, sizes, prepare),
             new_text_proposer=config.part(TEXT_PROPOSER) if drafting.possible else None,
             adapters=adapters,
             tokenizer=tokenizer,
-            compiler=compiler,
+            grammars=grammars,
             images=_input_embeddings(config, settings, tokenizer, wake) if sees else None,
             drafting=drafting,
         )
@@ -154,6 +169,32 @@ def load(
         most = pipeline.max_sequences
         pipeline.info = replace(pipeline.info, max_sequences=most, state_bytes=model.state_bytes)
     return pipeline
+
+
+def _tokenizer_loader(model_dir: Path, file: Path) -> Callable[[], ModelTokenizer]:
+    """Returns what loads the tokenizer of a model.
+
+    Args:
+        model_dir: The directory of the model, or its file.
+        file: The file of its network.
+    """
+    if (single := file_of(file)) is not None:
+        return partial(_of_file, file, single)
+    return partial(_of_directory, model_dir)
+
+
+def _of_file(file: Path, single: EngineFile) -> ModelTokenizer:
+    native = single.tokenizer()
+    encode = TextEncoder(file, native.encode, native.vocabulary.pieces, native.library)
+    return ModelTokenizer(native, native.vocabulary, encode, frozenset(native.ends))
+
+
+def _of_directory(model_dir: Path) -> ModelTokenizer:
+    native = genai.Tokenizer(str(model_dir), **TOKENIZER_PROPERTIES)
+    library = json_tokenizer.read(model_dir)
+    known = vocabulary.build(model_dir, native, library)
+    encode = TextEncoder(model_dir, partial(model_info.encode, native), known.pieces, library)
+    return ModelTokenizer(native, known, encode, frozenset())
 
 
 def _changed(config: EngineConfig, weights: WeightsSource) -> WeightsSource:
@@ -239,9 +280,9 @@ def _install_features(
 def _refuse(config: EngineConfig) -> None:
     """Raises StartError for an option that is set and that openvino_genai supports, but not this engine."""
     need = pipeline_choice.only_genai(config)
-    library = pipeline_choice.other_library(config)
-    if need and library is not None and need == library.missing:
-        raise StartError(f"--pipeline_type PAGED does not support {need}; {library.install}")
+    source = pipeline_choice.grammar_source(config)
+    if need and source is not None and source.install and need == source.missing:
+        raise StartError(f"--pipeline_type PAGED does not support {need}; {source.install}")
     if need:
         other = "VLM_CB" if pipeline_choice.has_vision(config.model_dir) else "LM_CB"
         raise StartError(f"--pipeline_type PAGED does not support {need}; --pipeline_type {other} does")

@@ -14,17 +14,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...errors import BadRequest, RequestError
-from ..generation.backend import ImagePlaceholders, WaitingRequests
+from ..generation.backend import Grammars, ImagePlaceholders, WaitingRequests
 from ..record import Record
 from .adapters import AdapterProvider
-from .grammar.matcher import Library, Matcher, Prepare, one_by_one
 from .network import NetworkEdit, PromptEmbeddings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ...config import EngineConfig
+    from ...types.engine import Vocabulary
     from ..generation.sequence import GenerationRequest
     from ..loading.settings import PipelineSettings
     from .block_manager import BlockManager, BlockTables, Parent
@@ -81,6 +84,38 @@ class EngineSizes:
     which has no row for padding."""
 
 
+class Matcher(Protocol):
+    """The state of one text in its grammar."""
+
+    def prepare(self) -> None:
+        """Computes the mask early, while the network computes. Optional before `apply`."""
+
+    def apply(self, row: NDArray[np.float32]) -> None:
+        """Forbids, in a logits row [vocab], what may not come next. Raises params.NoToken."""
+
+    def consume(self, token: int) -> bool:
+        """Takes the next token; True when the grammar is over and nothing may follow."""
+
+    def forced(self) -> list[int]:
+        """Returns tokens of the text that has to come next, as far as the grammar leaves no choice.
+
+        The model may write the same text with other tokens, so these are draft tokens.
+        """
+
+    def fork(self) -> Matcher:
+        """Returns the same state for another sequence that goes on from here."""
+
+
+Prepare = Callable[[Seq[Matcher]], None]
+"""Computes the masks of a step."""
+
+
+def one_by_one(matchers: Seq[Matcher]) -> None:
+    """Computes the masks of these matchers, one after the other."""
+    for matcher in matchers:
+        matcher.prepare()
+
+
 class MatcherFactory(Protocol):
     """Makes what matches the texts of sequences against their grammars."""
 
@@ -88,21 +123,38 @@ class MatcherFactory(Protocol):
         """Returns a matcher at the beginning of the sequence's grammar. Raises BadRequest."""
 
 
-class NewMatcher:
-    """A MatcherFactory for the grammars of a library."""
-
-    def __init__(self, library: Library) -> None:
-        """Keeps the library."""
-        self._library = library
-
-    def __call__(self, sequence: Sequence) -> Matcher:
-        """Implements MatcherFactory."""
-        return self._library.matcher(sequence.request.constraint, sequence.stops)
-
-
 def no_grammar(sequence: Sequence) -> Matcher:
     """Refuses every grammar, as a MatcherFactory for a vocabulary that no grammar can be matched with."""
     raise BadRequest("structured output is not possible with this model")
+
+
+class PagedGrammars(Grammars, Protocol):
+    """Grammars that the engine matches texts with."""
+
+    def prepare(self, matchers: Seq[Matcher]) -> None:
+        """Computes the masks of matchers that `matcher` has made."""
+
+    def matcher(self, sequence: Sequence) -> Matcher:
+        """Implements MatcherFactory."""
+
+
+class GrammarSource(Protocol):
+    """The source of the grammars of a model, by its options."""
+
+    @property
+    def missing(self) -> str:
+        """What of the options this engine cannot do, as a part of a sentence; empty: nothing."""
+
+    @property
+    def install(self) -> str:
+        """The command that installs what is missing, as a sentence; empty: there is none."""
+
+    def load(self) -> Callable[[Vocabulary, int, Seq[int]], PagedGrammars | None]:
+        """Imports what the options want. Raises StartError.
+
+        Returns what makes, of a vocabulary, the width of logits and the tokens that end a text, the grammars; it may
+        return None, where none can be matched with that vocabulary.
+        """
 
 
 class InputEmbeddings(ImagePlaceholders, Protocol):

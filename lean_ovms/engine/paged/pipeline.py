@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ...errors import BadRequest
 from ...types import SamplingParams
-from ...types.engine import ModelInfo
+from ...types.engine import ModelInfo, Vocabulary
 from ..generation.backend import (
     ASSISTANT_TOKENS,
     Grammars,
@@ -17,12 +18,33 @@ from ..generation.backend import (
 )
 from ..generation.sequence import GenerationRequest
 from ..loading.settings import warm_up_prompts
+from ..loading.text_encoder import TextEncoder
 from .engine import Engine
-from .grammar.matcher import Library
 from .model import PagedModel
 from .params import Params, read
-from .parts import EngineParts, EngineSizes, InputEmbeddings
-from .tokenizer import ModelTokenizer
+from .parts import EngineParts, EngineSizes, InputEmbeddings, PagedGrammars
+
+
+class ModelTokenizer:
+    """A tokenizer of openvino_genai's interface, loaded, and what was made of it."""
+
+    def __init__(self, native: Any, vocabulary: Vocabulary, encode: TextEncoder, ends: frozenset[int]) -> None:
+        """Keeps the parts.
+
+        Args:
+            native: The tokenizer, of openvino_genai or with its methods.
+            vocabulary: The texts of its tokens.
+            encode: Encodes texts.
+            ends: Tokens that end a text, by the tokenizer's file.
+        """
+        self.native = native
+        self.vocabulary = vocabulary
+        self.encode = encode
+        self.ends = ends
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        """Returns the text of ids."""
+        return str(self.native.decode(tokens, skip_special_tokens=skip_special_tokens))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +68,8 @@ class PipelineParts(EngineParts):
 
     tokenizer: ModelTokenizer
     """The model's tokenizer."""
-    compiler: Library | None
-    """Compiles grammars; None: no grammar can be matched with this vocabulary."""
+    grammars: PagedGrammars | None
+    """The grammars that texts can be held to; None: none can be matched with this vocabulary."""
     images: InputEmbeddings | None
     """What makes embeddings of images; None: a text model."""
     drafting: Drafting
@@ -72,7 +94,7 @@ class PagedPipeline(Engine):
         self.vocabulary = parts.tokenizer.vocabulary
         self.long_text_encoder: LongTextEncoder | None = parts.tokenizer.encode
         self.scheduler.checkpoints.message_starts = parts.tokenizer.encode.dividers
-        self.grammars = Grammars(parts.compiler, parts.compiler) if parts.compiler is not None else None
+        self.grammars: Grammars | None = parts.grammars
         self.image_placeholders: ImagePlaceholders | None = self._images
         self.image_queue: WaitingRequests | None = self._images.queue if self._images is not None else None
 

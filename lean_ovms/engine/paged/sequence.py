@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..generation import sequence as generation
-from .grammar.matcher import Matcher
 from .params import Params
 
 if TYPE_CHECKING:
+    from .parts import Matcher
     from .sampling.logit_state import ThinkingState, TokenCounts
     from .sampling.logprobs import TokenLogprobs
 

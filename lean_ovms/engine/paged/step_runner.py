@@ -25,11 +25,10 @@ from ..protocol import (
     Record,
     Tokens,
 )
-from .grammar.matcher import Matcher, Prepare
 from .model_inputs import Chunk, ModelInputs
 from .network import Network
 from .params import NoToken
-from .parts import StepHook
+from .parts import Matcher, Prepare, StepHook
 from .sampling import reductions
 from .sampling.reductions import Logits
 from .sampling.sampler import Sampled, SamplingBatch, sample

@@ -11,9 +11,8 @@ from typing import Any
 
 from ...api import schemas
 from ...api.fields import UINT32_MAX, Field, Values, one_of, whole
-from ...api.generation.common_fields import KEEP_ALIVE, MODEL, STREAM, TEMPLATE_KWARGS, TIMINGS, token_limit
+from ...api.generation.common_fields import KEEP_ALIVE, MODEL, STREAM, STRUCTURED, TEMPLATE_KWARGS, TIMINGS, token_limit
 from ...api.generation.sampling import MAX_STOPS, SAMPLING, STOPS, GenerationFields
-from ...api.generation.structured_output import STRUCTURED
 from ...errors import BadRequest
 from ...types import Json
 

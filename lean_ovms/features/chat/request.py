@@ -20,6 +20,8 @@ from ...api.generation.common_fields import (
     MESSAGES,
     PROMPT_LOGPROBS,
     RESPONSE_FIELDS,
+    RESPONSE_FORMAT,
+    STRUCTURED,
     TEMPLATE_KWARGS,
     TOOLS,
     TOP_LOGPROBS,
@@ -27,7 +29,6 @@ from ...api.generation.common_fields import (
 )
 from ...api.generation.request import BodyReader, GenerationBody
 from ...api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest
-from ...api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ...api.generation.tools import ToolOffer, read_offer
 from ...api.response import logprob_entry
 from ...api.schemas import FUNCTION, any_of, array, object_of

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...api.fields import Field, Values
-from ...api.generation.common_fields import NUM_LOGPROBS, PROMPT_LOGPROBS, RESPONSE_FIELDS
+from ...api.generation.common_fields import NUM_LOGPROBS, PROMPT_LOGPROBS, RESPONSE_FIELDS, RESPONSE_FORMAT, STRUCTURED
 from ...api.generation.request import BodyReader, GenerationBody, check_sequences
 from ...api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest, token_ids
-from ...api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ...api.response import ID_BYTES
 from ...api.router import follows_ovms
 from ...api.schemas import PROMPT

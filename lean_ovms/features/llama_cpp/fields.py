@@ -10,9 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from ...api.fields import UINT32_MAX, Field, FieldSet, Values, read, require, whole
-from ...api.generation.common_fields import KEEP_ALIVE, MODEL, STREAM, TIMINGS
+from ...api.generation.common_fields import KEEP_ALIVE, MODEL, RESPONSE_FORMAT, STREAM, STRUCTURED, TIMINGS
 from ...api.generation.sampling import MAX_DIGITS, SAMPLING, GenerationFields
-from ...api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ...api.schemas import STRING, any_of, object_of
 from ...errors import BadRequest
 from ...types import Json

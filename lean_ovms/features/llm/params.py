@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...api.fields import FieldSet, read_one
-from ...api.generation.common_fields import NUM_LOGPROBS, PROMPT_LOGPROBS
+from ...api.generation.common_fields import NUM_LOGPROBS, PROMPT_LOGPROBS, RESPONSE_FORMAT, STRUCTURED
 from ...api.generation.sampling import SAMPLING
-from ...api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ...api.generation.unsupported import UNSUPPORTED, similar
 from ...errors import BadRequest
 from ...types import Json

@@ -11,9 +11,8 @@ from typing import Any
 
 from ...api import schemas
 from ...api.fields import UINT32_MAX, Field, FieldSet, Values, read
-from ...api.generation.common_fields import KEEP_ALIVE, LOGPROBS, MODEL, STREAM
+from ...api.generation.common_fields import KEEP_ALIVE, LOGPROBS, MODEL, RESPONSE_FORMAT, STREAM
 from ...api.generation.sampling import SAMPLING, GenerationFields
-from ...api.generation.structured_output import RESPONSE_FORMAT
 from ...errors import BadRequest
 from ...observability.logging import safe
 from ...types import Json

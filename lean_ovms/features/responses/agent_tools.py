@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...api.generation.tools import WITHOUT
 from ...errors import BadRequest, GrammarInvalid
 from ...types import Json
 from . import tool_grammar
@@ -38,19 +39,24 @@ class AgentTools:
     """What the client is told of tools that are left out."""
     mcp: list[ServerTool] = field(default_factory=list)
     """The servers whose tools are added to the functions when they are known."""
+    enforced: bool = True
+    """Whether the server holds the text of custom tools to their grammars."""
 
 
-def read_agent_tools(tools: Any, choice: Any, read_server: Callable[[Json, str], ServerTool]) -> AgentTools:
+def read_agent_tools(
+    tools: Any, choice: Any, read_server: Callable[[Json, str], ServerTool], *, enforced: bool = True
+) -> AgentTools:
     """Returns the tools of a body, not checked further than this needs. Raises BadRequest.
 
     Args:
         tools: The tools.
         choice: The field `tool_choice`.
         read_server: Reads a tool of type mcp, at its place.
+        enforced: Whether the server holds the text of custom tools to their grammars.
     """
     if not isinstance(tools, list):
         return AgentTools(tools, choice)
-    found = AgentTools([], _flat_choice(choice))
+    found = AgentTools([], _flat_choice(choice), enforced=enforced)
     for place, tool in enumerate(tools):
         if isinstance(tool, dict) and tool.get("type") == KIND:
             _add_server(found, read_server(tool, f"tools[{place}]"), tool, f"tools[{place}]")
@@ -108,6 +114,8 @@ def _custom(found: AgentTools, tool: Json, param: str, namespace: str | None) ->
     if isinstance(form, dict) and form.get("type") == "grammar":
         described.append(f"The input follows this {form.get('syntax')} grammar:\n{form.get('definition')}")
         try:
+            if not found.enforced:
+                raise GrammarInvalid(f"it takes structured output, {WITHOUT}")
             text["pattern"] = tool_grammar.pattern(form.get("syntax"), form.get("definition"))
         except GrammarInvalid as error:
             found.warnings.append(f"{param}: the grammar is shown to the model and not enforced: {error}")

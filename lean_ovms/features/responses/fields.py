@@ -18,7 +18,9 @@ from ...api.generation.common_fields import (
     LOGPROBS,
     MODEL,
     REQUEST_ID,
+    RESPONSE_FORMAT,
     STREAM,
+    STRUCTURED,
     TEMPLATE_KWARGS,
     TIMINGS,
     TOKEN_IDS,
@@ -27,7 +29,6 @@ from ...api.generation.common_fields import (
     token_limit,
 )
 from ...api.generation.sampling import SAMPLING, GenerationFields
-from ...api.generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ...api.openai.stored_objects import METADATA
 from ...api.response import MAX_REQUEST_ID
 from ...api.schemas import some_of

@@ -17,6 +17,7 @@ from ...api.generation.tools import read_offer, read_tools
 from ...api.response import warning_headers
 from ...api.services import Services
 from ...errors import BadRequest, MissingExtra
+from ...manifest import ANSWER_RULES
 from ...types import Json, Request
 from .agent_tools import AgentTools, read_agent_tools
 from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT
@@ -45,7 +46,8 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
     reader = BodyReader(ALL_FIELDS, body, services)
     values = reader.values
     _check_together(values)
-    tools = read_agent_tools(values["tools"], values["tool_choice"], partial(read_server_tool, services.config))
+    read_server, enforced = partial(read_server_tool, services.config), services.config.wants(ANSWER_RULES)
+    tools = read_agent_tools(values["tools"], values["tool_choice"], read_server, enforced=enforced)
     if values["max_output_tokens"] == 0:
         raise BadRequest("max_output_tokens value should be greater than 0", param="max_output_tokens")
     reader.check_max_tokens("max_output_tokens")

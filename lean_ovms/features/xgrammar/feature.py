@@ -7,6 +7,7 @@ from ...manifest import OTHER_GRAMMAR_LIBRARY, Feature, PartRow
 FEATURE = Feature(
     name="xgrammar",
     summary="matches grammars with XGrammar in the paged engine, in the place of llguidance",
+    needs=("structured_output",),
     extra="xgrammar",
     packages=("tvm_ffi",),
     parts=(PartRow(seam=OTHER_GRAMMAR_LIBRARY, make="child.library:XGrammarLibrary"),),

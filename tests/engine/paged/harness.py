@@ -7,8 +7,7 @@ from functools import partial
 from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.paged import params
 from lean_ovms.engine.paged.engine import Engine
-from lean_ovms.engine.paged.grammar.matcher import one_by_one
-from lean_ovms.engine.paged.parts import EngineParts, EngineSizes
+from lean_ovms.engine.paged.parts import EngineParts, EngineSizes, one_by_one
 from lean_ovms.engine.paged.sampling.logprobs import TokenLogprobs
 from lean_ovms.engine.protocol import (
     ABSENT,

@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged.grammar.matcher import forbid
 from lean_ovms.engine.paged.params import NoToken
 from lean_ovms.engine.paged.sampling.logprobs import log_sum_exp
+from lean_ovms.features.structured_output.child.vocabulary import forbid
 from tests.cases import few_fast
 from tests.engine.paged.harness import Driver, Params
 from tests.engine.paged.network import FakeNetwork

@@ -17,8 +17,8 @@ from lean_ovms.engine.paged.model import PagedModel
 from lean_ovms.engine.paged.network import NotPageable
 from lean_ovms.errors import StartError
 from lean_ovms.features.genai_pipelines.child.continuous import ContinuousPipeline
-from lean_ovms.features.genai_pipelines.child.grammar_compiler import stand_in
 from lean_ovms.features.lora import modules as lora_modules
+from lean_ovms.features.structured_output.child.genai.compiler import stand_in
 from lean_ovms.types import SamplingParams
 from tests.engine.paged.harness import Driver, Params
 from tests.engine.real import EXACT, QUESTIONS, chat, generate, load

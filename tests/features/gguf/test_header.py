@@ -6,7 +6,6 @@ import struct
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.engine.loading import pipeline_choice, vocabulary
 from lean_ovms.engine.worker.text_model import load_text_model
 from lean_ovms.errors import StartError
@@ -14,6 +13,7 @@ from lean_ovms.features.genai_pipelines.child.cut_text import MOST_TOKENS
 from lean_ovms.features.gguf import header as gguf
 from lean_ovms.features.gguf.feature import GgufOptions
 from lean_ovms.features.gguf.model_file import GgufFile, header_of
+from lean_ovms.features.structured_output.child.limits import GrammarBounds
 from lean_ovms.repository import model_config, model_dir, model_file, weights
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, QUESTIONS, chat

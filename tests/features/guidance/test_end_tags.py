@@ -5,7 +5,8 @@ import json
 import pytest
 
 from lean_ovms.features.guidance.child.library import Guidance
-from lean_ovms.grammar.constraint import GrammarContext, build
+from lean_ovms.features.structured_output.constraint import build
+from lean_ovms.grammar.call_syntax import GrammarContext
 from lean_ovms.text import parsers
 from lean_ovms.types import OutputConstraint
 from tests.features.guidance.test_grammar import EOS, PIECES, WIDTH, fits

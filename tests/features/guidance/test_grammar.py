@@ -10,17 +10,17 @@ import pytest
 from llguidance import LLParserLimits
 
 from lean_ovms.config import DEMO_MODEL, Config
-from lean_ovms.engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
-from lean_ovms.engine.generation.grammar_limits import GrammarBounds
 from lean_ovms.engine.loading.vocabulary import read
-from lean_ovms.engine.paged.grammar import matcher as matcher_module
-from lean_ovms.engine.paged.grammar.matcher import FirstUse
 from lean_ovms.engine.paged.params import NoToken
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
 from lean_ovms.features.guidance.child import library as guidance_module
 from lean_ovms.features.guidance.child import process as guidance_process
 from lean_ovms.features.guidance.child.library import PROCESS, Guidance
-from lean_ovms.grammar.constraint import GrammarContext, build
+from lean_ovms.features.structured_output.child.checker import CheckerSettings, ProcessGrammarChecker
+from lean_ovms.features.structured_output.child.library import FirstUse, GrammarLibraries
+from lean_ovms.features.structured_output.child.limits import GrammarBounds
+from lean_ovms.features.structured_output.constraint import build
+from lean_ovms.grammar.call_syntax import GrammarContext
 from lean_ovms.text import parsers
 from lean_ovms.types import OutputConstraint
 from lean_ovms.types.engine import Vocabulary
@@ -533,11 +533,10 @@ def test_a_library_is_made_by_the_first_grammar_and_once(guidance):
 
 
 def test_a_server_has_the_library_unless_it_is_left_out(caplog):
-    usual, none = (matcher_module.chosen(Config(without=names)) for names in ("", "guidance"))
-    assert usual is not None
-    assert none is None
     words = Vocabulary(pieces=PIECES, exact=True)
-    assert matcher_module.compiler(Config(without="guidance"), none, words, WIDTH, [EOS]) is None
+    usual, none = (GrammarLibraries(Config(without=names)).load() for names in ("", "guidance"))
+    assert usual(words, WIDTH, [EOS]) is not None
+    assert none(words, WIDTH, [EOS]) is None
     assert "required tool calls are refused: the server has no grammar library" in caplog.text
 
 

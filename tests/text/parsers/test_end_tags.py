@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.grammar.constraint import GrammarContext, build
+from lean_ovms.features.structured_output.constraint import build
+from lean_ovms.grammar.call_syntax import GrammarContext
 from lean_ovms.text import parsers
 from lean_ovms.text.parsers import make
 from lean_ovms.text.parsers.key_value_calls import KeyValueOrJson

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from ....engine.paged.block_manager import BlockManager, BlockTables
-from ....engine.paged.grammar.matcher import Prepare, one_by_one
 from ....engine.paged.model_inputs import Chunk, ModelInputs
 from ....engine.paged.network import Network
+from ....engine.paged.parts import Prepare, one_by_one
 from ....engine.paged.sampling.reductions import Logits
 from ....engine.paged.sequence import Sequence, forked
 from .draft_length import DraftLength

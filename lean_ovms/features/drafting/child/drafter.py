@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from ....engine.errors import last_line
 from ....engine.paged.block_manager import BlockManager, BlockTables
-from ....engine.paged.grammar.matcher import Prepare
 from ....engine.paged.model_inputs import Chunk, ModelInputs
 from ....engine.paged.network import TREE_MASK, Network
+from ....engine.paged.parts import Prepare
 from ....engine.paged.sampling.logprobs import log_sum_exp
 from ....engine.paged.sampling.reductions import Logits
 from ....engine.paged.sampling.sampler import SamplingBatch, sample

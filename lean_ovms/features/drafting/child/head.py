@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....engine.paged.block_manager import BlockManager, BlockTables
-from ....engine.paged.grammar.matcher import Prepare
 from ....engine.paged.model_inputs import Chunk, ModelInputs
 from ....engine.paged.network import Network
+from ....engine.paged.parts import Prepare
 from ....engine.paged.sampling.reductions import Logits
 from ....engine.paged.sequence import Sequence, forked
 from .draft_length import DraftLength

@@ -9,11 +9,10 @@ from pathlib import Path
 from ....engine.loading.load_errors import network as network_file
 from ....engine.loading.settings import PipelineSettings, is_small
 from ....engine.paged.block_manager import BlockManager, BlockTables
-from ....engine.paged.grammar.matcher import Prepare
 from ....engine.paged.ir_weights import open_weights
 from ....engine.paged.model import PagedModel
 from ....engine.paged.network import NetworkEdit, NotPageable
-from ....engine.paged.parts import TILE, EngineSizes, ProposerFactory
+from ....engine.paged.parts import TILE, EngineSizes, Prepare, ProposerFactory
 from . import heads
 from .draft_model import DraftModel
 from .head import Head

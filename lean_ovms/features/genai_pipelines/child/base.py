@@ -15,12 +15,11 @@ from ....engine.loading import json_tokenizer, model_info, vocabulary
 from ....engine.loading.settings import PipelineSettings
 from ....engine.loading.text_encoder import TextEncoder
 from ....errors import BadRequest
+from ....manifest import GENAI_GRAMMARS
 from ....repository import model_file
 from ....types import SamplingParams
 from .cut_text import encode_cut
-from .grammar_compiler import grammars, structured
 from .guard.pipeline import ImageTokenCounter, PipelineRequest
-from .sentencepiece import has_byte_fallback
 
 GREEDY = SamplingParams(temperature=0.0)
 
@@ -35,8 +34,8 @@ class GenAiPipeline:
     """The model's main end token; -1 if it has none."""
     _speculative = ""
     """How the model drafts tokens: "draft", "prompt_lookup", "mtp", "eagle3", or "" if it does not."""
-    _byte_fallback = False
-    """Whether the tokens are SentencePiece's, for grammars."""
+    grammars: Any = None
+    """The grammars that texts can be held to, with their `native` form; None: there are none."""
 
     def describe(self, config: EngineConfig, settings: PipelineSettings, blocks: int, defaults: Any) -> None:
         """Sets what is known of a loaded model: its description, vocabulary, encoder and grammars.
@@ -54,8 +53,8 @@ class GenAiPipeline:
         ask = partial(encode_cut if model_file.is_one(config.model_dir) else model_info.encode, self._tokenizer)
         self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces, library)
         self.long_text_encoder: LongTextEncoder | None = self._encode
-        self._byte_fallback = has_byte_fallback(config.model_dir)
-        self.grammars = grammars(config, self._tokenizer)
+        new_grammars = config.part(GENAI_GRAMMARS)
+        self.grammars = None if new_grammars is None else new_grammars(config, self._tokenizer)
 
     def check(self, request: PipelineRequest) -> None:
         try:
@@ -71,7 +70,10 @@ class GenAiPipeline:
 
     def _config(self, request: PipelineRequest) -> Any:
         if request.native is None:
-            request.native = generation_config(request, self._eos, self._speculative, self._byte_fallback)
+            native = generation_config(request, self._eos, self._speculative)
+            if request.constraint:
+                native.structured_output_config = self.grammars.native(request.constraint)
+            request.native = native
         return request.native
 
     def _short_config(self, max_tokens: int) -> Any:
@@ -79,8 +81,8 @@ class GenAiPipeline:
         return self._config(PipelineRequest(tokens=[], sampling=GREEDY, max_tokens=max_tokens))
 
 
-def generation_config(request: PipelineRequest, eos: int, speculative: str, byte_fallback: bool = False) -> Any:
-    """Returns the GenerationConfig of a request, not validated.
+def generation_config(request: PipelineRequest, eos: int, speculative: str) -> Any:
+    """Returns the GenerationConfig of a request without its grammar, not validated.
 
     It is built field by field from values that the front end has checked; nothing else that a client sent reaches the
     binding. stop_strings, num_beam_groups, tree_depth, adapters and the like are never set, and n is never more than 1:
@@ -90,7 +92,6 @@ def generation_config(request: PipelineRequest, eos: int, speculative: str, byte
         request: The request.
         eos: The model's main end token; -1 if it has none.
         speculative: How the model drafts tokens: "draft", "prompt_lookup", "mtp", "eagle3", or "" if it does not.
-        byte_fallback: Whether the tokens are SentencePiece's, for a grammar.
     """
     sampling = request.sampling
     config = genai.GenerationConfig()
@@ -110,8 +111,6 @@ def generation_config(request: PipelineRequest, eos: int, speculative: str, byte
     else:
         _set_sampling(config, request)
     _set_assistant(config, request, speculative)
-    if request.constraint:
-        config.structured_output_config = structured(request.constraint, byte_fallback)
     return config
 
 

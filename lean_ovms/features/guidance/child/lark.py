@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ....errors import GrammarInvalid, GrammarTooComplex
 from ....grammar import formats
 from ....types import Json
+from ...structured_output.child.structural_tag import is_lark
 from . import notations
 from .name_patterns import Match, merged
 from .rules import GrammarRules
@@ -93,7 +94,7 @@ class RuleWriter(GrammarRules):
     def grammar_of(self, form: Json) -> str:
         """Returns a client's grammar in Lark."""
         text = _text(form, "grammar")
-        if not formats.is_lark(text):
+        if not is_lark(text):
             return HEADER + self.converters.ebnf(text)
         return text if "%llguidance" in text else HEADER + text
 

@@ -20,24 +20,23 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
 from ....config import EngineConfig
-from ....engine.generation import grammar_limits
-from ....engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
-from ....engine.generation.grammar_limits import GrammarBounds, GrammarCost
-from ....engine.paged.grammar.matcher import (
-    MAX_FORCED_BYTES,
-    TOO_COMPLEX,
-    GrammarTokens,
-    Matcher,
-    Needed,
-    forbid,
-    one_by_one,
-    padded,
-)
 from ....engine.paged.params import NoToken
+from ....engine.paged.parts import Matcher, one_by_one
 from ....errors import GrammarInvalid, GrammarTooComplex
 from ....types import Json
 from ....types.engine import Vocabulary
 from ....util.resources import allowed_cores
+from ...structured_output.child import limits
+from ...structured_output.child.checker import CheckerSettings, ProcessGrammarChecker
+from ...structured_output.child.limits import GrammarBounds, GrammarCost
+from ...structured_output.child.vocabulary import (
+    MAX_FORCED_BYTES,
+    TOO_COMPLEX,
+    GrammarTokens,
+    Needed,
+    forbid,
+    padded,
+)
 from . import lark
 from .name_patterns import PatternNames
 
@@ -101,7 +100,7 @@ def validate(text: str) -> None:
 
 
 class Guidance:
-    """A backend.Compiler and GrammarChecker: compiling takes milliseconds here and needs no process of its own.
+    """A library.Compiler and GrammarChecker: compiling takes milliseconds here and needs no process of its own.
 
     Thread-safe. The vocabulary is read when the first grammar comes (0.5 s for 150,000 tokens).
     """
@@ -148,7 +147,7 @@ class Guidance:
     def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
         start = time.perf_counter()
         if self._reader is None or (len(tag) <= INLINE_BYTES and not any(word in tag for word in _COSTLY)):
-            grammar_limits.check(tag, bounds)
+            limits.check(tag, bounds)
         else:
             answer = self._reader.ask(tag, bounds)
             self._keep(tag, Reading(answer["text"], tuple(answer["notices"])))
@@ -317,7 +316,7 @@ def _error(message: str) -> GrammarInvalid | GrammarTooComplex:
 
 
 class GuidanceMatcher:
-    """A grammar.Matcher: the state of a sequence in its grammar, and the mask of what may come next."""
+    """An engine.paged.parts.Matcher: the state of a sequence in its grammar, and the mask of what may come next."""
 
     __slots__ = ("_needed", "_ready", "_slow", "_stops", "_tokens", "mask", "state")
 

@@ -1,7 +1,7 @@
 """Reads and compiles grammars that may take seconds or much memory: `python -m` this module <fd>.
 
 It answers with llguidance's text of a grammar, what is not imposed, and the time that took
-(generation/grammar_answers.py). The process that started it kills it when no answer comes.
+(structured_output/child/answers.py). The process that started it kills it when no answer comes.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ....engine.generation import grammar_limits
-from ....engine.generation.grammar_answers import Check, limit_memory, serve
-from ....engine.generation.grammar_limits import GrammarBounds
+from ...structured_output.child import limits
+from ...structured_output.child.answers import Check, limit_memory, serve
+from ...structured_output.child.limits import GrammarBounds
 from . import library
 
 
@@ -25,7 +25,7 @@ def load(message: dict[str, Any]) -> Check:
 def read(tag: str, bounds: GrammarBounds) -> dict[str, Any]:
     """Translates a structural tag into Lark and compiles it. Raises GrammarInvalid and GrammarTooComplex."""
     began = time.process_time()
-    reading = library.read(grammar_limits.check(tag, bounds))
+    reading = library.read(limits.check(tag, bounds))
     library.validate(reading.text)
     return {"seconds": time.process_time() - began, **reading._asdict()}
 

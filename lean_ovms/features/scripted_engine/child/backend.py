@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,15 +12,13 @@ from ....composition import compose
 from ....config import EngineConfig
 from ....engine.errors import RESTARTING, EngineLost, last_line
 from ....engine.generation import fake_tokenizer as words
-from ....engine.generation import grammar_limits
 from ....engine.generation.backend import Grammars, ImagePlaceholders, LongTextEncoder, WaitingRequests
-from ....engine.generation.grammar_limits import GrammarBounds, GrammarCost
 from ....engine.generation.sequence import GenerationRequest
 from ....engine.paged.engine import Engine
 from ....engine.paged.params import read
 from ....engine.paged.parts import CAPABILITIES, EngineParts, EngineSizes
 from ....engine.paged.sequence import Sequence
-from ....engine.protocol import Failed
+from ....engine.protocol import Failed, Submit
 from ....errors import EngineFailure
 from ....manifest import TEXT_PROPOSER
 from .network import ScriptedNetwork
@@ -49,20 +48,28 @@ class AnyText:
 
 
 class AnyGrammar:
-    """A backend.Compiler and GrammarChecker that accept every grammar of bounded size."""
+    """A backend.Grammars that takes any, and its queue, in which none waits."""
 
-    def compile(self, tag: str) -> None:
-        """Implements Compiler.compile: there is nothing to do."""
+    waiting = 0
+    compiling = False
 
-    def clear(self) -> None:
-        """Implements Compiler.clear: there is nothing to drop."""
+    def new_queue(self, wake: Callable[[], None], config: EngineConfig) -> AnyGrammar:
+        """Implements Grammars."""
+        return self
 
-    def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
-        grammar_limits.check(tag, bounds)
-        return GrammarCost(0.0, 0)
+    def waiting_of(self, client: str) -> int:
+        return 0
 
-    def stop(self) -> None:
-        """Implements GrammarChecker.stop: there is nothing to free."""
+    def add(self, submit: Submit, request: GenerationRequest) -> bool:
+        """Implements ConstraintQueue: every request may run."""
+        return True
+
+    def cancel(self, request_id: int, index: int | None) -> None:
+        """Implements ConstraintQueue: nothing waits."""
+
+    def poll(self, may_compile: bool) -> tuple[()]:
+        """Implements ConstraintQueue: nothing waits."""
+        return ()
 
 
 class ScriptedEngine(Engine):
@@ -106,7 +113,7 @@ class ScriptedEngine(Engine):
         self.network.batch = self._sequences
         self._speculative = bool(script.speculative)
         self.vocabulary = words.vocabulary()
-        self.grammars: Grammars | None = Grammars(AnyGrammar(), AnyGrammar())
+        self.grammars: Grammars | None = AnyGrammar()
         self.image_placeholders: ImagePlaceholders | None = None
         self.image_queue: WaitingRequests | None = None
         self.long_text_encoder: LongTextEncoder | None = None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ....config import EngineConfig
 from ....engine.loading.settings import PipelineSettings
 from ....engine.paged.network import NotPageable
-from ....engine.paged.tokenizer import ModelTokenizer
+from ....engine.paged.pipeline import ModelTokenizer
 from ..feature import VisionOptions
 from . import families
 from .networks import VisionNetworks

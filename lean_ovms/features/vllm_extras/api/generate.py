@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 from ....api import sse
 from ....api.fields import Field, FieldSet, RouteDoc, Values, read
 from ....api.generation import unsupported
-from ....api.generation.common_fields import MODEL, NUM_LOGPROBS, PROMPT_LOGPROBS, REQUEST_ID, STREAM, STREAM_OPTIONS
+from ....api.generation.common_fields import (
+    MODEL,
+    NUM_LOGPROBS,
+    PROMPT_LOGPROBS,
+    REQUEST_ID,
+    STREAM,
+    STREAM_OPTIONS,
+    STRUCTURED,
+)
 from ....api.generation.request import BodyReader, GenerationBody
 from ....api.generation.sampling import (
     SAMPLING,
@@ -21,7 +29,6 @@ from ....api.generation.sampling import (
     response_size,
     token_ids,
 )
-from ....api.generation.structured_output import STRUCTURED
 from ....api.response import ID_BYTES, logprob_entry, new_id, now, prompt_logprobs, usage, warning_headers, written
 from ....api.schemas import TOKENS
 from ....api.services import Services

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ....config import EngineConfig
-from ....engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
-from ....engine.paged.grammar.matcher import Library, NewLibrary
 from ....errors import StartError
 from ....types.engine import Vocabulary
+from ...structured_output.child.checker import CheckerSettings, ProcessGrammarChecker
+from ...structured_output.child.library import Library, NewLibrary
 
 MODULES = ("xgrammar", "tvm_ffi")
 PROCESS = (sys.executable, "-m", f"{__package__}.process")
@@ -19,7 +19,7 @@ PROCESS = (sys.executable, "-m", f"{__package__}.process")
 
 
 class XGrammarLibrary:
-    """An `engine.paged.grammar.matcher.OtherLibrary`."""
+    """A `structured_output.child.library.OtherLibrary`."""
 
     install = "pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2 typing-extensions installs it"
 

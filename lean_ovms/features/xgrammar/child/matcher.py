@@ -19,20 +19,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....engine.generation.grammar_checker import ProcessGrammarChecker
-from ....engine.generation.grammar_limits import GrammarBounds, GrammarCost
-from ....engine.paged.grammar.matcher import (
+from ....engine.paged.params import NoToken
+from ....engine.paged.parts import Matcher, one_by_one
+from ....errors import BadRequest, GrammarTooComplex, Unavailable
+from ...structured_output.child.checker import ProcessGrammarChecker
+from ...structured_output.child.limits import GrammarBounds, GrammarCost
+from ...structured_output.child.vocabulary import (
     MAX_FORCED_BYTES,
     TOO_COMPLEX,
     GrammarTokens,
-    Matcher,
     Needed,
     forbid,
-    one_by_one,
     padded,
 )
-from ....engine.paged.params import NoToken
-from ....errors import BadRequest, GrammarTooComplex, Unavailable
 from . import core
 from .bounded import CallThread
 
@@ -60,7 +59,7 @@ class _Compiled:
 
 
 class XGrammar:
-    """A `matcher.Library` for one vocabulary. Thread-safe.
+    """A `structured_output.child.library.Library` for one vocabulary. Thread-safe.
 
     The vocabulary is read when the first grammar comes (0.2 s for 150,000 tokens). What is dropped by `clear` is kept
     until the next time: a request may have been about to begin with it.

@@ -1,7 +1,7 @@
 """Compiles grammars with XGrammar where that may take too long or crash: `python -m` this module <fd>.
 
 It answers with the compiled grammar as JSON, what that took, and the time of its slowest mask in random texts
-(generation/grammar_answers.py). The process that started it kills it when no answer comes.
+(structured_output/child/answers.py). The process that started it kills it when no answer comes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....engine.errors import last_line
-from ....engine.generation import grammar_limits
-from ....engine.generation.grammar_answers import Check, limit_memory, serve
-from ....engine.generation.grammar_limits import GrammarBounds, too_complex
 from ....errors import GrammarInvalid
-from ....grammar import formats
-from ....grammar.structural_tag import PlainFormat
+from ...structured_output.child import limits
+from ...structured_output.child.answers import Check, limit_memory, serve
+from ...structured_output.child.limits import GrammarBounds, too_complex
+from ...structured_output.child.structural_tag import PlainFormat, is_lark
 from . import core
 
 Choose = Callable[[NDArray[np.int64]], Any]
@@ -60,11 +59,11 @@ class XGrammarCompiler:
     def check(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
         """Compiles and tries a grammar; returns the reply. Raises GrammarInvalid and GrammarTooComplex."""
         began = time.process_time()
-        whole = grammar_limits.check(tag, bounds)
+        whole = limits.check(tag, bounds)
         try:
             plain = PlainFormat(form := whole["format"], within_genai=False)
             own = form.get("grammar") if isinstance(form, dict) and form.get("type") == "grammar" else None
-            if isinstance(own, str) and formats.is_lark(own):
+            if isinstance(own, str) and is_lark(own):
                 compiled = self._compiler.compile_lark(own, [], [])
             else:
                 words = json.dumps({"type": "structural_tag", "format": plain.form})

@@ -1,0 +1,1 @@
+"""Answers that have the form which a request asks for."""

@@ -1,0 +1,1 @@
+"""Grammars in the engine process: checked, compiled, and the queue of requests that wait for that."""

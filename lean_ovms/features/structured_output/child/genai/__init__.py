@@ -1,0 +1,1 @@
+"""Grammars in the pipelines of openvino_genai."""

@@ -1,0 +1,234 @@
+"""Grammars compiled by openvino_genai for one tokenizer, without the model: in the engine child to fill the
+cache that its steps use, and in the checker process to find out whether a grammar is good.
+
+GenAI compiles a grammar inside the first step of its request, with all other requests waiting (100 ms for an ordinary
+schema at 131k tokens, 25 s for a hostile one). The compiled ones live in the Tokenizer object, so a second pipeline on
+the same tokenizer fills the cache of the first; its model need not be the real one, only its logits as wide. generate()
+of it releases the GIL. A request with another width drops the cache, which has no limit of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import openvino_genai as genai
+from openvino import opset13 as ops
+from openvino.op.util import Variable, VariableInfo
+
+from .....config import EngineConfig
+from .....engine.errors import last_line
+from .....engine.paged.network import network_input
+from .....errors import GrammarInvalid, StartError
+from .....repository import model_file
+from .....util import resources
+from ...feature import StructuredOutputOptions
+from ..checker import CheckerSettings, ProcessGrammarChecker
+from ..library import CompiledGrammars, GrammarChecker
+from ..structural_tag import PlainFormat
+from .sentencepiece import has_byte_fallback, rewritten
+
+log = logging.getLogger(__name__)
+
+HEAD = 16
+"""Size of the stand-in's only attention head; the CPU plugin's smallest."""
+BLOCKS = 4
+COMMAND = (sys.executable, "-m", f"{__package__}.process")
+"""What starts the process that checks grammars."""
+
+
+class GrammarCompiler:
+    """Fills and empties the grammar cache of a tokenizer. Not thread-safe; see queue.py for the rules."""
+
+    def __init__(self, tokenizer: Any, width: int, *, byte_fallback: bool = False) -> None:
+        """Makes a compiler of the tokenizer's vocabulary.
+
+        Args:
+            tokenizer: The tokenizer.
+            width: The number of logits of a token in the pipeline that the grammars are for.
+            byte_fallback: Whether the tokens are SentencePiece's (sentencepiece.py).
+
+        Raises:
+            RuntimeError: It cannot be made.
+        """
+        self.byte_fallback = byte_fallback
+        self._right = _pipeline(tokenizer, width)
+        self._other = _pipeline(tokenizer, width + 1)
+        self.clear()
+
+    def compile(self, tag: str) -> None:
+        """Compiles a structural tag (JSON text). Raises GrammarInvalid. Releases the GIL."""
+        try:
+            self._run(self._right, tag)
+        except (RuntimeError, ValueError) as error:
+            raise GrammarInvalid(reason(error)) from error
+
+    def walk(self, tag: str, seed: int, tokens: int) -> Generator[float, None, None]:
+        """Yields the CPU seconds of each step that adds a random token to an output of a grammar, at most so many.
+
+        The first step includes what GenAI does for every request with this grammar. Raises RuntimeError.
+        """
+        config = genai.GenerationConfig()
+        config.max_new_tokens = tokens
+        config.do_sample, config.temperature, config.rng_seed = True, 1.0, seed
+        config.structured_output_config = structured(tag, self.byte_fallback)
+        pipeline = self._right
+        handle = pipeline.add_request(seed, ov.Tensor(np.zeros((1, 1), dtype=np.int64)), config)
+        try:
+            while pipeline.has_non_finished_requests():
+                began = time.process_time()
+                pipeline.step()
+                yield time.process_time() - began
+        finally:
+            handle.cancel()
+            while pipeline.has_non_finished_requests():
+                pipeline.step()
+
+    def clear(self) -> None:
+        """Drops all compiled grammars. Only while no step runs. 2 ms, and 1 ms for each MB that is freed."""
+        self._run(self._other, None)
+        self._run(self._right, None)  # or the next step would have to set the width again
+        resources.trim()
+
+    def _run(self, pipeline: Any, tag: str | None) -> None:
+        config = genai.GenerationConfig()
+        config.max_new_tokens = 1
+        config.ignore_eos = True
+        if tag is not None:
+            config.structured_output_config = structured(tag, self.byte_fallback)
+        pipeline.generate([ov.Tensor(np.zeros((1, 1), dtype=np.int64))], [config])
+
+
+class GenAiGrammars(CompiledGrammars):
+    """The grammars of a tokenizer, and their form in a GenerationConfig."""
+
+    def __init__(self, compiler: GrammarCompiler, checker: GrammarChecker, *, byte_fallback: bool) -> None:
+        """Keeps the parts.
+
+        Args:
+            compiler: Compiles grammars.
+            checker: Checks them before that.
+            byte_fallback: Whether the tokens are SentencePiece's.
+        """
+        super().__init__(compiler, checker)
+        self._byte_fallback = byte_fallback
+
+    def native(self, tag: str) -> Any:
+        """Returns a structural tag (JSON text) as GenerationConfig.structured_output_config."""
+        return structured(tag, self._byte_fallback)
+
+
+def structured(tag: str, byte_fallback: bool) -> Any:
+    """Returns a structural tag (JSON text) as GenerationConfig.structured_output_config."""
+    return genai.StructuredOutputConfig(structural_tags_config=lowered(tag, byte_fallback)[0])
+
+
+@lru_cache(maxsize=64)
+def lowered(tag: str, byte_fallback: bool) -> tuple[str, tuple[str, ...]]:
+    """Returns a tag as the XGrammar within GenAI takes it, and what it does not impose. Raises ValueError."""
+    form = json.loads(tag)["format"]
+    found = PlainFormat(rewritten(form) if byte_fallback else form, within_genai=True)
+    return json.dumps({"type": "structural_tag", "format": found.form}, ensure_ascii=False), found.notices
+
+
+def logits_width(model_dir: Path) -> int:
+    """Returns the number of logits that the network has for a token, padding included. Raises RuntimeError.
+
+    The cache is dropped whenever a request comes with another width, so config.json's vocab_size is not exact enough.
+    """
+    if (file := model_file.of(model_dir)) is not None:
+        return file.logits_width()
+    networks = (model_dir / f"openvino_{name}.xml" for name in ("model", "language_model"))
+    network = next((path for path in networks if path.is_file()), model_dir / "openvino_model.xml")
+    output = ov.Core().read_model(network).output("logits")
+    return int(output.get_partial_shape()[2].get_length())
+
+
+def grammars(config: EngineConfig, tokenizer: Any) -> GenAiGrammars | None:
+    """Returns the compiler and the checker of grammars for the pipelines of this tokenizer; None where they do not
+    work.
+
+    Raises StartError if another library is asked for.
+    """
+    options = config.of(StructuredOutputOptions)
+    if options.structured_output_backend == "guidance":
+        raise StartError(
+            "--structured_output_backend guidance needs --pipeline_type PAGED: openvino-genai has XGrammar inside"
+        )
+    try:
+        width, byte_fallback = logits_width(config.model_dir), has_byte_fallback(config.model_dir)
+        compiler = GrammarCompiler(tokenizer, width, byte_fallback=byte_fallback)
+    except (RuntimeError, TypeError, ValueError, OSError) as error:
+        log.warning("no structured output with this model: %s", last_line(error))
+        return None
+    settings = CheckerSettings(
+        model_dir=str(config.model_dir),
+        width=width,
+        timeout_s=options.grammar_timeout_s,
+        memory_bytes=options.grammar_memory_mb << 20,
+    )
+    return GenAiGrammars(compiler, ProcessGrammarChecker(settings, COMMAND), byte_fallback=byte_fallback)
+
+
+def reason(error: Exception) -> str:
+    """Returns xgrammar's message, without the path of its source file."""
+    text = last_line(error)
+    if text.startswith("[") and ".cc:" in text:
+        text = text.partition(".cc:")[2].partition(": ")[2]
+    for start in ("Failed to create grammar from structural tag: ", "Check failed: "):
+        text = text.removeprefix(start)
+    return text[:500] or "the grammar cannot be compiled"
+
+
+def _pipeline(tokenizer: Any, width: int) -> Any:
+    scheduler = genai.SchedulerConfig()
+    scheduler.num_kv_blocks = BLOCKS
+    with tempfile.TemporaryDirectory(prefix="lean_ovms_") as folder:
+        ov.save_model(stand_in(width), Path(folder) / "openvino_model.xml")
+        return genai.ContinuousBatchingPipeline(folder, tokenizer, scheduler, "CPU", INFERENCE_NUM_THREADS=1)
+
+
+def stand_in(width: int) -> ov.Model:
+    """Returns the smallest language model: one attention head with a KV cache, and logits of zero. Takes 1 ms."""
+    ids = network_input("input_ids", [-1, -1], np.int64)
+    mask = network_input("attention_mask", [-1, -1], np.int64)
+    positions = network_input("position_ids", [-1, -1], np.int64)
+    beams = network_input("beam_idx", [-1], np.int32)
+    number = ops.unsqueeze(ops.convert(ops.add(ids, positions), np.float32), _ints([1, 3]))
+    state = ops.multiply(number, ops.constant(np.full((1, 1, 1, HEAD), 1e-3, np.float32)))
+    batch = ops.gather(ops.shape_of(ids), _ints([0]), _ints(0))
+    empty = ops.broadcast(ops.constant(np.float32(0)), ops.concat([batch, _ints([1]), _ints([0]), _ints([HEAD])], 0))
+    keys, keep_keys = _cached("key", state, empty, beams)
+    values, keep_values = _cached("value", state, empty, beams)
+    visible = ops.convert(ops.unsqueeze(mask, _ints([1, 2])), np.float32)
+    attended = ops.scaled_dot_product_attention(state, keys, values, visible, causal=False)
+    nothing = ops.multiply(ops.reduce_sum(attended, _ints([1, 3]), False), ops.constant(np.float32(0)))
+    logits = ops.add(ops.unsqueeze(nothing, _ints(2)), ops.constant(np.zeros((1, 1, width), np.float32)))
+    result = ops.result(logits)
+    result.output(0).set_names({"logits"})
+    return ov.Model([result], [keep_keys, keep_values], [ids, mask, positions, beams], "stand_in")
+
+
+def _ints(value: Any) -> Any:
+    return ops.constant(np.array(value, dtype=np.int64))
+
+
+def _cached(name: str, state: Any, empty: Any, beams: Any) -> tuple[Any, Any]:
+    """Returns the state appended to what the model has cached under a name, and the node that keeps it."""
+    info = VariableInfo()
+    info.data_shape = ov.PartialShape([-1, 1, -1, HEAD])
+    info.data_type = ov.Type.f32
+    info.variable_id = f"past_key_values.0.{name}present.0.{name}"
+    variable = Variable(info)
+    past = ops.gather(ops.read_value(empty, variable), beams, _ints(0))
+    whole = ops.concat([past, state], 2)
+    return whole, ops.assign(whole, variable)

@@ -1,0 +1,127 @@
+"""Compiles grammars where it may take too long, use too much memory, or crash: `python -m` this module <fd>.
+
+It loads the model's tokenizer (not the model), limits its own memory, and answers with a pipeline.GrammarCost, on its
+end of a socket pair (answers.py). The process that started it kills it when no answer comes.
+"""
+
+from __future__ import annotations
+
+from .....engine.loading import quiet_imports  # noqa: F401 - first, for its effect
+
+# isort: split
+import json
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import openvino_genai as genai
+from jsonschema import Draft202012Validator, SchemaError
+
+from .....errors import GrammarInvalid
+from .. import limits
+from ..answers import data_bytes, limit_memory, serve
+from ..limits import GrammarBounds, GrammarCost, members, too_complex
+from .compiler import GrammarCompiler, lowered, reason
+from .sentencepiece import has_byte_fallback
+
+WARM = '{"type":"structural_tag","format":{"type":"json_schema","json_schema":{"type":"object"}}}'
+REFERENCE = {
+    "type": "structural_tag",
+    "format": {"type": "grammar", "grammar": 'root ::= char{100}\nchar ::= [^"\\\\] | "\\\\" ["\\\\n]\n'},
+}
+"""A string with a maximum length: XGrammar reads nearly every token of the vocabulary for its masks."""
+REFERENCE_TOKENS = 6
+FACTOR = 8
+"""Most time of a mask, in masks of the reference. An object with 100 optional properties needs up to 6."""
+LEAST_S = 0.025
+"""A mask may always take this long."""
+TEXTS, TOKENS = 3, 40
+TOTAL_S = 0.5
+"""CPU time after which no further token is tried; a text has at least LEAST_TOKENS."""
+LEAST_TOKENS = 4
+ALLOWED_SLOW = 1
+"""Masks over the limit that are put down to the machine, unless one takes as long as several."""
+
+
+def load(message: dict[str, Any]) -> GrammarCompiler:
+    """Returns a compiler for the model's tokenizer, and from here on no more memory than allowed."""
+    folder = message["model_dir"]
+    compiler = GrammarCompiler(genai.Tokenizer(folder), message["width"], byte_fallback=has_byte_fallback(Path(folder)))
+    compiler.compile(WARM)  # the first one builds tables of the whole vocabulary
+    limit_memory(message["memory_bytes"])
+    return compiler
+
+
+class Checker:
+    """Measures with one compiler what grammars cost: the time of masks with random outputs of a compiled one.
+
+    XGrammar computes a mask from all the ways in which the output so far can be read. A grammar that compiles in
+    milliseconds may have thousands, or more with every token. GenAI computes masks inside the step of all requests.
+    Grammars are compared with the reference, on this machine and for this vocabulary.
+    """
+
+    def __init__(self, compiler: GrammarCompiler) -> None:
+        self._compiler = compiler
+        self._count = 0
+        tag = json.dumps(REFERENCE)
+        compiler.compile(tag)
+        steps = list(compiler.walk(tag, self._next(), REFERENCE_TOKENS))[1:]
+        self.limit_s = max(LEAST_S, FACTOR * sorted(steps)[len(steps) // 2])
+        """The most seconds that a mask may take."""
+        compiler.clear()
+
+    def check(self, tag: str, bounds: GrammarBounds) -> dict[str, Any]:
+        """Returns what a grammar costs. Raises GrammarInvalid and GrammarTooComplex."""
+        check_schemas(limits.check(tag, bounds))
+        before, began = data_bytes(), time.monotonic()
+        self._compiler.compile(tag)
+        seconds, used = time.monotonic() - began, data_bytes() - before
+        try:
+            mask_s = self._measure(tag)
+        except RuntimeError as error:  # of GenAI, on a grammar that it has compiled
+            raise GrammarInvalid(reason(error)) from error
+        finally:
+            self._compiler.clear()
+        return GrammarCost(seconds, max(0, used), mask_s, lowered(tag, self._compiler.byte_fallback)[1])._asdict()
+
+    def _measure(self, tag: str) -> float:
+        """Returns the time of a request's slowest step but the first, in which GenAI converts the grammar again.
+
+        Raises GrammarTooComplex, RuntimeError.
+        """
+        mask_s = total_s = 0.0
+        slow = 0
+        for _ in range(TEXTS):
+            with closing(self._compiler.walk(tag, self._next(), TOKENS)) as steps:
+                for place, step_s in enumerate(steps):
+                    total_s += step_s
+                    if not place:
+                        continue
+                    mask_s = max(mask_s, step_s)
+                    slow += int(step_s / self.limit_s)
+                    if slow > ALLOWED_SLOW:
+                        raise too_complex(f"a token takes more than {1000 * self.limit_s:.0f} ms to match")
+                    if total_s > TOTAL_S and place >= LEAST_TOKENS:
+                        break
+            if total_s > TOTAL_S:
+                break
+        return mask_s
+
+    def _next(self) -> int:
+        self._count += 1
+        return self._count
+
+
+def check_schemas(tag: Any) -> None:
+    """Raises GrammarInvalid if a JSON schema in a structural tag is none. (xgrammar ignores many mistakes.)"""
+    for key, value in members(tag):
+        if key == "json_schema" and not isinstance(value, bool):
+            try:
+                Draft202012Validator.check_schema(value)
+            except SchemaError as error:
+                raise GrammarInvalid(f"not a JSON schema: {error.message}"[:500]) from error
+
+
+if __name__ == "__main__":
+    serve("lean_ovms.features.structured_output.child.genai.process", lambda message: Checker(load(message)).check)

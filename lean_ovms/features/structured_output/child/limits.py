@@ -1,0 +1,145 @@
+"""Limits on the text of a grammar, the first and cheapest check: pure, linear in its length. And what one costs.
+
+The limits refuse grammars that would crash a process (10,000 nested brackets overflow xgrammar's stack) and those that
+cost time only after they were compiled (a repetition of 100,000 takes 150 ms for every token). Everything else is found
+out by compiling in a process that can be killed; so these bounds are wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from ....errors import GrammarInvalid, GrammarTooComplex
+from ....types import SCHEMA_MAPS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrammarBounds:
+    """The limits of a grammar, which it may reach."""
+
+    bytes: int = 65536
+    """The bytes of the whole text."""
+    nesting: int = 64
+    """The depth of brackets of any kind."""
+    repetition: int = 20000
+    """The sum of the counted repetitions in an expression, a nested one times those around it."""
+    overlap: int = 128
+    """The places at which one counted repetition in an expression can begin."""
+    count: int = 10_000
+    """The value of minLength and the like."""
+    properties: int = 500
+    """The properties in one schema."""
+    choices: int = 5000
+    """The values of one enum."""
+    multiple: int = 10_000
+    """The value of multipleOf, without its factors 2 and 5."""
+
+
+class GrammarCost(NamedTuple):
+    """The cost of compiling and of matching a grammar."""
+
+    seconds: float
+    """The CPU seconds of compiling it."""
+    bytes: int
+    """The bytes that it takes when it is compiled."""
+    mask_s: float = 0.0
+    """The CPU seconds of the mask of a token, the slowest that was found."""
+    notices: tuple[str, ...] = ()
+    """What the library does not impose, for the client."""
+
+
+def check(text: str, bounds: GrammarBounds) -> Any:
+    """Returns the parsed structural tag. Raises GrammarInvalid and GrammarTooComplex."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > bounds.bytes:
+        raise too_complex(f"it has {size} bytes, the limit is {bounds.bytes}")
+    if nesting(text) > bounds.nesting:
+        raise too_complex(f"it is nested deeper than {bounds.nesting} levels")
+    try:
+        tag = orjson.loads(text)
+    except ValueError:
+        raise GrammarInvalid("The grammar is not valid JSON") from None
+    for key, value in members(tag):
+        _check_member(key, value, bounds)
+    return tag
+
+
+def too_complex(why: str) -> GrammarTooComplex:
+    """Returns the error for a grammar that exceeds a limit."""
+    return GrammarTooComplex(f"The grammar is too complex for this server: {why}")
+
+
+def nesting(text: str) -> int:
+    """Returns the deepest level of brackets outside JSON strings."""
+    depth = deepest = 0
+    quoted = escaped = False
+    for char in text:
+        if quoted:
+            quoted = escaped or char != '"'
+            escaped = not escaped and char == "\\"
+        elif char == '"':
+            quoted, escaped = True, False
+        elif char in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif char in "]}":
+            depth -= 1
+    return deepest
+
+
+def members(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yields every key and value of every object inside, without recursion."""
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, dict):
+            yield from item.items()
+            todo += item.values()
+        elif isinstance(item, list):
+            todo += item
+
+
+_COUNTS = frozenset(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"))
+
+
+def _check_member(key: str, value: Any, bounds: GrammarBounds) -> None:
+    if key in SCHEMA_MAPS and isinstance(value, dict):
+        if len(value) > bounds.properties:
+            raise too_complex(f"{len(value)} {key}, the limit is {bounds.properties}")
+    elif key == "enum" and isinstance(value, list):
+        if len(value) > bounds.choices:
+            raise too_complex(f"an enum of {len(value)}, the limit is {bounds.choices}")
+    elif key in _COUNTS and isinstance(value, (int, float)):
+        if value > bounds.count:
+            raise too_complex(f"{key} is {value:g}, the limit is {bounds.count}")
+    elif key == "multipleOf" and isinstance(value, int | float):
+        if _odd_part(value) > bounds.multiple:
+            raise too_complex(f"multipleOf {value:g} has too many digits")
+    elif key in ("pattern", "grammar") and isinstance(value, str):
+        _check_expression(value, key == "grammar", bounds)
+
+
+def _odd_part(value: float) -> int:
+    """Returns a number without point, sign, and factors 2 and 5: as many states has what tells its multiples."""
+    digits = f"{abs(value):.10f}".replace(".", "")
+    number = int(digits) if digits.isdigit() else 0
+    for factor in (2, 5):
+        while number and number % factor == 0:
+            number //= factor
+    return number
+
+
+def _check_expression(text: str, quotes: bool, bounds: GrammarBounds) -> None:
+    from .expression_size import expression_size  # few grammars have expressions
+
+    size = expression_size(text, quotes=quotes)
+    if size.depth > bounds.nesting:
+        raise too_complex(f"its groups are nested deeper than {bounds.nesting} levels")
+    if size.repetition > bounds.repetition:
+        raise too_complex(f"its counted repetitions come to more than {bounds.repetition}")
+    if size.overlap > bounds.overlap:
+        raise too_complex(f"it repeats what may be empty more than {bounds.overlap} times")

@@ -1,0 +1,233 @@
+"""The queue of requests whose grammar is not known to be good and compiled yet. Knows no openvino and no sockets.
+
+A new grammar is checked from its text (limits.py), compiled and tried in a process that can be killed
+(checker.py) and then compiled here, off the step loop, before its request may run; both compilations run in
+threads and the loop goes on. One grammar is checked at a time, the clients take turns. Results are remembered.
+Everything else here belongs to the loop's thread and never blocks.
+
+One rule protects GenAI's unguarded lists: while a thread compiles, no request with a grammar has its first step. So a
+compilation starts only when no such request is about to (`may_compile`), and none is released while it lasts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ....config import EngineConfig
+from ....engine.generation.sequence import GenerationRequest
+from ....engine.generation.worker_thread import WorkerThread
+from ....engine.protocol import Submit
+from ....errors import EngineFailure, RequestError, TooManyRequests, Unavailable, from_wire
+from ..feature import StructuredOutputOptions
+from . import limits
+from .library import Compiler, GrammarChecker
+from .limits import GrammarBounds, GrammarCost
+
+log = logging.getLogger(__name__)
+
+INLINE_BYTES = 4096
+"""The longest grammar whose text is checked here; longer ones take up to 90 ms, and are checked in a thread."""
+GROWTH = 8
+"""How many times longer a schema's grammar may be than the schema, whose length the front end has limited."""
+MOST = 32
+"""Grammars that wait to be compiled, and half of them of one client; more are a 429."""
+RESULTS, RESULT_BYTES = 512, 8 << 20
+"""Results of checks that are remembered, and the bytes of their grammars."""
+IDLE_S = 120.0
+"""Time without a new grammar, until the checker's process is stopped."""
+RETRY_AFTER_S = 2
+"""For a client whose new grammars fill its part of the queue."""
+MIN_BYTES = 256 << 10
+"""Counted for every compiled grammar, however little it seems to take (an ordinary schema at 131k tokens)."""
+
+
+class GrammarOutcome(NamedTuple):
+    """A request that no longer waits for its grammar."""
+
+    submit: Submit
+    """The command of the request."""
+    request: GenerationRequest
+    """The request."""
+    error: RequestError | None
+    """Why it is refused; None when it may run."""
+
+
+class GrammarQueue:
+    """Releases requests with a grammar when that is safe. A grammar is a structural tag, which is JSON text."""
+
+    def __init__(
+        self, compiler: Compiler, checker: GrammarChecker, wake: Callable[[], None], config: EngineConfig
+    ) -> None:
+        """Makes an empty queue.
+
+        Args:
+            compiler: Compiles grammars.
+            checker: Checks them before that.
+            wake: Ends the wait of the engine's loop; it is called from threads.
+            config: The engine's configuration, with the limits of grammars.
+        """
+        self._compiler, self._checker = compiler, checker
+        options = config.of(StructuredOutputOptions)
+        self.bounds = GrammarBounds(bytes=GROWTH * options.grammar_max_bytes, nesting=options.grammar_max_nesting)
+        self.compiled_bytes = options.grammar_cache_mb << 20
+        self._waiting: dict[str, list[tuple[Submit, GenerationRequest]]] = {}  # by tag
+        self._results = _CheckResults()
+        self._checked: deque[str] = deque()  # good, not compiled here
+        self._compiled: dict[str, GrammarCost | None] = {}
+        self._compiled_bytes = 0
+        self._checks: WorkerThread[str, GrammarCost] = WorkerThread(
+            "grammar-check",
+            self._check,
+            wake,
+            "the grammar could not be checked: {}",
+            wanted=self._is_wanted,
+            idle_s=IDLE_S,
+            on_idle=checker.stop,
+        )
+        self._compilations: WorkerThread[str, None] = WorkerThread(
+            "grammar-compile", compiler.compile, wake, "the grammar could not be compiled: {}"
+        )
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self._waiting.values())) if self._waiting else 0
+
+    def waiting_of(self, client: str) -> int:
+        return sum(submit.client == client for items in self._waiting.values() for submit, _ in items)
+
+    @property
+    def compiling(self) -> bool:
+        """A thread compiles: no request with a grammar may have its first step, not even one that was preempted."""
+        return self._compilations.busy
+
+    def add(self, submit: Submit, request: GenerationRequest) -> bool:
+        """Returns whether a request may run now; else it waits until `poll` returns it. Raises RequestError."""
+        tag = submit.constraint
+        result = self._results.get(tag)
+        if isinstance(result, RequestError):
+            raise from_wire(result.to_wire())  # a new one: an exception keeps the trace of every time it is raised
+        if tag in self._compiled and not self.compiling:
+            request.cost = self._compiled[tag]
+            return True
+        if tag not in self._waiting:
+            self._start(tag, result, request.client or str(submit.id))
+        self._waiting.setdefault(tag, []).append((submit, request))
+        self._checks.start()
+        return False
+
+    def cancel(self, request_id: int, index: int | None) -> None:
+        """Drops a request that its client cancelled, or one choice of it. Ids that are not in the queue are ignored."""
+        for items in self._waiting.values():
+            for submit, request in items:
+                if submit.id == request_id:
+                    request.cancel(index)
+                    request.sequences = [s for s in request.sequences if s.index in request.unfinished]
+            items[:] = [item for item in items if item[1].unfinished]
+
+    def poll(self, may_compile: bool) -> list[GrammarOutcome]:
+        """Returns the requests that no longer wait for their grammars.
+
+        Args:
+            may_compile: Whether a grammar may be compiled now: no request with one is about to have its first step.
+        """
+        if not self._waiting and not self.compiling:
+            return []
+        outcomes: list[GrammarOutcome] = []
+        for tag, checked in self._checks.poll():
+            self._results.add(tag, checked)
+            if isinstance(checked, RequestError):
+                outcomes += self._release(tag, checked)
+            else:
+                self._checked.append(tag)
+        for tag, error in self._compilations.poll():
+            if error is not None:
+                outcomes += self._release(tag, error)
+            else:
+                known = self._results.get(tag)
+                self._compiled[tag] = known if isinstance(known, GrammarCost) else None
+        self._checks.start()
+        if not self.compiling:
+            for tag in [tag for tag in self._waiting if tag in self._compiled]:
+                outcomes += self._release(tag, None)
+            if may_compile and not outcomes:
+                self._compile_next()
+        return outcomes
+
+    # --- the loop's thread
+
+    def _start(self, tag: str, result: GrammarCost | None, client: str) -> None:
+        """Checks a grammar that no request waits for yet, unless it was checked before."""
+        if result is not None:
+            if tag not in self._compiled:
+                self._checked.append(tag)
+            return
+        if len(tag) <= INLINE_BYTES:
+            limits.check(tag, self.bounds)
+        full = len(self._waiting) >= MOST
+        if full or self._checks.queued(client) >= max(1, MOST // 2):
+            text = "too many new grammars are waiting to be compiled; please try again later"
+            raise TooManyRequests(text, retry_after_s=RETRY_AFTER_S)
+        self._checks.add(client, tag)
+
+    def _is_wanted(self, tag: str) -> bool:
+        wanted = bool(self._waiting.get(tag))
+        if not wanted:
+            self._waiting.pop(tag, None)  # all its requests were cancelled
+        return wanted
+
+    def _release(self, tag: str, error: RequestError | None) -> list[GrammarOutcome]:
+        items = self._waiting.pop(tag, [])
+        for _, request in items:
+            request.cost = self._compiled.get(tag)
+        return [GrammarOutcome(submit, request, error) for submit, request in items]
+
+    def _compile_next(self) -> None:
+        while self._checked:
+            tag = self._checked.popleft()
+            if not self._is_wanted(tag):
+                continue
+            if self._compiled_bytes > self.compiled_bytes:
+                self._drop_compiled()
+            result = self._results.get(tag)
+            self._compiled_bytes += max(MIN_BYTES, result.bytes if isinstance(result, GrammarCost) else 0)
+            self._compilations.add("", tag)
+            self._compilations.start()
+            return
+
+    def _drop_compiled(self) -> None:
+        log.info("dropping %d compiled grammars", len(self._compiled))
+        self._compiler.clear()
+        self._compiled.clear()
+        self._compiled_bytes = 0
+
+    # --- the other thread
+
+    def _check(self, tag: str) -> GrammarCost:
+        return self._checker.check(tag, self.bounds)
+
+
+class _CheckResults:
+    """Cost or error by grammar, the least recently used dropped first."""
+
+    def __init__(self) -> None:
+        self._results: OrderedDict[str, GrammarCost | RequestError] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, tag: str) -> GrammarCost | RequestError | None:
+        result = self._results.get(tag)
+        if result is not None:
+            self._results.move_to_end(tag)
+        return result
+
+    def add(self, tag: str, result: GrammarCost | RequestError) -> None:
+        """Keeps a result, unless it is a failure that proves nothing about the grammar."""
+        if isinstance(result, EngineFailure | Unavailable):
+            return
+        if tag not in self._results:
+            self._bytes += len(tag)
+        self._results[tag] = result
+        while len(self._results) > RESULTS or self._bytes > RESULT_BYTES:
+            self._bytes -= len(self._results.popitem(last=False)[0])

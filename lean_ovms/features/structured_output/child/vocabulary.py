@@ -1,0 +1,154 @@
+"""A vocabulary as grammar libraries read it, and the special tokens in grammars.
+
+A model may write markup with special tokens, and free text, but nothing that is constrained. An answer does not show
+them, so a string of twelve characters that were special tokens would be empty. The libraries know tokens as bytes only.
+So their vocabulary gets more tokens than the model has, which no text consists of: a byte that is no text, which the
+mask has in free text only, and for each special token a text that is like its own. Where the mask has both that text
+and the token, the grammar does not ask for the token.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .markup import markup
+
+NO_TEXT = b"\xfe"
+"""A byte that is in no UTF-8: free text may have it, other text may not."""
+_LETTERS = {ord(a): ord(b) for a, b in zip("abcdefghijklmnopqrstuvwxyz", "bcdefghijklmnopqrstuvwxyza", strict=True)}
+_LETTERS |= {ord(chr(a).upper()): ord(chr(b).upper()) for a, b in _LETTERS.items()}
+_SIGN = re.compile(r'["\'/]')
+
+
+class Needed(NamedTuple):
+    """The special tokens in a grammar's markup, and those of them that end a value of free text, each as booleans."""
+
+    markup: NDArray[np.bool_]
+    ends: NDArray[np.bool_]
+
+
+class SpecialTokens:
+    """The special tokens of a vocabulary but those that end a text, which the libraries know themselves."""
+
+    def __init__(self, pieces: Sequence[bytes], special: Collection[int], eos: Collection[int]) -> None:
+        ids = [i for i in sorted(special) if i < len(pieces) and pieces[i] and i not in eos]
+        self._texts = [pieces[i].decode("utf-8", "replace") for i in ids]
+        self._ids = np.array(ids, np.int64)
+        self._eos = np.array(sorted(i for i in eos if i < len(pieces)), np.int64)
+        self._free = len(pieces)
+        self._like = self._free + 1 + np.arange(len(ids))
+        self.pieces = [*pieces, NO_TEXT, *map(_like, self._texts)] if ids else list(pieces)
+        """The bytes of each token, and behind them texts that stand for special tokens in grammars."""
+
+    def needed(self, tag: Any) -> Needed:
+        """Returns what a structural tag needs."""
+        found = markup(tag)
+        return Needed(self._within(found.literals), self._within(found.value_ends))
+
+    def forbidden(self, mask: NDArray[np.uint32], needed: Needed) -> NDArray[np.int64]:
+        """Returns the special tokens in a mask that the grammar does not ask for.
+
+        The tokens that end a text are always among them: to llguidance they are bytes, which free text may have, too.
+        """
+        if not len(self._ids) or _bits(mask, np.array([self._free]))[0]:
+            return self._eos
+        allowed = needed.markup & (needed.ends | ~_bits(mask, self._like))
+        return np.concatenate([self._eos, self._ids[~allowed]])
+
+    def _within(self, texts: Collection[str]) -> NDArray[np.bool_]:
+        whole = "\0".join(texts)
+        return np.array([text in whole for text in self._texts], np.bool_)
+
+
+def _bits(mask: NDArray[np.uint32], ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = (mask[ids >> 5] >> (ids & 31).astype(np.uint32) & 1).astype(np.bool_)
+    return found
+
+
+def _like(text: str) -> bytes:
+    """Returns a text of the same length and the same kinds of characters, which is not this one."""
+    other = text.translate(_LETTERS)
+    return (other if other != text else _SIGN.sub("-", text)).encode()
+
+
+class GrammarTokens:
+    """A vocabulary in the form that llguidance reads, which tokenizes for both libraries.
+
+    It tokenizes by the longest pieces; no mask depends on that.
+    """
+
+    def __init__(self, pieces: Sequence[bytes], eos: Sequence[int], special: Collection[int] = ()) -> None:
+        """Keeps the vocabulary.
+
+        Args:
+            pieces: The bytes of each token.
+            eos: The ids of the tokens that end a text.
+            special: The ids of the special tokens, as far as they are known.
+        """
+        self.special = SpecialTokens(pieces, special, eos)
+        self.tokens = self.special.pieces
+        self.eos_token_id = eos[0]
+        self.bos_token_id = None
+        self.special_token_ids = list(eos)
+        ends = set(eos)
+        self._ids = {piece: i for i, piece in enumerate(pieces) if piece and i not in ends}
+        self._longest = max(map(len, self._ids), default=1)
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        """Tokenizes text in one way of several: a model may write the same text with other tokens."""
+        data = text.encode() if isinstance(text, str) else text
+        ids: list[int] = []
+        at = 0
+        while at < len(data):
+            for size in range(min(self._longest, len(data) - at), 0, -1):
+                token = self._ids.get(data[at : at + size])
+                if token is not None:
+                    ids.append(token)
+                    at += size
+                    break
+            else:
+                raise ValueError("a byte that no token has")
+        return ids
+
+
+def padded(pieces: Sequence[bytes], width: int) -> list[bytes]:
+    """Returns the pieces with as many empty ones, or as few of them, as give one for each logit."""
+    return [*pieces, *[b""] * (width - len(pieces))][:width]
+
+
+MAX_FORCED_BYTES = 128
+"""The most bytes of text without a choice that become draft tokens in one step."""
+TOO_COMPLEX = "the grammar is too complex to be matched with this text"
+_BITS = np.where(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little") > 0, 0, -np.inf)
+FORBIDDEN = _BITS.astype(np.float32)
+"""[256, 8]: what eight bits of a mask add to eight logits. Adding is ten times as fast as a boolean assignment."""
+
+
+def forbid(
+    row: NDArray[np.float32],
+    mask: NDArray[np.uint32] | None,
+    ends: Collection[int],
+    also: NDArray[np.int64] | None = None,
+) -> None:
+    """Forbids tokens in a logits row.
+
+    Args:
+        row: Logits [vocab], which are changed.
+        mask: The bits of the tokens that are left; None for none of them.
+        ends: Tokens that are left in any case.
+        also: Tokens that are forbidden although their bit is 1.
+    """
+    kept_ids = list(ends)
+    kept = row[kept_ids]
+    if mask is None:
+        row[:] = -np.inf
+    else:
+        row += FORBIDDEN[mask.view(np.uint8)[: -(-len(row) // 8)]].reshape(-1)[: len(row)]
+    if also is not None:
+        row[also] = -np.inf
+    row[kept_ids] = kept

@@ -1,0 +1,246 @@
+"""From the structured output that a client asks for (types.OutputConstraint) to a structural tag for the whole answer.
+
+An answer is, in this order: reasoning, if the model has a reasoning parser; then calls, or content in the requested
+format, or either. The tag (formats.py) goes to the engine, whose grammar library compiles the schemas in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from ...errors import BadRequest, GrammarInvalid, GrammarTooComplex, SchemaInvalid
+from ...grammar import formats
+from ...grammar.call_syntax import CallForm, CannotEnforce, GrammarContext, OutputForm, Tool
+from ...types import Json, OutputConstraint
+from . import schemas, validity
+from .schemas import ANY_OBJECT
+
+MAX_DEPTH = 32
+BLANKS = formats.regex("[ \\n]{0,4}")
+"""What models put between their reasoning and a call. Before content it would be part of the content."""
+MAX_CALLS = 32
+"""Most calls in one answer: a small model may not stop by itself."""
+_NESTED = ("elements", "content", "tags")
+
+
+@dataclass(slots=True)
+class Constraint:
+    """The constraint of an answer in the form that the engine takes."""
+
+    tag: str = ""
+    """The structural tag to submit; "" for none."""
+    notices: list[str] = field(default_factory=list)
+    """What is not enforced, for the client."""
+
+
+def build(constraint: OutputConstraint, context: GrammarContext) -> Constraint:
+    """Returns the grammar.
+
+    Raises GrammarInvalid and GrammarTooComplex for the format; for tools there is a notice instead.
+    """
+    try:
+        return _Builder(constraint, context).build()
+    except RecursionError:
+        message = "The schema leads round in a circle or is nested too deep"
+        raise GrammarTooComplex(message, param=constraint.param) from None
+    except BadRequest as error:
+        error.param = error.param or constraint.param
+        raise
+
+
+def size(constraint: OutputConstraint, offered: Sequence[Json]) -> int:
+    """Returns the bytes of the schemas that `build` would read."""
+    used = offered if constraint.tool_calls or constraint.format is not None else None
+    return len(orjson.dumps([constraint.format, used]))
+
+
+def subject(constraint: OutputConstraint) -> str:
+    """Returns whose schemas a grammar has, for notices."""
+    if constraint.format is None:
+        return "the tools"
+    return f"{constraint.param} and the tools" if constraint.tool_calls else constraint.param
+
+
+def relax(
+    constraint: OutputConstraint, context: GrammarContext, error: BadRequest
+) -> tuple[OutputConstraint, GrammarContext, str]:
+    """Returns a weaker constraint to try after an error, what it is built for, and a notice for the client.
+
+    An invalid format is not enforced, which is what OVMS does; one that is too large to compile is an error.
+
+    Args:
+        constraint: The constraint that could not be built or compiled.
+        context: The model and the prompt that it was built for.
+        error: The error.
+
+    Raises:
+        BadRequest: The error, as there is no weaker constraint.
+    """
+    if constraint.format is not None:
+        if constraint.strict or isinstance(error, GrammarTooComplex | SchemaInvalid):
+            raise error
+        return replace(constraint, format=None), context, f"{constraint.param} was not imposed: {error.message}"
+    if isinstance(error, SchemaInvalid):
+        raise error
+    if any(tool["function"].get("parameters") != ANY_OBJECT for tool in context.tools):
+        loose = tuple({**tool, "function": {**tool["function"], "parameters": ANY_OBJECT}} for tool in context.tools)
+        return constraint, replace(context, tools=loose), f"the schemas of the tools are not imposed: {error.message}"
+    if constraint.tool_calls == "required":
+        raise error
+    return replace(constraint, tool_calls=""), context, f"tool calls are not held to their schemas: {error.message}"
+
+
+class _Builder:
+    def __init__(self, constraint: OutputConstraint, context: GrammarContext) -> None:
+        self.constraint = constraint
+        self.context = context
+        self.notices: list[str] = []
+
+    def build(self) -> Constraint:
+        calls = self._calls()
+        if calls is None and self.constraint.format is None:
+            return Constraint("", self.notices)
+        reasoning = self._reasoning()
+        header = formats.text(self.context.form.answer_header)
+        if calls is not None and reasoning and not self.context.form.answer_header:
+            calls = formats.sequence(BLANKS, calls)
+        content = None
+        if self.constraint.format is not None and self.constraint.tool_calls != "required":
+            content = formats.sequence(header, self._content(self.constraint.format))
+        whole = formats.sequence(*reasoning, formats.either(calls, content))
+        tag = json.dumps({"type": "structural_tag", "format": whole}, ensure_ascii=False)
+        return Constraint(tag, self.notices)
+
+    # --- reasoning
+
+    def _reasoning(self) -> list[Json]:
+        """Returns what may or must stand before the answer."""
+        form, tail = self.context.form.reasoning, self.context.prompt_tail
+        if form is None or (not form.after and tail.rstrip().endswith(form.end)):
+            return []
+        after = formats.text(form.after)
+        if form.opened(tail):
+            return [formats.sequence(formats.until(form.end), after)]
+        if self.context.template_opens_reasoning:
+            return []
+        return [formats.optional(formats.sequence(formats.tag(form.start, formats.ANY_TEXT, form.end), after))]
+
+    # --- calls
+
+    def _calls(self) -> Json | None:
+        constraint, context = self.constraint, self.context
+        if not context.tools or (not constraint.tool_calls and constraint.format is None):
+            return None
+        for function in (tool["function"] for tool in context.tools if constraint.checked):
+            if function.get("strict") is True:
+                what = f"the parameters of the tool {function['name'][:80]}"
+                _check(function.get("parameters", True), what, "tools")
+        try:
+            form = _call_form(context.form)
+            if constraint.tool_calls == "schema" and constraint.format is None:
+                return self._optional_calls(form)
+            calls, before = self._list(form, self._several(form)), form.forced + form.before
+            return formats.tag(before, calls, form.after) if before or form.after else calls
+        except CannotEnforce as error:
+            if constraint.tool_calls:
+                self.notices.append(f"tool calls are not enforced: {error}")
+            else:
+                self.notices.append(f"with {constraint.param} no tool can be called: {error}")
+            return None
+
+    def _optional_calls(self, form: CallForm) -> Json:
+        """Returns any text in which each trigger begins valid calls."""
+        if not form.trigger:
+            parser = self.context.form.tool_parser
+            raise CannotEnforce(f"with the tool parser {parser} the beginning of a call cannot be told from text")
+        tags = [formats.tag(form.before, self._list(form, True), form.after)] if form.before else self._ones(form)
+        ends = {"stop_after_first": True} if form.single and not self._several(form) else {}
+        return {"type": "triggered_tags", "triggers": [form.trigger], "tags": tags, **ends}
+
+    def _several(self, form: CallForm) -> bool:
+        parallel = self.context.parallel
+        return not form.single if parallel is None else parallel
+
+    def _list(self, form: CallForm, several: bool) -> Json:
+        ones = self._ones(form)
+        if not several or form.alone:
+            return formats.either(*ones)
+        more = {"separator": form.between, "at_least_one": True, "most": MAX_CALLS}
+        return {"type": "tags_with_separator", "tags": ones, **more}
+
+    def _ones(self, form: CallForm) -> list[Json]:
+        return [self._one(form, tool["function"]) for tool in self.context.tools]
+
+    def _one(self, form: CallForm, function: Json) -> Json:
+        """Returns a call of a tool.
+
+        A schema that cannot be enforced becomes "any object": the other tools keep theirs.
+        """
+        name = function["name"]
+        try:
+            tool = _tool(name, function.get("parameters"))
+            call = form.one(tool)
+        except (GrammarInvalid, GrammarTooComplex, RecursionError) as error:
+            reason = getattr(error, "message", "references lead round in a circle")
+            self.notices.append(f"the schema of the tool {name} is not imposed: {reason}")
+            return form.one(_tool(name, ANY_OBJECT))
+        if tool.ignored:
+            self.notices.append(f"not imposed in the schema of the tool {name}: {', '.join(sorted(tool.ignored))}")
+        return call
+
+    # --- content
+
+    def _content(self, form: Any, depth: int = 0) -> Any:
+        """Returns a client's format, its schemas as they go to a library."""
+        if depth > MAX_DEPTH:
+            raise GrammarTooComplex("The format is nested too deep")
+        if isinstance(form, list):
+            return [self._content(part, depth + 1) for part in form]
+        if not isinstance(form, dict):
+            return form
+        done = {key: self._content(part, depth + 1) if key in _NESTED else part for key, part in form.items()}
+        if form.get("type") == "json_schema":
+            if not isinstance(form.get("json_schema"), dict | bool):
+                raise GrammarInvalid("json_schema is not an object")
+            if self.constraint.checked:
+                _check(form["json_schema"], f"the schema of {self.constraint.param}", self.constraint.param)
+            done["json_schema"], ignored = schemas.closed(form["json_schema"])
+            if ignored:
+                self.notices.append(f"not imposed in the schema of {self.constraint.param}: {', '.join(ignored)}")
+        return done
+
+
+def _check(found: Any, what: str, param: str) -> None:
+    """Raises SchemaInvalid, with the place, for a schema that is none; GrammarTooComplex for too many parts."""
+    try:
+        validity.check(found)
+    except SchemaInvalid as error:
+        raise SchemaInvalid(f"{what} is invalid: {error.message}", param=param) from None
+
+
+def _call_form(form: OutputForm) -> CallForm:
+    """Returns how the model writes calls. Raises CannotEnforce."""
+    if form.tool_parser is None:
+        raise CannotEnforce(form.unparsed or "the model has no tool parser")
+    if form.calls is None:
+        raise CannotEnforce(f"the tool parser {form.tool_parser} has no grammar")
+    return form.calls
+
+
+def _tool(name: str, parameters: Any) -> Tool:
+    """Returns the tool of a request. One without parameters takes an empty object; parameters without a type are an
+    object.
+
+    Raises GrammarInvalid and GrammarTooComplex.
+    """
+    if parameters in (None, {}, True):
+        return Tool(name, {"type": "object", "properties": {}, "additionalProperties": False}, set())
+    if isinstance(parameters, dict) and not {"type", "$ref", "anyOf", "oneOf", "allOf"} & set(parameters):
+        parameters = {"type": "object", **parameters}
+    schema, ignored = schemas.closed(parameters)
+    return Tool(name, schema, set(ignored))

@@ -1,0 +1,133 @@
+"""The constraint of one request: built from the schemas, and relaxed when it cannot be built or the engine refuses it.
+
+It knows neither engine nor model.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from ...config import Config
+from ...engine.client.replies import ReplyStream
+from ...errors import GrammarInvalid, GrammarTooComplex
+from ...grammar.call_syntax import GrammarContext
+from ...observability.logging import safe
+from ...observability.metrics import Metrics
+from ...types import OutputConstraint
+from ...util.concurrency import Offload
+from . import constraint as grammar
+from .constraint import Constraint
+from .feature import NOT_IMPOSED, StructuredOutputOptions
+
+log = logging.getLogger(__name__)
+
+INLINE_SCHEMAS = 2048
+"""Bytes of schemas whose grammar is built on the event loop; 64 KiB take 90 ms."""
+MAX_SCHEMAS = 8
+"""Limit for the schemas of all tools and the format together, in grammars of the largest size."""
+
+
+class StructuredOutput:
+    """A models.chat_format.RequestConstraint: what is left of a constraint, of which each refusal takes a part."""
+
+    def __init__(
+        self,
+        constraint: OutputConstraint,
+        context: GrammarContext,
+        config: Config,
+        offload: Offload,
+        *,
+        asked: bool = True,
+    ) -> None:
+        """Keeps what the constraint is built of.
+
+        Args:
+            constraint: What the text must match.
+            context: The model and the prompt.
+            config: The limits, and whether a part that does not hold is an error.
+            offload: Where the grammar of large schemas is built.
+            asked: The client asked for it; else what does not hold is neither told nor an error.
+        """
+        options = config.of(StructuredOutputOptions)
+        self._strict = asked and options.strict_response_format
+        self._asked = asked
+        self._constraint = constraint
+        self._context = context
+        self._most_bytes = MAX_SCHEMAS * options.grammar_max_bytes
+        self._offload = offload
+        self._relaxed: list[str] = []
+        self._ignored: list[str] = []
+
+    @property
+    def warnings(self) -> list[str]:
+        """The parts of the constraint that do not hold, one sentence each."""
+        return self._relaxed + self._ignored if self._asked else []
+
+    async def submit(self, submit: Callable[..., Awaitable[ReplyStream]]) -> ReplyStream:
+        """Submits with the constraint, and with a weaker one as often as the engine refuses it. Raises RequestError."""
+        constraint = await self._build()
+        while True:
+            try:
+                reply = await submit(constraint=constraint)
+            except (GrammarInvalid, GrammarTooComplex) as error:
+                self._relax(error)
+                constraint = await self._build()
+            else:
+                break
+        try:
+            self._note(reply.notices)
+        except GrammarInvalid:
+            reply.cancel()
+            raise
+        return reply
+
+    def accepted(self, metrics: Metrics, model: str) -> None:
+        """Implements RequestConstraint."""
+        for warning in self.warnings:
+            log.warning("%s", safe(warning))
+        if self.warnings:
+            metrics.add(NOT_IMPOSED, (model,))
+
+    async def _build(self) -> str:
+        """Returns the structural tag to submit; "" for none.
+
+        Raises RequestError where it cannot be built, and nothing of the constraint may be left out.
+        """
+        while True:
+            try:
+                built = await self._built()
+                if built.notices and self._strict:
+                    raise GrammarInvalid(built.notices[0])
+            except (GrammarInvalid, GrammarTooComplex) as error:
+                self._relax(error)
+            else:
+                self._ignored = built.notices
+                return built.tag
+
+    def _note(self, notices: Sequence[str]) -> None:
+        """Takes the keywords that the engine's grammar library does not impose, of a constraint that it took.
+
+        Raises GrammarInvalid if the client asked for a strict format.
+        """
+        if not notices:
+            return
+        self._ignored.append(f"not imposed in the schema of {grammar.subject(self._constraint)}: {', '.join(notices)}")
+        if self._strict:
+            raise GrammarInvalid(self._ignored[-1], param=self._constraint.param)
+
+    def _relax(self, error: GrammarInvalid | GrammarTooComplex) -> None:
+        error.param = error.param or self._constraint.param
+        if self._strict:
+            raise error
+        self._constraint, self._context, warning = grammar.relax(self._constraint, self._context, error)
+        self._relaxed.append(warning)
+
+    async def _built(self) -> Constraint:
+        """Returns the grammar; that of large schemas is built in the offload thread. Raises as constraint.build."""
+        size, limit = grammar.size(self._constraint, self._context.tools), self._most_bytes
+        if size > limit:
+            raise GrammarTooComplex(f"The schemas have more than {limit} bytes")
+        work = partial(grammar.build, self._constraint, self._context)
+        return await self._offload.run(size, work, inline_below=INLINE_SCHEMAS)

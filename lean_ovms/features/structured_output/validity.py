@@ -1,0 +1,212 @@
+"""Checks that a JSON schema is one, and has a value that ends: https://json-schema.org/draft/2020-12.
+
+The libraries ignore many mistakes, and write for ever where a schema only leads back to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...errors import GrammarInvalid, GrammarTooComplex, SchemaInvalid
+from ...grammar.schema import resolved
+from ...types import SCHEMA_MAPS, Json
+from .schemas import MAX_NODES, TYPES
+
+MAX_ROUNDS = 50
+"""Rounds in which schemas with a value are found. After these the others are taken to have one."""
+_SCHEMAS = (
+    *("additionalProperties", "unevaluatedProperties", "unevaluatedItems", "propertyNames", "contains", "not"),
+    *("if", "then", "else"),
+)
+_MAPS = (*SCHEMA_MAPS, "dependentSchemas")
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_COUNTS = (
+    *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
+    *("minContains", "maxContains"),
+)
+_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_STRINGS = ("pattern", "format", "$ref")
+
+
+def check(schema: Any) -> None:
+    """Raises SchemaInvalid, with the place, for what is no schema, or has no value that ends.
+
+    Raises GrammarTooComplex for too many schemas in it.
+    """
+    nodes = list(_nodes(schema))
+    if not _Finite(schema, [node for _, node in nodes]).holds(schema):
+        raise SchemaInvalid("the schema has no value that ends: what it requires leads back to it")
+
+
+def _nodes(schema: Any) -> Iterator[tuple[str, Any]]:
+    """Yields each schema within a schema and its place, checked, outer ones first."""
+    todo = [("#", schema)]
+    count = 0
+    while todo:
+        place, one = todo.pop()
+        count += 1
+        if count > MAX_NODES:
+            raise GrammarTooComplex(f"the schema has more than {MAX_NODES} parts")
+        if isinstance(one, bool):
+            continue
+        if not isinstance(one, dict):
+            raise SchemaInvalid(f"{_shown(one)} at {place} is not a schema, which is an object, true or false")
+        for key, value in one.items():
+            if (rule := _RULES.get(key)) is not None and (wrong := rule(value)):
+                raise SchemaInvalid(f"{_shown(value)} at {place}/{_escaped(key)} is not {wrong}")
+        _check_reference(schema, one, place)
+        todo += [(f"{place}/{where}", part) for where, part in _within(one)]
+        yield place, one
+
+
+def _within(schema: Json) -> Iterator[tuple[str, Any]]:
+    """Yields the schemas that are members of a schema, with their places in it. Its keywords are known to be right."""
+    for key in _SCHEMAS:
+        if key in schema:
+            yield key, schema[key]
+    for key in _MAPS:
+        yield from ((f"{key}/{_escaped(name)}", part) for name, part in schema.get(key, {}).items())
+    for key in (*_LISTS, "items"):
+        parts = schema.get(key, [])
+        if isinstance(parts, list):
+            yield from ((f"{key}/{at}", part) for at, part in enumerate(parts))
+        else:
+            yield key, parts
+
+
+def _check_reference(root: Any, schema: Json, place: str) -> None:
+    try:
+        resolved(root, schema.get("$ref", "#"))
+    except GrammarInvalid:
+        raise SchemaInvalid(f"{_shown(schema['$ref'])} at {place}/$ref leads to no schema") from None
+
+
+# --- the values of keywords: each returns what a value ought to be, or ""
+
+
+def _type(value: Any) -> str:
+    kinds = value if isinstance(value, list) else [value]
+    right = bool(kinds) and all(isinstance(kind, str) and kind in TYPES for kind in kinds)
+    return "" if right else f"a type or a list of types, which are {', '.join(TYPES)}"
+
+
+def _map(value: Any) -> str:
+    return "" if isinstance(value, dict) else "an object of schemas"
+
+
+def _list(value: Any) -> str:
+    return "" if isinstance(value, list) and value else "a list of schemas"
+
+
+def _names(value: Any) -> str:
+    return "" if isinstance(value, list) and all(isinstance(name, str) for name in value) else "a list of names"
+
+
+def _values(value: Any) -> str:
+    return "" if isinstance(value, list) and value else "a list of values"
+
+
+def _count(value: Any) -> str:
+    right = _is_number(value) and value >= 0 and value == int(value)
+    return "" if right else "a whole number of 0 or more"
+
+
+def _number(value: Any) -> str:
+    return "" if _is_number(value) else "a number"
+
+
+def _factor(value: Any) -> str:
+    return "" if _is_number(value) and value > 0 else "a number above 0"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+
+
+def _string(value: Any) -> str:
+    return "" if isinstance(value, str) else "a string"
+
+
+def _bool(value: Any) -> str:
+    return "" if isinstance(value, bool) else "true or false"
+
+
+def _dependents(value: Any) -> str:
+    return "" if isinstance(value, dict) and not any(map(_names, value.values())) else "an object of lists of names"
+
+
+_RULES: dict[str, Callable[[Any], str]] = {
+    "type": _type,
+    "required": _names,
+    "enum": _values,
+    "multipleOf": _factor,
+    "uniqueItems": _bool,
+    "dependentRequired": _dependents,
+    **dict.fromkeys(_MAPS, _map),
+    **dict.fromkeys(_LISTS, _list),
+    **dict.fromkeys(_COUNTS, _count),
+    **dict.fromkeys(_NUMBERS, _number),
+    **dict.fromkeys(_STRINGS, _string),
+}
+
+
+class _Finite:
+    """The schemas that have a value that ends, found from inside to outside."""
+
+    def __init__(self, root: Any, nodes: list[Any]) -> None:
+        self._root = root
+        self._known = set(map(id, nodes))
+        self._ends: set[int] = set()
+        left = nodes[::-1]
+        for _ in range(MAX_ROUNDS):
+            found = [id(node) for node in left if self._has_value(node)]
+            self._ends.update(found)
+            left = [node for node in left if id(node) not in self._ends]
+            if not found:
+                return
+        self._ends.update(map(id, left))
+
+    def holds(self, schema: Any) -> bool:
+        """Tells whether a schema has a value, as far as is known.
+
+        What is in no keyword's place is taken to have one.
+        """
+        return schema is not False and (id(schema) not in self._known or id(schema) in self._ends)
+
+    def _has_value(self, schema: Json) -> bool:
+        target = resolved(self._root, schema["$ref"]) if "$ref" in schema else None
+        several = [*([] if target is None else [target]), *schema.get("allOf", ())]
+        if not all(map(self.holds, several)):
+            return False
+        if any(not any(map(self.holds, schema[key])) for key in ("anyOf", "oneOf") if key in schema):
+            return False
+        if "enum" in schema or "const" in schema or "type" not in schema:
+            return "type" in schema or "properties" not in schema or self._has_object(schema)
+        kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        return any(
+            self._has_object(schema) if kind == "object" else kind != "array" or self._has_list(schema)
+            for kind in kinds
+        )
+
+    def _has_object(self, schema: Json) -> bool:
+        declared, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+        more = schema.get("additionalProperties", True)
+        others = self.holds(more) or any(map(self.holds, patterns.values()))
+        if not all(self.holds(declared[name]) if name in declared else others for name in schema.get("required", ())):
+            return False
+        return others or sum(map(self.holds, declared.values())) >= schema.get("minProperties", 0)
+
+    def _has_list(self, schema: Json) -> bool:
+        items, first, least = schema.get("items", True), schema.get("prefixItems", []), int(schema.get("minItems", 0))
+        if isinstance(items, list):
+            items, first = schema.get("additionalItems", True), items
+        return all(map(self.holds, first[:least])) and (least <= len(first) or self.holds(items))
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:40]
+
+
+def _escaped(name: str) -> str:
+    return name[:80].replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,127 @@
+"""What a grammar may cost, told from its text."""
+
+import json
+import time
+
+import pytest
+
+from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
+from lean_ovms.features.structured_output.child.expression_size import expression_size
+from lean_ovms.features.structured_output.child.limits import GrammarBounds, check, nesting
+
+
+def tag(form):
+    return json.dumps({"type": "structural_tag", "format": form})
+
+
+GOOD = [
+    {"type": "regex", "pattern": "[a-z]{3}-[0-9]{4}"},
+    {"type": "json_schema", "json_schema": {"type": "string", "maxLength": 2000}},
+    {"type": "json_schema", "json_schema": {"enum": list(range(5000))}},
+    {"type": "json_schema", "json_schema": {"multipleOf": 1000000, "minLength": 3000}},
+    {"type": "array", "items": {"multipleOf": 0.0001}},
+    {"type": "grammar", "grammar": 'root ::= "((((" [({] {0,5} "{99999}"'},
+    {"type": "regex", "pattern": r"https?://([a-z0-9-]+\.)+[a-z]{2,}(/[^\s]*)?"},
+    {"type": "regex", "pattern": r"[\w.+-]{1,64}@([a-z0-9-]{1,63}\.){1,4}[a-z]{2,12}"},
+    {"type": "regex", "pattern": "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"},
+    {"type": "regex", "pattern": "{" * 100 + "[(]{3}" + "\\("},
+    {"type": "json_schema", "json_schema": {"properties": {f"p{i}": {} for i in range(200)}}},
+]
+
+
+@pytest.mark.parametrize("form", GOOD)
+def test_what_is_ordinary_passes(form):
+    assert check(tag(form), GrammarBounds()) == {"type": "structural_tag", "format": form}
+
+
+def nested(levels):
+    schema = {"type": "string"}
+    for _ in range(levels):
+        schema = {"items": schema}
+    return {"type": "json_schema", "json_schema": schema}
+
+
+BAD = [
+    {"type": "grammar", "grammar": "x" * 70000},
+    nested(70),
+    {"type": "regex", "pattern": "(" * 65 + ")" * 65},
+    {"type": "regex", "pattern": "((a{100}){100}){100}"},
+    {"type": "regex", "pattern": "a{1,99999}"},
+    {"type": "regex", "pattern": "a{99999,}"},
+    {"type": "regex", "pattern": "a{" + "9" * 100 + "}"},
+    {"type": "regex", "pattern": "[a-z]{99}" * 300},
+    {"type": "grammar", "grammar": 'root ::= ("a"{200}){200}'},
+    {"type": "regex", "pattern": "((.?){50}){50}"},
+    {"type": "regex", "pattern": "x(?:(?P<a>.?){50}){50}y"},
+    {"type": "regex", "pattern": "(.?.?.?){300}"},
+    {"type": "regex", "pattern": "(((.?){12}){12}){12}"},
+    {"type": "regex", "pattern": "([a-z]*|b){200}"},
+    {"type": "grammar", "grammar": 'root ::= "a" ( [b]? | "" ){2, 150}'},
+    {"type": "json_schema", "json_schema": {"maxLength": 1e30}},
+    {"type": "json_schema", "json_schema": {"multipleOf": 99991}},
+    {"type": "json_schema", "json_schema": {"multipleOf": 12.3457}},
+    {"type": "json_schema", "json_schema": {"enum": list(range(5001))}},
+    {"type": "sequence", "elements": [{"json_schema": {"properties": {f"p{i}": {} for i in range(501)}}}]},
+]
+
+
+@pytest.mark.parametrize("form", BAD)
+def test_what_would_be_too_much_is_refused(form):
+    with pytest.raises(GrammarTooComplex):
+        check(tag(form), GrammarBounds())
+
+
+def test_deep_brackets_are_refused_before_anything_recurses():
+    with pytest.raises(GrammarTooComplex):
+        check("[" * 30000, GrammarBounds())
+
+
+def test_text_that_is_no_json_is_invalid():
+    with pytest.raises(GrammarInvalid):
+        check("{", GrammarBounds())
+
+
+def test_brackets_in_strings_do_not_nest():
+    assert nesting('{"a": "[[[{{{\\"[[[", "b": [1]}') == 2
+
+
+def test_repetitions_multiply_when_nested_and_add_up_side_by_side():
+    assert expression_size("(a{10}){10}b{5}", quotes=False)[:2] == (1, 115)
+    assert expression_size('( "a"{10} ) {10}', quotes=True)[:2] == (1, 110)
+    assert expression_size("(a{10})*{10}", quotes=False).repetition == 20
+    assert expression_size("a{2,7}", quotes=False).repetition == 7
+    assert expression_size("a{3,}", quotes=False).repetition == 3
+    assert expression_size("a{x}", quotes=False).repetition == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("a?b", 0),
+        ("[a-z]{3,200}", 1),
+        ("(a?){7}", 7),
+        ("(a?b?c){7}", 3),
+        ("(a|b?){2,7}", 14),
+        ("(a+?b){7}", 1),
+        ("((a?){3}|x){5}", 20),
+        ("(a{0,9}){5}", 5),
+        ("\\{5}(a){5}", 1),
+        ("(?:a*){6,}", 6),
+    ],
+)
+def test_repetitions_of_what_may_be_empty(text, places):
+    assert expression_size(text, quotes=False).overlap == places
+
+
+@pytest.mark.parametrize(("text", "places"), [('("" | "a"){9}', 9), ('"(a?){50}"', 0), ('( a "?" ){9}', 1)])
+def test_the_same_in_ebnf(text, places):
+    assert expression_size(text, quotes=True).overlap == places
+
+
+@pytest.mark.slow
+def test_the_look_is_linear():
+    began = time.process_time()
+    for text in ("(" * 60000, "{" * 60000, "[" * 60000, "\\" * 60001, "a{9" * 20000, '"' * 60001):
+        expression_size(text, quotes=True)
+        expression_size(text, quotes=False)
+    assert time.process_time() - began < 5
