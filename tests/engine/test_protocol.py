@@ -148,7 +148,7 @@ def test_the_text_of_a_traceback_is_no_frame():
 
 
 def test_every_kind_has_a_name_of_its_own():
-    assert len({cls.kind for cls in KINDS}) == len(KINDS) == 43
+    assert len({cls.kind for cls in KINDS}) == len(KINDS) == 44
 
 
 # --- attachments

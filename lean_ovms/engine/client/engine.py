@@ -26,7 +26,7 @@ from .. import protocol
 from ..protocol import changed_fields
 from .child import GRACE_S, Child
 from .prestart import COMMAND
-from .replies import Close, L, OnPartial, R, ReplyRouter, ReplyStream, Send
+from .replies import Close, L, OnPartial, ReplyRouter, ReplyStream, Send
 
 if TYPE_CHECKING:
     from .interface import ModelEngine
@@ -288,11 +288,6 @@ class EngineClient:
             if late is not None:
                 late.cancel()
         return reply
-
-    def open(self, make: Callable[[int, Send, Close], R]) -> R:
-        """Implements ModelEngine.open."""
-        self._begin()
-        return self._replies.add(lambda number: make(number, self._send, self._replies.close))
 
     def open_lasting(self, make: Callable[[int, Send, Close], L]) -> L:
         """Implements ModelEngine.open_lasting."""

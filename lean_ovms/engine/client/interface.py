@@ -10,7 +10,7 @@ from ...errors import Unavailable
 from ...types import Image, SamplingParams
 from ...types.engine import EngineStats, ModelInfo, Vocabulary
 from .. import protocol
-from .replies import Close, L, OnPartial, R, ReplyStream, Send
+from .replies import Close, L, OnPartial, ReplyStream, Send
 
 
 class ModelEngine(Protocol):
@@ -88,17 +88,6 @@ class ModelEngine(Protocol):
         Raises:
             RequestTimeout: The engine has not accepted it in time.
             RequestError: The engine refuses it, or is not available.
-        """
-
-    def open(self, make: Callable[[int, Send, Close], R]) -> R:
-        """Sends a new request, and returns its reply.
-
-        Args:
-            make: Makes the reply, which sends the request itself, from a new id, a function that sends a record, and a
-                function that ends the request with this id.
-
-        Raises:
-            Unavailable: The engine does not run.
         """
 
     def open_lasting(self, make: Callable[[int, Send, Close], L]) -> L:

@@ -38,7 +38,6 @@ class LastingReply(Reply, Protocol):
         """Sends the request, or what is left of it, to a new engine."""
 
 
-R = TypeVar("R", bound=Reply)
 L = TypeVar("L", bound=LastingReply)
 Send = Callable[[protocol.Record], None]
 Close = Callable[[int], None]
@@ -276,12 +275,8 @@ class ReplyRouter:
 
     def open(self, sequences: int) -> ReplyStream:
         """Returns a stream for a new request with this number of sequences."""
-        return self.add(lambda number: ReplyStream(self, number, sequences))
-
-    def add(self, make: Callable[[int], R]) -> R:
-        """Returns the reply that `make` returns for a new id."""
         number = next(self._ids)
-        reply = self._replies[number] = make(number)
+        reply = self._replies[number] = ReplyStream(self, number, sequences)
         return reply
 
     def add_lasting(self, make: Callable[[int], L]) -> L:

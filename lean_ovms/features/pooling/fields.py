@@ -18,6 +18,7 @@ from ...api.generation.common_fields import (
 from ...api.generation.common_fields import MODEL as TEXT_MODEL
 from ...api.generation.sampling import SAMPLING
 from ...errors import BadRequest
+from ...types import Json
 
 INT64_MAX = 2**63 - 1
 MAX_DIMENSIONS = 1 << 20
@@ -27,6 +28,12 @@ TEXTS_OR_TOKENS = schemas.any_of(
     schemas.STRING, schemas.array(schemas.STRING, 1), schemas.array(_ID, 1), schemas.array(schemas.array(_ID, 1), 1)
 )
 _INPUT = schemas.any_of(*TEXTS_OR_TOKENS["anyOf"], schemas.TEXT_MESSAGES, schemas.array(schemas.TEXT_MESSAGES, 1))
+
+
+def _direction(value: str) -> str:
+    if value.lower() not in ("left", "right"):
+        raise BadRequest("truncation_direction should be either Left or Right", param="truncation_direction")
+    return value.lower()
 
 
 MODEL = replace(TEXT_MODEL, help="name of a served model; optional if only one serves this endpoint")
@@ -55,6 +62,12 @@ TRUNCATION = (
         "longer input is an error", low=-1, high=INT64_MAX, schema=schemas.NOT_ZERO),
     replace(SAMPLING.named("truncation_side"), help="which side is cut: left or right", default="right"),
 )  # fmt: skip
+TEI_TRUNCATION = (
+    Field("truncate", "bool", "text-embeddings-inference's: cut an input that is too long"),
+    Field("truncation_direction", "string", "text-embeddings-inference's: which side is cut: Left or Right",
+        read=_direction, schema={"enum": ["Left", "Right", "left", "right"]}),
+)  # fmt: skip
+"""Those of text-embeddings-inference, https://huggingface.github.io/text-embeddings-inference/."""
 PADDING = Field(
     "padding",
     "string",
@@ -114,3 +127,11 @@ def activation(values: Values) -> bool | None:
     if one is not None and other is not None and one != other:
         raise BadRequest("use_activation and normalize contradict each other", param="normalize")
     return one if one is not None else other
+
+
+def tei_truncation(values: Values) -> Json:
+    """Returns the values of vLLM's fields that these two stand for."""
+    return {
+        **({"truncate_prompt_tokens": -1} if values["truncate"] else {}),
+        **({"truncation_side": values["truncation_direction"]} if values["truncation_direction"] else {}),
+    }

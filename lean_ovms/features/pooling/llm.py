@@ -1,4 +1,8 @@
-"""Vectors, scores and classes as methods of LLM and AsyncLLM; llm is what reads fields and has the model."""
+"""Vectors, scores and classes as methods of LLM and AsyncLLM.
+
+Of each, llm is what reads fields and has the model, and `fields` are further ones of its endpoint. They raise
+RequestError where the request is not valid or the model fails, and TypeError for a field that the endpoint has not.
+"""
 
 from __future__ import annotations
 
@@ -13,34 +17,14 @@ from .types import TextOrTokens
 
 
 async def embed(llm: Caller, text: TextOrTokens, fields: Json) -> list[float]:
-    """Returns the vector of a text.
-
-    Args:
-        llm: Reads the fields, and has the model.
-        text: The text, or its token ids.
-        fields: Further fields of the embeddings endpoint.
-
-    Raises:
-        RequestError: The request is not valid, or the model fails.
-        TypeError: A field is none of the endpoint's.
-    """
+    """Returns the vector of a text."""
     call, inputs, _ = await llm.read(embeddings.parse_embeddings, embeddings.FIELDS, {"input": text}, fields)
     [found] = await embeddings.embed(call, inputs)
     return found.values
 
 
 async def encode(llm: Caller, text: TextOrTokens, fields: Json) -> Any:
-    """Returns what the model computes of a text, as an array; where that is of each token, it has a row for each.
-
-    Args:
-        llm: Reads the fields, and has the model.
-        text: The text, or its token ids.
-        fields: Further fields of /pooling.
-
-    Raises:
-        RequestError: The request is not valid, or the model fails.
-        TypeError: A field is none of the endpoint's.
-    """
+    """Returns what the model computes of a text, as an array; where that is of each token, it has a row for each."""
     call, inputs = await llm.read(pooling.parse, pooling.FIELDS, {"input": text}, fields)
     [found], per_token = await pooling.compute(call, inputs)
     await call.load_numpy()
@@ -50,34 +34,14 @@ async def encode(llm: Caller, text: TextOrTokens, fields: Json) -> Any:
 
 
 async def score(llm: Caller, data: tuple[str | list[str], str | list[str]], fields: Json) -> list[float]:
-    """Returns how well texts fit each other.
-
-    Args:
-        llm: Reads the fields, and has the model.
-        data: Two texts or lists of texts: one and one, one and several, or as many in both.
-        fields: Further fields of /score.
-
-    Raises:
-        RequestError: The request is not valid, or the model fails.
-        TypeError: A field is none of the endpoint's.
-    """
+    """Returns how well texts fit each other."""
     given = {"data_1": data[0], "data_2": data[1]}
     found = await scoring.score(await llm.read(scores.parse_score, scores.FIELDS, given, fields))
     return list(found.values)
 
 
 async def classify(llm: Caller, text: TextOrTokens, fields: Json) -> tuple[list[float], str | None]:
-    """Returns the probabilities of the labels, and the likeliest label; None if the labels have no names.
-
-    Args:
-        llm: Reads the fields, and has the model.
-        text: The text, or its token ids.
-        fields: Further fields of /classify.
-
-    Raises:
-        RequestError: The request is not valid, or the model fails.
-        TypeError: A field is none of the endpoint's.
-    """
+    """Returns the probabilities of the labels, and the likeliest label; None if the labels have no names."""
     call, inputs = await llm.read(classes.parse_classify, classes.FIELDS, {"input": text}, fields)
     info, [found] = await classes.classify(call, inputs)
     return found.values, classes.likeliest(found.values, info)

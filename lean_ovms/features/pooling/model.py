@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ...types import ChatPrompt, Json
 from ...types.engine import ModelInfo, Vocabulary
 from ...util import files
 from .feature import PoolingOptions
-from .reply import PoolReply
+from .reply import PooledOutputs, pool_record
 from .types import (
     CLASSIFY,
     EMBED,
@@ -152,7 +153,11 @@ class PoolingModel(TokenModel):
                 return outputs
 
     async def _compute(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
-        return await self.engine.open(PoolReply).compute(inputs, params) if inputs else []
+        if not inputs:
+            return []
+        results = PooledOutputs(len(inputs))
+        results.add(await self.engine.call(partial(pool_record, inputs=inputs, params=params), results.add))
+        return results.all()
 
     def _check_characters(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> None:
         """Refuses a text that cannot fit before it is tokenized; with truncation any text fits."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...engine.record import COMMAND, DataRecord, PixelsRecord
+from ...engine.record import ANSWER, COMMAND, PARTIAL, DataRecord, PixelsRecord
 
 
 @dataclass(slots=True)
 class Pool(PixelsRecord):
-    """Compute vectors, scores or classes. Answered by Pooled records with every input, or by one Refused or Failed."""
+    """Compute vectors, scores or classes. Answered by PooledPart records and a Pooled with all results, or by one
+    Refused or Failed."""
 
     role = COMMAND
     id: int
@@ -30,9 +31,10 @@ class Pool(PixelsRecord):
 
 
 @dataclass(slots=True)
-class Pooled(DataRecord):
+class PooledPart(DataRecord):
     """Results of some inputs of a Pool, in any order."""
 
+    role = PARTIAL
     id: int
     indices: list[int]
     """The numbers of the inputs."""
@@ -44,3 +46,10 @@ class Pooled(DataRecord):
     """The numbers in a row."""
     data: bytes = field(default=b"", metadata={"attached": True})
     """All rows, in the order of the indices: float32, little-endian; sent as an attachment."""
+
+
+@dataclass(slots=True)
+class Pooled(PooledPart):
+    """Those of its last inputs."""
+
+    role = ANSWER

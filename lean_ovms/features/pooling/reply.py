@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
-from ...engine.client.replies import Close, Send
-from ...engine.protocol import Cancel, FrameError, Record, changed_fields
-from ...errors import RequestError
+from ...engine.protocol import FrameError, changed_fields
 from ...types import Image
-from .records import Pool, Pooled
+from .records import Pool, PooledPart
 from .types import PooledOutput, PoolingInput, PoolingParams, TextOrTokens, TextWithImages
 
 FLOAT_BYTES = 4
@@ -44,49 +41,14 @@ def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingPara
     )
 
 
-class PoolReply:
+class PooledOutputs:
     """Collects the results of one request."""
 
-    def __init__(self, number: int, send: Send, close: Close) -> None:
-        """Makes the reply of a request that `compute` sends.
+    def __init__(self, count: int) -> None:
+        self._outputs: list[PooledOutput | None] = [None] * count
 
-        Args:
-            number: The id of the request.
-            send: Sends a record to the engine.
-            close: Ends the request with this id.
-        """
-        self.id = number
-        self._send = send
-        self._close = close
-        self._outputs: list[PooledOutput | None] = []
-        self._missing = 0
-        self._done: asyncio.Future[list[PooledOutput]] = asyncio.get_running_loop().create_future()
-
-    async def compute(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
-        """Returns the result of each input, in their order. There is one input at least.
-
-        Cancelled in the engine when the waiting task is. Raises RequestError.
-        """
-        self._missing = len(inputs)
-        self._outputs = [None] * len(inputs)
-        try:
-            self._send(pool_record(self.id, inputs, params))
-        except RequestError:
-            self._close(self.id)
-            raise
-        try:
-            return await self._done
-        except asyncio.CancelledError:
-            self._close(self.id)
-            self._send(Cancel(self.id))
-            raise
-
-    def receive(self, record: Record) -> None:
+    def add(self, record: PooledPart) -> None:
         """Takes the results of some inputs. Raises FrameError for a record that does not fit the request."""
-        if self._done.done():
-            return
-        if not isinstance(record, Pooled):
-            raise FrameError(f"{record.kind} is no answer to a pooling request")
         at, row_bytes = 0, record.width * FLOAT_BYTES
         for index, tokens, rows in zip(record.indices, record.tokens, record.rows, strict=True):
             end = at + rows * row_bytes
@@ -94,12 +56,10 @@ class PoolReply:
                 raise FrameError("results that do not fit their request")
             self._outputs[index] = PooledOutput(record.data[at:end], rows, record.width, tokens)
             at = end
-            self._missing -= 1
-        if not self._missing:
-            self._close(self.id)
-            self._done.set_result([output for output in self._outputs if output is not None])
 
-    def fail(self, error: RequestError) -> None:
-        self._close(self.id)
-        if not self._done.done():
-            self._done.set_exception(error)
+    def all(self) -> list[PooledOutput]:
+        """Returns the result of each input, in their order. Raises FrameError if there are too few."""
+        found = [output for output in self._outputs if output is not None]
+        if len(found) < len(self._outputs):
+            raise FrameError("a request without all its results")
+        return found

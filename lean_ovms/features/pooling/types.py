@@ -60,8 +60,6 @@ class PoolingInfo:
     """The most tokens of an input, special tokens included."""
     labels: list[str] = field(default_factory=list)
     """The names of its labels, by index; [] if it has none."""
-    problem_type: str = ""
-    """Hugging Face's problem_type; empty: config.json has none."""
     activation: str = ""
     """What is applied to scores and classes: "sigmoid", "softmax" or "none"; empty for vectors."""
     outputs: int = 1
@@ -81,8 +79,6 @@ class PoolingInfo:
     """The only numbers that they may set; []: any."""
     prompts: dict[str, str] = field(default_factory=dict)
     """Texts that go before an input, by their names, of sentence-transformers or task_instructions."""
-    default_prompt_name: str = ""
-    """The name of the prompt of requests that name none; empty: they have none."""
     lower_case: bool = False
     """Whether texts are lowered first."""
     special_single: int = 0

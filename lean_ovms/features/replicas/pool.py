@@ -25,7 +25,7 @@ from ...engine.client import prestart
 from ...engine.client.engine import EngineClient
 from ...engine.client.interface import ModelEngine
 from ...engine.client.prestart import COMMAND
-from ...engine.client.replies import Close, L, OnPartial, R, ReplyStream, Send
+from ...engine.client.replies import Close, L, OnPartial, ReplyStream, Send
 from ...errors import TooManyRequests, Unavailable
 from ...manifest import named
 from ...types import Image, SamplingParams
@@ -187,10 +187,6 @@ class EnginePool:
         return await self._passed_on(
             choose, lambda one: one.submit(prompt, sampling=sampling, images=images, adapter=adapter, **others)
         )
-
-    def open(self, make: Callable[[int, Send, Close], R]) -> R:
-        """Implements ModelEngine.open, in the replica with the fewest requests."""
-        return self._idlest().open(make)
 
     def open_lasting(self, make: Callable[[int, Send, Close], L]) -> L:
         """Implements ModelEngine.open_lasting, in the replica with the fewest requests."""

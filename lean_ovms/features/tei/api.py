@@ -14,7 +14,6 @@ from ..pooling import fields as shared
 from ..pooling.api.encoding import FLOATS, bare_list
 from ..pooling.api.inputs import read_inputs
 from ..pooling.api.request import Inputs, PoolingRequest, dimensions, items_of, parse
-from ..pooling.api.tei_fields import TRUNCATION, truncation
 from ..pooling.feature import PoolingOptions
 from ..pooling.types import EMBED
 
@@ -22,7 +21,7 @@ FIELDS = FieldSet((
     *shared.COMMON,
     Field("inputs", "any", "a string, strings, token ids, or lists of token ids", required=True,
         schema=shared.TEXTS_OR_TOKENS),
-    *TRUNCATION,
+    *shared.TEI_TRUNCATION,
     *shared.TRUNCATION,
     shared.USE_ACTIVATION,
     shared.NORMALIZE,
@@ -42,6 +41,6 @@ async def handle(request: Request, services: Services) -> Response:
 
 def _read(body: Json, services: Services) -> tuple[PoolingRequest, Inputs]:
     call = parse(body, services, fields=FIELDS)
-    call = call.with_values(truncation(call.values))
+    call = call.with_values(shared.tei_truncation(call.values))
     most = services.config.of(PoolingOptions).max_pooling_inputs
     return call, Inputs(read_inputs(call.values["inputs"], most, "inputs"))

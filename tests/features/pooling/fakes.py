@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.engine import unpacked
+from lean_ovms.engine.client.replies import OnPartial
 from lean_ovms.features.pooling.child.fake_pooler import FakePooler
 from lean_ovms.features.pooling.child.task import PoolingTask
 from lean_ovms.features.pooling.model import PoolingModel
-from lean_ovms.features.pooling.reply import PoolReply
-from lean_ovms.features.pooling.types import PooledOutput, PoolingInput, PoolingParams
+from lean_ovms.features.pooling.types import PoolingInput, PoolingParams
 from tests.engine_client_fakes import FakeTaskClient
 
 BOS, EOS, END = 257, 256, 262
 """Special tokens of the fake model: BOS text EOS, and BOS query END document EOS."""
-
-
-class _Reply(PoolReply):
-    """Knows what it was asked for."""
-
-    inputs: list[PoolingInput]
-    params: PoolingParams
-
-    async def compute(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
-        self.inputs, self.params = list(inputs), params
-        return await super().compute(inputs, params)
 
 
 class FakePoolingEngine(FakeTaskClient):
@@ -49,18 +37,16 @@ class FakePoolingEngine(FakeTaskClient):
         self.info = replace(self.info, of_task=asdict(pooling), context_length=pooling.window)
         self.task.info = self.task.inputs._info = pooling
 
-    def open(self, make: type[PoolReply]) -> PoolReply:
-        """Returns a reply whose request is computed at once."""
+    async def call(self, make: Any, on_partial: OnPartial = None) -> Any:
+        """The answer to a request that `make`, a partial function, makes; it is computed at once."""
+        self.asked.append((list(make.keywords["inputs"]), make.keywords["params"]))
+        self.refuse()
         self._count += 1
-
-        def send(record: protocol.Record) -> None:
-            self.asked.append((reply.inputs, reply.params))
-            self.refuse()
-            for answer in self.run(record):
-                reply.receive(answer)
-
-        reply = _Reply(self._count, send, lambda number: None)
-        return reply
+        *parts, last = self.run(make(self._count))
+        assert on_partial is not None
+        for part in parts:
+            on_partial(part)
+        return last
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
         self.encoded.append(texts)

@@ -10,13 +10,12 @@ import pytest
 import pytest_asyncio
 
 from lean_ovms.config import Config
-from lean_ovms.engine import protocol
-from lean_ovms.engine.client.replies import ReplyRouter
-from lean_ovms.errors import BadRequest, EngineFailure, RequestError, RequestTimeout, Unavailable
+from lean_ovms.engine.protocol import FrameError
+from lean_ovms.errors import BadRequest, RequestError, RequestTimeout, Unavailable
 from lean_ovms.features.pooling.model import PoolingModel
-from lean_ovms.features.pooling.records import Pooled
-from lean_ovms.features.pooling.reply import PoolReply, pool_record
-from lean_ovms.features.pooling.types import CLASSIFY, EMBED, PooledOutput, PoolingParams
+from lean_ovms.features.pooling.records import PooledPart
+from lean_ovms.features.pooling.reply import PooledOutputs, pool_record
+from lean_ovms.features.pooling.types import PooledOutput, PoolingParams
 from lean_ovms.models.model import Model, make_model
 from lean_ovms.models.registry import ModelRegistry
 from lean_ovms.models.text_model import TextModel
@@ -128,14 +127,6 @@ async def test_a_child_that_dies_fails_its_requests_and_is_replaced(model: Pooli
     assert (await model.pool(["x"], PARAMS))[0].tokens == 3
 
 
-async def test_the_kind_is_checked_in_words(model: PoolingModel) -> None:
-    assert model.require_kind(EMBED) is model
-    with pytest.raises(BadRequest, match="'e' does embeddings, not classification; it is served under /v1/embeddings"):
-        model.require_kind(CLASSIFY)
-    with pytest.raises(BadRequest, match="does embeddings, not text generation"):
-        model.require_task(TextModel)
-
-
 async def test_a_name_may_be_left_out_if_only_one_model_has_the_task(model: PoolingModel) -> None:
     registry = ModelRegistry(Metrics(), Offload(1 << 20))
     registry.install(TextModel(Config(fake_engine=True, model_name="chat")))
@@ -145,60 +136,27 @@ async def test_a_name_may_be_left_out_if_only_one_model_has_the_task(model: Pool
     assert registry.default_of(Model) == ""
 
 
-# --- replies
+# --- results
 
 
-def router() -> tuple[ReplyRouter, list[protocol.Record]]:
-    sent: list[protocol.Record] = []
-    return ReplyRouter(sent.append), sent
-
-
-def pooled(number: int, *indices: int) -> Pooled:
+def part(*indices: int) -> PooledPart:
     count = len(indices)
-    return Pooled(number, list(indices), [2] * count, [1] * count, 1, bytes(4 * count))
-
-
-async def opened(replies: ReplyRouter, count: int) -> tuple[PoolReply, asyncio.Future[list[PooledOutput]]]:
-    """A request with so many inputs that has been sent, and the wait for its results."""
-    reply = replies.add(lambda number: PoolReply(number, replies.send, replies.close))
-    work = asyncio.ensure_future(reply.compute(["x"] * count, PARAMS))
-    await asyncio.sleep(0)
-    return reply, work
+    return PooledPart(1, list(indices), [2] * count, [1] * count, 1, bytes(4 * count))
 
 
 async def test_results_of_several_records_are_one_list() -> None:
-    replies, sent = router()
-    reply, work = await opened(replies, 3)
-    [asked] = sent
-    replies.deliver([pooled(reply.id, 2), pooled(99, 0), pooled(reply.id, 0, 1)])
-    assert await work == [PooledOutput(bytes(4), 1, 1, 2)] * 3
-    assert not replies.busy
-    assert sent == [asked] == [pool_record(reply.id, ["x"] * 3, PARAMS)]
+    results = PooledOutputs(3)
+    results.add(part(2))
+    with pytest.raises(FrameError):  # some are missing
+        results.all()
+    results.add(part(0, 1))
+    assert results.all() == [PooledOutput(bytes(4), 1, 1, 2)] * 3
 
 
-async def test_each_request_ends_once() -> None:
-    replies, sent = router()
-    (failed, failing), (lost, losing), (cancelled, work) = [await opened(replies, 1) for _ in range(3)]
-    sent.clear()
-    replies.deliver([protocol.Refused(failed.id, EngineFailure("no").to_wire())])
-    with pytest.raises(EngineFailure):
-        await failing
-    await cancel(work)
-    replies.fail_all(lambda: Unavailable("gone"))
-    with pytest.raises(Unavailable):
-        await losing
-    replies.deliver([pooled(number, 0) for number in (failed.id, lost.id, cancelled.id)])
-    assert sent == [protocol.Cancel(cancelled.id)]
-    assert not replies.busy
-
-
-@pytest.mark.parametrize("wrong", [pooled(1, 7), pooled(1, 0, 0), Pooled(1, [0], [1], [1], 9, b""), pooled(1, -1)])
-async def test_results_that_do_not_fit_are_a_broken_child(wrong: Pooled) -> None:
-    replies, _ = router()
-    reply, work = await opened(replies, 2)
-    with pytest.raises(protocol.FrameError):
-        reply.receive(wrong)
-    await cancel(work)
+@pytest.mark.parametrize("wrong", [part(2), part(0, 0), PooledPart(1, [0], [1], [1], 9, b""), part(-1)])
+async def test_results_that_do_not_fit_are_a_broken_child(wrong: PooledPart) -> None:
+    with pytest.raises(FrameError):
+        PooledOutputs(2).add(wrong)
 
 
 async def test_a_query_that_all_pairs_share_is_sent_once() -> None:

@@ -24,9 +24,9 @@ from ...chat.messages import read_messages
 from ...pooling import fields as shared
 from ...pooling.api.encoding import Encoding
 from ...pooling.api.inputs import check_count, content_text
+from ...pooling.api.pair_fields import TEXT_OF_PAIR
 from ...pooling.api.request import Inputs, PoolingRequest, dimensions, items_of, parse
 from ...pooling.feature import PoolingOptions
-from ...pooling.schemas import TEXT_OF_PAIR
 from ...pooling.types import EMBED, PooledOutput, PoolingInfo, PoolingParams, TextWithImages
 
 TYPES = ("float", "int8", "uint8", "binary", "ubinary", "base64")

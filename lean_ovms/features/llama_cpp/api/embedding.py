@@ -12,8 +12,8 @@ from ....api.services import Services
 from ....types import Json, Request, Response
 from ...completions.prompt_pieces import SEVERAL, Pieces, read_several, tokens_of
 from ...pooling import fields as shared
+from ...pooling.api.chunks import encode_in_pieces
 from ...pooling.api.encoding import FLOATS, bare_list
-from ...pooling.api.long_inputs import encode_in_pieces
 from ...pooling.api.request import PoolingRequest, parse
 from ...pooling.feature import PoolingOptions
 from ...pooling.types import EMBED

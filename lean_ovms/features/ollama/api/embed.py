@@ -19,9 +19,9 @@ from ....api.services import Services
 from ....errors import BadRequest
 from ....types import Json, Request, Response
 from ...pooling import fields as shared
+from ...pooling.api.chunks import encode_in_pieces
 from ...pooling.api.encoding import FLOATS
 from ...pooling.api.inputs import check_count
-from ...pooling.api.long_inputs import encode_in_pieces
 from ...pooling.api.request import PoolingRequest, dimensions, parse
 from ...pooling.feature import PoolingOptions
 from ...pooling.model import PoolingModel

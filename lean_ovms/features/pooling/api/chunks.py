@@ -1,7 +1,9 @@
-"""Long pairs: texts that are cut, and documents in pieces of which the best one counts (OVMS's rerank).
+"""Long inputs: texts that are cut, and what is computed in pieces that fill the window.
 
-A query takes at most half of the window, and a piece of a document the rest of it, less the special tokens of a pair.
-Pieces are token ids; a document that is certainly short enough stays a text, which the engine tokenizes.
+Of a long document the best piece counts, as in OVMS's rerank: a query takes at most half of the window, and a piece
+the rest of it, less the special tokens of a pair. Pieces are token ids; a document that is certainly short enough stays
+a text, which the engine tokenizes. Of an input of embeddings, with --embed_long_inputs mean, the mean of its pieces
+counts, as in vLLM's chunked processing: weighted by their tokens, and normalized again.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....errors import BadRequest
-from ..types import PoolingInfo, PoolingInput
+from ..types import PooledOutput, PoolingInfo, PoolingInput, PoolingParams
 from .request import PoolingRequest
 
 Tokens = list[int]
@@ -108,10 +110,11 @@ async def chunked(
     space = info.window - len(query) - info.special_pair
     long = [i for i, text in enumerate(documents) if most or len(text.encode()) > space]
     tokens = dict(zip(long, await tokens_of(call, [documents[i] for i in long], "documents"), strict=True))
+    kept = limits.pieces_per_document
     pairs: list[PoolingInput] = []
     numbers: list[int] = []
     for number, text in enumerate(documents):
-        pieces = _pieces(tokens[number][: most or None], space, limits) if number in tokens else [text]
+        pieces = _pieces(tokens[number][: most or None], space, kept) if number in tokens else [text]
         pairs.extend((query, piece) for piece in pieces)
         numbers.extend([number] * len(pieces))
     if len(pairs) > limits.pieces:
@@ -123,6 +126,67 @@ async def chunked(
     return pairs, numbers
 
 
-def _pieces(tokens: Tokens, space: int, limits: ChunkLimits) -> list[Tokens]:
-    starts = range(0, max(len(tokens), 1), space)[: limits.pieces_per_document or None]
-    return [tokens[start : start + space] for start in starts]
+def _pieces(tokens: Tokens, size: int, most: int = 0) -> list[Tokens]:
+    """Returns the first pieces of so many tokens, one at least; 0: all."""
+    starts = range(0, max(len(tokens), 1), size)[: most or None]
+    return [tokens[start : start + size] for start in starts]
+
+
+# --- embeddings
+
+
+async def encode_in_pieces(
+    call: PoolingRequest, inputs: Sequence[PoolingInput], params: PoolingParams, info: PoolingInfo
+) -> list[PooledOutput]:
+    """Returns one result for each input; a long one is computed in pieces where the model's options say so."""
+    if params.truncate is not None or call.model.options.embed_long_inputs != "mean":
+        return await call.encode(inputs, params)
+    long = await _long(call, inputs, params, info)
+    if not long:
+        return await call.encode(inputs, params)
+    parts: list[PoolingInput] = []
+    counts = []
+    for number, one in enumerate(inputs):
+        pieces = long.get(number, [one])
+        parts += pieces
+        counts.append(len(pieces))
+    outputs = iter(await call.encode(parts, params))
+    await call.load_numpy()
+    normalize = info.normalize if params.normalize is None else params.normalize
+    return [_joined([next(outputs) for _ in range(count)], normalize=normalize) for count in counts]
+
+
+def _joined(outputs: list[PooledOutput], *, normalize: bool) -> PooledOutput:
+    from .. import vectors
+
+    if len(outputs) == 1:
+        return outputs[0]
+    tokens = [output.tokens for output in outputs]
+    data = vectors.mean([output.data for output in outputs], tokens, normalize=normalize)
+    return PooledOutput(data, 1, outputs[0].width, sum(tokens))
+
+
+async def _long(
+    call: PoolingRequest, inputs: Sequence[PoolingInput], params: PoolingParams, info: PoolingInfo
+) -> dict[int, list[PoolingInput]]:
+    """Returns the pieces of every input that does not fit the window, by its number. Raises RequestError."""
+    space = info.window - (info.special_single if params.add_special_tokens else 0)
+    found: dict[int, list[PoolingInput]] = {}
+    for number, one in enumerate(inputs):
+        if isinstance(one, list) and len(one) > info.window:
+            found[number] = [*_pieces(one, info.window)]
+    suspects = {i: one for i, one in enumerate(inputs) if isinstance(one, str) and len(one.encode()) > space}
+    texts = dict(zip(suspects, await tokens_of(call, list(suspects.values()), "input"), strict=True))
+    long = {number: tokens for number, tokens in texts.items() if len(tokens) > space}
+    before, after = await _around(call) if long and params.add_special_tokens else ([], [])
+    for number, tokens in long.items():
+        found[number] = [[*before, *piece, *after] for piece in _pieces(tokens, space)]
+    return found
+
+
+async def _around(call: PoolingRequest) -> tuple[Tokens, Tokens]:
+    """Returns the special tokens before and after a text."""
+    [plain] = await call.model.encode(["a"], False)
+    [whole] = await call.model.encode(["a"], True)
+    at = next(i for i in range(len(whole)) if whole[i : i + len(plain)] == plain)
+    return whole[:at], whole[at + len(plain) :]

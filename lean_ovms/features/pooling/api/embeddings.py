@@ -13,8 +13,8 @@ from ....api.services import Services
 from ....types import Json, Request, Response
 from .. import fields as shared
 from ..types import EMBED, PooledOutput
+from .chunks import encode_in_pieces
 from .encoding import ENCODING, Encoding, results_response
-from .long_inputs import encode_in_pieces
 from .request import Inputs, PoolingRequest, dimensions, items_of, parse_with_inputs
 
 FIELDS = FieldSet((*shared.INPUTS, shared.NORMALIZE, *ENCODING, shared.DIMENSIONS, *shared.PROMPTS))

@@ -89,7 +89,7 @@ class Encoding:
         """Returns the numbers as bytes."""
         if self.dtype == "float32" and self.endianness in LITTLE:
             return output.data
-        from ...pooling import vectors
+        from .. import vectors
 
         return vectors.packed(output.data, self.dtype, big_endian=self.endianness not in LITTLE)
 
@@ -97,7 +97,7 @@ class Encoding:
         """Returns the JSON value of one result: nested lists, or a base64 string."""
         if self.format == "base64":
             return b'"%b"' % b2a_base64(self.packed(output), newline=False)
-        from ...pooling import vectors
+        from .. import vectors
 
         return vectors.json(output.data, self.shape(output))
 

@@ -6,10 +6,19 @@ from typing import Any
 
 from ....api.fields import Field, Values
 from ....api.generation.common_fields import TEMPLATE_KWARGS, template_kwargs
+from ....api.schemas import NULL, STRING, TEXT_PART, any_of, array, object_of
 from ....errors import BadRequest
 from ....types import Json
 from .. import fields as shared
 from .inputs import check_count, content_text
+
+_CONTENT = any_of(STRING, array(any_of(STRING, TEXT_PART), 1))
+TEXT_OF_PAIR = any_of(STRING, object_of({"content": _CONTENT}))
+"""A text that a pooling model reads."""
+DOCUMENT = any_of(
+    STRING, object_of({"content": _CONTENT}, text=False), object_of({"text": STRING}, title=any_of(STRING, NULL))
+)
+"""A document to rank."""
 
 
 def _limit(name: str, of: str) -> Field:

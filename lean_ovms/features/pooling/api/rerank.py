@@ -19,14 +19,12 @@ from ....api.services import Services
 from ....errors import BadRequest
 from ....types import Json, Request, Response
 from .. import fields as shared
-from ..schemas import DOCUMENT, TEXT_OF_PAIR
 from .chunks import ChunkLimits
 from .encoding import ENTRY_BYTES, shortest
 from .inputs import content_text
-from .pair_fields import PAIR_FIELDS, limits
+from .pair_fields import DOCUMENT, PAIR_FIELDS, TEXT_OF_PAIR, limits
 from .request import parse
 from .scoring import ScoreRequest, Scores, score
-from .tei_fields import TRUNCATION, truncation
 
 
 def _rank_fields(value: list[Any]) -> list[str]:
@@ -46,7 +44,7 @@ FIELDS = FieldSet((
         schema=_DOCUMENTS),
     Field("raw_scores", "bool", "text-embeddings-inference's: return scores before the sigmoid"),
     Field("return_text", "bool", "text-embeddings-inference's: return the texts with the results"),
-    *TRUNCATION,
+    *shared.TEI_TRUNCATION,
     Field("top_n", "int", "most results to return; 0: all", low=0, high=shared.INT64_MAX,
         wrong="top_n accepts integer values"),
     Field("return_documents", "bool", "return the texts with the results (default: true; under /v3 false)",
@@ -89,7 +87,7 @@ async def handle(request: Request, services: Services) -> Response:
 def _read(body: Json, services: Services, *, ovms: bool, cohere: bool) -> RerankRequest:
     call = parse(body, services, fields=FIELDS)
     values = call.values
-    call = call.with_values(truncation(values) | ({"use_activation": False} if values["raw_scores"] else {}))
+    call = call.with_values(shared.tei_truncation(values) | ({"use_activation": False} if values["raw_scores"] else {}))
     query = _query(values["query"], ovms=ovms)
     if values["documents"] is not None and values["texts"] is not None:
         raise BadRequest("documents and texts exclude each other", param="texts")

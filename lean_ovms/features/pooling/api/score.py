@@ -15,9 +15,8 @@ from ....api.services import Services
 from ....errors import BadRequest
 from ....types import Json, Request, Response
 from ..feature import PoolingOptions
-from ..schemas import TEXT_OF_PAIR
 from .encoding import ENTRY_BYTES, shortest, usage
-from .pair_fields import PAIR_FIELDS, limits, side
+from .pair_fields import PAIR_FIELDS, TEXT_OF_PAIR, limits, side
 from .request import PoolingRequest, parse
 from .scoring import ScoreRequest, Scores, score
 

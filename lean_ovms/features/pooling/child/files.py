@@ -50,8 +50,6 @@ class PoolingFiles:
     """Whether texts are lowered first."""
     prompts: dict[str, str] = field(default_factory=dict)
     """Texts that go before an input, by their names."""
-    default_prompt_name: str = ""
-    """The name of the default one; empty: there is none."""
     tokenizer_config: Json = field(default_factory=dict)
     """The members of tokenizer_config.json."""
     projection: Path | None = None
@@ -83,7 +81,6 @@ def read(path: Path) -> PoolingFiles:
     bert = files.read_object(path / "sentence_bert_config.json")
     ours = files.read_object(path / "config_sentence_transformers.json")
     tokenizer = files.read_object(path / "tokenizer_config.json")
-    default = ours.get("default_prompt_name")
     return PoolingFiles(
         path=path,
         config=config,
@@ -93,7 +90,6 @@ def read(path: Path) -> PoolingFiles:
         model_max_length=_count(tokenizer.get("model_max_length")),
         lower_case=bert.get("do_lower_case") is True,
         prompts=_texts(config.get("task_instructions")) | _texts(ours.get("prompts")),
-        default_prompt_name=default if isinstance(default, str) else "",
         tokenizer_config=tokenizer,
         projection=_projection(path, modules or []),
     )

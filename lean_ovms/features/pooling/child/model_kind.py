@@ -118,7 +118,6 @@ def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recogn
             matryoshka=any_size or files.config.get("is_matryoshka") is True or bool(allowed),
             matryoshka_dimensions=[] if any_size else sorted(allowed),
             prompts=files.prompts,
-            default_prompt_name=files.default_prompt_name,
             lower_case=files.lower_case or (alone and files.tokenizer_config.get("do_lower_case") is True),
             images=shape.images,
         )
@@ -208,7 +207,6 @@ def _with_logits(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Rec
         dimensions=1 if kind == SCORE else width,
         window=limit,
         labels=labels,
-        problem_type=str(files.config.get("problem_type") or ""),
         activation=activation,
         outputs=width,
     )

@@ -20,7 +20,7 @@ from ....engine.protocol import Cancel, Decode, Decoded, Encode, Encoded, Record
 from ....engine.task import Task, busy
 from ....errors import BadRequest, EngineFailure, RequestError, requests_waiting
 from ..feature import PADDED_TOKENS, TOKENS, PoolingOptions
-from ..records import Pool, Pooled
+from ..records import Pool, Pooled, PooledPart
 from ..types import CLASSIFY, ONLY_PER_TOKEN, SCORE, VECTORS, PoolingInfo, PoolingParams, TextWithImages
 from .inputs import Input, InputBuilder, check_ids, with_images
 from .pooler import Array, Batch, Pooler
@@ -287,8 +287,9 @@ class PoolingTask(Task):
     def _send(self, request: QueuedPooling, items: list[QueuedText], values: Array, counts: list[int]) -> None:
         tokens = [len(item.ids) for item in items]
         data = values.astype(LITTLE, copy=False).tobytes()
-        self.out.append(Pooled(request.id, [item.index for item in items], tokens, counts, int(values.shape[1]), data))
         request.missing -= len(items)
+        kind = PooledPart if request.missing else Pooled
+        self.out.append(kind(request.id, [item.index for item in items], tokens, counts, int(values.shape[1]), data))
         if not request.missing:
             del self._open[request.id]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.api.conftest import MakePooling, ask, post, refused, whole
+from tests.api.conftest import MakePooling, ask, refused
 
 
 @pytest.mark.parametrize("path", ["/classify", "/v1/classify"])
@@ -53,12 +53,3 @@ async def test_messages_and_refusals(make_pooling: MakePooling) -> None:
     assert (await refused(app, "/classify", input="123456789"))[1] == "input"
     await ask(app, "/classify", messages=[{"role": "user", "content": "x"}], truncate_prompt_tokens=4)
     assert engine.asked[-1][0] == ["<|user|>x<|end|>"]
-
-
-async def test_an_embedding_model(make_pooling: MakePooling) -> None:
-    app, _ = await make_pooling()
-    response = await post(app, "/classify", {"model": "e", "input": "a"})
-    error = (await whole(response))["error"]
-    assert (response.status, error["code"], error["param"]) == (400, "wrong_task", "model")
-    assert "does embeddings, not classification" in error["message"]
-    assert "/v1/embeddings" in error["message"]

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.conftest import MakePooling, ask, post, refused, whole
-from tests.features.pooling.fakes import BOS, END, EOS
+from tests.api.conftest import MakePooling, ask, refused
 
 VLLM, OVMS = "/rerank", "/v3/rerank"
 PATHS = ["/rerank", "/v1/rerank", "/v2/rerank", "/v3/rerank", "/v3/v1/rerank", "/v3/v2/rerank"]
@@ -52,8 +51,6 @@ async def test_top_n(make_pooling: MakePooling) -> None:
     app, _ = await make_pooling("rerank")
     for top_n, count in ((None, 3), (0, 3), (1, 1), (2, 2), (3, 3), (100, 3)):
         assert len((await ask(app, VLLM, query="abc", documents=DOCUMENTS, top_n=top_n))["results"]) == count
-    assert (await refused(app, VLLM, query="a", documents=["b"], top_n=-1))[1] == "top_n"
-    assert await refused(app, VLLM, query="a", documents=["b"], top_n="1") == ("top_n accepts integer values", "top_n")
 
 
 async def test_forms_of_documents(make_pooling: MakePooling) -> None:
@@ -312,16 +309,3 @@ async def test_a_score_template_of_the_operator(make_pooling: MakePooling) -> No
     assert engine.asked[-1][0] == ["query=a;document=c;judge", "query=b;document=d;judge"]
     await ask(app, VLLM, query="a", documents=["bcd"], max_tokens_per_doc=1, chat_template_kwargs={"instruction": "i"})
     assert engine.asked[-1][0] == ["query=a;document=b;i"]
-
-
-async def test_a_model_that_only_classifies(make_pooling: MakePooling) -> None:
-    app, _ = await make_pooling("classify")
-    response = await post(app, VLLM, {"model": "e", "query": "a", "documents": ["b"]})
-    error = (await whole(response))["error"]
-    assert response.status == 400
-    assert error["code"] == "wrong_task"
-    assert "/classify" in error["message"]
-
-
-def test_the_fake_model_joins_pairs() -> None:
-    assert (BOS, END, EOS) == (257, 262, 256)

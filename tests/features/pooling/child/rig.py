@@ -12,7 +12,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine.protocol import Refused
 from lean_ovms.features.pooling.child.fake_pooler import FakePooler
 from lean_ovms.features.pooling.child.task import PoolingTask
-from lean_ovms.features.pooling.records import Pooled
+from lean_ovms.features.pooling.records import Pooled, PooledPart
 from lean_ovms.features.pooling.reply import pool_record
 from lean_ovms.features.pooling.types import PoolingInput, PoolingParams
 from tests.engine.rig import WorkerRig
@@ -57,10 +57,14 @@ class Rig(WorkerRig):
         """Those of a kind that were sent, for a request or for all."""
         return [record for record in self.sent() if type(record) is kind and number in (0, record.id)]
 
+    def results(self, number: int = 0) -> list[PooledPart]:
+        """The results that were sent, for a request or for all."""
+        return [*self.records(PooledPart, number), *self.records(Pooled, number)]
+
     def rows(self, number: int) -> list[np.ndarray[Any, Any]]:
         """The result of each input of a request: [rows, width]."""
         found: dict[int, np.ndarray[Any, Any]] = {}
-        for record in self.records(Pooled, number):
+        for record in self.results(number):
             values = np.frombuffer(record.data, "<f4").reshape(-1, record.width)
             at = 0
             for index, rows in zip(record.indices, record.rows, strict=True):
@@ -72,7 +76,7 @@ class Rig(WorkerRig):
 
     def tokens(self, number: int) -> list[int]:
         """Number of tokens of each input of a request."""
-        pairs = [pair for r in self.records(Pooled, number) for pair in zip(r.indices, r.tokens, strict=True)]
+        pairs = [pair for r in self.results(number) for pair in zip(r.indices, r.tokens, strict=True)]
         return [count for _, count in sorted(pairs)]
 
     def error(self, number: int) -> str:

@@ -233,11 +233,11 @@ def test_prompts_come_from_both_files(tmp_path: Path) -> None:
     path = directory(
         tmp_path,
         config={"task_instructions": {"a": "A: "}},
-        config_sentence_transformers={"prompts": {"query": "q: ", "bad": 1}, "default_prompt_name": "query"},
+        config_sentence_transformers={"prompts": {"query": "q: ", "bad": 1}},
         sentence_bert_config={"do_lower_case": True},
     )
     found = info(path)
-    assert (found.prompts, found.default_prompt_name, found.lower_case) == ({"a": "A: ", "query": "q: "}, "query", True)
+    assert (found.prompts, found.lower_case) == ({"a": "A: ", "query": "q: "}, True)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from lean_ovms.features.pooling.child.fake_pooler import FakePooler, _info
 from lean_ovms.features.pooling.child.network import PaddedLength
 from lean_ovms.features.pooling.child.vision import ImagesAlone
 from lean_ovms.features.pooling.feature import PADDED_TOKENS, TOKENS, PoolingOptions
-from lean_ovms.features.pooling.records import Pool, Pooled
+from lean_ovms.features.pooling.records import Pool
 from lean_ovms.features.pooling.types import PER_TOKEN, PoolingParams, TextWithImages
 from lean_ovms.media.pixels import SquareProcessor
 from lean_ovms.types import Image
@@ -35,15 +35,6 @@ def test_equal_texts_get_equal_vectors_in_any_batch(rig: Rig) -> None:
     assert np.linalg.norm(alone) == pytest.approx(1)
 
 
-def test_texts_and_their_ids_are_the_same_and_tokens_are_counted(rig: Rig) -> None:
-    number = rig.submit("hi", [257, *b"hi", 256], "")
-    rig.run()
-    first, second, empty = rig.rows(number)
-    assert np.array_equal(first, second)
-    assert rig.tokens(number) == [4, 4, 2]
-    assert not np.array_equal(first, empty)
-
-
 def test_requests_that_wait_share_a_batch(rig: Rig) -> None:
     numbers = [rig.submit(text) for text in texts(8)]
     rig.run()
@@ -59,7 +50,7 @@ def test_one_text_passes_a_long_list_of_another_request(rig: Rig) -> None:
     rig.turn(1)
     assert short in rig.batches[-1]
     rig.run()
-    assert rig.records(Pooled, short)[0].indices == [0]
+    assert rig.results(short)[0].indices == [0]
 
 
 def test_an_image_is_a_batch_of_its_own_and_counts_as_many_tokens() -> None:
@@ -170,13 +161,13 @@ def test_a_cancelled_request_is_forgotten_wherever_it_is(monkeypatch: pytest.Mon
     rig = Rig()
     waiting, arriving, other = rig.submit(*texts(60)), rig.submit(*texts(400)), rig.submit("other")
     rig.turn(1)
-    done = len(rig.records(Pooled, waiting))
+    done = len(rig.results(waiting))
     rig.cancel(waiting)
     rig.cancel(arriving)
     rig.cancel(99)
     rig.run()
-    assert len(rig.records(Pooled, waiting)) == done
-    assert rig.records(Pooled, arriving) == []
+    assert len(rig.results(waiting)) == done
+    assert rig.results(arriving) == []
     assert len(rig.rows(other)) == 1
     assert (rig.stats().queued, rig.stats().running) == (0, 0)
 
@@ -186,7 +177,7 @@ def test_many_texts_are_tokenized_over_several_turns(monkeypatch: pytest.MonkeyP
     rig = Rig()
     number = rig.submit(*texts(30))
     rig.turn(1)
-    assert rig.records(Pooled) == []
+    assert rig.results() == []
     assert rig.stats().queued == 30
     rig.run()
     assert len(rig.rows(number)) == 30
@@ -215,7 +206,7 @@ def test_a_wrong_input_refuses_its_whole_request_and_no_other(
     wrong, right = rig.submit(*inputs, **params), rig.submit("right")
     rig.run()
     assert message in rig.error(wrong)
-    assert rig.records(Pooled, wrong) == []
+    assert rig.results(wrong) == []
     assert len(rig.rows(right)) == 1 or "Unicode" in message  # such text cannot come through the pipe
 
 
@@ -278,16 +269,6 @@ def test_long_vectors_have_the_length_1_too() -> None:
 # --- kinds of results
 
 
-def test_vectors_are_cut_and_then_normalized(rig: Rig) -> None:
-    [whole], [raw] = rig.ask("hello"), rig.ask("hello", normalize=False)
-    [cut] = rig.ask("hello", dimensions=4)
-    assert cut.shape == (1, 4)
-    assert np.linalg.norm(cut) == pytest.approx(1)
-    assert np.allclose(cut, raw[:, :4] / np.linalg.norm(raw[:, :4]))
-    assert np.allclose(whole, raw / np.linalg.norm(raw))
-    assert np.linalg.norm(raw) != pytest.approx(1)
-
-
 def test_a_row_for_each_token_does_not_share_a_batch_with_pooled_texts(rig: Rig) -> None:
     tokens, pooled = rig.submit("hello", output=PER_TOKEN), rig.submit("hello")
     rig.run()
@@ -336,22 +317,6 @@ def test_the_special_tokens_of_a_pair_are_never_cut() -> None:
     assert "3 tokens that cannot be cut" in rig.error(number)
 
 
-@pytest.mark.parametrize(("side", "kept"), [("right", b"ab"), ("left", b"fg")])
-def test_truncation_keeps_the_special_tokens(side: str, kept: bytes, rig: Rig) -> None:
-    rig.ask("abcdefg", truncate=4, truncation_side=side)
-    assert rig.first_ids == [[257, *kept, 256]]
-
-
-def test_classes_are_probabilities_or_logits() -> None:
-    rig = Rig("classify")
-    [probabilities], [logits] = rig.ask("great"), rig.ask("great", activation=False)
-    assert probabilities.sum() == pytest.approx(1)
-    assert probabilities.argmax() == logits.argmax()
-    assert logits.sum() != pytest.approx(1)
-    sigmoid = Rig(pooler=with_info(FakePooler(Config(fake_engine=True, task="classify")), activation="sigmoid"))
-    assert np.allclose(sigmoid.ask("great")[0], 1 / (1 + np.exp(-logits)))
-
-
 def test_two_outputs_make_one_score() -> None:
     info = {"kind": "score", "outputs": 2}
     for activation, expected in (
@@ -367,12 +332,6 @@ def test_two_outputs_make_one_score() -> None:
         rig.pooler._output = lambda batch, row=logits: np.repeat(row[:, :2], len(batch.ids), 0)
         assert np.allclose(rig.ask("text")[0], expected(logits[0]))
         assert np.allclose(rig.ask("text", activation=False)[0], logits[0, 1])
-
-
-def test_a_token_classifier_has_a_row_for_each_token_by_default() -> None:
-    [rows] = Rig("token_classify").ask("hello")
-    assert rows.shape == (7, 3)
-    assert np.allclose(rows.sum(axis=1), 1)
 
 
 # --- tokens
