@@ -69,12 +69,10 @@ class GenAiPipeline:
         return model_info.decode(self._tokenizer, tokens, skip_special_tokens)
 
     def _config(self, request: PipelineRequest) -> Any:
-        if request.native is None:
-            native = generation_config(request, self._eos, self._speculative)
-            if request.constraint:
-                native.structured_output_config = self.grammars.native(request.constraint)
-            request.native = native
-        return request.native
+        config = generation_config(request, self._eos, self._speculative)
+        if request.constraint:
+            config.structured_output_config = self.grammars.native(request.constraint)
+        return config
 
     def _short_config(self, max_tokens: int) -> Any:
         """Returns a greedy request's GenerationConfig, to be used while loading."""

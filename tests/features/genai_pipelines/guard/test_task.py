@@ -50,18 +50,6 @@ def test_prompt_logprobs_need_prefix_caching_off():
     assert refused[2] == "echo"  # the client's word
 
 
-def test_the_request_that_was_checked_is_the_one_that_is_added():
-    """A pipeline may keep its own form of the request from check to add, once."""
-    rig = Rig()
-    checked, added = [], []
-    check, add = rig.pipeline.check, rig.pipeline.add
-    rig.pipeline.check = lambda request: (checked.append(id(request)), check(request))[1]
-    rig.pipeline.add = lambda request: (added.append(request), add(request))[1]
-    rig.ask("hello", n=2, seeds=(1, 2))
-    assert checked[0] == id(added[0])
-    assert added[1] is not added[0]
-
-
 def test_no_more_run_than_have_memory_for_their_states():
     """Of hybrid models. The others wait, and each gets its answer."""
     pipeline = FakePipeline()

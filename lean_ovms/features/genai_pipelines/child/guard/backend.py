@@ -129,8 +129,7 @@ class GuardedPipeline:
             raise BadRequest("structured output cannot be combined with beam search (best_of > 1)", param="best_of")
         if request.constraint and sampling.min_tokens:
             raise BadRequest("structured output cannot be combined with min_tokens", param="min_tokens")
-        request.native = self._sequences(request)[0].pipeline_request()
-        self.pipeline.check(request.native)
+        self.pipeline.check(self._sequences(request)[0].pipeline_request())
 
     def add(self, request: GenerationRequest) -> None:
         request.sequences = self._sequences(request)
@@ -224,7 +223,7 @@ class GuardedPipeline:
 
     def _start(self, sequence: GuardedSequence) -> None:
         try:
-            sequence.handle = self.pipeline.add(sequence.take_request())
+            sequence.handle = self.pipeline.add(sequence.pipeline_request())
         except BadRequest as error:
             self._fail(sequence.request, error)
             return

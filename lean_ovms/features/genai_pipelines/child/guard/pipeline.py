@@ -41,7 +41,6 @@ class PipelineRequest:
     """A structural tag that the generated tokens match from the first on; empty: there is none."""
     image_prompt: ImagePrompt | None = None
     """What a model with vision computes instead of the tokens."""
-    native: object = field(default=None, init=False, compare=False, repr=False)  # not copied by replace()
 
 
 @dataclass(slots=True)

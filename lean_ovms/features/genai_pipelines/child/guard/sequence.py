@@ -36,15 +36,6 @@ class GuardedSequence(QueuedSequence):
         prompt = self.request.image_prompt
         return prompt is not None and bool(prompt.images)
 
-    def take_request(self) -> PipelineRequest:
-        """Returns what Pipeline.add takes: the request that was checked, for the first choice."""
-        checked, request = self.request.native, self.request
-        if self.index or checked is None:
-            return self.pipeline_request()
-        request.native = None
-        assert isinstance(checked, PipelineRequest)
-        return checked
-
     def pipeline_request(self) -> PipelineRequest:
         """Returns the request for the pipeline."""
         request = self.request
@@ -69,4 +60,4 @@ class GuardedSequence(QueuedSequence):
         if request.image_prompt is None or request.unfinished:
             return
         if all(s.handle is None for s in request.sequences):
-            request.image_prompt = request.native = None
+            request.image_prompt = None
