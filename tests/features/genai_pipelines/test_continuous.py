@@ -6,7 +6,6 @@ import sys
 import numpy as np
 import pytest
 
-from lean_ovms.errors import BadRequest
 from lean_ovms.features.genai_pipelines.child.guard.pipeline import PipelineRequest
 from lean_ovms.types import SamplingParams
 from tests.engine.real import QUESTIONS, assert_empty, chat, draft_model, load, outcome, quiet
@@ -88,12 +87,6 @@ def test_n_sequences_are_n_single_ones(engine):
         assert answer.tokens[index] == single.tokens[0]
 
 
-def test_logprobs_are_those_of_the_chosen_tokens(engine):
-    answer = Rig(pipeline=engine).ask(chat("Hello!"), logprobs=True)
-    assert len(answer.logprobs[0]) == len(answer.tokens[0])
-    assert all(value <= 0 for value in answer.logprobs[0])
-
-
 def test_prompt_logprobs_come_once_and_the_prompt_is_stripped(engine):
     plain = Rig(pipeline=engine).ask(chat("Hello!"))
     answer = Rig(pipeline=engine).ask(chat("Hello!"), prompt_logprobs=True)
@@ -115,17 +108,6 @@ def test_prompt_logprobs_are_the_same_in_company(engine):
     rig.run()
     for request, values in zip(requests, alone, strict=True):
         assert rig.answer(request).prompt_logprobs[1:] == pytest.approx(values[1:], abs=1e-3)
-
-
-def test_prompt_logprobs_of_a_long_prompt_are_complete(engine):
-    answer = Rig(pipeline=engine).ask([40 + i % 99 for i in range(700)], prompt_logprobs=True, max_tokens=3)
-    assert len(answer.prompt_logprobs) == 700
-    assert len(answer.tokens[0]) == 3
-
-
-def test_prompt_logprobs_are_refused_with_prefix_caching(caching):
-    """GenAI reads out of bounds here."""
-    assert "--enable_prefix_caching false" in Rig(pipeline=caching).ask("hello", prompt_logprobs=True).refused[1]
 
 
 # --- assisted pipelines
@@ -157,16 +139,6 @@ def test_prompts_that_were_seen_before_get_the_same_answers_from_assisted_pipeli
             rig.turn()
         rig.run()
         assert [outcome(rig, r) for r in requests] == alone
-
-
-def test_prompt_lookup_gives_the_same_answers(engine):
-    prompts = [chat(q) for q in QUESTIONS]
-    alone = quiet(engine, prompts, max_tokens=30)
-    rig = Rig(pipeline=load(plugin_config='{"prompt_lookup": true, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}'))
-    assert rig.pipeline.info.speculative == "prompt_lookup"
-    requests = [rig.submit(p, max_tokens=30) for p in prompts]
-    rig.run()
-    assert [outcome(rig, r) for r in requests] == alone
 
 
 @pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
@@ -245,22 +217,6 @@ def test_values_at_the_edges_of_their_ranges_are_computed(engine, sampling):
     answer = rig.ask(chat("Hello!"), **{"max_tokens": 8, **sampling})
     assert answer.reasons[0] in ("stop", "length")
     assert rig.stats().recoveries == 0
-
-
-def test_ids_of_requests_are_never_given_twice(engine):
-    from tests.features.genai_pipelines.test_pipeline_contract import work
-
-    handles = [engine.add(work(max_tokens=2)) for _ in range(3)]
-    while engine.busy():
-        engine.step()
-    assert all(h.can_read() for h in handles)
-
-
-def test_a_pipeline_refuses_what_slipped_through_the_checks(engine):
-    from tests.features.genai_pipelines.test_pipeline_contract import work
-
-    with pytest.raises(BadRequest):
-        engine.check(work(sampling=SamplingParams(temperature=1.0, top_p=0.0)))
 
 
 def test_telemetry_is_not_imported():

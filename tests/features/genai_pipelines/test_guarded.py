@@ -35,24 +35,7 @@ def test_a_poisoned_step_ends_those_who_run_and_nobody_later(engine, monkeypatch
     assert_empty(rig)
 
 
-def test_the_request_that_poisons_is_refused_when_nobody_lets_it_through(engine):
-    rig = Rig(pipeline=engine)
-    assert rig.ask([5, 6, 10**6], repetition_penalty=1.5).refused[2] == "prompt"
-    assert rig.stats().recoveries == 0
-
-
 # --- the KV cache
-
-
-def test_more_work_than_cache_is_done_and_nobody_notices(engine, small):
-    prompts = [chat(q) for q in QUESTIONS[:6]]
-    sampling = {"max_tokens": 150, "ignore_eos": True}
-    alone = quiet(engine, prompts, **sampling)
-    rig = Rig(pipeline=small)
-    requests = [rig.submit(p, **sampling) for p in prompts]
-    rig.run()
-    assert [outcome(rig, r) for r in requests] == alone
-    assert_empty(rig)
 
 
 def test_beam_searches_with_a_small_cache_all_finish(engine, small):
@@ -64,30 +47,6 @@ def test_beam_searches_with_a_small_cache_all_finish(engine, small):
     rig.run()
     assert [outcome(rig, r) for r in requests] == alone
     assert_empty(rig)
-
-
-def test_one_request_may_use_the_whole_cache_and_ends_with_length(small):
-    answer = Rig(pipeline=small).ask(chat("Hello!"), ignore_eos=True)
-    assert answer.reasons == {0: "length"}
-    assert len(answer.tokens[0]) + answer.accepted.prompt_tokens == 16 * 32
-
-
-def test_a_prompt_that_does_not_fit_the_cache_is_refused(small):
-    assert Rig(pipeline=small).ask([40] * 513).refused[3] == "context_length_exceeded"
-    assert Rig(pipeline=small).ask([40] * 512).refused[3] == "context_length_exceeded"
-    assert Rig(pipeline=small).ask([40] * 511, max_tokens=9).reasons == {0: "length"}
-
-
-def test_cancel_frees_the_cache_for_the_next(small):
-    rig = Rig(pipeline=small)
-    for _ in range(3):
-        request = rig.submit([40 + i % 99 for i in range(450)], ignore_eos=True, max_tokens=60)
-        rig.turn(4)
-        assert rig.answer(request).tokens
-        rig.cancel(request)
-    rig.turn()
-    assert_empty(rig)
-    assert rig.ask([41] * 450, ignore_eos=True, max_tokens=60).reasons == {0: "length"}
 
 
 @pytest.mark.parametrize("steps", [1, 2])

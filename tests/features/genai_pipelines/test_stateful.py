@@ -7,7 +7,6 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.errors import EngineLost
 from lean_ovms.engine.generation import request_validator
-from lean_ovms.errors import BadRequest
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, QUESTIONS, assert_empty, chat
 from tests.engine.rig import Rig
@@ -67,14 +66,6 @@ def test_a_crowd_is_served_in_order_one_at_a_time(stateful):
     assert ends == requests
     rig.run()
     assert_empty(rig)
-
-
-def test_several_answers_to_one_request_follow_each_other(stateful):
-    rig = Rig(pipeline=stateful)
-    both = rig.ask(chat("Tell me a story."), n=2, seeds=(1, 2), temperature=2.0, max_tokens=12)
-    alone = rig.ask(chat("Tell me a story."), seeds=(2,), temperature=2.0, max_tokens=12)
-    assert both.tokens[1] == alone.tokens[0]
-    assert set(both.reasons) == {0, 1}
 
 
 def test_a_cancelled_request_ends_within_some_tokens_and_the_next_begins(stateful):
@@ -166,8 +157,3 @@ def test_a_device_that_says_nothing_for_too_long_is_given_up(stateful, monkeypat
     stateful.recoverable = True
     handle.cancel()
     drain(stateful)
-
-
-def test_what_slipped_through_the_checks_is_refused(stateful):
-    with pytest.raises(BadRequest):
-        stateful.check(work(sampling=SamplingParams(temperature=1.0, top_p=0.0)))

@@ -53,14 +53,3 @@ def test_an_answer_ends_at_its_limit_and_when_it_is_cancelled(stateful):
     assert rig.answer(short).reasons == {0: "length"}
     assert words(rig, stays) == said("blue")
     assert_empty(rig)
-
-
-def test_token_ids_are_refused(stateful):
-    rig = Rig(pipeline=stateful)
-    request = see(rig, [1, 2, 3])
-    rig.run()
-    assert "token ids" in rig.answer(request).refused[1]
-
-
-def test_the_models_own_chat_template_is_reported(stateful):
-    assert "im_start" in stateful.info.chat_template

@@ -78,26 +78,12 @@ def test_the_cancelled_of_a_busy_pipeline_is_gone_with_the_next_step():
     assert idle(rig)
 
 
-# --- frames
-
-
-def test_an_acceptance_goes_out_before_the_step():
-    rig = Rig()
-    seen = []
-    step = rig.pipeline.step
-    rig.pipeline.step = lambda: (seen.append(len(rig.transport.frames)), step())
-    rig.submit("hello")
-    rig.turn()
-    assert seen == [1]
-
-
-@pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
-def test_several_tokens_of_a_step_are_one_record_cut_at_the_end(speculative):
-    rig = Rig(speculative=speculative, tokens_per_step=4)
+def test_several_tokens_of_a_step_are_one_record_cut_at_the_end():
+    rig = Rig(speculative="draft", tokens_per_step=4)
     answer = rig.ask("hello")
     assert answer.text() == "hello"
     assert answer.tokens[0][-1] == EOS
-    assert Rig(speculative=speculative, tokens_per_step=4).ask("hello", max_tokens=2, logprobs=True).text() == "he"
+    assert Rig(speculative="draft", tokens_per_step=4).ask("hello", max_tokens=2, logprobs=True).text() == "he"
 
 
 def test_a_pipeline_that_overshoots_is_cut_and_cancelled():
@@ -115,9 +101,8 @@ def test_a_pipeline_that_overshoots_is_cut_and_cancelled():
     assert idle(rig)
 
 
-@pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
-def test_beams_of_assisted_pipelines_are_refused(speculative):
-    assert Rig(speculative=speculative).ask("hi", beams=2).refused[2] == "best_of"
+def test_beams_of_assisted_pipelines_are_refused():
+    assert Rig(speculative="draft").ask("hi", beams=2).refused[2] == "best_of"
 
 
 @pytest.mark.parametrize(
