@@ -110,33 +110,6 @@ async def test_edits_and_variations_are_those_of_openvino_genai(local: LocalServ
     assert np.array_equal(pixels(varied), edit.generate("", source, **wanted).data[0])
 
 
-async def test_a_flux_is_served(tmp_path: Path) -> None:
-    folder = unpacked_image_model(tmp_path, "flux_tiny")
-    kinds = genai.Text2ImagePipeline, genai.Image2ImagePipeline, genai.InpaintingPipeline
-    picture = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
-    hole = np.zeros((64, 64, 3), np.uint8)
-    hole[:, 32:] = 255
-    fields: dict[str, Any] = {"model": "f", "prompt": "a red cat", "size": "64x64"}
-    fields["extra_body"] = {"rng_seed": 5, "num_inference_steps": 3}
-    config = {"plugin_config": '{"INFERENCE_PRECISION_HINT": "f32"}'}
-    async with local_server(model_path=str(folder), model_name="f", **config) as local, local.client() as client:
-        answers = [
-            await client.images.generate(**fields),
-            await client.images.edit(**fields, image=png(picture)),
-            await client.images.edit(**fields, image=png(picture), mask=png(hole)),
-        ]
-        with pytest.raises(openai.BadRequestError, match="Negative prompt is not used by FluxPipeline") as caught:
-            await client.images.generate(model="f", prompt="x", size="64x64", extra_body={"negative_prompt": "y"})
-        assert caught.value.param == "negative_prompt"
-        with pytest.raises(openai.BadRequestError, match="image must be one file, not 2"):
-            await client.images.edit(**fields, image=[png(picture), png(picture)])
-    for kind, answer, count in zip(kinds, answers, range(3), strict=True):
-        direct = kind(folder, "CPU", INFERENCE_PRECISION_HINT="f32")
-        sources = [ov.Tensor(one[None]) for one in (picture, hole)[:count]]
-        wanted = direct.generate("a red cat", *sources, width=64, height=64, num_inference_steps=3, rng_seed=5).data[0]
-        assert np.array_equal(pixels(answer), wanted)
-
-
 async def test_openais_client_reads_a_stream(local: LocalServer) -> None:
     fields: dict[str, Any] = {"model": NAME, "prompt": "a red cat", "extra_body": {"rng_seed": 5}}
     picture = png(np.zeros((32, 48, 3), np.uint8))
@@ -167,14 +140,6 @@ async def test_an_adapter_is_a_model_of_its_own(tmp_path: Path) -> None:
         found = [await client.images.generate(model=name, prompt="x", **size) for name in ("plain", "pixel", "plain")]
         plain, adapted, again = (answer.data[0].b64_json for answer in found)
     assert plain == again != adapted
-
-
-async def test_what_the_server_and_what_the_model_refuse(local: LocalServer) -> None:
-    async with local.client() as client:
-        with pytest.raises(openai.BadRequestError, match="larger than 512x512, the limit of this server"):
-            await client.images.generate(model=NAME, prompt="x", size="1024x1024")
-        with pytest.raises(openai.BadRequestError, match="Prompt 2 is not used by Stable Diffusion"):
-            await client.images.generate(model=NAME, prompt="x", extra_body={"prompt_2": "y"})
 
 
 async def test_a_client_that_leaves_stops_the_work_between_two_steps(local: LocalServer) -> None:

@@ -211,12 +211,6 @@ def test_an_adapter_is_in_images_and_edits(folder: Path, pipeline: GenAiImagePip
         assert made(pipeline, images=images) != found.tobytes()
 
 
-def test_prompt_seed_and_steps_change_the_image(pipeline: GenAiImagePipeline) -> None:
-    images = [made(pipeline), made(pipeline, "blue"), made(pipeline, seed=8), made(pipeline, steps=5)]
-    assert len(set(images)) == 4
-    assert made(pipeline) == images[0]
-
-
 @pytest.mark.parametrize(("folder", "size", "steps"), [(STABLE, 16, 50), (FLUX, 256, 28)], indirect=["folder"])
 def test_size_and_steps_of_a_model(pipeline: GenAiImagePipeline, size: int, steps: int) -> None:
     assert ImageInfo(**pipeline.info.of_task) == ImageInfo(width=size, height=size, steps=steps, edits=True, masks=True)

@@ -13,7 +13,7 @@ from lean_ovms.features.media_files.images.decoder_pool import DecodeJob, Decode
 from lean_ovms.features.media_files.images.decoder_process import decode_base64
 from lean_ovms.features.media_files.images.pillow import decode
 from lean_ovms.types import Image
-from tests.api.conftest import MakeApp, events, post, whole
+from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import INFO, FakeEngine, say
 from tests.pictures import data_url, part, user
 
@@ -94,50 +94,31 @@ async def test_a_text_only_model_refuses_images(make_app: MakeApp) -> None:
 
 CALL = {"id": "c", "type": "function", "function": {"name": "view", "arguments": "{}"}}
 LEFT_OUT = "[The tool returned an image here. It is left out: this model reads text only.]"
+LOOK, TEXT = {"role": "user", "content": "look"}, {"type": "text", "text": "p.png"}
+SOURCE = {"type": "base64", "media_type": "image/png", "data": RED.partition(",")[2]}
+RESULT = {"type": "tool_result", "tool_use_id": "c", "content": [TEXT, {"type": "image", "source": SOURCE}]}
+OUTPUT = [{"type": "input_text", "text": "p.png"}, {"type": "input_image", "image_url": RED}]
 SAW = {
     "/v1/chat/completions": {
         "messages": [
-            {"role": "user", "content": "look"},
+            LOOK,
             {"role": "assistant", "content": None, "tool_calls": [CALL]},
-            {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "p.png"}, part(RED)]},
+            {"role": "tool", "tool_call_id": "c", "content": [TEXT, part(RED)]},
         ]
     },
     "/v1/messages": {  # as Claude Code sends what its tool Read returns
         "max_tokens": 9,
         "messages": [
-            {"role": "user", "content": "look"},
+            LOOK,
             {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "view", "input": {}}]},
-            {
-                "role": "user",
-                "content": [
-                    {
-                        "type": "tool_result",
-                        "tool_use_id": "c",
-                        "content": [
-                            {"type": "text", "text": "p.png"},
-                            {
-                                "type": "image",
-                                "source": {
-                                    "type": "base64",
-                                    "media_type": "image/png",
-                                    "data": RED.partition(",")[2],
-                                },
-                            },
-                        ],
-                    }
-                ],
-            },
+            {"role": "user", "content": [RESULT]},
         ],
     },
     "/v1/responses": {  # as Codex sends what its tool view_image returns
         "input": [
-            {"role": "user", "content": "look"},
+            LOOK,
             {"type": "function_call", "call_id": "c", "name": "view", "arguments": "{}"},
-            {
-                "type": "function_call_output",
-                "call_id": "c",
-                "output": [{"type": "input_text", "text": "p.png"}, {"type": "input_image", "image_url": RED}],
-            },
+            {"type": "function_call_output", "call_id": "c", "output": OUTPUT},
         ]
     },
 }
@@ -188,19 +169,11 @@ async def test_the_image_of_a_user_is_refused_beside_a_broken_one_of_a_tool(visi
     assert param == "messages[3].content[0].image_url.url"
 
 
-async def test_text_alone_is_fine(vision_app: tuple[App, FakeEngine]) -> None:
-    app, engine = vision_app
-    assert (await chat(app, {"role": "user", "content": "hello <b> image"})).status == 200
-    assert engine.images == [()]
-
-
 @pytest.mark.parametrize(
     "message",
     [
         {"role": "user", "content": "a <ov_genai_image_0> b"},
-        {"role": "system", "content": "<ov_genai_image_7>"},
         {"role": "user", "content": "<ov_genai_video_0>"},
-        user("x <ov_genai_image_0>", part(RED)),
         {"role": "tool", "tool_call_id": "<ov_genai_image_0>", "content": "x"},
         {
             "role": "assistant",
@@ -261,14 +234,8 @@ async def test_parts_that_are_no_image(vision_app: tuple[App, FakeEngine], wrong
 BAD_URLS = [
     ("data:image/png;base64,@@@", "Invalid base64 string in request"),
     ("data:image/png;base64,", "Image parsing failed"),
-    ("data:image/png;base64,aGVsbG8gd29ybGQ=", "Image parsing failed"),
-    ("data:image/svg+xml,<svg/>", "a data URL must be in base64"),
     ("http://images.example.com/a.png", "does not match any allowed domain"),
-    ("https://127.0.0.1/a.png", "does not match any allowed domain"),
-    ("ftp://images.example.com/a.png", "not by ftp"),
     ("/images/zebra.jpeg", "Loading images from local filesystem is disabled."),
-    ("file:///images/zebra.jpeg", "Loading images from local filesystem is disabled."),
-    ("", "Loading images from local filesystem is disabled."),
 ]
 
 
@@ -313,13 +280,6 @@ async def test_pixels_of_all_images_together_have_a_limit(make_app: MakeApp) -> 
     message, param = await refusal(app, user(part(RED), part(BLUE)))
     assert "larger than this server's limit: 10" in message
     assert param == "messages[0].content[1].image_url.url"
-
-
-async def test_bytes_of_an_image_have_a_limit(make_app: MakeApp) -> None:
-    app, engine = await make_app(say("fine"), max_image_bytes=100)
-    engine.info = replace(INFO, vision=True)
-    message, _ = await refusal(app, user(part(data_url("red", kind="BMP"))))
-    assert "limit: 100 bytes" in message
 
 
 async def test_responses_take_images_as_text_and_as_object(vision_app: tuple[App, FakeEngine]) -> None:
@@ -389,10 +349,3 @@ async def test_completions_are_not_for_models_with_vision(vision_app: tuple[App,
     assert (await whole(response))["error"]["message"] == (
         "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
     )
-
-
-async def test_streams_with_images(vision_app: tuple[App, FakeEngine]) -> None:
-    app, engine = vision_app
-    found = await events(await chat(app, user("x", part(RED)), stream=True))
-    assert found[-1] == "[DONE]"
-    assert len(engine.images[0]) == 1
