@@ -206,6 +206,14 @@ def _is_row(node: Any) -> bool:
     return made and ones and shape[-1].is_dynamic and bool(node.get_output_element_type(0).is_integral())
 
 
+def is_constant(output: Any) -> bool:
+    """Returns whether an output is that of a constant, which may be converted."""
+    node = output.get_node()
+    while node.get_type_name() == "Convert":
+        node = node.input_value(0).get_node()
+    return bool(node.get_type_name() == "Constant")
+
+
 ELEMENTWISE = ("Add", "Multiply", "Divide", "Tanh", "Convert")
 """What models do to each logit by itself behind the last projection: bias, scale, soft cap."""
 

@@ -291,24 +291,6 @@ def test_it_answers_what_the_models_own_files_answer(pipeline, engine, question)
 
 
 @pytest.mark.model
-def test_it_answers_what_a_direct_call_answers(pipeline, path):
-    import json
-
-    import openvino_genai as genai
-
-    properties = {**json.loads(EXACT["plugin_config"]), "KV_CACHE_PRECISION": "f32", "INFERENCE_PRECISION_HINT": "f32"}
-    direct = genai.LLMPipeline(str(path), "CPU", ATTENTION_BACKEND="PA", **properties)
-    for question in QUESTIONS:
-        ids = direct.get_tokenizer().encode(chat(question), add_special_tokens=False).input_ids
-        config = direct.get_generation_config()
-        config.max_new_tokens, config.do_sample = 30, False
-        assert (
-            Rig(pipeline=pipeline).ask(chat(question), max_tokens=30).tokens[0]
-            == direct.generate(ids, config).tokens[0]
-        )
-
-
-@pytest.mark.model
 def test_everything_about_the_model_comes_from_the_file(pipeline, engine):
     ours, theirs = pipeline.info, engine.info
     assert ours.chat_template == theirs.chat_template
@@ -358,16 +340,6 @@ def test_a_stateful_pipeline_takes_it_too(pipeline, path):
     stateful = load_text_model(Config(model_path=str(path), pipeline_type="LM", **EXACT))
     mine, theirs = (Rig(pipeline=p).ask(chat("Hello!"), max_tokens=20) for p in (stateful, pipeline))
     assert mine.tokens == theirs.tokens
-
-
-@pytest.mark.model
-def test_quantized_files_load_and_answer(tmp_path, path):
-    from tests.makers.make_gguf import make
-
-    small = make(tmp_path / "x.gguf", "Q4_0")
-    assert small.stat().st_size < path.stat().st_size / 2
-    pipeline = load_text_model(Config(model_path=str(small), cache_size=1))
-    assert Rig(pipeline=pipeline).ask(chat("Hello!"), max_tokens=8).tokens[0]
 
 
 def test_the_vocabulary_shows_user_defined_tokens(monkeypatch, tmp_path):

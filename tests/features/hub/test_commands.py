@@ -61,14 +61,6 @@ def test_the_same_pull_again_only_updates_the_graph(run: Run, tmp_path: Path, se
 
 
 @pytest.mark.slow
-def test_overwriting_pulls_anew(run: Run, tmp_path: Path, server: HubServer) -> None:
-    run(*PULL)
-    server.repos["org/model"].files["config.json"] = b'{"new": 1}'
-    assert run(*PULL, "--overwrite_models") == 0
-    assert (tmp_path / "models/org/model/config.json").read_bytes() == b'{"new": 1}'
-
-
-@pytest.mark.slow
 def test_options_of_a_conversion_reach_optimum(
     run: Run, tmp_path: Path, server: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

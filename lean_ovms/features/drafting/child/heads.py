@@ -14,7 +14,15 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from ....engine.paged.ir_weights import ELEMENTWISE, embedding_edit, gather, last_projection, paged, takes_embeddings
+from ....engine.paged.ir_weights import (
+    ELEMENTWISE,
+    embedding_edit,
+    gather,
+    is_constant,
+    last_projection,
+    paged,
+    takes_embeddings,
+)
 from ....engine.paged.network import HIDDEN_INPUT, STATES, NotPageable
 from ....repository import model_config
 from ....repository.weights import MTP_HEAD, TEXT_EMBEDDINGS
@@ -129,7 +137,7 @@ def _sum_before(output: Any) -> Any:
         if node in seen:
             continue
         seen.add(node)
-        sources = [source for source in node.input_values() if not _constant(source)]
+        sources = [source for source in node.input_values() if not is_constant(source)]
         elementwise = node.get_type_name() in (*ELEMENTWISE, "Subtract")
         if node.get_type_name() == "Add" and len(sources) > 1:
             found.append(output)
@@ -140,13 +148,6 @@ def _sum_before(output: Any) -> Any:
             "the hidden states between the model's layers, of which an Eagle-3 head gets three, are unknown"
         )
     return found[0]
-
-
-def _constant(output: Any) -> bool:
-    node = output.get_node()
-    while node.get_type_name() == "Convert":
-        node = node.input_value(0).get_node()
-    return bool(node.get_type_name() == "Constant")
 
 
 def _projection_of_three(head: Any) -> Any:

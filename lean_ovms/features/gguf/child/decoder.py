@@ -182,13 +182,7 @@ class FileDecoder:
         """
         name, number = f"blk.{layer}", self._header.number
         shared, heads, size = number("ssm.group_count"), number("ssm.time_step_rank"), number("ssm.state_size")
-        tensors = {
-            "in_proj_qkv": "attn_qkv",
-            "in_proj_z": "attn_gate",
-            "in_proj_b": "ssm_beta",
-            "in_proj_a": "ssm_alpha",
-        }
-        parts = [LinearLayer(f"{name}.{tensor}", self._delta_name(layer, place)) for place, tensor in tensors.items()]
+        parts = [LinearLayer(f"{name}.{tensor}", self._delta_name(layer, place)) for place, tensor in DELTA.items()]
         joined, gate, beta, alpha = self._layers.products(x, parts)
         weights = self._tensors.numbers(f"{name}.ssm_conv1d.weight")
         rows = ops.swish(sequences.convolve(ops.squeeze(joined, np.array([1])), weights))

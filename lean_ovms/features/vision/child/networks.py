@@ -13,6 +13,7 @@ import openvino as ov
 from numpy.typing import NDArray
 from openvino import opset13 as ops
 
+from ....engine.paged.ir_weights import is_constant
 from ....util.resources import cores
 
 
@@ -58,12 +59,5 @@ def _look_up_angles(model: Any) -> None:
         if gather is node or gather.get_type_name() != "Gather":
             continue
         table = ops.cos(gather.input_value(0)) if node.get_type_name() == "Cos" else ops.sin(gather.input_value(0))
-        if _is_constant(gather.input_value(0).get_node()):
+        if is_constant(gather.input_value(0)):
             node.output(0).replace(ops.gather(table, gather.input_value(1), gather.input_value(2)).output(0))
-
-
-def _is_constant(node: Any) -> bool:
-    """Returns whether a node is a constant, which may be converted."""
-    while node.get_type_name() == "Convert":
-        node = node.input_value(0).get_node()
-    return bool(node.get_type_name() == "Constant")
