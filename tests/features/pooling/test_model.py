@@ -16,13 +16,9 @@ from lean_ovms.features.pooling.model import PoolingModel
 from lean_ovms.features.pooling.records import PooledPart
 from lean_ovms.features.pooling.reply import PooledOutputs, pool_record
 from lean_ovms.features.pooling.types import PooledOutput, PoolingParams
-from lean_ovms.models.model import Model, make_model
-from lean_ovms.models.registry import ModelRegistry
-from lean_ovms.models.text_model import TextModel
+from lean_ovms.models.model import make_model
 from lean_ovms.observability.metrics import Metrics
 from lean_ovms.observability.records import RequestRecord, current_record
-from lean_ovms.types import ChatPrompt
-from lean_ovms.util.concurrency import Offload
 from tests.waiting import cancel
 
 PARAMS = PoolingParams()
@@ -97,16 +93,6 @@ async def test_a_request_has_a_time_limit(model: PoolingModel, monkeypatch: pyte
     assert cancelled.is_set()
 
 
-async def test_tokens_text_and_templates(model: PoolingModel) -> None:
-    assert await model.encode(["hi"], add_special_tokens=True) == [[257, 104, 105, 256]]
-    assert await model.decode([257, 104, 105], skip_special_tokens=True) == "hi"
-    assert model.token_strings([104, 257]) == ["h", "<bos>"]
-    prompt = ChatPrompt([{"role": "user", "content": "hi"}], add_generation_prompt=False)
-    assert await model.render(prompt) == "<|user|>hi<|end|>"
-    with pytest.raises(BadRequest, match="characters to tokenize"):
-        await model.encode(["x" * (2 << 20)], add_special_tokens=False)
-
-
 async def test_a_cancelled_request_is_cancelled_in_the_engine(model: PoolingModel) -> None:
     work = asyncio.ensure_future(model.pool(["x" * 400] * 2000, PARAMS))
     while not model.engine.busy:
@@ -125,15 +111,6 @@ async def test_a_child_that_dies_fails_its_requests_and_is_replaced(model: Pooli
     while not model.ready:
         await asyncio.sleep(0.02)
     assert (await model.pool(["x"], PARAMS))[0].tokens == 3
-
-
-async def test_a_name_may_be_left_out_if_only_one_model_has_the_task(model: PoolingModel) -> None:
-    registry = ModelRegistry(Metrics(), Offload(1 << 20))
-    registry.install(TextModel(Config(fake_engine=True, model_name="chat")))
-    assert registry.default_of(PoolingModel) == "chat"  # the only model: its task is named in the error
-    registry.models["e"] = model
-    assert (registry.default_of(PoolingModel), registry.default_of(TextModel)) == ("e", "chat")
-    assert registry.default_of(Model) == ""
 
 
 # --- results

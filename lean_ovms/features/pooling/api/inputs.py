@@ -10,15 +10,14 @@ from typing import Any
 from ....api.fields import whole
 from ....errors import BadRequest
 from ....types import Json
+from ..types import TextOrTokens
 
 INT32_MAX = 2**31 - 1
-
-TextOrTokens = str | list[int]
 
 
 def is_conversation(value: Any) -> bool:
     """Returns whether this is a list of messages, or a list of such lists."""
-    return isinstance(value, list) and bool(value) and (isinstance(value[0], dict) or _is_messages(value[0]))
+    return _is_messages(value) or (isinstance(value, list) and bool(value) and _is_messages(value[0]))
 
 
 def _is_messages(value: Any) -> bool:

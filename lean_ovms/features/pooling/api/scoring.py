@@ -101,7 +101,7 @@ def _cut_at_the_window(request: ScoreRequest) -> ScoreRequest:
 
 async def _by_vectors(request: ScoreRequest, info: PoolingInfo) -> Scores:
     await request.call.load_numpy()
-    from ...pooling import vectors
+    from .. import vectors
 
     base = request.call.params(info)
     (left, left_tokens), (right, right_tokens) = await asyncio.gather(
@@ -143,7 +143,7 @@ async def _vectors(
 
 async def _by_tokens(request: ScoreRequest, info: PoolingInfo) -> Scores:
     await request.call.load_numpy()
-    from ...pooling import vectors
+    from .. import vectors
 
     base, most = request.call.params(info, output=PER_TOKEN), request.call.model.options.max_pooling_tokens
     queries, tokens = await _vectors(request, request.queries, _cut(base, request.max_query, info), request.query_param)

@@ -139,31 +139,6 @@ def test_an_image_is_an_input_of_its_own(load: Load) -> None:
     assert rig.error(number) == "This model reads text only"
 
 
-@pytest.mark.parametrize("name", [name for name in KINDS if name != "qwen3_rerank"])
-def test_a_batch_changes_nothing(load: Load, name: str) -> None:
-    rig, _, expected = load(name)
-    together = rig.ask(*inputs(expected) * 3)
-    alone = [rig.ask(one)[0] for one in inputs(expected)]
-    for place, rows in enumerate(together):
-        assert np.abs(rows - alone[place % len(alone)]).max() < 1e-5
-
-
-@pytest.mark.parametrize("name", ["bert_mean", "qwen3_embed", "bert_classes"])
-def test_ids_from_a_client_are_the_texts_they_stand_for(load: Load, name: str) -> None:
-    rig, _, expected = load(name)
-    for rows, same in zip(rig.ask(*expected["inputs"]), rig.ask(*expected["ids"]), strict=True):
-        assert np.abs(rows - same).max() < 1e-6
-
-
-def test_sentence_transformers_files_are_honoured(load: Load) -> None:
-    _, info, _ = load("bert_mean")
-    assert (info.pooling_source, info.pooling_assumed) == ("1_Pooling/config.json", False)
-    assert (info.normalize, info.window, info.prompts) == (True, 48, {"query": "query: ", "document": ""})
-    assert (info.special_single, info.dimensions) == (2, 32)
-    assert load("mpnet")[1].pooling_assumed
-    assert load("mpnet")[1].window == 64  # 66 positions begin after that of the padding token
-
-
 @pytest.mark.parametrize("mode", ["MAX", "MEAN_SQRT_LEN", "WEIGHTED_MEAN", "LAST", "CLS"])
 def test_each_way_of_pooling_is_what_its_name_says(load: Load, mode: str) -> None:
     rig, _, expected = load("bert_mean")
@@ -289,16 +264,6 @@ def test_short_texts_alone_get_a_network_of_their_own(folder: Path, monkeypatch:
         assert np.allclose(first, second, atol=1e-5)
 
 
-def test_a_token_count_beyond_the_window_is_refused_and_may_be_cut(load: Load) -> None:
-    rig, info, _ = load("mpnet")
-    long = "a " * 100
-    number, cut = rig.submit(long), rig.submit(long, "short", truncate=-1)
-    rig.run()
-    assert f"longer than allowed {info.window}" in rig.error(number)
-    assert rig.tokens(cut)[0] == info.window
-    assert np.isfinite(rig.rows(cut)[0]).all()
-
-
 def test_a_generative_reranker_takes_a_whole_prompt_too(load: Load) -> None:
     rig, info, expected = load("qwen3_rerank")
     assert (info.pair, info.special_single) == ("prompt", 0)
@@ -322,8 +287,6 @@ def test_text_and_tokens_are_the_tokenizers(load: Load) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("bert_mean", {"task": "rerank"}, "it computes embeddings"),
-        ("qwen3_rerank", {"task": "embeddings"}, "feature-extraction"),
         ("bert_mean", {"task": "embeddings", "target_device": "TPU"}, "there is no such device here"),
         ("bert_mean", {"task": "embeddings", "plugin_config": "["}, "--plugin_config is not valid JSON"),
         ("bert_mean", {"task": "embeddings", "plugin_config": '{"NONSENSE": 1}'}, "--plugin_config: .*NONSENSE"),
