@@ -17,17 +17,16 @@ import uvicorn
 
 from lean_ovms.api.app import App
 from lean_ovms.features.mcp.sessions import ToolServers
-from lean_ovms.types import Json
-from tests.api.conftest import MakeApp, parts, post, whole
+from tests.api.conftest import MakeApp, parts, post
 from tests.fakes import say
 from tests.features.anthropic.conftest import AppTransport
+from tests.features.mcp.test_responses import CALC, answered
 from tests.features.mcp.tool_server import server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SERVER = "tests.features.mcp.tool_server"
 COMMAND = f"calc={sys.executable} -m {SERVER}"
-CALC: Json = {"type": "mcp", "server_label": "calc", "require_approval": "never"}
 DEADLINE_S = 240.0
 
 
@@ -41,13 +40,6 @@ async def made(make_app: MakeApp, *scripts: Any, **options: Any) -> App:
     options = {"tool_parser": "hermes3", "tool_server": COMMAND, "tool_timeout_s": DEADLINE_S, **options}
     app, _ = await make_app(lambda prompt, sampling: left.pop(0), **options)
     return app
-
-
-async def answered(app: App, status: int = 200, **fields: Any) -> Json:
-    response = await post(app, "/v1/responses", {"model": "m", "input": "hi", "tools": [CALC], **fields})
-    found: Json = await whole(response)
-    assert response.status == status, found
-    return found
 
 
 async def ended(app: App) -> None:
