@@ -45,6 +45,14 @@ async def respond(app: App, given: Any = "hi", **fields: Any) -> Json:
     return found
 
 
+async def refused(app: App, given: Any = "hi", status: int = 400, **fields: Any) -> Json:
+    """The error object that an input gets."""
+    response = await post(app, PATH, ask(given, **fields))
+    assert response.status == status, response.body
+    error: Json = (await whole(response))["error"]
+    return error
+
+
 async def streamed(response: types.Response) -> list[Json]:
     """The events of a stream, checked."""
     assert response.status == 200, response.body

@@ -10,7 +10,7 @@ from lean_ovms.api.app import App
 from lean_ovms.errors import EngineFailure, TooManyRequests
 from tests.api.conftest import MakeApp, parts, post, whole
 from tests.fakes import FakeEngine, Script, say
-from tests.features.responses.rules import PATH, Json, ask, check_response, respond, streamed
+from tests.features.responses.rules import PATH, Json, ask, check_response, refused, respond, streamed
 
 TOOL = {
     "type": "function",
@@ -22,13 +22,6 @@ TOOL = {
 OTHER = {"type": "function", "function": {"name": "g", "parameters": {"type": "object"}}}
 CALL_F = '<tool_call>\n{"name": "f", "arguments": {"x": "1"}}\n</tool_call>'
 CALL_G = '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>'
-
-
-async def refused(app: App, body: Json, status: int = 400) -> Json:
-    response = await post(app, PATH, body)
-    assert response.status == status, response.body
-    error: Json = (await whole(response))["error"]
-    return error
 
 
 async def parsing(make_app: MakeApp, script: Script | Any, **options: Any) -> tuple[App, FakeEngine]:
@@ -168,7 +161,7 @@ async def test_a_failure_in_a_stream_is_an_event_of_the_stream(make_app: MakeApp
     assert events[-1]["type"] == "response.failed"
     assert events[-1]["response"]["error"] == {"code": "server_error", "message": "it broke"}
     assert events[-1]["response"]["usage"] is None
-    assert (await refused(app, ask(), 500))["message"] == "it broke"
+    assert (await refused(app, status=500))["message"] == "it broke"
 
 
 async def test_a_refusal_of_the_engine_is_an_http_error_in_both_modes(make_app: MakeApp) -> None:
@@ -298,7 +291,7 @@ REFUSED: list[tuple[Any, ...]] = [
 async def test_what_cannot_be_is_refused_with_its_field(make_app: MakeApp) -> None:
     app, engine = await make_app(say("x"), max_tokens_limit=100)
     for fields, param, words in REFUSED:
-        error = await refused(app, ask(**fields))
+        error = await refused(app, **fields)
         assert error["param"] == param, fields
         assert words in error["message"], fields
         assert engine.submitted == [], fields
@@ -363,12 +356,12 @@ async def test_the_form_of_the_answer_reaches_the_engine_and_is_echoed(
 
 
 async def test_a_form_that_cannot_be_imposed_gets_a_warning_or_is_refused_under_its_own_name(make_app: MakeApp) -> None:
-    body = ask(text={"format": {"type": "strange"}})
+    text = {"format": {"type": "strange"}}
     app, _ = await make_app(say("x"))
-    response = await post(app, PATH, body)
+    response = await post(app, PATH, ask(text=text))
     assert response.status == 200
-    assert any(name == "Warning" and "text.format was not imposed" in text for name, text in response.headers)
+    assert any(name == "Warning" and "text.format was not imposed" in value for name, value in response.headers)
     strict, _ = await make_app(say("x"), strict_response_format=True)
-    assert (await refused(strict, body))["param"].startswith("text.format")
-    both = ask(text={"format": {"type": "json_object"}}, response_format={"type": "regex", "pattern": "a"})
-    assert (await refused(strict, both))["param"] == "text.format"
+    assert (await refused(strict, text=text))["param"].startswith("text.format")
+    both = {"text": {"format": {"type": "json_object"}}, "response_format": {"type": "regex", "pattern": "a"}}
+    assert (await refused(strict, **both))["param"] == "text.format"

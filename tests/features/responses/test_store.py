@@ -26,7 +26,7 @@ from lean_ovms.features.responses.store import Context, Store
 from lean_ovms.types import Request, Response
 from tests.api.conftest import MakeApp, get, parts, post, whole
 from tests.fakes import FakeEngine, say
-from tests.features.responses.rules import PATH, Json, ask, parse_sse, respond
+from tests.features.responses.rules import PATH, Json, ask, parse_sse, refused, respond
 from tests.streams import pieces
 from tests.waiting import cancel
 
@@ -128,11 +128,8 @@ async def test_a_call_that_was_cut_is_not_carried_on(open_app: OpenApp) -> None:
 
 async def test_a_previous_response_must_be_there(open_app: OpenApp) -> None:
     app, engine = await open_app()
-    response = await post(app, PATH, ask("x", previous_response_id="resp_no"))
-    error = (await whole(response))["error"]
-    assert (response.status, error["code"], error["param"]) == (
-        400, "previous_response_not_found", "previous_response_id",
-    )  # fmt: skip
+    error = await refused(app, previous_response_id="resp_no")
+    assert (error["code"], error["param"]) == ("previous_response_not_found", "previous_response_id")
     assert error["message"] == "Previous response with id 'resp_no' not found."
     assert engine.submitted == []
 
@@ -143,9 +140,7 @@ async def test_items_are_referred_to_by_their_ids(open_app: OpenApp) -> None:
     item = {"type": "item_reference", "id": first["output"][0]["id"]}
     await respond(app, [{"role": "user", "content": "a"}, item, {"role": "user", "content": "b"}])
     assert engine.submitted[-1][0] == "user:a;assistant:Hi.;user:b;"
-    response = await post(app, PATH, ask([{"id": "msg_no"}]))
-    assert response.status == 404
-    assert "msg_no" in (await whole(response))["error"]["message"]
+    assert "msg_no" in (await refused(app, [{"id": "msg_no"}], 404))["message"]
 
 
 async def test_input_items_come_in_pages(open_app: OpenApp) -> None:
@@ -313,8 +308,7 @@ async def test_a_name_that_a_client_gave_its_item_reaches_no_other_clients_item(
 
     mine = await respond(app, named("mine"))
     secret = await respond(app, named("secret"))
-    response = await post(app, PATH, ask([reference]))
-    assert (response.status, "msg_1" in str(await whole(response))) == (404, True)
+    assert "msg_1" in (await refused(app, [reference], 404))["message"]
     await respond(app, [reference], previous_response_id=mine["id"])
     assert engine.submitted[-1][0].endswith("user:mine;")
     await respond(app, [reference], previous_response_id=secret["id"])
