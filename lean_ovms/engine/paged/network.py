@@ -263,6 +263,8 @@ class FileTokenizer(Protocol):
     """The bytes of the tokens."""
     single: tuple[tuple[int, ...], tuple[int, ...]]
     """The ids before and after a text."""
+    between: tuple[int, ...]
+    """The ids between two texts that are computed as one."""
     ends: set[int]
     """The tokens that end an answer."""
 

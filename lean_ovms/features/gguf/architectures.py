@@ -14,7 +14,7 @@ LAYER = re.compile(r"blk\.(\d+)\.(.+)")
 """The name of a tensor of a layer: the number of the layer, and the tensor's name in it."""
 WHOLE = {
     *("token_embd.weight", "output.weight", "output_norm.weight", "dense_2.weight", "dense_3.weight"),
-    "token_embd_norm.weight",
+    *("token_embd_norm.weight", "cls.output.weight"),
     *("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"),
 }
 """The names of the tensors that belong to no layer."""
@@ -40,6 +40,7 @@ OWN = {
 ENCODER_WHOLE = {
     *("token_embd.weight", "position_embd.weight", "token_types.weight"),
     *("token_embd_norm.weight", "token_embd_norm.bias"),
+    *(f"{name}.{kind}" for name in ("cls", "cls.output") for kind in ("weight", "bias")),
 }
 ENCODER_LAYERS = {
     f"{name}.{kind}"

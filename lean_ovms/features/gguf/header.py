@@ -28,7 +28,7 @@ REFUSED = {"gemma2": "the soft cap of its attention cannot be paged"}
 """What networks lack of architectures that are not known."""
 GENAI = ("llama", "qwen2", "qwen3")
 """The architectures that openvino-genai 2026.4.1 can load; the only tokenizer that it supports is "gpt2"."""
-TOKENIZERS = ("bert", "gemma4", "gpt2", "llama")
+TOKENIZERS = ("bert", "gemma4", "gpt2", "llama", "t5")
 TEMPLATE = "tokenizer.chat_template"
 """The key of the chat template; a template with a name has the name behind it."""
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
@@ -198,7 +198,17 @@ class Header:
             "head_dim": self.number("attention.key_length"),
             "pad_token_id": self.number_at("tokenizer.ggml.padding_token_id"),
             "layer_types": self._layer_types(),
+            "id2label": {str(number): label for number, label in enumerate(self._labels())},
         }
+
+    @property
+    def classes(self) -> int:
+        """The rows of the last layer of a classifier; 0: there is none."""
+        return self.tensors.get("cls.output.weight", [0, 0])[-1]
+
+    def _labels(self) -> list[str]:
+        """Returns the names of a classifier's classes, as many as there are."""
+        return self.strings(f"{self.architecture}.classifier.output_labels")[: self.classes]
 
     def _layer_types(self) -> list[str] | None:
         """Returns the kind of each layer of a hybrid, as transformers calls it; None: all have attention."""
@@ -399,6 +409,8 @@ def _check(header: Header) -> None:
     if architecture not in ARCHITECTURES | ENCODERS:
         names = ", ".join(sorted(ARCHITECTURES | ENCODERS))
         raise Unsupported(f"GGUF files of {names} are served, not of {architecture or 'nothing'}")
+    if architecture in ENCODERS and (lacking := _lacks_of_classifier(header)):
+        raise Unsupported(lacking)
     if header.scaling not in SCALINGS:
         raise Unsupported(f"its positions are scaled by {header.scaling}, and not by {', '.join(SCALINGS[1:])}")
     if unknown := next((name for name in header.tensors if not is_known(architecture, header.layers, name)), ""):
@@ -407,6 +419,20 @@ def _check(header: Header) -> None:
         raise Unsupported(f"the tensor {unknown} has the type {header.kinds[unknown]}, which is not known")
     if tokenizer not in TOKENIZERS:
         raise Unsupported(f"its tokenizer is of the kind {tokenizer or 'none'}, and not {' or '.join(TOKENIZERS)}")
+
+
+def _lacks_of_classifier(header: Header) -> str:
+    """Returns why an encoder's classifier cannot be computed; "" if it can, or if there is none.
+
+    RoBERTa's has two layers. llama.cpp's converter drops the first one of BERT's and does not say that DistilBERT's has
+    another activation.
+    """
+    found = {name for name in header.tensors if name.startswith("cls.")}
+    if not found:
+        return ""
+    if not found >= {"cls.weight", "cls.output.weight"}:
+        return "of its classifier's two layers it has one"
+    return "" if "token_types.weight" in header.tensors else "its classifier is not of the kind of RoBERTa's"
 
 
 def _require_whole(header: Header) -> None:

@@ -14,7 +14,7 @@ from . import header
 from .architectures import ARCHITECTURES, ENCODERS
 from .header import Header
 
-TEXT, EMBEDDINGS, RERANK = "text_generation", "embeddings", "rerank"
+TEXT, EMBEDDINGS, RERANK, CLASSIFY = "text_generation", "embeddings", "rerank", "classify"
 MEAN, RERANKS = 1, 4
 """Types of pooling: of embedding models, and of rerankers."""
 POOLING_MODES = {1: "MEAN", 2: "CLS", 3: "LAST"}
@@ -52,10 +52,19 @@ class GgufFile:
         except (OSError, ValueError, header.Malformed):
             return ""  # loading it says what is wrong
         architecture = known.get("general.architecture")
+        if architecture in ENCODERS and (classes := self._classes()):
+            return RERANK if classes == 1 else CLASSIFY
         row = ARCHITECTURES.get(str(architecture))
         usual = MEAN if architecture in ENCODERS or (row is not None and not row.causal) else 0
         pooling = known.get(f"{architecture}.pooling_type") or usual
         return {0: TEXT, RERANKS: RERANK}.get(pooling, EMBEDDINGS)
+
+    def _classes(self) -> int:
+        """Returns the number of a classifier's classes; 0: there is none, or loading the file says what is wrong."""
+        try:
+            return self.header.classes
+        except StartError:
+            return 0
 
     def defaults(self) -> FileDefaults:
         try:

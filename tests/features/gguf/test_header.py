@@ -66,6 +66,16 @@ def file(changes=None, tensors=(EMBEDDING,), version=3, data=64 * 3 * 2):
     return head + bytes(-len(head) % 32) + bytes(data)
 
 
+CLASSES = ("cls.output.weight", [64, 1], 1, 0)
+
+
+def encoder(*tensors, **changes):
+    """A file of the architecture bert with these tensors as bytes."""
+    entries = {key.replace("llama", "bert"): value for key, value in ENTRIES.items()}
+    named = {**dict.fromkeys(ENTRIES), **entries, "general.architecture": (8, text("bert")), **changes}
+    return file(named, (EMBEDDING, *tensors), data=1 << 14)
+
+
 @pytest.fixture
 def read(tmp_path):
     def read(data):
@@ -135,7 +145,9 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path, kind):
         (file({"llama.block_count": None}), "block_count is missing"),
         (file({"llama.attention.head_count_kv": (4, struct.pack("<I", 8))}), "its heads are not divided among llama"),
         (file({"llama.attention.head_count_kv": (4, struct.pack("<I", 0))}), "its heads are not divided among llama"),
-        (file({"tokenizer.ggml.model": (8, text("rwkv"))}), "kind rwkv, and not bert or gemma4 or gpt2 or llama"),
+        (file({"tokenizer.ggml.model": (8, text("rwkv"))}), "kind rwkv, and not bert or gemma4 or gpt2 or llama or t5"),
+        (encoder(CLASSES), "its classifier's two layers it has one"),
+        (encoder(CLASSES, ("cls.weight", [64, 64], 1, 0)), "its classifier is not of the kind of RoBERTa's"),
         (file({"tokenizer.ggml.tokens": None}), "vocabulary"),
         (file({"tokenizer.ggml.tokens": (9, numbers("i", 5, 1, 2, 3))}), "vocabulary"),
         (file({"tokenizer.ggml.token_type": (9, numbers("i", 5, 1))}), "vocabulary"),
@@ -206,6 +218,17 @@ def test_the_task_follows_from_the_pooling(tmp_path, kind, name):
     assert model_dir.detect_task(path) == name
     path.write_bytes(path.read_bytes()[:40])
     assert model_dir.detect_task(path) == ""
+
+
+@pytest.mark.parametrize(("classes", "name"), [(1, "rerank"), (3, "classify")])
+def test_a_classifier_scores_or_names_classes(tmp_path, classes, name):
+    path = tmp_path / "x.gguf"
+    layers = [("cls.weight", [64, 64], 1, 0), ("cls.output.weight", [64, classes], 1, 0)]
+    path.write_bytes(encoder(*layers, ("token_types.weight", [64, 1], 1, 0)))
+    assert model_dir.detect_task(path) == name
+    labels = {"bert.classifier.output_labels": (9, strings("a", "b", "c"))}
+    path.write_bytes(encoder(*layers, ("token_types.weight", [64, 1], 1, 0), **labels))
+    assert [*header_of(path).config()["id2label"].values()] == ["a", "b", "c"][:classes]
 
 
 @pytest.mark.parametrize("architecture", ["bert", "gemma-embedding"])

@@ -16,6 +16,7 @@ from lean_ovms.config import Config
 from lean_ovms.features.pooling.child.model import OpenVinoPooler
 from tests.features.pooling.child.rig import Rig
 from tests.makers import zoo_gguf
+from tests.makers.make_gguf import pack
 from tests.makers.zoo_torch import prompts
 
 RECORDED = json.loads(zoo_gguf.FILE.read_text())
@@ -67,3 +68,36 @@ def test_a_reranker_compares_yes_and_no(tmp_path: Path) -> None:
     no, yes = tokens.index("no"), tokens.index("yes")
     for rows, vector in zip(rig.ask(*prompts(), activation=False), RECORDED["qwen3"]["vectors"], strict=True):
         assert float(rows[0, 0]) == pytest.approx(float(np.array(vector) @ (head[yes] - head[no])), abs=5e-3)
+
+
+def test_a_reranker_has_rows_for_yes_and_no_alone(tmp_path: Path) -> None:
+    """As llama.cpp's converter makes them of Qwen3-Reranker: an untied head is not in the file."""
+    labels = {"qwen3.pooling_type": RANK, "qwen3.classifier.output_labels": ["yes", "no"], "tokenizer.ggml.pre": "glm4"}
+    yes, no = zoo_gguf.values("cls.output.weight", [2, 64])
+    tensors = {name: shape for name, shape in RECORDED["qwen3"]["tensors"].items() if name != "output.weight"}
+    rig = load(packed(tmp_path, "qwen3", {**tensors, "cls.output.weight": [2, 64]}, **labels), "rerank")
+    for rows, vector in zip(rig.ask(*prompts(), activation=False), RECORDED["qwen3"]["vectors"], strict=True):
+        assert float(rows[0, 0]) == pytest.approx(float(np.array(vector) @ (yes - no)), abs=5e-3)
+
+
+CLASSIFIER = {"cls.weight": [64, 64], "cls.bias": [64], "cls.output.weight": [1, 64], "cls.output.bias": [1]}
+
+
+@pytest.mark.parametrize(("task", "classes"), [("rerank", 1), ("classify", 3)])
+def test_a_classifier_of_an_encoder_reads_the_first_token(tmp_path: Path, task: str, classes: int) -> None:
+    sizes = CLASSIFIER | {"cls.output.weight": [classes, 64], "cls.output.bias": [classes]}
+    rig = load(packed(tmp_path, "bert", {**RECORDED["bert"]["tensors"], **sizes}), task)
+    inner, bias, last, end = (zoo_gguf.values(name, shape).astype(np.float64) for name, shape in sizes.items())
+    vectors = load(zoo_gguf.write(tmp_path / "y.gguf", "bert", **{"bert.pooling_type": FIRST}))
+    for rows, [vector] in zip(
+        rig.ask(*prompts(), activation=False), vectors.ask(*prompts(), normalize=False), strict=True
+    ):
+        wanted = last @ np.tanh(inner @ vector + bias) + end
+        assert np.abs(rows[0] - wanted).max() < 5e-3
+
+
+def packed(folder: Path, name: str, tensors: dict[str, list[int]], **changes: Any) -> Path:
+    """Writes the file of a recorded model with other tensors."""
+    made = {tensor: zoo_gguf.values(tensor, shape) for tensor, shape in tensors.items()}
+    metadata = {**RECORDED[name]["metadata"], **zoo_gguf.WORDS, **changes}
+    return pack(folder / "x.gguf", RECORDED[name]["architecture"], metadata, made.items(), "F16")

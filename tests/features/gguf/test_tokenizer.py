@@ -1,5 +1,7 @@
 """Tokenizers from the metadata of GGUF files: the ids of the model's tokenizer.json, or of the definition of pieces."""
 
+import base64
+import json
 import os
 import random
 from itertools import pairwise
@@ -16,11 +18,12 @@ from lean_ovms.errors import StartError
 from lean_ovms.features.gguf.child.tokenizer import PRE_TOKENIZERS, GgufTokenizer
 from tests.makers import zoo_gguf
 from tests.makers.make_gguf import words
+from tests.makers.make_unigram import FILE
 
 ODD = "\t\n\r\0\u00e9\u0301\u4e2d\u6587\u0645\u200b\u00a0\u3000\ufeff\U0001f600\ue000"
 ALPHABET = [*map(chr, range(32, 127)), *ODD]
 PARTS = ["<|im_start|>", "<think>", "</s>", "<s>", "  ", "\r\n", "'s", "'LL", "12345", "\u2581", "<0x41>", "x" * 40]
-NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
+NORMAL, UNKNOWN, CONTROL, UNUSED, BYTE = 1, 2, 3, 5, 6
 SPACE = "\u2581"
 
 
@@ -206,3 +209,26 @@ def test_words_and_their_ends_are_those_of_bert(made, cased):
     for text in texts:
         assert ours.encode(text, True) == [2, *theirs.encode(text, add_special_tokens=False).ids, 3]
     assert ours.decode(ours.encode("thes, xabab", True), True) == "thes , xabab"
+
+
+def test_probable_pieces_are_those_of_transformers(made):
+    known = json.loads(FILE.read_text())
+    tokens, scores = zip(*known["pieces"], strict=True)
+    metadata = {
+        **PIECES,
+        "tokenizer.ggml.model": "t5",
+        "tokenizer.ggml.tokens": [*tokens, "[PAD402]"],
+        "tokenizer.ggml.scores": [*map(float, scores), -10000.0],
+        "tokenizer.ggml.token_type": [CONTROL] * 3 + [UNKNOWN] + [NORMAL] * (len(tokens) - 5) + [CONTROL, UNUSED],
+        "tokenizer.ggml.precompiled_charsmap": [*base64.b64decode(known["charsmap"])],
+        **{f"tokenizer.ggml.{name}_token_id": i for name, i in (("bos", 0), ("eos", 2), ("unknown", 3))},
+    }
+    tokenizer = made(metadata)
+    for text, ids in known["texts"].items():
+        assert tokenizer.encode(text, True) == ids, text
+    (before, after), between = tokenizer.single, tokenizer.between
+    one, other = (tokenizer.encode(text, False) for text in ("one token", "of a step"))
+    assert [*before, *one, *between, *other, *after] == known["pair"]
+    assert tokenizer.decode(tokenizer.encode("one \ufb01", True), True) == "one fi"
+    with pytest.raises(StartError, match="its pieces have no scores"):
+        made({**metadata, "tokenizer.ggml.scores": [0.5]})

@@ -143,9 +143,10 @@ class FileDecoder:
                 hidden = self._layers.product(hidden, LinearLayer(name, ""))
         return hidden
 
-    def head(self) -> Matrix:
-        """Returns the matrix that makes logits of hidden states, before they are scaled."""
-        return self._tensors.matrix(TensorRows("output.weight")) if self._layers.has("output") else self._embeddings
+    def head(self, name: str = "output") -> Matrix:
+        """Returns the matrix of this name that makes logits of hidden states, before they are scaled; without one, the
+        embeddings."""
+        return self._tensors.matrix(TensorRows(f"{name}.weight")) if self._layers.has(name) else self._embeddings
 
     def _mixed(self, layer: int, x: Any, positions: Any, sequences: Sequences) -> tuple[Any, LinearLayer]:
         """Returns what tokens have of those before them [tokens, 1, width], and the layer that projects it.

@@ -54,6 +54,16 @@ class FileEncoder:
             x = self._norm(ops.add(x, self._forward(name, x)), f"{name}.layer_output_norm")
         return x
 
+    def classes(self, hidden: Any) -> Any:
+        """Returns the logits [texts, classes] of RoBERTa's classifier.
+
+        Args:
+            hidden: The hidden states [texts, tokens, width].
+        """
+        first = ops.gather(hidden, np.array([0]), np.int64(1))
+        found = ops.tanh(self._layers.product(first, LinearLayer("cls", "")))
+        return ops.squeeze(self._layers.product(found, LinearLayer("cls.output", "")), np.array([1]))
+
     def _looked_up(self, name: str, ids: Any) -> Any:
         """Returns the rows of a tensor by ids [tokens]."""
         matrix = self._tensors.matrix(TensorRows(f"{name}.weight"))

@@ -42,7 +42,8 @@ def read(path: Path, output: str) -> ov.Model:
     shape = ops.shape_of(ids, "i64")
     positions = _counted(ops.gather(shape, np.int64(1), np.int64(0)))
     encoder = header.architecture in ENCODERS
-    if encoder and output == "logits":
+    logits = output == "logits"
+    if encoder and logits and not header.classes:
         raise StartError(f"{path} cannot be served: an encoder has no logits of tokens; --task embeddings serves it")
     known = not encoder and ARCHITECTURES[header.architecture].causal
     causal = known and header.metadata.get(f"{header.architecture}.attention.causal") is not False
@@ -51,13 +52,17 @@ def read(path: Path, output: str) -> ov.Model:
     tokens, places = (ops.reshape(each, np.array([-1]), False) for each in (ids, ops.broadcast(positions, shape)))
     with opened(path, header) as tensors:
         if encoder:
-            found = _by_text(FileEncoder(header, tensors).hidden(tokens, places, texts), shape)
+            network = FileEncoder(header, tensors)
+            found = _by_text(network.hidden(tokens, places, texts), shape)
+            if logits:
+                found = network.classes(found)
         else:
             decoder = FileDecoder(header, tensors)
             found = decoder.hidden(tokens, places, texts)
-            found = _by_text(found if output == "logits" else decoder.vectors(found), shape)
-            if output == "logits":
-                found = ops.matmul(found, layers.whole(decoder.head()), False, True)
+            found = _by_text(found if logits else decoder.vectors(found), shape)
+            if logits:
+                head = decoder.head("cls.output" if header.classes else "output")
+                found = ops.matmul(found, layers.whole(head), False, True)
     found.output(0).get_tensor().set_names({output})
     return ov.Model([found.output(0)], [ids, mask], "gguf")
 

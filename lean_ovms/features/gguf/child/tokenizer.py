@@ -1,8 +1,8 @@
 """A tokenizer from the metadata of a GGUF file, by the library `tokenizers`, and what else the metadata says of tokens.
 
 A vocabulary is of the kind "gpt2" (bytes, with merges), "llama" (SentencePiece: pieces with scores), "gemma4" (pieces
-with merges) or "bert" (WordPiece: words and their ends). The first kind has a pre-tokenizer by llama.cpp's name; here
-are the regular expressions of the tokenizer.json that it stands for.
+with merges), "t5" (SentencePiece: pieces with probabilities) or "bert" (WordPiece: words and their ends). The first
+kind has a pre-tokenizer by llama.cpp's name; here are the regular expressions of the tokenizer.json that it stands for.
 """
 
 from __future__ import annotations
@@ -118,14 +118,20 @@ class GgufTokenizer:
         metadata, tokens = header.metadata, header.strings("tokenizer.ggml.tokens")
         kinds = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
         model = metadata["tokenizer.ggml.model"]
-        pieces, words, merged = model != "gpt2", model == "bert", model == "gemma4"
-        self.single = _frame(header, "bos", pieces), _frame(header, "eos", False)
+        pieces, words, merged, likely = model != "gpt2", model == "bert", model == "gemma4", model == "t5"
+        self.single = _frame(header, "bos", pieces), _frame(header, "eos", likely)
+        self.between = self.single[1]
         if words:
             self.single = _mark(header, tokens, "cls", "[CLS]"), _mark(header, tokens, "seperator", "[SEP]")
+            self.between = self.single[1]
+        elif metadata.get("tokenizer.ggml.add_sep_token", likely):
+            self.between += _mark(header, tokens, "seperator", "</s>")
         prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", pieces and not merged)) and pieces
         try:
             if words:
                 made = _wordpiece(header, tokens, kinds)
+            elif likely:
+                made = _unigram(header, tokens, kinds, prefix)
             else:
                 made = _sentencepiece(header, tokens, prefix, merged) if pieces else _bytes(header, tokens)
             _add_tokens(made, tokens, kinds)
@@ -301,6 +307,36 @@ def _cuts(tokens: Sequence[str]) -> tuple[list[int], list[int]]:
     first = is_token(hashes(begins[owners], cuts))
     owners, cuts = owners[first], cuts[first]
     return owners.tolist(), (cuts - begins[owners]).tolist()
+
+
+def _unigram(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int], prefix: bool) -> Any:
+    """Returns a tokenizer of the kind t5: of all ways to divide a word into pieces, the most probable one.
+
+    As in transformers, white space divides words whatever the file says of it: the converter of llama.cpp writes the
+    value of another setting there. Pieces that stand for no text are as improbable as the rarest one: with less, what
+    is unknown would cost more.
+
+    Args:
+        header: The header of the file.
+        tokens: The texts of its tokens.
+        kinds: What each of them is.
+        prefix: Whether texts begin with a space.
+    """
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+    scores = header.metadata.get("tokenizer.ggml.scores")
+    if not isinstance(scores, list) or len(scores) < len(tokens):
+        raise ValueError("its pieces have no scores")
+    rarest = min((score for score, kind in zip(scores, kinds, strict=False) if kind == NORMAL), default=0.0)
+    unknown = next((number for number, kind in enumerate(kinds) if kind == UNKNOWN), None)
+    vocab = [(token, max(score, rarest)) for token, score in zip(tokens, scores, strict=False)]
+    made = Tokenizer(models.Unigram(vocab=vocab, unk_id=unknown))
+    charsmap = header.metadata.get("tokenizer.ggml.precompiled_charsmap")
+    if isinstance(charsmap, list) and charsmap:
+        made.normalizer = normalizers.Precompiled(bytes(each & 0xFF for each in charsmap))
+    pieces = pre_tokenizers.Metaspace(SPACE, prepend_scheme="always" if prefix else "never")
+    made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pieces])
+    return made
 
 
 def _wordpiece(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int]) -> Any:

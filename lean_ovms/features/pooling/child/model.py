@@ -26,7 +26,7 @@ from ..feature import PoolingOptions
 from ..types import EMBED, IMAGES_ALONE, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
 from . import files as pooling_files
 from .files import PoolingFiles
-from .model_kind import Shape, lost_limit, recognize
+from .model_kind import NO_YES, Shape, lost_limit, recognize
 from .network import SHORT, PoolingNetwork
 from .pooler import Array, Batch, PoolingVision, Prompt
 from .tokenizer import FilePoolingTokenizer, PoolingTokenizer
@@ -42,7 +42,6 @@ QWEN_SUFFIX = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 QWEN_BODY = "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
 QWEN_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 """Qwen3-Reranker's own prompt (its model card)."""
-NO_YES = ("no", "yes")
 PROJECTIONS = ("linear.weight", "colbert_linear.weight")
 """Names of a ColBERT model's last layer in sentence-transformers' Dense module and in the whole model."""
 WARM_SHAPES = ((1, 16), (1, 32), (8, 32), (32, 32))
@@ -78,7 +77,7 @@ class OpenVinoPooler:
         elif found.info.images:
             self.vision = self._images_in_text(config)
         if found.causal:
-            self._network.compare_tokens(*self._no_and_yes(files))
+            self._network.compare_tokens(*self._no_and_yes(files, shape))
         else:
             self._network.pool(shape.output, found.info.pooling, self._projection(files, found.info, shape))
         self._warm_up()
@@ -166,8 +165,10 @@ class OpenVinoPooler:
         prefix, suffix = self._tokenizer.encode([QWEN_PREFIX, QWEN_SUFFIX])
         return Prompt(tuple(prefix), tuple(suffix), QWEN_BODY, QWEN_INSTRUCTION)
 
-    def _no_and_yes(self, files: PoolingFiles) -> tuple[int, int]:
-        """Returns the tokens whose logits are compared. Raises StartError."""
+    def _no_and_yes(self, files: PoolingFiles, shape: Shape) -> tuple[int, int]:
+        """Returns the tokens whose logits are compared, or their labels' places. Raises StartError."""
+        if shape.width == len(NO_YES):
+            return files.labels.index(NO_YES[0]), files.labels.index(NO_YES[1])
         named = files.config.get("classifier_from_token")
         words = named if isinstance(named, list) and len(named) == 2 else NO_YES
         ids = self._tokenizer.encode([str(word) for word in words])

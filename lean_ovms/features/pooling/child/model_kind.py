@@ -28,6 +28,8 @@ COLBERT = re.compile("colbert", re.IGNORECASE)
 """The mark in the architecture of such models: HF_ColBERT, ColBERTModernBertModel, ..."""
 PROJECTED = ("colbert_dim", "dim", "projection_dim")
 """The length of their vectors in config.json, as vLLM looks for it."""
+NO_YES = ("no", "yes")
+"""The tokens whose logits a reranker compares that generates text; the labels of one that has a row for these alone."""
 LABELLED = 2
 """A classifier of more labels than this does not rerank."""
 WINDOW_KEYS = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx", "sliding_window")
@@ -186,7 +188,8 @@ def _normalize(config: EngineConfig, files: PoolingFiles, mode: str) -> bool:
 def _with_logits(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recognized:
     labels, width = files.labels, shape.width or len(files.labels)
     limit = window(config, files)
-    if "beam_idx" in shape.inputs or (shape.rank == 3 and width == _count(files.config, "vocab_size")):
+    answers = width == len(NO_YES) and sorted(labels) == [*NO_YES]
+    if "beam_idx" in shape.inputs or (shape.rank == 3 and (answers or width == _count(files.config, "vocab_size"))):
         if config.task != "rerank":
             raise StartError(
                 f"--task {config.task}: the network generates text; export it with --task feature-extraction"

@@ -100,7 +100,7 @@ class PoolingNetwork:
     def _read(self) -> ov.Model:
         """Returns the network that computes texts. Raises StartError and RuntimeError."""
         if (single := file_of(self._path)) is not None:
-            return single.pooling_network("logits" if self._config.task == "rerank" else HIDDEN[0])
+            return single.pooling_network("logits" if self._config.task in ("rerank", "classify") else HIDDEN[0])
         model = self._core.read_model(self._path)
         pooling_graph.tabulate_buckets(model, self._core)
         if self._path.name == LANGUAGE_MODEL:

@@ -52,7 +52,9 @@ class FilePoolingTokenizer:
 
     def __init__(self, tokenizer: FileTokenizer) -> None:
         self._tokenizer = tokenizer
-        self.template = template(None, self._tokenizer.single)
+        before, after = tokenizer.single
+        pair = before, tokenizer.between, after
+        self.template = Template(single=tokenizer.single, pair=pair, types=(0, 0, 0, 1, 1))
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without special tokens. Raises BadRequest."""
