@@ -25,8 +25,8 @@ from lean_ovms.errors import RequestError
 from lean_ovms.features.structured_output.child.limits import GrammarBounds
 from lean_ovms.features.structured_output.constraint import build
 from lean_ovms.grammar.call_syntax import GrammarContext
-from lean_ovms.text import parsers
 from lean_ovms.text.decode.detokenizer import Detokenizer
+from lean_ovms.text.parsers import registry
 from lean_ovms.types import Json, OutputConstraint, SamplingParams
 from lean_ovms.types.push import StreamIterator
 
@@ -163,7 +163,7 @@ def vocabulary(size: int, seed: int = 1) -> list[bytes]:
 
 def tag_of(schema: Json) -> str:
     """The structural tag for answers of a schema."""
-    context = GrammarContext(form=parsers.output_form(None, None), prompt_tail="", tools=())
+    context = GrammarContext(form=registry().output_form(None, None), prompt_tail="", tools=())
     return build(OutputConstraint(format={"type": "json_schema", "json_schema": schema}, strict=True), context).tag
 
 

@@ -40,8 +40,8 @@ from lean_ovms.features.speech.params import TextDelta, TranscribeParams
 from lean_ovms.models.generation import OutputDecoder
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository.model_dir import read as read_model_dir
-from lean_ovms.text import parsers
 from lean_ovms.text.decode.detokenizer import Detokenizer
+from lean_ovms.text.parsers import registry
 from lean_ovms.text.template.chat_template import ChatTemplate
 from lean_ovms.transports.http11.protocol import ServerProtocol
 from lean_ovms.types import ChatPrompt, Request, Response, SamplingParams, Text, Usage
@@ -205,12 +205,12 @@ def text() -> Iterator[Part]:
     for count in (1, 8):
         detokenizer, ids = Detokenizer(vocabulary, True), [97 + n for n in range(count)]
         yield f"detokenized, {count} at a time", lambda d=detokenizer, ids=ids: d.feed(ids), count
-    names = parsers.names()
+    parsers = registry()
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
-    for name in names.reasoning:
+    for name in parsers.reasoning_names:
         parser = parsers.make(None, name)
         yield f"reasoning parser {name}: a word", lambda p=parser: p.feed(" word"), 1
-    for name in names.tool:
+    for name in parsers.tool_names:
         parser = parsers.make(name, None, tools=tools)
         yield f"tool parser {name}: a word", lambda p=parser: p.feed(" word"), 1
 

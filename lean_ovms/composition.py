@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import features
 from .errors import StartError
 from .manifest import (
-    SEAMS,
     BackendRow,
     BodyRow,
     Command,
@@ -30,6 +29,7 @@ from .manifest import (
     ObserverRow,
     PageRow,
     PanelRow,
+    ParserRow,
     PartRow,
     Route,
     Row,
@@ -226,8 +226,8 @@ class Composition:
         found: dict[str, PartRow] = {}
         for one in self.features:
             for row in one.parts:
-                if row.seam not in SEAMS or row.seam in found:
-                    raise StartError(f"the feature {one.name} supplies {row.seam}, which is unknown or there already")
+                if row.seam in found:
+                    raise StartError(f"{row.seam} are supplied by {found[row.seam].package} and {one.package}")
                 found[row.seam] = replace(row, package=one.package)
         return found
 
@@ -246,6 +246,11 @@ class Composition:
                     raise StartError(f"parts of the type {kind} are read by {found[kind].package} and {row.package}")
                 found[kind] = row
         return found
+
+    @cached_property
+    def parsers(self) -> tuple[ParserRow, ...]:
+        """The families of models whose tool calls and reasoning the features read."""
+        return self._rows(lambda one: one.parsers)
 
     def prepare_requests(self) -> None:
         """Makes the tables by which requests to generate are read, before the first one."""

@@ -23,6 +23,8 @@ EVERYWHERE = (*BASES, "")
 """The same, and without a prefix as well, as in vLLM or in llama.cpp's server."""
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 1800)
 """Buckets for times of anything that is computed, in seconds."""
+THINKS = ("<think>", "content.split('</think>')", 'content.split("</think>")')
+"""Marks of chat templates of models that think between <think> and </think>."""
 DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER = "draft settings", "draft plan", "text proposer"
 """Seams of drafts: a function from an EngineConfig to `engine.loading.drafts.Drafts`; what makes an
 `engine.paged.parts.DraftPlan` of settings; and what makes a TextProposer of the most tokens that it compares."""
@@ -37,17 +39,15 @@ INPUT_EMBEDDINGS, IMAGES_IN_TEXTS = "input embeddings", "images in texts"
 `engine.paged.parts.InputEmbeddings` of an EngineConfig, its PipelineSettings, the model's tokenizer and what ends the
 wait of the loop; and what reads the images of one text at a time, for an EngineConfig, what decodes ids, and how many
 layers beside the first get embeddings, of which length."""
-CHANGED_WEIGHTS = "changed weights"
-"""The seam of what changes weights of a text model while PAGED loads it: what makes, of an EngineConfig and the
-`engine.paged.network.WeightsSource` of the model, another one."""
-HYBRID_NETWORKS = "hybrid networks"
-"""The seam of how layers that keep states are computed: an `engine.paged.network.HybridEdit`."""
-NETWORK_COMPILER = "network compiler"
-"""The seam of what compiles the network of a text model for PAGED: what makes an `engine.paged.network.NetworkCompiler`
-of an EngineConfig, the path of the network's file, and what else the network depends on, by its name."""
-ANSWERS_WITHOUT_MODEL = "answers without a model"
-"""The seam of what answers where no model is wanted: a class with `from_config`, which makes an
-`engine.generation.backend.Backend` of an EngineConfig. Nothing asks for a model's files then, whatever its task."""
+CHANGED_WEIGHTS, HYBRID_NETWORKS, NETWORK_COMPILER = "changed weights", "hybrid networks", "network compiler"
+"""Seams of a text model's network while PAGED loads it: what makes, of an EngineConfig and the model's
+`engine.paged.network.WeightsSource`, another one; how layers that keep states are computed, a HybridEdit of that
+module; and what makes a NetworkCompiler of that module of an EngineConfig, the path of the network's file, and what
+else the network depends on, by its name."""
+ANSWERS_WITHOUT_MODEL, ENGINE = "answers without a model", "engine"
+"""Seams of what answers: where no model is wanted, a class with `from_config`, which makes an
+`engine.generation.backend.Backend` of an EngineConfig, and nothing asks for a model's files then, whatever its task;
+and what makes an `engine.client.interface.ModelEngine` of a Config."""
 API_KEYS = "API keys"
 """The seam of who may use the server: a class derived from `api.keys.ApiKeys`."""
 GRAMMARS, GENAI_GRAMMARS = "grammars", "grammars of openvino_genai"
@@ -61,34 +61,13 @@ ANSWER_RULES, REQUEST_CONSTRAINTS = "answer rules", "request constraints"
 """Seams of structured output: an `api.generation.tools.ReadRule`, which reads what an answer must match; and what makes
 a `models.chat_format.RequestConstraint` of that, a `grammar.call_syntax.GrammarContext`, a Config, an Offload, and
 whether the client has asked for it."""
-SERVER_TOOLS = "server tools"
-"""The seam of tools that the server runs while it answers: what makes, of a Config, what an API with such tools
-takes."""
-SPOKEN_ANSWERS = "spoken answers"
-"""Seam of answers that are spoken: a function from the values of a body, its api.generation.request.GenerationBody and
-the Services to the body's generation and its `api.generation.spoken.AnswerAudio`, or None for a text."""
-GENERATION_METRICS = "metrics of a generation"
-"""Seam of what responses of chat and completions tell of one generation: what makes, of a Config, a function from its
-`types.Timings` to further members of `metrics`."""
-ENGINE = "engine"
-"""Seam of what computes a model: what makes an `engine.client.interface.ModelEngine` of a Config."""
+SERVER_TOOLS, SPOKEN_ANSWERS, GENERATION_METRICS = "server tools", "spoken answers", "metrics of a generation"
+"""Seams of answers: what makes, of a Config, what an API takes whose tools the server runs while it answers; a function
+from the values of a body, its api.generation.request.GenerationBody and the Services to the body's generation and its
+`api.generation.spoken.AnswerAudio`, or None for a text; and what makes, of a Config, a function from the
+`types.Timings` of a generation to further members of `metrics` in responses of chat and completions."""
 OTHER_PROTOCOL = "other protocol"
 """Seam of a protocol to which HTTP/1.1 may be switched: a `transports.http11.switching.OtherProtocol`."""
-SERVER_SEAMS = (
-    *(ADAPTER_SET, API_KEYS, MODEL_SOURCE, RUNTIME_PULLS, ANSWER_RULES, REQUEST_CONSTRAINTS),
-    *(SERVER_TOOLS, SPOKEN_ANSWERS, GENERATION_METRICS, ENGINE, OTHER_PROTOCOL),
-)  # fmt: skip
-"""The seams of the front end."""
-ENGINE_SEAMS = (
-    *(DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER, ADAPTER_INPUTS),
-    *(GENAI_ADAPTERS, INPUT_EMBEDDINGS, IMAGES_IN_TEXTS),
-    *(CHANGED_WEIGHTS, HYBRID_NETWORKS, NETWORK_COMPILER),
-    *(GRAMMARS, GENAI_GRAMMARS, GRAMMAR_LIBRARY, OTHER_GRAMMAR_LIBRARY),
-    ANSWERS_WITHOUT_MODEL,
-)  # fmt: skip
-"""The seams of an engine process."""
-SEAMS = SERVER_SEAMS + ENGINE_SEAMS
-"""All of them. Each has one part at most."""
 CORE_API = "lean_ovms.api"
 """The package of the handlers that are part of the core."""
 
@@ -263,9 +242,9 @@ class PartRow(Row):
     """A part of a model, an engine or a server that a feature supplies, in the place of the core's own."""
 
     seam: str
-    """What the part is: one of `SEAMS`."""
+    """What the part is: one of the seams above, of which each has one part at most."""
     make: str
-    """A function or class that makes the part, as "module:name"."""
+    """A function or class that makes the part, as "module:name"; the modules of `child` are for an engine process."""
     options: tuple[str, ...] = ()
     """Options of which any one that is set makes the part wanted; none: it is always. Those of a feature that is left
     out are not set."""
@@ -334,6 +313,29 @@ class ContentRow(Row):
     """What models read by them, as lists of models have it."""
     reader: str
     """An `api.generation.content.ContentReader` as "module:name"; the first request with such a part imports it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParserRow(Row):
+    """A family of models, by how they write tool calls or reasoning, and what their chat templates are known by."""
+
+    name: str
+    """The name of its parser."""
+    family: str
+    """A `text.parsers.base.ModelFamily` as "module:NAME"; the first model that needs it imports it."""
+    _: KW_ONLY
+    tools: bool = True
+    """Whether it reads tool calls."""
+    reasoning: bool = False
+    """Whether it reads reasoning."""
+    marks: tuple[tuple[str, ...], ...] = ()
+    """A chat template is the family's if it has all texts of one of these groups; none: it is chosen by option only."""
+    rank: int = 0
+    """Where it is in the order in which templates are compared, each place once: that with the smaller number first."""
+    reasoner: str = ""
+    """The reasoning parser that goes with such a template; empty: none does."""
+    reasoner_marks: tuple[str, ...] = ()
+    """The reasoning parser goes only with a template that has one of these as well; empty: with every one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -472,13 +474,8 @@ class Command:
     """The package of the module; the composition sets it for the commands of features."""
 
     @property
-    def reads_words(self) -> bool:
-        """Whether a function reads what is behind the command, and not options that a server has, too."""
-        return bool(self.reader)
-
-    @property
     def reader(self) -> str:
-        """That function; empty: there is none."""
+        """The function that reads what is behind the command; empty: options that a server has, too, are there."""
         return self.first if self.option else self.run
 
 
@@ -560,6 +557,8 @@ class Feature:
     """The parts of models, engines or servers that it supplies."""
     contents: tuple[ContentRow, ...] = ()
     """The parts of messages that it reads."""
+    parsers: tuple[ParserRow, ...] = ()
+    """The families of models whose tool calls and reasoning it reads."""
     body: BodyRow | None = None
     """The fields that its clients send to OpenAI's endpoints."""
     harmless: tuple[str, ...] = ()

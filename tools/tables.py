@@ -19,7 +19,7 @@ from lean_ovms.features.docs_page import openapi
 from lean_ovms.features.ollama import fields as ollama
 from lean_ovms.manifest import BASES
 from lean_ovms.observability.metrics import FAMILIES
-from lean_ovms.text import parsers
+from lean_ovms.text.parsers import registry
 
 ROOT = Path(__file__).parent.parent
 NAMES = ("options", "endpoints", "fields", "operations", "cli", "coming_from")
@@ -230,8 +230,8 @@ def commands() -> str:
 
 def parser_names() -> str:
     """The parsers by what they read, each with vLLM's names of it."""
-    known, groups = parsers.names(), dict[str, list[str]]()
-    for name in sorted({*known.tool, *known.reasoning}):
+    groups: dict[str, list[str]] = {}
+    for name, row in sorted(registry().rows.items()):
         others = {
             other
             for alias in foreign_flags.known().aliases
@@ -239,9 +239,9 @@ def parser_names() -> str:
             for other, ours in alias.words.items()
             if ours == name
         }
-        reads = " and ".join(part for part, names in known._asdict().items() if name in names)
+        reads = " and ".join([*["tool calls"] * row.tools, *["reasoning"] * row.reasoning])
         theirs = f" ({', '.join(f'`{other}`' for other in sorted(others))})" if others else ""
-        groups.setdefault(reads.replace("tool", "tool calls"), []).append(f"`{name}`{theirs}")
+        groups.setdefault(reads, []).append(f"`{name}`{theirs}")
     rows = [f"| {reads} | {', '.join(names)} |" for reads, names in groups.items()]
     return "\n".join(["| reads | name, and vLLM's other names |", "|---|---|", *rows])
 

@@ -72,7 +72,7 @@ class Field:
     needs: str = ""
     """The member of ModelInfo.capabilities without which the field has no effect but a Warning header."""
     seam: str = ""
-    """One of manifest.SEAMS; where the server has no part there, the field has no effect in the same way."""
+    """One of the seams of manifest.py; where the server has no part there, the field has no effect in the same way."""
 
 
 class FieldSet(tuple[Field, ...]):

@@ -17,7 +17,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         raise StartError("help takes one command or topic")
     topic = argv[0] if argv else ""
     known = commands(without_of(argv, environ))
-    if topic in known and topic != "help" and (row := known[topic]).reads_words:
+    if topic in known and topic != "help" and (row := known[topic]).reader:
         named(row.package, row.reader)(["--help"], environ)
     if topic in known and known[topic].option:
         explain(known[topic])

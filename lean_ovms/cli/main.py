@@ -69,7 +69,7 @@ def _command(argv: Sequence[str]) -> Config:
 
     try:
         row = commands(without_of(argv, os.environ)).get(argv[0]) if argv else None
-        if row is not None and row.reads_words:
+        if row is not None and row.reader:
             sys.exit(run_command(row, argv[1:], os.environ))
         if row is not None and row.option and {"-h", "--help"}.intersection(argv):
             explain(row)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 
 from ..composition import TEXT_GENERATION, Composition, compose
 from ..errors import StartError
-from ..manifest import ANSWERS_WITHOUT_MODEL, ENGINE_SEAMS, RUNTIME_PULLS, EngineRow, TaskRow
+from ..manifest import ANSWERS_WITHOUT_MODEL, RUNTIME_PULLS, EngineRow, TaskRow
 from .core import DEMO_MODEL, EngineOptions, LimitOptions, ModelOptions, ServerOptions
 from .options import Options
 
@@ -208,7 +208,7 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
             or one.formats
             or (one.backends and task is TEXT_GENERATION)
             or (one.engine is not None and self.any_set(one.engine.options))
-            or any(row.seam in ENGINE_SEAMS and self.wants(row.seam) for row in one.parts)
+            or any(row.make.startswith("child.") and self.wants(row.seam) for row in one.parts)
         }
         while more := {name for one in features if one.name in needed for name in one.needs} - needed:
             needed |= more

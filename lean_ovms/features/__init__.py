@@ -7,6 +7,7 @@ NAMES: tuple[str, ...] = (
     "chat",
     "completions",
     "models",
+    "model_families",
     "media_files",
     "voice",
     "speech",

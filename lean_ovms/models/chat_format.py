@@ -17,8 +17,8 @@ from ..config.options import read_object
 from ..errors import BadRequest, RequestError, WrongOptions
 from ..manifest import REQUEST_CONSTRAINTS
 from ..repository.model_dir import ModelDir
-from ..text import parsers
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
+from ..text.parsers import GENERIC, ParserRegistry, registry
 from ..text.template.chat_template import ChatTemplate, SpecialTokenEscaper
 from ..types import ChatPrompt, OutputConstraint, OutputParams, SamplingParams
 from ..types.engine import ModelInfo, Vocabulary
@@ -82,8 +82,9 @@ class ChatFormat:
             escaper=SpecialTokenEscaper(special) if config.neutralize_special_tokens else None,
             variables=read_object("default_chat_template_kwargs", config.default_chat_template_kwargs),
         )
+        self._parsers = registry(config.composition)
         self.tool_parser, self.reasoning_parser = parser_names(config, self.template.source, self.template.tool_source)
-        self.template.write_calls = partial(_write_calls, self.tool_parser or parsers.GENERIC)
+        self.template.write_calls = partial(_write_calls, self._parsers, self.tool_parser or GENERIC)
         kind = "openai" if "user" in self.template.capabilities.parts else "string"
         found = "set" if config.chat_template_content_format != "auto" else "detected"
         log.info("the content format of the chat template is %s (%s; --chat_template_content_format)", kind, found)
@@ -129,7 +130,7 @@ class ChatFormat:
             raise BadRequest(NO_TOOL_PARSER, param="tool_choice")
         asked = constraint is not None
         if constraint is None:
-            parsed = output.parse and output.parse_calls and output.tools and self.tool_parser == parsers.GENERIC
+            parsed = output.parse and output.parse_calls and output.tools and self.tool_parser == GENERIC
             if not parsed or not (combines or (sampling.beams == 1 and not sampling.min_tokens)):
                 return None
             constraint = OutputConstraint(param="tools", tool_calls="schema")
@@ -150,7 +151,7 @@ class ChatFormat:
 
         form = OutputForm(unparsed=UNPARSED if self.tool_parser else "")
         if output.parse:
-            form = parsers.output_form(self.tool_parser, self.reasoning_parser, tail)
+            form = self._parsers.output_form(self.tool_parser, self.reasoning_parser, tail)
         return GrammarContext(
             form=form,
             prompt_tail=tail,
@@ -169,7 +170,7 @@ class ChatFormat:
         """
         if sampling.thinking_token_budget is None:
             return sampling, []
-        form = parsers.output_form(None, self.reasoning_parser, tail).reasoning
+        form = self._parsers.output_form(None, self.reasoning_parser, tail).reasoning
         if form is None:
             return replace(sampling, thinking_token_budget=None), [NO_REASONING]
         tags, opened = (form.start, form.end), form.opened(tail)
@@ -196,9 +197,9 @@ class ChatFormat:
             tool = self.tool_parser if output.tools and output.parse_calls else None
             reasoning = self.reasoning_parser if output.parse_reasoning or tool == self.reasoning_parser else None
             if tool or reasoning:
-                parser = parsers.make(tool, reasoning, tools=list(output.tools), prompt_tail=tail)
+                parser = self._parsers.make(tool, reasoning, tools=list(output.tools), prompt_tail=tail)
             if self.reasoning_parser and not reasoning:  # its tags are text
-                raw = parsers.make(None, self.reasoning_parser, tools=[], prompt_tail=tail)
+                raw = self._parsers.make(None, self.reasoning_parser, tools=[], prompt_tail=tail)
         skip, window = output.skip_special_tokens, None if vocabulary.exact else WindowDetokenizer()
         special = vocabulary.special
         shown = [one for one in (parser, raw) if one is not None and one.keep_special_tokens]
@@ -233,18 +234,16 @@ class ChatFormat:
             text = self.template.render(ChatPrompt(messages=PROBE, template_kwargs={"enable_thinking": True}))
         except RequestError:
             return False
-        return parsers.opens_reasoning(self.reasoning_parser, text)
+        return self._parsers.opens_reasoning(self.reasoning_parser, text)
 
 
 def check_options(config: Config) -> None:
     """Raises WrongOptions for a name that is no parser's, or a chat template that cannot be read."""
-    known = parsers.names()
-    _parser_name("tool_parser", config.tool_parser, None, known.tool)
-    _parser_name("reasoning_parser", config.reasoning_parser, None, known.reasoning)
+    parser_names(config, "")
     ChatTemplate.load(ModelDir(), override=config.chat_template)
 
 
-def _write_calls(tool_parser: str, calls: Sequence[tuple[str, Any]]) -> str:
+def _write_calls(parsers: ParserRegistry, tool_parser: str, calls: Sequence[tuple[str, Any]]) -> str:
     """Returns calls as the family of a tool parser writes them."""
     from ..grammar.call_text import WrittenCall, calls_text  # late: most chats have no calls
 
@@ -264,15 +263,16 @@ def parser_names(config: Config, template: str, tool_template: str = "") -> tupl
     Raises:
         WrongOptions: An option names a parser that does not exist.
     """
-    known, (tool, reasoning) = parsers.names(), parsers.detect(template)
+    parsers = registry(config.composition)
+    tool, reasoning = parsers.detect(template)
     if tool_template:
         of_tools = parsers.detect(tool_template)
         tool, reasoning = of_tools[0] or tool, reasoning or of_tools[1]
     if template:
-        tool = tool or parsers.GENERIC
+        tool = tool or GENERIC
     return (
-        _parser_name("tool_parser", config.tool_parser, tool, known.tool),
-        _parser_name("reasoning_parser", config.reasoning_parser, reasoning, known.reasoning),
+        _parser_name("tool_parser", config.tool_parser, tool, parsers.tool_names),
+        _parser_name("reasoning_parser", config.reasoning_parser, reasoning, parsers.reasoning_names),
     )
 
 

@@ -37,7 +37,7 @@ from ..types.push import Paused, Sink, never
 if TYPE_CHECKING:
     from ..engine.client.interface import ModelEngine
     from ..text.decode.stop_strings import StopMatcher
-    from ..text.parsers import Parser
+    from ..text.parsers.base import Parser
 
 
 class DeltaStream(Protocol):

@@ -21,7 +21,7 @@ from lean_ovms.config import DEMO_MODEL, Config, listed
 from lean_ovms.errors import StartError
 from lean_ovms.features import NAMES
 from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
-from lean_ovms.text import parsers
+from lean_ovms.text.parsers import registry
 
 
 def test_without_anything_the_defaults_hold() -> None:
@@ -211,9 +211,9 @@ def words_of(flag: str) -> Mapping[str, str]:
 
 
 def test_vllms_names_of_parsers_are_those_of_parsers_here() -> None:
-    known = parsers.names()
-    assert set(words_of("tool_call_parser").values()) <= set(known.tool)
-    assert set(words_of("reasoning_parser").values()) <= set(known.reasoning)
+    known = registry()
+    assert set(words_of("tool_call_parser").values()) <= set(known.tool_names)
+    assert set(words_of("reasoning_parser").values()) <= set(known.reasoning_names)
     config = parse(["--tool-call-parser", "glm47", "--reasoning-parser", "glm45"], {})
     assert (config.tool_parser, config.reasoning_parser) == ("glm4_moe", "qwen3")
 
@@ -231,10 +231,10 @@ olmo3 openai_gptoss plamo3 poolside_v1 qwen3 seed_oss step3 step3p5 step5"""
 
 def test_every_name_of_vllms_registry_is_known() -> None:
     """All but hf and beam, which read a format that stands in the model's own files."""
-    known = parsers.names()
+    known = registry()
     tool, reasoning = words_of("tool_call_parser"), words_of("reasoning_parser")
-    assert {tool.get(name, name) for name in VLLM_TOOL_PARSERS.split()} <= set(known.tool)
-    assert {reasoning.get(name, name) for name in VLLM_REASONING_PARSERS.split()} <= set(known.reasoning)
+    assert {tool.get(name, name) for name in VLLM_TOOL_PARSERS.split()} <= set(known.tool_names)
+    assert {reasoning.get(name, name) for name in VLLM_REASONING_PARSERS.split()} <= set(known.reasoning_names)
 
 
 @pytest.mark.parametrize(

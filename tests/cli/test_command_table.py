@@ -61,7 +61,7 @@ def test_the_documentation_has_commands_and_flags_that_exist(capsys: Capture) ->
     for line in lines:
         name, *words = line.split()
         with pytest.raises(SystemExit):
-            run(name, "--help") if commands()[name].reads_words else parse(["--help=all"], {})
+            run(name, "--help") if commands()[name].reader else parse(["--help=all"], {})
         known = capsys.readouterr().out
         for word in words:
             assert (

@@ -92,7 +92,7 @@ def test_every_folder_imports_only_what_it_may() -> None:
         ("api.admin.metrics", "from ..openai.stored_objects import Listing"),
         ("transports.http11.server", "from ...api.app import App"),
         ("text.decode.detokenizer", "from ..template import chat_template"),
-        ("grammar.constraint", "from ..text import parsers"),
+        ("grammar.call_syntax", "from ..text import parsers"),
     ],
 )
 def test_the_rules_refuse_what_crosses_a_border(module: str, statement: str) -> None:

@@ -116,7 +116,7 @@ def test_command_lines_of_the_server_are_understood(
             words = shlex.split(command, comments=True)
             start = next(i for i, word in enumerate(words) if word == "lean_ovms") + 1
             name = words[start] if words[start:] else ""
-            options = words[start + 1 :] if name in commands() and commands()[name].reads_words else words[start:]
+            options = words[start + 1 :] if name in commands() and commands()[name].reader else words[start:]
             parse(options, {})
 
 

@@ -23,8 +23,8 @@ from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
 from lean_ovms.features.structured_output import constraint
 from lean_ovms.features.xgrammar.child.library import XGrammarLibrary
 from lean_ovms.grammar.call_syntax import GrammarContext
-from lean_ovms.text import parsers
 from lean_ovms.text.decode.detokenizer import Detokenizer
+from lean_ovms.text.parsers import registry
 from lean_ovms.types import Json, OutputConstraint, Reasoning, SamplingParams, Text, ToolCallDelta, ToolCallStart
 from tests.streams import pieces
 
@@ -108,14 +108,14 @@ async def generate(
 def context(
     tool: str | None = None, reasoning: str | None = None, tail: str = "", tools: list[Json] | None = None
 ) -> GrammarContext:
-    return GrammarContext(form=parsers.output_form(tool, reasoning), prompt_tail=tail, tools=tuple(tools or ()))
+    return GrammarContext(form=registry().output_form(tool, reasoning), prompt_tail=tail, tools=tuple(tools or ()))
 
 
 def parse(
     text: str, tool: str | None, reasoning: str | None, tools: list[Json], tail: str = ""
 ) -> tuple[str, str, list[list[str]]]:
     """(content, reasoning, calls) as the server would tell them."""
-    parser = parsers.make(tool, reasoning, tools=tools, prompt_tail=tail)
+    parser = registry().make(tool, reasoning, tools=tools, prompt_tail=tail)
     content, thought, calls = "", "", []
     for event in [*parser.feed(text), *parser.finish()]:
         if isinstance(event, Text):
@@ -148,7 +148,7 @@ def check_calls(calls: list[list[str]], tools: list[Json], *, free: bool) -> Non
         jsonschema.validate(json.loads(arguments), schemas[name])
 
 
-@pytest.mark.parametrize("family", parsers.names().tool)
+@pytest.mark.parametrize("family", registry().tool_names)
 async def test_every_family_makes_calls_that_its_own_parser_reads_and_the_schemas_allow(
     engine: EngineClient, family: str
 ) -> None:
@@ -163,7 +163,7 @@ async def test_every_family_makes_calls_that_its_own_parser_reads_and_the_schema
         check_calls(whole, TOOLS, free=free)
 
 
-@pytest.mark.parametrize("family", parsers.names().tool)
+@pytest.mark.parametrize("family", registry().tool_names)
 async def test_a_named_function_is_called_once(engine: EngineClient, family: str) -> None:
     setting = replace(context(tool=family, tools=TOOLS[1:2]), parallel=False)
     built = constraint.build(OutputConstraint(tool_calls="required"), setting)

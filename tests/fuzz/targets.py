@@ -20,7 +20,7 @@ from lean_ovms.features.media_files.audio.decode import decode
 from lean_ovms.features.media_files.audio.formats import WAV, AudioLimits, recognise
 from lean_ovms.features.speech.api.fields import TRANSCRIPTIONS
 from lean_ovms.features.websocket.types import WebSocketMessage
-from lean_ovms.text.parsers import make, names
+from lean_ovms.text.parsers import registry
 from lean_ovms.transports.http11.protocol import CONTINUE, Phase, ServerProtocol
 from lean_ovms.types import Event, Reasoning, Request, Response, Text, ToolCallDelta, ToolCallStart
 from lean_ovms.util.spool import Spool
@@ -30,7 +30,7 @@ from tests.recordings import wav
 CORPUS = Path(__file__).parent / "corpus"
 CONFIG = Config(max_header_bytes=1024, max_body_bytes=1024)
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
-FAMILIES = sorted({*names().tool, *names().reasoning})
+FAMILIES = sorted(registry().rows)
 
 
 def session(data: bytes) -> None:
@@ -111,8 +111,8 @@ def scanner(data: bytes) -> None:
 
 
 def _told(family: str, pieces: list[str]) -> tuple[str, str, list[list[str]]]:
-    tool = family if family in names().tool else None
-    parser = make(tool, family if family in names().reasoning else None, tools=TOOLS, prompt_tail="")
+    row = registry().rows[family]
+    parser = registry().make(family if row.tools else None, family if row.reasoning else None, tools=TOOLS)
     events: list[Event] = [event for piece in pieces for event in parser.feed(piece)] + parser.finish()
     calls = [[event.name, ""] for event in events if isinstance(event, ToolCallStart)]
     for event in events:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.grammar.call_text import WrittenCall, calls_text
-from lean_ovms.text import parsers
+from lean_ovms.text.parsers import registry
 from lean_ovms.types import Json
 from tests.text.parsers.test_any_cut import parse
 
@@ -21,12 +21,12 @@ TOOLS: list[Json] = [
 ]
 
 
-@pytest.mark.parametrize("family", parsers.names().tool)
+@pytest.mark.parametrize("family", registry().tool_names)
 def test_a_parser_reads_the_calls_that_its_form_writes(family: str) -> None:
-    form = parsers.output_form(family, None).calls
+    form = registry().output_form(family, None).calls
     assert form is not None
     calls = [WrittenCall("f", ARGUMENTS), *([] if form.alone else [WrittenCall("g", {})])]
-    answer = parse(parsers.make(family, None, tools=TOOLS), [form.forced + calls_text(form, calls)])
+    answer = parse(registry().make(family, None, tools=TOOLS), [form.forced + calls_text(form, calls)])
     assert [(name, json.loads(text)) for name, text in answer.calls] == calls
     assert not answer.content.strip()
 
@@ -41,6 +41,6 @@ def test_a_parser_reads_the_calls_that_its_form_writes(family: str) -> None:
     ],
 )
 def test_what_a_form_cannot_write_is_plain_json(family: str | None, call: WrittenCall) -> None:
-    form = parsers.output_form(family, None).calls
+    form = registry().output_form(family, None).calls
     written: Any = json.loads(calls_text(form, [call]))
     assert written == {"name": call.name, "arguments": call.arguments}

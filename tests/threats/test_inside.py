@@ -17,7 +17,7 @@ import pytest
 
 import lean_ovms
 from lean_ovms.errors import BadRequest
-from lean_ovms.text.parsers import make, names
+from lean_ovms.text.parsers import registry
 from lean_ovms.text.template.chat_template import ChatTemplate
 from lean_ovms.types import ChatPrompt, Event, ToolCallDelta, ToolCallStart
 from tests.threats.target import Target
@@ -25,7 +25,7 @@ from tests.threats.target import Target
 PACKAGE = Path(lean_ovms.__file__).parent
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
 VECTORS = Path(__file__).parents[1] / "vectors"
-each_family = pytest.mark.parametrize("family", sorted(names().tool))
+each_family = pytest.mark.parametrize("family", sorted(registry().tool_names))
 
 
 # --- templates of models ---------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_t11_nothing_evaluates_what_a_model_says() -> None:
 
 
 def parse(family: str, text: str, step: int = 4096) -> list[Event]:
-    parser = make(family, None, tools=TOOLS, prompt_tail="")
+    parser = registry().make(family, None, tools=TOOLS, prompt_tail="")
     events = [event for at in range(0, len(text), step) for event in parser.feed(text[at : at + step])]
     return events + parser.finish()
 
@@ -107,7 +107,7 @@ def long_case(family: str) -> dict[str, Any]:
 @each_family
 def test_t12_long_crafted_output_comes_to_an_end(family: str) -> None:
     """What backtracks would not end. That the work is linear is held by tests/text/parsers/test_any_cut.py."""
-    tags = make(family, None, tools=TOOLS, prompt_tail="").tags
+    tags = registry().make(family, None, tools=TOOLS, prompt_tail="").tags
     for text in (
         "".join(tags) * 9999,
         tags[0] + '{"name": "f", "arguments": {"a": "' + "\\" * 400_000,
@@ -120,7 +120,7 @@ def test_t12_long_crafted_output_comes_to_an_end(family: str) -> None:
 def test_t13_choices_share_no_state_and_borders_do_not_matter(family: str) -> None:
     text = long_case(family)["text"]
     whole = told(parse(family, text, len(text)))
-    parsers = [make(family, None, tools=TOOLS, prompt_tail="") for _ in range(3)]
+    parsers = [registry().make(family, None, tools=TOOLS, prompt_tail="") for _ in range(3)]
     events: list[list[Event]] = [[], [], []]
     for at in range(len(text) + 200):  # the second choice is a hundred characters behind, the third two hundred
         for behind, (parser, so_far) in enumerate(zip(parsers, events, strict=True)):

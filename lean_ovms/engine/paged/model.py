@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from openvino import opset13 as ops
 
 from ..generation.worker_thread import in_thread
-from ..loading import dynamic_quantization, mapped_weights
+from ..loading import dynamic_quantization, weight_pages
 from .adapters import AdapterInputs
 from .network import (
     IMAGE_DEEPER,
@@ -91,7 +91,7 @@ class PagedModel:
 
         def read() -> Any:
             model = source.read(core)
-            mapped_weights.keep(model)
+            weight_pages.keep(model)
             _edit_hybrid(model, hybrid_edit, precision)
             dynamic_quantization.choose(model)
             return model

@@ -22,11 +22,10 @@ from ...observability import logging as logs
 from ...util import resources
 from ...util.child_process import EXIT_USAGE, inherit_socket, write_lines_at_once
 from ..errors import EngineLost, last_line
-from ..loading import mapped_weights
+from ..loading import weight_pages
 from ..protocol import Load, LoadFailed
 from ..record import LOG_FD, PREIMPORT
 from ..task import Task
-from . import huge_pages
 from .loop import Transport, Worker
 
 log = logging.getLogger("lean_ovms.engine.worker")  # __name__ is "__main__" here, whose INFO lines nobody writes
@@ -78,7 +77,7 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
             )
         row = config.composition.task(command.task)
         transport.know(records_of(row, *config.engine_rows))
-        with mapped_weights.dropping():
+        with weight_pages.dropping():
             loader = named(row.package, row.loader)  # numpy alone takes 0.1 s, and not all need it
             task: Task = loader(config, transport.wake)
     except Exception as error:  # anything that keeps a model from loading has to reach the front end in one line
@@ -91,7 +90,7 @@ def serve(transport: Transport, log_fd: int | None = None) -> int:
     transport.send([task.ready()])
     gc.collect()
     gc.freeze()  # what is allocated from here on is small, and so is a collection between two steps
-    threading.Thread(target=huge_pages.replace_small_pages, daemon=True).start()
+    threading.Thread(target=weight_pages.replace_small_pages, daemon=True).start()
     try:
         with contextlib.closing(task):
             Worker(task, transport).run()

@@ -1,173 +1,163 @@
-"""The registry of parser families: the names of families.json, each with the module here whose `FAMILIES` has it.
+"""The registry of parser families: what can be chosen as a parser, what a chat template shows, and what is made of it.
 
-A family of a known shape is one row of json_families, xml_families, python_families or think_tags; any other has a file
-of its own. A module is imported by the first model that needs it; families.json has what is known without it: what a
-family reads, and by which marks its chat templates are recognised. make() builds the parser of one choice, names()
-lists what can be chosen, detect() chooses by the chat template, and output_form() is what grammars need to know.
+Hermes' calls and reasoning between <think> and </think> are read here; features have further families, each a
+`ParserRow`. The module of a family is imported by the first model that needs it; its row has what is known without it.
 """
 
 from __future__ import annotations
 
-import importlib
-import json
 from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
 
+from ...composition import Composition, compose
+from ...errors import StartError
+from ...manifest import THINKS, ParserRow, named
 from ...types import Json
-from .base import CombinedParser, Detection, ModelFamily, Parser, PlainText, Syntax
+from .base import CombinedParser, ModelFamily, Parser, PlainText, Syntax
 
 if TYPE_CHECKING:
     from ...grammar.call_syntax import OutputForm
 
-__all__ = [
-    "GENERIC",
-    "Names",
-    "Parser",
-    "detect",
-    "detections",
-    "load",
-    "make",
-    "names",
-    "opens_reasoning",
-    "output_form",
-]
-
-
 GENERIC = "generic"
 """The tool parser of a chat model whose template shows none."""
+OWN = (
+    ParserRow(
+        "hermes3",
+        "hermes:HERMES3",
+        marks=(("<tool_call>", "</tool_call>"),),
+        rank=120,
+        reasoner="qwen3",
+        reasoner_marks=THINKS,
+        package=__name__,
+    ),
+    ParserRow(GENERIC, "hermes:GENERIC", package=__name__),
+    ParserRow(
+        "qwen3",
+        "think_tags:QWEN3",
+        tools=False,
+        reasoning=True,
+        marks=tuple((mark,) for mark in THINKS),
+        rank=1000,  # all others before it: it takes every template that thinks
+        reasoner="qwen3",
+        package=__name__,
+    ),
+    ParserRow("deepseek_r1", "think_tags:DEEPSEEK_R1", tools=False, reasoning=True, package=__name__),
+)
+"""The families of the core."""
 
 
-class Names(NamedTuple):
-    """The parsers that exist, sorted."""
+class ParserRegistry:
+    """The parsers of a server."""
 
-    tool: tuple[str, ...]
-    reasoning: tuple[str, ...]
+    def __init__(self, rows: Sequence[ParserRow]) -> None:
+        """Raises StartError for two families with the same name."""
+        self.rows = {row.name: row for row in rows}
+        if len(self.rows) < len(rows):
+            twice = next(row.name for row in rows if self.rows[row.name] is not row)
+            raise StartError(f"the parser {twice} is declared twice")
+        self._families: dict[str | None, ModelFamily] = {None: ModelFamily()}
+        self._forms: dict[tuple[str | None, str | None], OutputForm] = {}
 
+    @cached_property
+    def tool_names(self) -> tuple[str, ...]:
+        """The names of the tool parsers, sorted."""
+        return tuple(sorted(row.name for row in self.rows.values() if row.tools))
 
-class FamilyEntry(NamedTuple):
-    """The properties of a family that are known without its module."""
+    @cached_property
+    def reasoning_names(self) -> tuple[str, ...]:
+        """The names of the reasoning parsers, sorted."""
+        return tuple(sorted(row.name for row in self.rows.values() if row.reasoning))
 
-    module: str
-    """The module here that has it."""
-    reads: frozenset[str]
-    """What it reads: "tools", "reasoning" or both."""
-    detection: Detection | None
-    """The rule for its chat templates; None: it is chosen by option only."""
+    @cached_property
+    def rules(self) -> tuple[ParserRow, ...]:
+        """The families that chat templates show, in the order in which they are tried."""
+        return tuple(sorted((row for row in self.rows.values() if row.marks), key=lambda row: row.rank))
+
+    def detect(self, template: str) -> tuple[str | None, str | None]:
+        """Returns the (tool parser, reasoning parser) that a chat template shows; None where it shows none."""
+        for row in self.rules:
+            if any(all(mark in template for mark in group) for group in row.marks):
+                thinks = not row.reasoner_marks or any(mark in template for mark in row.reasoner_marks)
+                return row.name if row.tools else None, (row.reasoner or None) if thinks else None
+        return None, None
+
+    def load(self, name: str | None) -> ModelFamily:
+        """Returns the family of that name, an empty one for None. Raises ValueError with the list of names."""
+        found = self._families.get(name)
+        if found is None:
+            row = self.rows.get(name or "")
+            if row is None:
+                raise ValueError(f"unknown parser {name!r}; known are {', '.join(sorted(self.rows))}")
+            found = self._families[name] = named(row.package, row.family)
+        return found
+
+    def output_form(self, tool: str | None, reasoning: str | None, prompt_tail: str = "") -> OutputForm:
+        """Returns how a model with these parsers writes an answer.
+
+        Args:
+            tool: The name of its tool parser, or None.
+            reasoning: The name of its reasoning parser, or None.
+            prompt_tail: The end of the prompt, which shows how some families' checkpoints spell their tags.
+
+        Raises:
+            ValueError: A name is not known.
+        """
+        form = self._forms.get((tool, reasoning))
+        if form is None:
+            form = self._forms[tool, reasoning] = self._output_form(tool, reasoning)
+        for name in dict.fromkeys((tool, reasoning)):
+            adapted = self.load(name).adapted
+            form = adapted(form, prompt_tail) if adapted else form
+        return form
+
+    def _output_form(self, tool: str | None, reasoning: str | None) -> OutputForm:
+        from ...grammar.call_syntax import OutputForm  # late: for requests with tools or a grammar
+
+        family, thinking = self.load(tool), self.load(reasoning).thinking
+        headers = [part.answer_header for part in (thinking, family.tools) if part is not None]
+        return OutputForm(
+            tool_parser=tool,
+            calls=family.form,
+            reasoning=thinking.reasoning_form() if thinking is not None else None,
+            answer_header=next(filter(None, headers), ""),
+        )
+
+    def opens_reasoning(self, reasoning: str | None, prompt_tail: str) -> bool:
+        """Tells whether a prompt with this end leaves a block of reasoning open, for that reasoning parser."""
+        thinking = self.load(reasoning).thinking
+        return thinking is not None and thinking.between_tags and thinking.opened(prompt_tail)
+
+    def make(
+        self, tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (), prompt_tail: str = ""
+    ) -> Parser:
+        """Builds the parser of one choice.
+
+        Args:
+            tool: The name of the tool parser; None: calls are text.
+            reasoning: The name of the reasoning parser; None: reasoning is text.
+            tools: The tools that the client offers, in OpenAI's nested form; without any, the markup of calls is text.
+            prompt_tail: The end of the prompt with its special tokens, by which it is seen whether reasoning is open
+                already; a few hundred characters are enough.
+
+        Raises:
+            ValueError: There is no parser of such a name.
+        """
+        calls = self.load(tool).tools if tools else None
+        thinking = self.load(reasoning).thinking
+        if calls is None and thinking is None:
+            return PlainText()
+        parser = CombinedParser(tools, prompt_tail)
+        syntaxes: list[Syntax] = []
+        if calls is not None:
+            syntaxes.append(calls(parser, tools=True, thinking=calls is thinking))
+        if thinking is not None and thinking is not calls:
+            syntaxes.append(thinking(parser, thinking=True))
+        parser.configure(syntaxes)
+        return parser
 
 
 @cache
-def index() -> dict[str, FamilyEntry]:
-    """Returns every family by its name, in the order of families.json."""
-    found = json.loads(files(__name__).joinpath("families.json").read_text("utf-8"))
-    return {name: _entry(**row) for name, row in found.items()}
-
-
-def _entry(module: str, reads: list[str], marks: list[list[str]] | None = None, **more: Any) -> FamilyEntry:
-    more |= {"reasoning_marks": tuple(more.get("reasoning_marks", ()))} if marks else {}
-    rule = Detection(marks=tuple(map(tuple, marks)), **more) if marks else None
-    return FamilyEntry(module, frozenset(reads), rule)
-
-
-@cache
-def names() -> Names:
-    """Returns the names of all tool parsers and of all reasoning parsers."""
-    found = sorted(index().items())
-    return Names(
-        tool=tuple(name for name, entry in found if "tools" in entry.reads),
-        reasoning=tuple(name for name, entry in found if "reasoning" in entry.reads),
-    )
-
-
-@cache
-def detections() -> dict[str, Detection]:
-    """Returns each family's rule for chat templates, in the order in which the rules are tried."""
-    found = [(name, entry.detection) for name, entry in index().items() if entry.detection]
-    return dict(sorted(found, key=lambda rule: rule[1].rank))
-
-
-def detect(template_source: str) -> tuple[str | None, str | None]:
-    """Returns the (tool parser, reasoning parser) that a chat template shows; None where it shows no sign of one."""
-    for name, rule in detections().items():
-        if rule.matches(template_source):
-            return name if name in names().tool else None, rule.reasoning_of(template_source)
-    return None, None
-
-
-_NO_FAMILY = ModelFamily()
-
-
-def load(name: str | None) -> ModelFamily:
-    """Returns the family of that name, an empty one for None. Raises ValueError with the list of names."""
-    if name is None:
-        return _NO_FAMILY
-    if name not in index():
-        raise ValueError(f"unknown parser {name!r}; known are {', '.join(sorted(index()))}")
-    family: ModelFamily = importlib.import_module(f"{__name__}.{index()[name].module}").FAMILIES[name]
-    return family
-
-
-def output_form(tool: str | None, reasoning: str | None, prompt_tail: str = "") -> OutputForm:
-    """Returns how a model with these parsers writes an answer.
-
-    Args:
-        tool: The name of its tool parser, or None.
-        reasoning: The name of its reasoning parser, or None.
-        prompt_tail: The end of the prompt, which shows how some families' checkpoints spell their tags.
-
-    Raises:
-        ValueError: A name is not known.
-    """
-    form = _output_form(tool, reasoning)
-    for name in dict.fromkeys((tool, reasoning)):
-        adapted = load(name).adapted
-        form = adapted(form, prompt_tail) if adapted else form
-    return form
-
-
-@cache
-def _output_form(tool: str | None, reasoning: str | None) -> OutputForm:
-    from ...grammar.call_syntax import OutputForm  # late: for requests with tools or a grammar
-
-    family, thinking = load(tool), load(reasoning).thinking
-    headers = [part.answer_header for part in (thinking, family.tools) if part is not None]
-    return OutputForm(
-        tool_parser=tool,
-        calls=family.form,
-        reasoning=thinking.reasoning_form() if thinking is not None else None,
-        answer_header=next(filter(None, headers), ""),
-    )
-
-
-def opens_reasoning(reasoning: str | None, prompt_tail: str) -> bool:
-    """Tells whether a prompt with this end leaves a block of reasoning open, for that reasoning parser."""
-    thinking = load(reasoning).thinking
-    return thinking is not None and thinking.between_tags and thinking.opened(prompt_tail)
-
-
-def make(tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (), prompt_tail: str = "") -> Parser:
-    """Builds the parser of one choice.
-
-    Args:
-        tool: The name of the tool parser; None: calls are text.
-        reasoning: The name of the reasoning parser; None: reasoning is text.
-        tools: The tools that the client offers, in OpenAI's nested form; without any, the markup of calls is text.
-        prompt_tail: The end of the prompt with its special tokens, by which it is seen whether reasoning is open
-            already; a few hundred characters are enough.
-
-    Raises:
-        ValueError: There is no parser of such a name.
-    """
-    calls = load(tool).tools if tools else None
-    thinking = load(reasoning).thinking
-    if calls is None and thinking is None:
-        return PlainText()
-    parser = CombinedParser(tools, prompt_tail)
-    syntaxes: list[Syntax] = []
-    if calls is not None:
-        syntaxes.append(calls(parser, tools=True, thinking=calls is thinking))
-    if thinking is not None and thinking is not calls:
-        syntaxes.append(thinking(parser, thinking=True))
-    parser.configure(syntaxes)
-    return parser
+def registry(composition: Composition | None = None) -> ParserRegistry:
+    """Returns the parsers of a server with these features, by default with all of them."""
+    return ParserRegistry((*OWN, *(composition or compose()).parsers))

@@ -2,8 +2,7 @@
 
 `Parser` is the interface for the rest of the server: text in, events out. A `Syntax` knows the tags of a family's calls
 or reasoning, and reads on after one. `CombinedParser` runs at most one of each over one scanner, so that a reasoning
-tag inside a call's arguments is argument text. A `ModelFamily` names the syntaxes of one family, and a `Detection` is
-the rule that recognises its chat templates.
+tag inside a call's arguments is argument text. A `ModelFamily` names the syntaxes of one family.
 
 Knows no family, no request, no token ids. A parser never raises on a model's output.
 """
@@ -14,10 +13,10 @@ import inspect
 import json
 import secrets
 import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from ...types import Event, Json, Reasoning, Text, ToolCallDelta, ToolCallStart
 from .scanner import Scanner, Steps, Tags
@@ -124,6 +123,10 @@ class Syntax:
         """Reads something that has no tag, where an answer begins. False as for `read`."""
         raise NotImplementedError
 
+    def call_follows(self) -> Steps[bool]:
+        """Tells whether a call comes next, behind a tag of calls. Who asks has a record, and goes back."""
+        return (yield from self.scanner.space()) == "{"
+
     @classmethod
     def opened(cls, prompt_tail: str) -> bool:
         """Tells whether the prompt ends with reasoning already open."""
@@ -171,12 +174,8 @@ class CombinedParser(Parser):
             prompt_tail: The end of the prompt, with its markup.
         """
         self.scanner = Scanner()
-        self.schemas: dict[str, Mapping[str, Any]] = {}
-        """The schemas of the tools' parameters: by the name of the tool, and by that of the parameter."""
-        if tools:
-            from .tool_schemas import schemas_of  # late: most requests have no tools
-
-            self.schemas = schemas_of(tools)
+        self.parameters = {tool["function"]["name"]: tool["function"].get("parameters") for tool in tools}
+        """The JSON schemas of the tools' parameters, by the names of the tools."""
         self.prompt_tail = prompt_tail
         self.syntaxes: list[Syntax] = []
         self.count = 0
@@ -255,8 +254,10 @@ class CombinedParser(Parser):
         self.text(self.scanner.recorded())
         return False
 
-    def reads_calls(self, tag: str) -> bool:
-        return tag in self._by_tag and self._by_tag[tag].tools
+    def reader_of_calls(self, tag: str) -> Syntax | None:
+        """Returns the syntax that reads calls after a tag; None: there is none."""
+        syntax = self._by_tag.get(tag)
+        return syntax if syntax is not None and syntax.tools else None
 
     # Output of the syntaxes.
 
@@ -386,43 +387,8 @@ def new_call_id() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Detection:
-    """The rule by which a chat template is recognised as a family's.
-
-    The rules of rank 10 to 100, 120 and 1000 are OVMS's, in its order: plain substrings, the first match wins. The
-    families beyond OVMS are placed where it would choose a parser that cannot read the format, or none.
-
-    Families that share tags are tried in the order of what else is in their templates:
-    - seed_oss before qwen3coder: the same elements between other tags
-    - xlam before llama3 and hermes3, on whose templates these models' are built
-    - hy_v3 before glm4_moe, hermes3 and hunyuan_a13b: some of the same tags
-    - glm4_moe before hermes3: the same tags with another format inside
-    - ernie45 before hermes3: the same tags around calls
-    - deepseek_v3, whose templates show the fence around its arguments, before deepseek_v31
-    - hunyuan_a13b before jamba: the same tags
-    """
-
-    rank: int
-    """Families are tried in rising order, each rank once; the last, 1000, takes every other template that thinks."""
-    marks: tuple[tuple[str, ...], ...]
-    """A template is the family's if it has all substrings of one of these groups."""
-    reasoning: str | None = None
-    """The reasoning parser that goes with the family."""
-    reasoning_marks: tuple[str, ...] = ()
-    """The reasoning parser is used only for a template that has one of these as well; empty: for every template."""
-
-    def matches(self, source: str) -> bool:
-        """Tells whether a template with this source is the family's."""
-        return any(all(mark in source for mark in group) for group in self.marks)
-
-    def reasoning_of(self, source: str) -> str | None:
-        needed = not self.reasoning_marks or any(mark in source for mark in self.reasoning_marks)
-        return self.reasoning if needed else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFamily:
-    """One name that can be chosen as a parser; families.json says which module has it, and how it is recognised."""
+    """One name that can be chosen as a parser. A `manifest.ParserRow` says where it is, and how it is recognised."""
 
     tools: type[Syntax] | None = None
     """The reader of its calls, which makes it a tool parser."""

@@ -26,8 +26,6 @@ class JsonCalls(Syntax):
     """The keys of the function's name."""
     argument_keys: ClassVar[tuple[str, ...]] = ("arguments", "parameters")
     """The keys of its arguments."""
-    list_only: ClassVar[bool] = False
-    """Whether a tag without a list after it is text."""
     one_call: ClassVar[bool] = False
     """Whether one object follows a tag."""
     start_brackets: ClassVar[str] = "["
@@ -37,8 +35,7 @@ class JsonCalls(Syntax):
     text."""
 
     def read(self, tag: str) -> Steps[bool]:
-        if (yield from self.scanner.space()) != "[" and self.list_only:
-            return False
+        yield from self.scanner.space()
         return (yield from (self.call() if self.one_call else self.calls()))
 
     def start(self) -> Steps[bool]:
@@ -172,7 +169,7 @@ class _Call:
         if not (yield from self.scanner.json_string(name.append)):
             return False
         self.name = decoded("".join(name))
-        if self.syntax.offered_only and not self.eager and self.name not in self.out.schemas:
+        if self.syntax.offered_only and not self.eager and self.name not in self.out.parameters:
             return False
         if self.name and (self.early is not None or self.eager):
             self.begin()

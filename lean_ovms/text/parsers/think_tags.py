@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from .base import ModelFamily, Syntax
@@ -11,8 +9,6 @@ from .scanner import Steps, Tags
 
 if TYPE_CHECKING:
     from ...grammar.call_syntax import ReasoningForm
-
-_NAME = re.compile(r"[\w.\-]*")
 
 
 class ThinkTags(Syntax):
@@ -91,101 +87,18 @@ class ThinkTags(Syntax):
 
     def _before_call(self) -> Steps[bool]:
         """Tells whether a call comes next. Nothing is read."""
-        if not self.out.reads_calls(self.call_tag):
+        reader = self.out.reader_of_calls(self.call_tag)
+        if reader is None:
             return False
         self.scanner.record()
         yield from self.scanner.literal(self.call_tag)
-        called = (yield from self.scanner.space()) == "{" or (yield from self.scanner.literal("<function="))
-        if not called and (yield from self.scanner.word(_NAME)):  # GLM's form
-            yield from self.scanner.space()
-            called = yield from self.scanner.literal("<arg_key>")
+        called = yield from reader.call_follows()
         self.scanner.unread()
         return called
 
 
-class ThinkThenAnswer(ThinkTags):
-    """Reasoning between two tags, and then the answer between two others, which are optional and removed as well.
-
-    The first of them counts only where an answer begins, the last only after it. A newline next to a tag, on the inner
-    side, belongs to it.
-    """
-
-    answer_start: ClassVar[str]
-    answer_end: ClassVar[str]
-    at_start = True
-    _answering = False
-
-    def __init_subclass__(cls) -> None:
-        cls.further = (cls.answer_start, "\n" + cls.answer_end, cls.answer_end)
-        super().__init_subclass__()
-        cls.ends = Tags(["\n" + cls.end_tag, *cls.ends.all])
-
-    def read(self, tag: str) -> Steps[bool]:
-        if tag.endswith(self.answer_end):
-            was_answering, self._answering = self._answering, False
-            return was_answering
-        if tag == self.answer_start:
-            return False
-        return (yield from super().read(tag))
-
-    def start(self) -> Steps[bool]:
-        if self._answering or not (yield from self.scanner.literal(self.answer_start)):
-            return False
-        self._answering = True
-        yield from self.scanner.literal("\n")
-        return True
-
-    def _inside(self) -> Steps[None]:
-        yield from self.scanner.literal("\n")
-        yield from super()._inside()
-
-
-class SpelledThinkTags(ThinkTags):
-    """Reasoning whose tags have several spellings, of which one model uses one. Any end tag ends it."""
-
-    spellings: Mapping[str, str]
-    """The end tag of each start tag, the usual one first."""
-    drops_ends: ClassVar[bool] = True
-    """Whether an end tag is dropped where no reasoning is open."""
-
-    def __init_subclass__(cls) -> None:
-        cls.start_tag, cls.end_tag = next(iter(cls.spellings.items()))
-
-    def prepare(self) -> None:
-        self.tags = self.starts = tuple(self.spellings)
-        ends = tuple(self.spellings.values())
-        self.noise += ends if self.drops_ends else ()
-        self.ends = Tags([*ends, *self.breaks])
-
-    @classmethod
-    def opened(cls, prompt_tail: str) -> bool:
-        return prompt_tail.rstrip().endswith(tuple(cls.spellings))
-
-
-class ThinkingAsContent(Syntax):
-    """Reasoning with its tags as content: shows the start tag that stands at the end of the prompt."""
-
-    start_tag = "<think>"
-
-    def resume(self) -> Steps[None]:
-        if (yield from self.scanner.peek()):
-            self.out.text(self.start_tag)
-
-    @classmethod
-    def reasoning_form(cls) -> ReasoningForm:
-        from ...grammar.call_syntax import ReasoningForm
-
-        return ReasoningForm(start=cls.start_tag, end="</think>", opened=cls.opened)
-
-
-FAMILIES = {
-    "deepseek_r1": ModelFamily(thinking=ThinkTags.variant(starts_open=True)),
-    # For clients of MiniMax M2 that want the thinking in the content.
-    "minimax_m2_append_think": ModelFamily(
-        thinking=ThinkingAsContent.variant(noise=("[e~[",), keep_special_tokens=True)
-    ),
-    # Qwen3 and the many models that think between <think> and </think>.
-    "qwen3": ModelFamily(
-        thinking=ThinkTags.variant(call_tag="<tool_call>"),
-    ),
-}
+DEEPSEEK_R1 = ModelFamily(thinking=ThinkTags.variant(starts_open=True))
+# Qwen3 and the many models that think between <think> and </think>.
+QWEN3 = ModelFamily(
+    thinking=ThinkTags.variant(call_tag="<tool_call>"),
+)

@@ -8,7 +8,7 @@ import numpy as np
 import openvino as ov
 import pytest
 
-from lean_ovms.engine.loading import mapped_weights
+from lean_ovms.engine.loading import weight_pages
 from lean_ovms.features.gguf.child import constant_file
 from lean_ovms.features.gguf.child.constant_file import ConstantFile, NewConstant
 from tests.engine.paged.test_zoo import answers
@@ -25,7 +25,7 @@ def disk(monkeypatch, tmp_path):
     """A folder for the file, whatever the file system of the tests is."""
     monkeypatch.setattr(constant_file.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(constant_file, "is_local", lambda folder: folder == str(tmp_path))
-    monkeypatch.setattr(mapped_weights, "_kept", {})
+    monkeypatch.setattr(weight_pages, "_kept", {})
     return tmp_path
 
 
@@ -40,7 +40,7 @@ def made(file: ConstantFile, kind: ov.Type, values: np.ndarray):
 def in_file(node) -> bool:
     """Returns whether a constant is in one of the mapped files."""
     address = node.data.ctypes.data
-    return any(begin <= address < end for begin, end in mapped_weights._kept)
+    return any(begin <= address < end for begin, end in weight_pages._kept)
 
 
 @pytest.mark.parametrize("kind", ["i4", "i8", "f16", "bf16", "f32"])
@@ -52,7 +52,7 @@ def test_each_type_is_the_same_in_the_file(kind, disk):
     node = made(file, kind, values.reshape(ROWS, -1))
     file.close()
     assert in_file(node)
-    mapped_weights.drop()
+    weight_pages.drop()
     assert node.get_element_type() == kind
     assert [*node.get_output_shape(0)] == [ROWS, COLUMNS]
     assert node.data.tobytes() == values.tobytes()
@@ -63,7 +63,7 @@ def test_small_constants_are_in_memory():
     new = NewConstant(ConstantFile(1 << 20), ov.Type.f32, [8])
     new.append(np.arange(8, dtype=np.float32))
     assert np.array_equal(new.node().data, np.arange(8))
-    assert not mapped_weights._kept
+    assert not weight_pages._kept
 
 
 @pytest.mark.parametrize("why", ["far away", "no room", "no file", "larger than expected"])
@@ -114,8 +114,8 @@ def test_no_more_is_written_to_a_slow_disk(monkeypatch):
 def test_a_network_answers_the_same_when_its_constants_left_memory(name, monkeypatch, tmp_path):
     monkeypatch.setattr(constant_file, "LEAST_BYTES", 1)
     pipe = load(blocks=60, model_path=str(zoo_gguf.write(tmp_path / "x.gguf", name)), **OPTIONS)
-    assert mapped_weights._kept
-    with mapped_weights.dropping():
+    assert weight_pages._kept
+    with weight_pages.dropping():
         found = answers(pipe)
     assert [ids for ids, _ in found] == [ids for ids, _ in RECORDED[name]["answers"]]
 

@@ -7,10 +7,10 @@ import pytest
 from lean_ovms.features.guidance.child.library import Guidance
 from lean_ovms.features.structured_output.constraint import build
 from lean_ovms.grammar.call_syntax import GrammarContext
-from lean_ovms.text import parsers
+from lean_ovms.text.parsers import registry
 from lean_ovms.types import OutputConstraint
 from tests.features.guidance.test_grammar import EOS, PIECES, WIDTH, fits
-from tests.text.parsers.test_end_tags import FAMILIES, TOOL, read, syntax, values_with_markup, written
+from tests.features.model_families.test_end_tags import FAMILIES, TOOL, read, syntax, values_with_markup, written
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def library():
 
 
 def tag_of(family):
-    context = GrammarContext(form=parsers.output_form(family, None), prompt_tail="", tools=(TOOL,), parallel=False)
+    context = GrammarContext(form=registry().output_form(family, None), prompt_tail="", tools=(TOOL,), parallel=False)
     return build(OutputConstraint(tool_calls="required"), context).tag
 
 

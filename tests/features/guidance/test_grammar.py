@@ -21,7 +21,7 @@ from lean_ovms.features.structured_output.child.library import FirstUse, Grammar
 from lean_ovms.features.structured_output.child.limits import GrammarBounds
 from lean_ovms.features.structured_output.constraint import build
 from lean_ovms.grammar.call_syntax import GrammarContext
-from lean_ovms.text import parsers
+from lean_ovms.text.parsers import registry
 from lean_ovms.types import OutputConstraint
 from lean_ovms.types.engine import Vocabulary
 
@@ -222,7 +222,7 @@ PERSON = {
 
 
 def context(tool_parser, reasoning_parser, *tools):
-    form = parsers.output_form(tool_parser, reasoning_parser)
+    form = registry().output_form(tool_parser, reasoning_parser)
     return GrammarContext(form=form, prompt_tail="", tools=tools)
 
 

@@ -12,7 +12,7 @@ from lean_ovms.features.guidance.child.library import Guidance
 from lean_ovms.features.structured_output.child.markup import markup
 from lean_ovms.features.structured_output.constraint import build
 from lean_ovms.grammar.call_syntax import GrammarContext
-from lean_ovms.text import parsers
+from lean_ovms.text.parsers import registry
 from lean_ovms.types import OutputConstraint
 
 EOS = 2
@@ -36,13 +36,13 @@ def tool(schema):
 
 def tagged(how="required", family="hermes3", reasoning=None, schema=LETTERS):
     context = GrammarContext(
-        form=parsers.output_form(family, reasoning), prompt_tail="", tools=(tool(schema),), parallel=False
+        form=registry().output_form(family, reasoning), prompt_tail="", tools=(tool(schema),), parallel=False
     )
     return build(OutputConstraint(tool_calls=how), context).tag
 
 
 def content(form):
-    context = GrammarContext(form=parsers.output_form(None, None), prompt_tail="", tools=())
+    context = GrammarContext(form=registry().output_form(None, None), prompt_tail="", tools=())
     return build(OutputConstraint(format=form), context).tag
 
 

@@ -15,7 +15,7 @@ from lean_ovms.features.structured_output.child.genai.compiler import COMMAND
 from lean_ovms.features.structured_output.child.limits import GrammarBounds, GrammarCost
 from lean_ovms.features.structured_output.constraint import build
 from lean_ovms.grammar.call_syntax import GrammarContext
-from lean_ovms.text.parsers import output_form
+from lean_ovms.text.parsers import registry
 from lean_ovms.types import OutputConstraint
 
 FAKE = pathlib.Path(__file__).with_name("fake_checker.py")
@@ -171,7 +171,7 @@ def test_slow_masks_are_found_before_a_grammar_is_let_in_and_ordinary_ones_pass(
             with pytest.raises(GrammarTooComplex):
                 pytest.fail(f"{name}: {checker.check(structural(form), GrammarBounds())}")
         for name, schema in FAST.items():
-            context = GrammarContext(form=output_form(None, None), prompt_tail="", tools=())
+            context = GrammarContext(form=registry().output_form(None, None), prompt_tail="", tools=())
             wanted = OutputConstraint(format={"type": "json_schema", "json_schema": schema})
             cost = checker.check(build(wanted, context).tag, GrammarBounds(bytes=1 << 19))
             assert 0 < cost.mask_s < 0.2, name

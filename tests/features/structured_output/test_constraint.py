@@ -11,7 +11,7 @@ import pytest
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
 from lean_ovms.features.structured_output import constraint
 from lean_ovms.grammar.call_syntax import GrammarContext
-from lean_ovms.text import parsers
+from lean_ovms.text.parsers import registry
 from lean_ovms.types import Json, OutputConstraint
 
 WEATHER: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -22,7 +22,7 @@ def tool(name: str = "f", parameters: Any = WEATHER) -> Json:
 
 
 def context(family: str | None, *tools: Json, reasoning: str | None = None, tail: str = "") -> GrammarContext:
-    return GrammarContext(form=parsers.output_form(family, reasoning, tail), prompt_tail=tail, tools=tools)
+    return GrammarContext(form=registry().output_form(family, reasoning, tail), prompt_tail=tail, tools=tools)
 
 
 def shown(form: Json) -> str:
@@ -60,9 +60,9 @@ def answer(
     return shown(json.loads(built.tag)["format"])
 
 
-@pytest.mark.parametrize("family", parsers.names().tool)
+@pytest.mark.parametrize("family", registry().tool_names)
 def test_every_tool_parser_has_a_form_to_write_calls_in(family: str) -> None:
-    assert parsers.output_form(family, None).calls is not None
+    assert registry().output_form(family, None).calls is not None
 
 
 CALLS = {
@@ -166,7 +166,7 @@ CALLS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("family", parsers.names().tool)
+@pytest.mark.parametrize("family", registry().tool_names)
 def test_one_call_is_written_as_the_family_writes_it(family: str) -> None:
     assert answer(family) == CALLS[family]
 
@@ -216,7 +216,7 @@ def test_tags_are_spelled_as_the_prompt_spells_them(family: str) -> None:
     for tag in ("tool_calls", "tool_call", "arg_key", "arg_value"):
         assert f"<{tag}:6124>" in text
         assert f"<{tag}>" not in text
-    form = parsers.output_form(None, family, "<think:6124>").reasoning
+    form = registry().output_form(None, family, "<think:6124>").reasoning
     assert form is not None
     assert (form.start, form.end, form.opened("<think:6124>")) == ("<think:6124>", "</think:6124>", True)
 
@@ -275,7 +275,7 @@ def test_a_list_of_calls_that_has_begun_is_whole() -> None:
     assert text == f"…<tool_calls>→(<tool_calls>[\n    {calls}\n]</tool_calls>)"
 
 
-@pytest.mark.parametrize("family", sorted(set(parsers.names().tool) - {"pythonic", "onyx", "xlam"}))
+@pytest.mark.parametrize("family", sorted(set(registry().tool_names) - {"pythonic", "onyx", "xlam"}))
 def test_every_family_with_a_trigger_can_hold_calls_to_their_schemas(family: str) -> None:
     assert answer(family, tool_calls="schema").startswith("…")
 
@@ -359,7 +359,7 @@ def test_keywords_that_are_not_imposed_are_reported() -> None:
     assert built.notices == ["not imposed in the schema of the tool f: pattern"]
 
 
-@pytest.mark.parametrize("family", parsers.names().tool)
+@pytest.mark.parametrize("family", registry().tool_names)
 def test_schemas_that_lead_round_in_a_circle_do_no_harm(family: str) -> None:
     circle = {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b", "x": 1}, "b": {"$ref": "#/$defs/a", "y": 1}}}
     built = constraint.build(OutputConstraint(tool_calls="required"), context(family, tool("f", circle)))

@@ -1,6 +1,6 @@
-"""What holds for every parser in the directory, whatever a model writes.
+"""What holds for every parser, whatever a model writes.
 
-A family joins by having a row in lean_ovms/text/parsers and its vectors in tests/vectors/<name>.json:
+A family joins by having a ParserRow in the manifest of a feature and its vectors in tests/vectors/<name>.json:
 {"tools": [...], "cases": [{"name", "text", "content", "reasoning", "calls": [[name, arguments], ...], ...}]}, where
 "arguments" is the exact text (a string) or the object that the text must mean; "prompt_tail", "tools", "tool" and
 "reasoning_parser" of a case override the default (both parts of the family). "ids": how the calls' ids begin.
@@ -18,12 +18,13 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.text.parsers import Parser, make, names
+from lean_ovms.text.parsers import Parser, registry
 from lean_ovms.types import Event, Reasoning, Text, ToolCallDelta, ToolCallStart
 from tests.work import calls_of
 
 VECTORS = Path(__file__).parents[2] / "vectors"
-NAMES = sorted({*names().tool, *names().reasoning})
+PARSERS = registry()
+NAMES = sorted(PARSERS.rows)
 ANY_TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
 
 
@@ -62,9 +63,9 @@ class Case:
     tools: list[dict[str, Any]]
 
     def parser(self) -> Parser:
-        tool = self.want.get("tool", self.family if self.family in names().tool else None)
-        thinks = self.want.get("reasoning_parser", self.family if self.family in names().reasoning else None)
-        return make(tool, thinks, tools=self.tools, prompt_tail=self.want.get("prompt_tail", ""))
+        tool = self.want.get("tool", self.family if self.family in PARSERS.tool_names else None)
+        thinks = self.want.get("reasoning_parser", self.family if self.family in PARSERS.reasoning_names else None)
+        return PARSERS.make(tool, thinks, tools=self.tools, prompt_tail=self.want.get("prompt_tail", ""))
 
 
 @cache
@@ -88,8 +89,8 @@ def parse(parser: Parser, chunks: list[str]) -> CompletedChoice:
 
 
 def family_parser(family: str) -> Parser:
-    tool = family if family in names().tool else None
-    return make(tool, family if family in names().reasoning else None, tools=ANY_TOOLS)
+    tool = family if family in PARSERS.tool_names else None
+    return PARSERS.make(tool, family if family in PARSERS.reasoning_names else None, tools=ANY_TOOLS)
 
 
 @each_family

@@ -16,7 +16,7 @@ from ...._version import __version__
 from ....config import EngineConfig
 from ....engine.errors import last_line
 from ....engine.generation.worker_thread import in_thread
-from ....engine.loading import file_identity, mapped_weights
+from ....engine.loading import file_identity, weight_pages
 from ....engine.loading.settings import network_bytes
 from ....engine.paged.network import compile_new
 from ....repository import model_file
@@ -91,7 +91,7 @@ class KeepingCompiler:
             weights = in_thread("checksum", lambda: checksum(folder / WEIGHTS))
             try:
                 core, model = read_kept(folder, entry)
-                mapped_weights.keep(model)
+                weight_pages.keep(model)
                 compiled = core.compile_model(model, device, properties)
             finally:
                 found = weights.result()

@@ -1,6 +1,6 @@
 """The large constants of a network in a file on a local disk, so that they need not stay in memory.
 
-OpenVINO packs matrices into memory of its own and hardly reads the constants again (engine.loading.mapped_weights). The
+OpenVINO packs matrices into memory of its own and hardly reads the constants again (engine.loading.weight_pages). The
 file has no name and ends with the process. In a file system that is in memory or far away, and where there is no room,
 constants stay in the process's memory.
 """
@@ -22,7 +22,7 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
-from ....engine.loading.mapped_weights import keep_mapping
+from ....engine.loading.weight_pages import keep_mapping
 
 log = logging.getLogger("lean_ovms.gguf")
 

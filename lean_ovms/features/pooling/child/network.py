@@ -9,7 +9,7 @@ import openvino as ov
 
 from ....config import EngineConfig
 from ....config.options import read_object
-from ....engine.loading import mapped_weights
+from ....engine.loading import weight_pages
 from ....engine.loading.devices import device_of
 from ....engine.loading.load_errors import as_start_error, network
 from ....engine.loading.settings import device_properties, network_bytes
@@ -86,7 +86,7 @@ class PoolingNetwork:
         self._has_towers = False
         with as_start_error(config):
             self.model = self._read()
-        mapped_weights.keep(self.model)
+        weight_pages.keep(self.model)
         self._configured = self._most = _streams(self._properties)
         self._pooled: InferRequestPool | None = None
         self._streamed: LazyCompiledModel | None = None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from openvino import opset13 as ops
 
 from ....config import EngineConfig
-from ....engine.loading import mapped_weights
+from ....engine.loading import weight_pages
 from ....engine.loading.devices import device_of
 from ....engine.loading.load_errors import as_start_error
 from ....engine.loading.settings import device_properties
@@ -81,7 +81,7 @@ class WhisperNetwork:
             if names != INPUTS or not decoder.get_sinks():
                 raise StartError(f"the decoder's inputs are {', '.join(sorted(names))}, not those of a stateful export")
             for model in (encoder, decoder):
-                mapped_weights.keep(model)
+                weight_pages.keep(model)
             self._encoder = self._core.compile_model(encoder, self._device, self._properties).create_infer_request()
             self._decoder = self._core.compile_model(decoder, self._device, self._properties)
         frames = encoder.inputs[0].get_partial_shape()[2]

@@ -1,0 +1,42 @@
+"""GigaChat 3: the call is a message of its own, of which an answer has one at most.
+
+content<|message_sep|>, two newlines, function call<|role_sep|>, a newline, {"name": …, "arguments": {…}}
+
+GigaChat 3.1 writes <|function_call|> in place of all that stands before the object.
+"""
+
+from __future__ import annotations
+
+from ...grammar.call_syntax import CallForm, in_json
+from ...text.parsers.base import ModelFamily
+from ...text.parsers.json_calls import JsonCalls
+from ...text.parsers.scanner import Steps
+
+SEPARATOR, ROLE = "<|message_sep|>", "function call<|role_sep|>"
+CALL = "<|function_call|>"
+
+
+class GigaChatCalls(JsonCalls):
+    """A call object after the header of either version, whichever the family is."""
+
+    tags = (SEPARATOR, ROLE, CALL)
+    noise = ("</s>",)
+    keep_special_tokens = True
+    one_call = True
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag == SEPARATOR:
+            yield from self.scanner.space()
+            if not (yield from self.scanner.literal(ROLE)):
+                return True  # the end of a message; what the model writes after it is shown
+        return (yield from super().read(tag))
+
+
+GIGACHAT3 = ModelFamily(
+    tools=GigaChatCalls,
+    form=CallForm(one=in_json(around=(f"{SEPARATOR}\n\n{ROLE}\n", "")), trigger=SEPARATOR, alone=True),
+)
+GIGACHAT31 = ModelFamily(
+    tools=GigaChatCalls,
+    form=CallForm(one=in_json(around=(CALL, "")), trigger=CALL, alone=True),
+)

@@ -1,0 +1,49 @@
+"""Inkling: blocks that say what they hold, each begun by <|message_model|> and ended by <|end_message|>.
+
+<|content_thinking|>reasoning   <|content_text|>content   <|content_invoke_tool_json|>{"name": …, "args": {…}}
+
+The name of the function may stand before its block as well; the prompt ends with <|message_model|>.
+"""
+
+from __future__ import annotations
+
+from ...grammar.call_syntax import CallForm, in_json
+from ...text.parsers.base import ModelFamily
+from ...text.parsers.json_calls import JsonCalls
+from ...text.parsers.think_tags import ThinkTags
+
+MESSAGE, END = "<|message_model|>", "<|end_message|>"
+TEXT, CALL, THINK = "<|content_text|>", "<|content_invoke_tool_json|>", "<|content_thinking|>"
+STOP = "<|content_model_end_sampling|>"
+_NOISE = (MESSAGE, END, TEXT, STOP, "<|content_invoke_tool_text|>", "<|content_tool_error|>")
+MAX_NAMES = 64
+"""Most tools whose name is recognised before their block."""
+
+
+class InklingCalls(JsonCalls):
+    """A call object in a block of its own."""
+
+    argument_keys = ("args", "arguments")
+    noise = _NOISE
+    keep_special_tokens = True
+    answer_header = TEXT
+    one_call = True
+
+    def prepare(self) -> None:
+        names = [*filter(None, self.out.parameters)][:MAX_NAMES]
+        self.tags = (CALL, *(name + CALL for name in names if name[0] != "<"))
+
+
+INKLING = ModelFamily(
+    tools=InklingCalls,
+    thinking=ThinkTags.variant(
+        start_tag=THINK,
+        end_tag=END,
+        breaks=(MESSAGE, STOP),
+        next_header=MESSAGE,
+        noise=_NOISE,
+        keep_special_tokens=True,
+        answer_header=TEXT,
+    ),
+    form=CallForm(one=in_json("name", "args", around=(CALL, END)), between=MESSAGE, trigger=CALL),
+)

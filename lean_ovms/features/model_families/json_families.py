@@ -1,0 +1,102 @@
+"""The families whose calls are JSON objects after a tag or between two, or are the whole answer: one row each."""
+
+from __future__ import annotations
+
+from ...grammar.call_syntax import CallForm, in_json
+from ...text.parsers.base import ModelFamily
+from ...text.parsers.hermes import HERMES3
+from ...text.parsers.json_calls import EnclosedJson, JsonCalls
+from ...text.parsers.scanner import Steps
+from .think_forms import SpelledThinkTags, ThinkThenAnswer
+
+
+class ListCalls(JsonCalls):
+    """Calls in a list after a tag, which is text without one."""
+
+    def read(self, tag: str) -> Steps[bool]:
+        return (yield from self.scanner.space()) == "[" and (yield from super().read(tag))
+
+
+# ERNIE 4.5: Hermes' calls. The start tag of the reasoning is optional.
+ERNIE45 = ModelFamily(
+    tools=HERMES3.tools,
+    thinking=ThinkThenAnswer.variant(
+        starts_open=True,
+        call_tag="<tool_call>",
+        answer_start="<response>",
+        answer_end="</response>",
+        noise=("</s>", "<|im_end|>"),
+        keep_special_tokens=True,
+    ),
+    form=HERMES3.form,
+)
+# Granite 3: a list after the tag, or as the whole answer. The reasoning is Granite 3.2's.
+GRANITE = ModelFamily(
+    tools=EnclosedJson.variant(
+        tags=("<|tool_call|>", "<tool_call>", "</tool_call>"),
+        noise=("<|end_of_text|>",),
+        keep_special_tokens=True,
+        at_start=True,
+    ),
+    thinking=SpelledThinkTags.variant(
+        spellings={
+            "Here is my thought process:": "Here is my response:",
+            "Here's my thought process:": "Here's my response:",
+        },
+        drops_ends=False,
+    ),
+    form=CallForm(one=in_json(), before="<|tool_call|>[", between=", ", after="]", trigger="<|tool_call|>"),
+)
+# Granite 20B for function calling: the tag before each call, without an end tag.
+GRANITE_20B_FC = ModelFamily(
+    tools=JsonCalls.variant(
+        tags=("<function_call>",), noise=("<|endoftext|>",), keep_special_tokens=True, one_call=True
+    ),
+    form=CallForm(one=in_json(around=("<function_call> ", "")), trigger="<function_call>"),
+)
+# InternLM2.
+INTERNLM2 = ModelFamily(
+    tools=EnclosedJson.variant(
+        tags=("<|action_start|><|plugin|>", "<|action_start|> <|plugin|>", "<|action_end|>"),
+        noise=("<|im_end|>", "</s>"),
+        keep_special_tokens=True,
+    ),
+    form=CallForm(
+        one=in_json(arguments_key="parameters", around=("<|action_start|><|plugin|>\n", "<|action_end|>")),
+        between="\n",
+        trigger="<|action_start|><|plugin|>",
+    ),
+)
+# Jamba: a list.
+JAMBA = ModelFamily(
+    tools=EnclosedJson.variant(
+        tags=("<tool_calls>", "</tool_calls>"), noise=("<|eom|>", "<|endoftext|>"), keep_special_tokens=True
+    ),
+    form=CallForm(
+        one=in_json(),
+        before="<tool_calls>[\n    ",
+        between=",\n    ",
+        after="\n]</tool_calls>",
+        trigger="<tool_calls>",
+    ),
+)
+# Llama 3: objects with ; between them after the tag, or as the whole answer. Code after the tag is text.
+LLAMA3 = ModelFamily(
+    tools=JsonCalls.variant(
+        tags=("<|python_tag|>",),
+        noise=("<|eom_id|>", "<|eot_id|>", "<|end_of_text|>"),
+        keep_special_tokens=True,
+        at_start=True,
+        start_brackets="{",
+    ),
+    form=CallForm(one=in_json(arguments_key="parameters"), between="; ", trigger='{"name": "'),
+)
+# Phi-4 mini: a list after functools, which alone is text, or between the tags, as Microsoft writes it.
+PHI4 = ModelFamily(
+    tools=ListCalls.variant(
+        tags=("functools", "<|tool_call|>"),
+        noise=("<|/tool_call|>", "<|end|>", "<|endoftext|>"),
+        keep_special_tokens=True,
+    ),
+    form=CallForm(one=in_json(), before="functools[", between=", ", after="]", trigger="functools["),
+)

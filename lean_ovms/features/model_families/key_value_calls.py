@@ -1,0 +1,66 @@
+"""Calls written as a name and elements for each key and each value: GLM-4.5, LongCat, K2 Horizon, Hunyuan V3."""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+from ...text.parsers.json_calls import EnclosedJson
+from ...text.parsers.scanner import Steps
+from .xml_calls import XmlCalls
+
+_NAME = re.compile(r"[\w.\-]*")
+
+
+class KeyValueCalls(XmlCalls):
+    """Reads NAME, then (<arg_key>KEY</arg_key><arg_value>value</arg_value>)*, with blanks between any two of them.
+
+    The keys of `keys` are the family's spelling of <arg_key>; that of <arg_value> has the other word there, and may be
+    missing.
+    """
+
+    trim = False
+    separator = ""
+    """A tag that may follow the name; empty: there is none."""
+
+    def call_follows(self) -> Steps[bool]:
+        if (yield from super().call_follows()):
+            return True
+        name = yield from self.scanner.word(_NAME)
+        yield from self.scanner.space()
+        return bool(name) and (yield from self.scanner.literal(next(iter(self.keys))))
+
+    def name(self, after: str) -> Steps[str]:
+        if after != self.after_name:
+            key = yield from super().name(after)
+            yield from self.before_value()
+            value = after.replace("</", "<", 1).replace("arg_key", "arg_value")
+            if key and not (yield from self.scanner.literal(value)):
+                return key if (yield from self.scanner.ahead(self.followers)) < 0 else ""
+            return key
+        yield from self.scanner.space()
+        name = yield from self.scanner.word(_NAME)
+        if not name or (yield from self.scanner.space()) != "<":
+            return ""
+        if self.separator:
+            yield from self.scanner.literal(self.separator)
+        return name
+
+    def before_value(self) -> Steps[None]:
+        """Reads what stands between a key and its value."""
+        yield from self.scanner.space()
+
+
+class KeyValueOrJson(EnclosedJson):
+    """Reads calls of either kind between the same tags."""
+
+    elements: ClassVar[type[KeyValueCalls]]
+    """What reads those that are no JSON."""
+
+    def prepare(self) -> None:
+        self._elements = self.elements(self.out)
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag != self.tags[-1] and (yield from self.scanner.space()) not in ("{", "["):
+            return (yield from self._elements.call())
+        return (yield from super().read(tag))

@@ -1,0 +1,182 @@
+"""MiniMax M3: an element for each parameter, with elements in it for lists and objects; a mark before every tag.
+
+]<]minimax[>[<tool_call>
+]<]minimax[>[<invoke name="NAME">]<]minimax[>[<KEY>value]<]minimax[>[</KEY>…]<]minimax[>[</invoke>…
+]<]minimax[>[</tool_call>
+
+A list's elements are called item. An element that is repeated in an object is a list. Values are typed by the tool's
+schema; what the schema does not have is text. Reasoning: <mm:think>…</mm:think>.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ...grammar.call_syntax import CallForm, xml_call
+from ...text.parsers.base import ModelFamily, Syntax
+from ...text.parsers.scanner import Sink, Steps, Tags, ignore
+from ...text.parsers.think_tags import ThinkTags
+from .elements import Element, to_json
+from .tool_schemas import ParameterSchemas
+from .values import STRING, kinds_of, quoted
+from .xml_calls import Parameters
+
+MARK = "]<]minimax[>["
+CALLS, CALLS_END = f"{MARK}<tool_call>", f"{MARK}</tool_call>"
+INVOKE = f"{MARK}<invoke name="
+OPEN = f"{MARK}<"
+MAX_DEPTH = 64
+"""Most elements in one another; tags further inside are text."""
+
+_NOISE = ("[e~[",)
+_TAG = Tags([OPEN])
+_NEXT = Tags([OPEN, *_NOISE])
+"""What follows the end of a string; before anything else it is text."""
+_NAME = re.compile(r"[^<>\"'\n]*")
+_KEY = re.compile(r"[^<>/\"'\s\]]*")
+
+
+class MiniMaxM3Calls(Syntax):
+    """Calls in a block. A string is emitted while it is written, other values when they are complete."""
+
+    tags = (CALLS, CALLS_END)
+    noise = _NOISE
+    keep_special_tokens = True
+    in_block = False
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag == CALLS_END:
+            was_open, self.in_block = self.in_block, False
+            return was_open
+        called = False
+        yield from self.scanner.space()
+        while (yield from self.scanner.literal(INVOKE)):
+            if not (yield from self._call()):
+                break
+            called = True
+            if not self.in_block:
+                return True
+            self.scanner.record()
+            yield from self.scanner.space()
+        if called:
+            self.out.text(self.scanner.recorded())
+        return called
+
+    def _call(self) -> Steps[bool]:
+        quote = yield from self.scanner.peek()
+        quote = quote if quote in ('"', "'") else ""
+        yield from self.scanner.literal(quote)
+        name = (yield from self.scanner.word(_NAME)).strip()
+        if not name or not (yield from self.scanner.literal(quote + ">")):
+            return False
+        self.out.call(name)
+        self.in_block = True
+        yield from _NestedParameters(self, ParameterSchemas(self.out.parameters.get(name))).read_all()
+        return True
+
+
+class _NestedParameters(Parameters[MiniMaxM3Calls]):
+    """The parameters of one call while they are read."""
+
+    ended = False
+
+    def read_all(self) -> Steps[None]:
+        """Reads all up to the end of the call. Text between the parameters is content, emitted after the call."""
+        while not self.ended and (yield from self.scanner.until(_TAG, self.strays.append)):
+            if not (yield from self._end()):
+                yield from self._parameter()
+        self.finish(complete=self.ended)
+
+    def _end(self) -> Steps[bool]:
+        """Tells whether the tag that has begun ends the call. A value without its own end is over then, too."""
+        if (yield from self.scanner.literal("/tool_call>")):
+            self.syntax.in_block = False
+            self.ended = True
+        elif (yield from self.scanner.literal("/invoke>")):
+            self.ended = True
+        return self.ended
+
+    def _parameter(self) -> Steps[None]:
+        self.scanner.record(OPEN)
+        key = yield from self._key()
+        if not key:
+            self.strays.append(self.scanner.recorded())
+            return
+        self.scanner.forget()
+        if key in self.names:
+            yield from self._string(key, ignore)
+            return
+        self.begin(key)
+        schema = self.schemas.get(key)
+        if kinds_of(schema) == STRING:
+            self.out.arguments('"')
+            if (yield from self._string(key, lambda piece: self.out.arguments(quoted(piece)[1:-1]))):
+                self.out.arguments('"')
+            return
+        self.scanner.record()
+        element = yield from self._element(key)
+        raw = self.scanner.recorded()
+        if element:
+            self.out.arguments(to_json(element, schema))
+        else:
+            self.out.arguments(quoted(raw.rpartition(OPEN)[0]) if self.ended else quoted(raw)[:-1])
+
+    def _key(self) -> Steps[str]:
+        key = yield from self.scanner.word(_KEY)
+        return key if key and (yield from self.scanner.literal(">")) else ""
+
+    def _string(self, key: str, sink: Sink) -> Steps[bool]:
+        """Passes on the text of a value; returns whether its end came. Other tags in it are text, but not the call's
+        end."""
+        while (yield from self.scanner.until(_TAG, sink)):
+            if (yield from self.scanner.literal(f"/{key}>")):
+                if (yield from self.scanner.ahead(_NEXT)) >= 0:
+                    return True
+                sink(f"{OPEN}/{key}>")
+            elif (yield from self._end()):
+                return True
+            else:
+                sink(OPEN)
+        return False
+
+    def _element(self, key: str) -> Steps[Element | None]:
+        """Reads a value with the elements in it; None if it has no end."""
+        open_names = [key]
+        elements = [Element(key)]
+        while (yield from self.scanner.until(_TAG, elements[-1].texts.append)):
+            text = elements[-1].texts.append
+            if (yield from self.scanner.literal(f"/{open_names[-1]}>")):
+                name = open_names.pop()
+                if not open_names:
+                    return elements[0]
+                if len(open_names) < len(elements):
+                    elements.pop()
+                else:
+                    text(f"{OPEN}/{name}>")
+            elif (yield from self._end()):
+                return None
+            elif name := (yield from self._key()):
+                open_names.append(name)
+                if len(elements) == len(open_names) - 1 and len(elements) < MAX_DEPTH:
+                    elements[-1].children.append(Element(name))
+                    elements.append(elements[-1].children[-1])
+                else:
+                    text(f"{OPEN}{name}>")
+            else:
+                text(OPEN)
+        return None
+
+
+MINIMAX_M3 = ModelFamily(
+    tools=MiniMaxM3Calls,
+    thinking=ThinkTags.variant(
+        start_tag="<mm:think>", end_tag="</mm:think>", breaks=(CALLS,), noise=_NOISE, keep_special_tokens=True
+    ),
+    form=CallForm(
+        one=xml_call(f'{INVOKE}"NAME">', f"{MARK}</invoke>", f"{OPEN}KEY>", f"{MARK}</KEY>"),
+        before=CALLS + "\n",
+        between="\n",
+        after="\n" + CALLS_END,
+        trigger=CALLS,
+    ),
+)

@@ -1,0 +1,146 @@
+"""Calls written as Python, name(key='value', …): the common part of LFM2, Llama 4 and OLMo 3."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from ...text.parsers.base import Syntax
+from ...text.parsers.scanner import Steps
+from .literals import Literals, python_text
+from .tool_schemas import ParameterSchemas
+from .values import quoted
+
+_NAME = re.compile(r"[\w.\-]*")
+_BARE = re.compile(r"[^,)\]}\n]*")
+_LITERAL_STARTS = "'\"[({+-.0123456789"
+
+
+class PythonCalls(Syntax):
+    """Reads calls in the notation of Python."""
+
+    decode: Callable[[str], str] = staticmethod(python_text)
+    """Returns the text of a string literal, for what stands between its quotes."""
+    bare_words = False
+    """Whether a word alone is an argument, too."""
+
+    def calls(self, end: str = "]") -> Steps[bool]:
+        """Reads calls with commas or blanks between them, up to `end`. False if there was none."""
+        called = False
+        while True:
+            mark = yield from self.scanner.space()
+            if mark == end:
+                self.scanner.pos += 1
+                return called
+            if mark == "," and called:
+                self.scanner.pos += 1
+            elif (yield from self.call()):
+                called = True
+                self.scanner.record()
+            else:
+                if called:
+                    self.out.text(self.scanner.recorded())
+                return called
+
+    def call(self) -> Steps[bool]:
+        """Reads one call. False, with the record still on, if it is none; then nothing was emitted."""
+        name = yield from self.scanner.word(_NAME)
+        if not name or not (yield from self.scanner.literal("(")):
+            return False
+        mark = yield from self.scanner.space()
+        if mark == ")":
+            self.scanner.pos += 1
+            self.out.call(name)
+            self.out.end_call()
+            return True
+        arguments = _Arguments(self, name)
+        if not (yield from arguments.first(mark)):
+            return False
+        while (yield from arguments.more()):
+            pass
+        return True
+
+
+class _Arguments:
+    """The arguments of one call while they are read."""
+
+    def __init__(self, syntax: PythonCalls, name: str) -> None:
+        self.syntax = syntax
+        self.scanner = syntax.scanner
+        self.out = syntax.out
+        self.name = name
+        self.places = list(ParameterSchemas(syntax.out.parameters.get(name)))
+        self.names: set[str] = set()
+        self.literals = Literals(syntax.scanner, syntax.out.arguments, syntax.decode)
+
+    def first(self, mark: str) -> Steps[bool]:
+        """Reads up to the first value; the call starts when there is one for certain."""
+        key, positional = yield from self._key(mark)
+        if key is None:
+            return False
+        self.out.call(self.name)
+        self.out.arguments("{" + quoted(key) + ":")
+        yield from self._value(positional)
+        return True
+
+    def more(self) -> Steps[bool]:
+        """Reads what follows a value; whether another value followed."""
+        self.scanner.record()
+        mark = yield from self.scanner.space()
+        if mark == ")" or mark == "]":  # the list's end: the call's own is missing
+            self.scanner.pos += mark == ")"
+            self.scanner.forget()
+            self.out.arguments("}")
+            return False
+        if mark != ",":
+            self.out.text(self.scanner.recorded())
+            return False
+        self.scanner.pos += 1
+        mark = yield from self.scanner.space()
+        if mark == ")":
+            return True
+        key, positional = yield from self._key(mark)
+        if key is None:
+            self.out.text(self.scanner.recorded())
+            return False
+        self.scanner.forget()
+        self.out.arguments("," + quoted(key) + ":")
+        yield from self._value(positional)
+        return True
+
+    def _key(self, mark: str) -> Steps[tuple[str | None, bool]]:
+        """Reads key=; a value without one takes the next place in the tool's schema (True). None: neither."""
+        if mark and mark in _LITERAL_STARTS:
+            return self._next_place(), True
+        word = yield from self.scanner.word(_NAME)
+        mark = yield from self.scanner.space()
+        if not word or word in self.names:
+            return None, False
+        if mark == "=":
+            self.scanner.pos += 1
+        elif mark not in (",", ")") or not self.syntax.bare_words:
+            return None, False
+        self.names.add(word)
+        return word, False
+
+    def _next_place(self) -> str | None:
+        place = next((name for name in self.places if name not in self.names), None)
+        if place is not None:
+            self.names.add(place)
+        return place
+
+    def _value(self, positional: bool) -> Steps[None]:
+        """Reads a value: a literal, or bare text up to what ends an argument."""
+        mark = yield from self.scanner.space()
+        if mark and mark in _LITERAL_STARTS:
+            yield from self.literals.value(positional=positional)
+            return
+        pieces: list[str] = []
+        yield from self.scanner.run(_BARE, pieces.append)
+        self.out.arguments(bare("".join(pieces).strip()))
+
+
+def bare(text: str) -> str:
+    """Returns the JSON text of an unquoted value: True, False, None in any spelling, else a string."""
+    word = {"true": "true", "false": "false", "null": "null", "none": "null"}.get(text.lower())
+    return word or quoted(text)

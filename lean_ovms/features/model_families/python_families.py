@@ -1,0 +1,70 @@
+"""The families whose calls are Python in a list, [name(key='value', other=1), second()]."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ...grammar.call_syntax import CallForm, python_call
+from ...text.parsers.base import Enclosed, ModelFamily
+from ...text.parsers.scanner import Steps
+from ...text.parsers.think_tags import ThinkTags
+from .literals import lenient_text
+from .python_calls import PythonCalls
+
+
+class PythonList(Enclosed, PythonCalls):
+    """Reads calls in a list between tags."""
+
+    bracket_needed: ClassVar[bool] = True
+    """Whether it is text without the list's bracket."""
+
+    def enclosed(self, tag: str) -> Steps[bool]:
+        yield from self.scanner.space()
+        return (yield from self.start())
+
+    def start(self) -> Steps[bool]:
+        if not (yield from self.scanner.literal("[")) and self.bracket_needed:
+            return False
+        return (yield from self.calls())
+
+
+_LFM = {"noise": ("<|im_end|>", "<|endoftext|>"), "keep_special_tokens": True}
+
+# LFM2, LFM2.5.
+LFM2 = ModelFamily(
+    tools=PythonList.variant(
+        tags=("<|tool_call_start|>", "<|tool_call_end|>"),
+        decode=staticmethod(lenient_text),
+        bare_words=True,
+        **_LFM,
+    ),
+    thinking=ThinkTags.variant(**_LFM),
+    form=CallForm(
+        one=python_call,
+        before="<|tool_call_start|>[",
+        between=", ",
+        after="]<|tool_call_end|>",
+        trigger="<|tool_call_start|>",
+    ),
+)
+# OLMo 3: one call a line, or a list.
+OLMO3 = ModelFamily(
+    tools=PythonList.variant(tags=("<function_calls>", "</function_calls>"), bracket_needed=False),
+    form=CallForm(
+        one=python_call,
+        before="<function_calls>",
+        between="\n",
+        after="</function_calls>",
+        trigger="<function_calls>",
+    ),
+)
+# Llama 4, ToolACE: the list is the whole answer, or stands between the tags.
+PYTHONIC = ModelFamily(
+    tools=PythonList.variant(
+        tags=("<|python_start|>", "<|python_end|>"),
+        noise=("<|eom|>", "<|eot|>", "<|eot_id|>", "<|end_of_text|>"),
+        keep_special_tokens=True,
+        at_start=True,
+    ),
+    form=CallForm(one=python_call, before="[", between=", ", after="]"),
+)

@@ -1,0 +1,33 @@
+"""xLAM 2: [{"name": …, "arguments": {…}}, …] as the whole answer, or in a fence, or behind another family's tag."""
+
+from __future__ import annotations
+
+from ...grammar.call_syntax import CallForm, in_json
+from ...text.parsers.base import ModelFamily
+from ...text.parsers.json_calls import FENCE, JsonCalls
+from ...text.parsers.scanner import Steps
+
+
+class XlamCalls(JsonCalls):
+    """Calls in a list, where an answer begins or after a tag. A list of anything else is text."""
+
+    tags = (FENCE, "[TOOL_CALLS]", "<tool_call>")
+    noise = ("<|eot_id|>", "<|im_end|>")
+    keep_special_tokens = True
+    at_start = True
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag == FENCE:
+            return (yield from self.fenced())
+        yield from self.scanner.space()
+        if not (yield from self.start()):
+            return False
+        yield from self.scanner.space()
+        yield from self.scanner.literal("</tool_call>" if tag == "<tool_call>" else "")
+        return True
+
+
+XLAM = ModelFamily(
+    tools=XlamCalls,
+    form=CallForm(one=in_json(), before="[", between=", ", after="]"),
+)

@@ -1,0 +1,66 @@
+"""Pages of mapped weights leave memory, and a network computes the same as before."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as ops
+
+from lean_ovms.engine.loading import weight_pages
+
+pytestmark = pytest.mark.model
+SIZE = 1024
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch):
+    monkeypatch.setattr(weight_pages, "_kept", {})
+
+
+@pytest.fixture
+def network(tmp_path):
+    """A network of one product, of a file."""
+    weights = np.random.default_rng(1).standard_normal((SIZE, SIZE), np.float32)
+    x = ops.parameter([-1, SIZE], np.float32, name="x")
+    file = tmp_path / "network.xml"
+    ov.save_model(ov.Model([ops.matmul(x, weights, False, True)], [x]), file, compress_to_fp16=False)
+    return file
+
+
+def resident(file: Path) -> int | None:
+    """Returns the KB of a file that are in this process's memory; None: it is not mapped."""
+    found = re.search(rf"{file}\n(?:\w+: .*\n)*?Rss: +(\d+)", Path("/proc/self/smaps").read_text())
+    return int(found[1]) if found else None
+
+
+def test_pages_leave_memory_and_are_read_again(network):
+    file = network.with_suffix(".bin")
+    model = ov.Core().read_model(network)
+    weight_pages.keep(model)
+    with weight_pages.dropping():
+        compiled = ov.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    first = compiled(np.ones((3, SIZE), np.float32))[0].copy()
+    [constant] = [node for node in model.get_ops() if node.get_type_name() == "Constant"]
+    expected = constant.data.copy()
+    assert resident(file) >= expected.nbytes >> 10
+    weight_pages.drop()
+    assert resident(file) == 0
+    assert np.array_equal(compiled(np.ones((3, SIZE), np.float32))[0], first)
+    assert np.array_equal(constant.data, expected)
+
+
+def test_a_mapping_stays_as_long_as_it_may_be_dropped(network):
+    """Else the addresses could be those of other memory."""
+    weight_pages.keep(ov.Core().read_model(network))
+    assert resident(network.with_suffix(".bin")) is not None
+
+
+def test_nothing_is_dropped_of_a_network_in_memory_or_where_mappings_are_unknown(network, monkeypatch):
+    x = ops.parameter([-1, SIZE], np.float32)
+    weight_pages.keep(ov.Model([ops.matmul(x, np.ones((SIZE, SIZE), np.float32), False, True)], [x]))
+    monkeypatch.setattr(weight_pages, "MAPS", Path("/none"))
+    weight_pages.keep(ov.Core().read_model(network))
+    assert not weight_pages._kept
+    weight_pages.drop()

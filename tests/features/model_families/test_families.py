@@ -1,0 +1,151 @@
+"""What chat templates of the families show, and a server without them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.cli.arguments import parse
+from lean_ovms.composition import compose
+from lean_ovms.errors import WrongOptions
+from lean_ovms.grammar.call_syntax import CallForm, in_json
+from lean_ovms.manifest import ParserRow
+from lean_ovms.models.chat_format import parser_names
+from lean_ovms.text.parsers import ParserRegistry, registry
+from lean_ovms.text.parsers.base import ModelFamily
+from lean_ovms.text.parsers.json_calls import EnclosedJson
+from lean_ovms.types import ToolCallStart
+
+DATA = Path(__file__).parents[2] / "data" / "chat_templates"
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+PARSERS = registry()
+
+RULES = [
+    ("x <|channel|> y", ("gptoss", "gptoss")),
+    ("<|start|><|message|><|eom|><|eot|>", ("onyx", "onyx")),
+    ("<|tool_call>call:", ("gemma4", "gemma4")),
+    ("<parameter=a></parameter><function=b>", ("qwen3coder", None)),
+    ("<parameter=a></parameter><function=b></think>", ("qwen3coder", "qwen3")),
+    ('<param name="', ("minicpm5", "minicpm5")),
+    ("keep_past_thinking", ("lfm2", None)),
+    ("<|tool_call_start|> message.thinking", ("lfm2", "lfm2")),
+    ("functools", ("phi4", None)),
+    ("[TOOL_CALLS][ARGS]", ("devstral", None)),
+    ("[TOOL_CALLS]", ("mistral", None)),
+    ("[AVAILABLE_TOOLS] [/AVAILABLE_TOOLS]", ("mistral", None)),
+    ("[AVAILABLE_TOOLS]", (None, None)),
+    ("<|python_tag|>", ("llama3", None)),
+    ("<tool_call></tool_call><arg_key><think>", ("glm4_moe", "qwen3")),
+    ("<｜tool▁calls▁begin｜>```json content.split('</think>')", ("deepseek_v3", "qwen3")),
+    ("<｜tool▁calls▁begin｜>content.split('</think>')", ("deepseek_v31", "qwen3")),
+    ("'｜DSML｜' + 'function_calls>' tool_calls", ("deepseek_v32", None)),
+    ("'｜DSML｜' + 'tool_calls>' <think>", ("deepseek_v4", "deepseek_v4")),
+    ("<|tool_calls_section_begin|>", ("kimi_k2", None)),
+    ("<|action_start|><|plugin|>", ("internlm2", None)),
+    ("<tool_calls></tool_calls>", ("jamba", None)),
+    ("<tool_calls></tool_calls><|extra_0|>", ("hunyuan_a13b", "hunyuan_a13b")),
+    ("<tool_call></tool_call><response></response>", ("ernie45", "ernie45")),
+    ("<start_function_call>call:", ("functiongemma", None)),
+    ("<|START_ACTION|>", ("cohere_command", None)),
+    ("<|START_ACTION|><|START_THINKING|>", ("cohere_command", "cohere_command")),
+    ("<|function_call_library|> <function_call>", ("granite_20b_fc", None)),
+    ("<|tools_prefix|>", ("apertus", None)),
+    ("<|tools_prefix|><|inner_prefix|>", ("apertus", "apertus")),
+    ("<｜tool_calls_begin｜>", ("step3", "deepseek_r1")),
+    ("<function_calls>", ("olmo3", None)),
+    ("<|tool_call|>", ("granite", None)),
+    ("make calls in a single JSON array <|python_tag|><tool_call></tool_call>", ("xlam", None)),
+    ("<minimax:tool_call><think>", ("minimax_m2", "minimax_m2")),
+    ("<seed:tool_call><parameter=a></parameter><function=b>", ("seed_oss", "seed_oss")),
+    ("<dots_function_call>", ("dots", None)),
+    ("<ifm|tool_calls> <ifm|think>", ("k2_horizon", "k2_horizon")),
+    ("'<|plamo:begin_tool_requests:plamo|>'", ("plamo3", "plamo3")),
+    ("<|message_model|> <|content_text|>", ("inkling", "inkling")),
+    ("<|open|><|close|><|sep|>", ("kimi_k3", "kimi_k3")),
+    ("]<]minimax[>[ <tool_call></tool_call>", ("minimax_m3", "minimax_m3")),
+    ("'｜DSML｜' + ' calls>' <think>", ("deepseek_v41", "deepseek_v41")),
+    ("<|message_sep|> function call<|role_sep|>", ("gigachat3", None)),
+    ("<|role_sep|> <|function_call|>", ("gigachat31", None)),
+    ("<longcat_tool_call>", ("longcat", None)),
+    ("<longcat_tool_call> /think_on", ("longcat", "longcat")),
+    ("'<tool_calls' + S + '<tool_call' + S + '<tool_sep' + S + '<arg_key' + S", ("hy_v3", "hy_v3")),
+    ("'<｜hy_User' '<tool_calls' + S + '<tool_call' + S + '<arg_key' + S", ("hy_v4", "hy_v4")),
+]
+
+
+@pytest.mark.parametrize(("source", "found"), RULES)
+def test_detection_by_the_template(source: str, found: tuple[str | None, str | None]) -> None:
+    assert PARSERS.detect(source) == found
+
+
+def test_the_family_with_the_narrower_marks_is_tried_first() -> None:
+    order = [row.name for row in PARSERS.rules]
+    for narrow, wide in (
+        ("devstral", "mistral"),
+        ("glm4_moe", "hermes3"),
+        ("seed_oss", "qwen3coder"),
+        ("xlam", "llama3"),
+        ("deepseek_v3", "deepseek_v31"),
+        ("ernie45", "hermes3"),
+        ("hunyuan_a13b", "jamba"),
+        ("gigachat31", "gigachat3"),
+        ("hy_v3", "hy_v4"),
+        ("hy_v4", "glm4_moe"),
+    ):
+        assert order.index(narrow) < order.index(wide)
+    assert order[-1] == "qwen3"
+
+
+TEMPLATES = {
+    "devstral": ("devstral", None),
+    "gemma": ("gemma4", "gemma4"),
+    "gpt_oss": ("gptoss", "gptoss"),
+    "lfm2": ("lfm2", None),
+    "lfm25": ("lfm2", "lfm2"),
+    "minicpm5": ("minicpm5", "minicpm5"),
+    "mistral7b_v03": ("mistral", None),
+    "onyx": ("onyx", "onyx"),
+    "phi4_mini": ("phi4", None),
+    "qwen3": ("hermes3", "qwen3"),
+    "qwen3_30b": ("hermes3", None),
+    "qwen36": ("qwen3coder", "qwen3"),
+    "qwen3coder_instruct": ("qwen3coder", None),
+    "qwen3vl": ("hermes3", None),
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_detection_on_real_templates(name: str) -> None:
+    source = (DATA / f"chat_template_{name}.jinja").read_text()
+    assert PARSERS.detect(source) == TEMPLATES[name]
+
+
+def test_markup_is_named_for_the_detokenizer() -> None:
+    parser = PARSERS.make("lfm2", "lfm2", tools=TOOLS)
+    assert parser.keep_special_tokens
+    assert {"<think>", "<|tool_call_start|>", "<|im_end|>"} <= set(parser.tags)
+    assert not PARSERS.make("hermes3", "qwen3", tools=TOOLS).keep_special_tokens
+
+
+ACME = ModelFamily(
+    tools=EnclosedJson.variant(tags=("<acme:call>", "</acme:call>"), keep_special_tokens=True),
+    form=CallForm(one=in_json(around=("<acme:call>", "</acme:call>")), trigger="<acme:call>"),
+)
+
+
+def test_a_family_of_another_feature_is_a_row_and_a_constant() -> None:
+    row = ParserRow("acme", "test_families:ACME", marks=(("<acme:call>",),), rank=5, package=__package__)
+    parsers = ParserRegistry((*PARSERS.rows.values(), row))
+    assert parsers.detect("<acme:call> <|channel|>") == ("acme", None)
+    events = parsers.make("acme", None, tools=TOOLS).feed('<acme:call>{"name": "f", "arguments": {}}</acme:call>')
+    assert [event.name for event in events if isinstance(event, ToolCallStart)] == ["f"]
+    assert parsers.output_form("acme", None).calls is ACME.form
+
+
+def test_without_them_their_names_are_unknown_and_their_templates_show_nothing() -> None:
+    config = parse(["--without", "model_families", "--tool_parser", "gptoss"], {})
+    with pytest.raises(WrongOptions, match="--tool_parser must be none or one of generic, hermes3, not 'gptoss'"):
+        parser_names(config, "x <|channel|> y")
+    assert parser_names(config.replace(tool_parser=""), "x <|channel|> y") == ("generic", None)
+    assert registry(compose("model_families")).detect("x <|channel|> y") == (None, None)
