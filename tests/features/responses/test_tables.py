@@ -133,6 +133,17 @@ def db(kept_in: str) -> Iterator[Connection]:
     made.close()
 
 
+def play(db: Connection, operations: list[tuple[str, int, int]]) -> None:
+    book = Book(db)
+    for name, *arguments in operations:
+        getattr(book, name)(*arguments)
+        book.check()
+
+
+def test_items_go_with_the_last_that_needs_their_turn(db: Connection) -> None:
+    play(db, [("respond", -1, 1), ("respond", 0, 1), ("delete", 0, 0), ("delete", 1, 0)])
+
+
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -141,11 +152,8 @@ FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthChec
 @given(OPERATIONS)
 def test_what_is_kept_is_what_somebody_needs(db: Connection, operations: list[tuple[str, int, int]]) -> None:
     db.execute("SAVEPOINT example")
-    book = Book(db)
     try:
-        for name, *arguments in operations:
-            getattr(book, name)(*arguments)
-            book.check()
+        play(db, operations)
     finally:
         db.execute("ROLLBACK TO example")
 
