@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,14 @@ def programs() -> Path | None:
             return Path(folder) / "pginstall" / "bin"
     own = shutil.which("postgres") or next((str(p) for p in Path("/usr/lib/postgresql").glob("*/bin/postgres")), None)
     return Path(own).resolve().parent if own else None
+
+
+def state(process: int) -> tuple[str, int]:
+    """The letter of a process's state, X where there is none, and its parent."""
+    with contextlib.suppress(OSError):
+        letter, parent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:2]
+        return letter, int(parent)
+    return "X", 0
 
 
 class Server:
@@ -99,25 +108,35 @@ class Server:
         return self._process is not None
 
     def stop(self, number: int = signal.SIGINT) -> None:
-        """SIGINT: connections are cut and all is written. SIGKILL: neither."""
+        """SIGINT: connections are cut and all is written. SIGKILL: neither. Returns when nobody can be answered."""
         if self._process is not None:
             self.signal(signal.SIGCONT)
+            backends = self._backends()
             if number == signal.SIGKILL:
                 self.signal(number)
             else:
                 self._process.send_signal(number)
             self._process.wait(300)
+            while any(state(backend)[0] not in "XZ" for backend in backends):
+                time.sleep(0.01)
             self._process = None
 
     def signal(self, number: int) -> None:
         """To all processes of the server."""
         assert self._process is not None
-        self._process.send_signal(number)  # first: one that is stopped starts no backends
-        for folder in Path("/proc").iterdir():  # each backend has a session of its own
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                if parent == self._process.pid:
-                    os.kill(int(folder.name), number)
+        self._process.send_signal(signal.SIGSTOP)  # it starts no backends meanwhile
+        while state(self._process.pid)[0] not in "TXZ":
+            time.sleep(0.001)
+        for backend in self._backends():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(backend, number)
+        self._process.send_signal(number)  # last: the backends of one that has ended are another's children
+
+    def _backends(self) -> list[int]:
+        """The server's other processes, each of which has a session of its own."""
+        assert self._process is not None
+        found = [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdecimal()]
+        return [number for number in found if state(number)[1] == self._process.pid]
 
     def database(self, name: str) -> str:
         """The URL of a database."""
