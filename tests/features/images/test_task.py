@@ -26,10 +26,10 @@ from lean_ovms.errors import StartError
 from lean_ovms.features.images.child import task as image_generation
 from lean_ovms.features.images.child.fake import RAISE, FakeImagePipeline
 from lean_ovms.features.images.child.task import ImageTask
-from lean_ovms.features.images.params import ImageInfo, ImageParams
+from lean_ovms.features.images.params import ImageParams
 from lean_ovms.features.images.records import GeneratedImage, GenerateImage, PartialImage
 from lean_ovms.types import Image as Source
-from lean_ovms.types.engine import EngineStats, ModelInfo
+from lean_ovms.types.engine import EngineStats
 from tests.engine.rig import WorkerRig
 
 STEPS = 3
@@ -195,11 +195,6 @@ def test_the_end_of_the_connection_ends_the_image(rig: Rig) -> None:
     rig.turn()
     rig.task.close()
     assert (rig.ended, rig.task.idle) == (["one"], True)
-
-
-def test_the_front_end_learns_the_models_defaults() -> None:
-    info = ModelInfo.from_json(Rig().task.ready().info)
-    assert ImageInfo(**info.of_task) == ImageInfo(width=64, height=64, steps=4, edits=True, masks=True)
 
 
 def test_the_fake_engine_is_loaded_by_its_option_and_needs_pillow(monkeypatch: pytest.MonkeyPatch) -> None:

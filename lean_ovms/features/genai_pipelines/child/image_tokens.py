@@ -88,7 +88,7 @@ class GenAiImageTokens:
             prompt_tokens: Returns the exact number of prompt tokens of a finished request, 0 while it runs.
         """
         self._encode = encode
-        self._prompt_tokens = prompt_tokens
+        self.prompt_tokens = prompt_tokens
         frame = len(encode("a", False)) + len(encode("b", False))
         self.known = {size: count - frame for size, count in zip(SMALL, measure(SMALL), strict=True)}
         self.fixed = self.known[SMALL[0]] if len(set(self.known.values())) == 1 else 0
@@ -132,9 +132,6 @@ class GenAiImageTokens:
 
     def _words(self, text: str, special: bool) -> list[int]:
         return self._encode(text, special) if text or special else []
-
-    def prompt_tokens(self, handle: Handle) -> int:
-        return self._prompt_tokens(handle)
 
     def learn(self, image_prompt: ImagePrompt, tokens: int) -> None:
         sizes = {(image.height, image.width) for image in image_prompt.images}

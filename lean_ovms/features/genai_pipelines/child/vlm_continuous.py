@@ -98,14 +98,18 @@ class VlmContinuous(ContinuousPipeline):
         A request that is cancelled at once is never computed, and has its length with the next step.
         """
         handles: list[Any] = []
-        for height, width in sizes:
-            image = Image(height, width, bytes(3 * height * width))
-            image_prompt = ImagePrompt(f"a{IMAGE_TAG.format(0)}b", False, (image,))
-            handles.append(self._add(image_prompt, self._short_config(1)))
+        for size in sizes:
+            handles.append(self._add(with_black_image(*size), self._short_config(1)))
             handles[-1].cancel()
         while self._pipe.has_non_finished_requests():
             self._pipe.step()
         return [int(handle.get_perf_metrics().get_num_input_tokens()) for handle in handles]
+
+
+def with_black_image(height: int, width: int) -> ImagePrompt:
+    """Returns "a", an image of this size, and "b"."""
+    image = Image(height, width, bytes(3 * height * width))
+    return ImagePrompt(f"a{IMAGE_TAG.format(0)}b", False, (image,))
 
 
 def tensor(image: Image) -> Any:

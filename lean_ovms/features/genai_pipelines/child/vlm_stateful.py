@@ -20,11 +20,10 @@ from ....engine.loading.settings import PipelineSettings
 from ....errors import BadRequest, StartError
 from ....manifest import GENAI_ADAPTERS
 from ....repository.weights import LANGUAGE_MODEL
-from ....types import IMAGE_TAG, Image
 from .guard.pipeline import Handle, PipelineRequest
 from .image_tokens import GenAiImageTokens, Size
 from .stateful import StatefulHandle, StatefulPipeline, Streamer
-from .vlm_continuous import IDENTITY_TEMPLATE, tensor
+from .vlm_continuous import IDENTITY_TEMPLATE, tensor, with_black_image
 
 
 class VlmStateful(StatefulPipeline):
@@ -70,14 +69,8 @@ class VlmStateful(StatefulPipeline):
 
     def _measure_images(self, sizes: list[Size]) -> list[int]:
         """Returns the prompt tokens of "a", a black image of each size, and "b". Only while loading."""
-        counts = []
-        for height, width in sizes:
-            image = Image(height, width, bytes(3 * height * width))
-            result = self._generate_with_images(
-                ImagePrompt(f"a{IMAGE_TAG.format(0)}b", False, (image,)), self._short_config(1)
-            )
-            counts.append(int(result.perf_metrics.get_num_input_tokens()))
-        return counts
+        results = [self._generate_with_images(with_black_image(*size), self._short_config(1)) for size in sizes]
+        return [int(result.perf_metrics.get_num_input_tokens()) for result in results]
 
 
 def _prompt_tokens(handle: Handle) -> int:
