@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from ...config import EngineConfig
     from ...types.engine import Vocabulary
     from ..generation.sequence import GenerationRequest
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
     from .block_manager import BlockManager, BlockTables, Parent
     from .model import PagedModel
     from .model_inputs import Chunk
-    from .sequence import Sequence, TextProposer
+    from .sequence import Matcher, Sequence, TextProposer
     from .state_checkpoints import StateCache
 
 CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits", "progress")
@@ -84,29 +81,7 @@ class EngineSizes:
     which has no row for padding."""
 
 
-class Matcher(Protocol):
-    """The state of one text in its grammar."""
-
-    def prepare(self) -> None:
-        """Computes the mask early, while the network computes. Optional before `apply`."""
-
-    def apply(self, row: NDArray[np.float32]) -> None:
-        """Forbids, in a logits row [vocab], what may not come next. Raises params.NoToken."""
-
-    def consume(self, token: int) -> bool:
-        """Takes the next token; True when the grammar is over and nothing may follow."""
-
-    def forced(self) -> list[int]:
-        """Returns tokens of the text that has to come next, as far as the grammar leaves no choice.
-
-        The model may write the same text with other tokens, so these are draft tokens.
-        """
-
-    def fork(self) -> Matcher:
-        """Returns the same state for another sequence that goes on from here."""
-
-
-Prepare = Callable[[Seq[Matcher]], None]
+Prepare = Callable[["Seq[Matcher]"], None]
 """Computes the masks of a step."""
 
 

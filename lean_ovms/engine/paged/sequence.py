@@ -14,7 +14,6 @@ from ..generation import sequence as generation
 from .params import Params
 
 if TYPE_CHECKING:
-    from .parts import Matcher
     from .sampling.logit_state import ThinkingState, TokenCounts
     from .sampling.logprobs import TokenLogprobs
 
@@ -38,6 +37,28 @@ class TextProposer(Protocol):
             most: The most draft tokens.
             few: Whether few sequences decode, so that a wrong draft token costs little.
         """
+
+
+class Matcher(Protocol):
+    """The state of one text in its grammar."""
+
+    def prepare(self) -> None:
+        """Computes the mask early, while the network computes. Optional before `apply`."""
+
+    def apply(self, row: NDArray[np.float32]) -> None:
+        """Forbids, in a logits row [vocab], what may not come next. Raises params.NoToken."""
+
+    def consume(self, token: int) -> bool:
+        """Takes the next token; True when the grammar is over and nothing may follow."""
+
+    def forced(self) -> list[int]:
+        """Returns tokens of the text that has to come next, as far as the grammar leaves no choice.
+
+        The model may write the same text with other tokens, so these are draft tokens.
+        """
+
+    def fork(self) -> Matcher:
+        """Returns the same state for another sequence that goes on from here."""
 
 
 class LogitArrays(NamedTuple):

@@ -28,12 +28,12 @@ from ..protocol import (
 from .model_inputs import Chunk, ModelInputs
 from .network import Network
 from .params import NoToken
-from .parts import Matcher, Prepare, StepHook
+from .parts import Prepare, StepHook
 from .sampling import reductions
 from .sampling.reductions import Logits
 from .sampling.sampler import Sampled, SamplingBatch, sample
 from .scheduler import Scheduler, Step
-from .sequence import JUMP_FORWARD_SCORE, Sequence, forked
+from .sequence import JUMP_FORWARD_SCORE, Matcher, Sequence, forked
 
 if TYPE_CHECKING:
     from .sampling.beam_search import BeamSearch, Continuation, Hypothesis

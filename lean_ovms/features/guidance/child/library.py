@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from ....config import EngineConfig
 from ....engine.paged.params import NoToken
-from ....engine.paged.parts import Matcher, one_by_one
+from ....engine.paged.parts import one_by_one
+from ....engine.paged.sequence import Matcher
 from ....errors import GrammarInvalid, GrammarTooComplex
 from ....types import Json
 from ....types.engine import Vocabulary

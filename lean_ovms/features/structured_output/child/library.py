@@ -9,7 +9,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
 
 from ....config import EngineConfig
-from ....engine.paged.parts import Matcher, PagedGrammars
+from ....engine.paged.parts import PagedGrammars
+from ....engine.paged.sequence import Matcher
 from ....manifest import GRAMMAR_LIBRARY, OTHER_GRAMMAR_LIBRARY
 from ....types.engine import Vocabulary
 from ..feature import StructuredOutputOptions
@@ -17,7 +18,7 @@ from ..feature import StructuredOutputOptions
 if TYPE_CHECKING:
     from ....engine.paged.sequence import Sequence as PagedSequence
     from .limits import GrammarBounds, GrammarCost
-    from .queue import GrammarQueue
+    from .queue import Compiler, GrammarChecker, GrammarQueue
 
 log = logging.getLogger(__name__)
 
@@ -25,29 +26,20 @@ USUAL = ("auto", "guidance")
 """The values of --structured_output_backend for the library that the paged engine has in any case."""
 
 
-class Compiler(Protocol):
-    """Compiles grammars for a pipeline in advance, outside its steps."""
+class Library(Protocol):
+    """A grammar library with a vocabulary: it compiles grammars and makes the matchers of sequences."""
 
     def compile(self, tag: str) -> None:
-        """Takes its time in C++, with the GIL released. Raises errors.BadRequest."""
+        """Implements Compiler."""
 
     def clear(self) -> None:
-        """Drops everything compiled. Between two steps only."""
-
-
-class GrammarChecker(Protocol):
-    """Finds out whether a grammar can be compiled and how fast it is, with no risk for this process. Blocks its caller
-    and takes no time of other threads."""
+        """Implements Compiler."""
 
     def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
-        """Returns what it costs. Raises errors.RequestError for one that is invalid, beyond the bounds, or too slow."""
+        """Implements GrammarChecker."""
 
     def stop(self) -> object:
-        """Frees its resources; the next `check` starts it again."""
-
-
-class Library(Compiler, GrammarChecker, Protocol):
-    """A grammar library with a vocabulary: it compiles grammars and makes the matchers of sequences."""
+        """Implements GrammarChecker."""
 
     def matcher(self, tag: str, stops: frozenset[int]) -> Matcher:
         """Returns a matcher that stands at the beginning of a grammar.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ....config import EngineConfig
 from ....engine.generation.sequence import GenerationRequest
@@ -23,7 +23,6 @@ from ....engine.protocol import Submit
 from ....errors import EngineFailure, RequestError, TooManyRequests, Unavailable, from_wire
 from ..feature import StructuredOutputOptions
 from . import limits
-from .library import Compiler, GrammarChecker
 from .limits import GrammarBounds, GrammarCost
 
 log = logging.getLogger(__name__)
@@ -42,6 +41,27 @@ RETRY_AFTER_S = 2
 """For a client whose new grammars fill its part of the queue."""
 MIN_BYTES = 256 << 10
 """Counted for every compiled grammar, however little it seems to take (an ordinary schema at 131k tokens)."""
+
+
+class Compiler(Protocol):
+    """Compiles grammars for a pipeline in advance, outside its steps."""
+
+    def compile(self, tag: str) -> None:
+        """Takes its time in C++, with the GIL released. Raises errors.BadRequest."""
+
+    def clear(self) -> None:
+        """Drops everything compiled. Between two steps only."""
+
+
+class GrammarChecker(Protocol):
+    """Finds out whether a grammar can be compiled and how fast it is, with no risk for this process. Blocks its caller
+    and takes no time of other threads."""
+
+    def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
+        """Returns what it costs. Raises errors.RequestError for one that is invalid, beyond the bounds, or too slow."""
+
+    def stop(self) -> object:
+        """Frees its resources; the next `check` starts it again."""
 
 
 class GrammarOutcome(NamedTuple):

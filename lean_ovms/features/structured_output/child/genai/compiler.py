@@ -17,7 +17,7 @@ import time
 from collections.abc import Generator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import openvino as ov
@@ -33,9 +33,12 @@ from .....repository import model_file
 from .....util import resources
 from ...feature import StructuredOutputOptions
 from ..checker import CheckerSettings, ProcessGrammarChecker
-from ..library import CompiledGrammars, GrammarChecker
+from ..library import CompiledGrammars
 from ..structural_tag import PlainFormat
 from .sentencepiece import has_byte_fallback, rewritten
+
+if TYPE_CHECKING:
+    from ..queue import GrammarChecker
 
 log = logging.getLogger(__name__)
 
