@@ -80,6 +80,7 @@ YARN: dict[str, Any] = {
 }  # fmt: skip
 OSS = {**YARN, "rope_theta": 150000.0, "factor": 32.0, "truncate": False, "original_max_position_embeddings": 64}
 MINISTRAL = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}
+SECTIONS = {"rope.dimension_sections": [8, 4, 4, 0]}
 HOTTER = {"rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": 0.1}
 LONG: dict[str, Any] = {
     "rope_type": "longrope",
@@ -150,6 +151,16 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "glm4": ("glm4", {"head_dim": 32}, {"rope.dimension_count": 16}),
     "granite": ("granite", GRANITE, GRANITE_SCALES),
     "olmo2": ("olmo2", {}, {}),
+    # A token of text has the same position in all sections of a vision model's rotation, which is that of text then.
+    "qwen2-vision": ("qwen2vl", {}, SECTIONS),
+    "qwen3-vision": ("qwen3vl", {"head_dim": 32}, SECTIONS),
+    "qwen3_moe-vision": (
+        "qwen3vlmoe",
+        {"head_dim": 32, **QWEN_EXPERTS, "norm_topk_prob": True},
+        {"expert_feed_forward_length": 32, **SECTIONS},
+    ),
+    "seed_oss": ("seed_oss", {"head_dim": 32, "attention_bias": True}, {}),
+    "hunyuan_v1_dense": ("hunyuan-dense", {"head_dim": 32}, {}),
     "smollm3": ("smollm3", {"num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0]}, {}),
     "mixtral": ("llama", MIXTRAL, {}),
     "glm4_moe": (

@@ -81,6 +81,8 @@ class Architecture:
     """The number of layers with which attention is scaled by the width of the model for each head; 0: never."""
     attention_scale: float = 0.0
     """The factor of the products of queries and keys; 0: it follows from the size of a head."""
+    late_norms: bool = False
+    """Whether queries and keys have their norms behind the rotation."""
     unit_values: bool = False
     """Whether values have a norm without weights, and are the keys before theirs where a layer has no values."""
     causal: bool = True
@@ -138,6 +140,7 @@ ARCHITECTURES = {
         renamed={f"mlp.{place}{part}_proj": "" for place in ("", "shared_expert.") for part in PARTS},
     ),
     "granitemoe": Architecture(pairs=True, permuted=True),
+    "hunyuan-dense": Architecture(late_norms=True),
     "lfm2": LFM2,
     "lfm2moe": LFM2,
     "llama": Architecture(pairs=True, permuted=True),
@@ -147,10 +150,14 @@ ARCHITECTURES = {
     "phi3": Architecture(),
     "qwen2": Architecture(),
     "qwen2moe": Architecture(sums_to_one=False),
+    "qwen2vl": Architecture(),
     "qwen3": Architecture(),
     "qwen35": Architecture(forward_norm="post_attention_norm"),
     "qwen35moe": Architecture(forward_norm="post_attention_norm"),
     "qwen3moe": Architecture(),
+    "qwen3vl": Architecture(),
+    "qwen3vlmoe": Architecture(),
+    "seed_oss": Architecture(forward_norm="post_attention_norm"),
     "smollm3": Architecture(pairs=True, permuted=True, unrotated=4),
 }
 """The architectures of decoders by their names in files."""

@@ -38,12 +38,18 @@ HYBRIDS = {
     "qwen3_5_text": DELTAS,
 }
 """The operations of models of which not all layers have attention, experts, or keys of their own."""
-FOUR = ("exaone4", "glm4", "glm4_moe", "olmo2", "olmoe", "qwen3", "qwen3-yarn", "qwen3_moe")
+FOUR = (
+    *("exaone4", "glm4", "glm4_moe", "hunyuan_v1_dense", "olmo2", "olmoe", "qwen3", "qwen3-vision", "qwen3-yarn"),
+    *("qwen3_moe", "qwen3_moe-vision"),
+)
 NORMS = {"gemma3_text": 6, "gemma4_text-equal": 7, **dict.fromkeys(FOUR, 4)}
 """Norms of a layer, where these are not 2."""
 SHARED = ("qwen2_moe", "qwen3_5_moe_text", "glm4_moe")
 """Models with an expert that all tokens have."""
-THREE = ("glm4_moe", "granitemoe", "granitemoehybrid", "lfm2_moe", "mixtral", "olmoe", *SHARED[:2], "qwen3_moe")
+THREE = (
+    *("glm4_moe", "granitemoe", "granitemoehybrid", "lfm2_moe", "mixtral", "olmoe", *SHARED[:2], "qwen3_moe"),
+    "qwen3_moe-vision",
+)
 EXPERTS = {"gpt_oss": 2, **dict.fromkeys(THREE, 3)}
 """Products of a layer that gather the experts of each token."""
 PROJECTIONS = {f"self_attn.{letter}_proj" for letter in "qkvo"} | {

@@ -211,6 +211,13 @@ def test_words_and_their_ends_are_those_of_bert(made, cased):
     assert ours.decode(ours.encode("thes, xabab", True), True) == "thes , xabab"
 
 
+def test_texts_and_pairs_of_roberta_have_its_tokens(made):
+    tokenizer = made({**words(), "tokenizer.ggml.pre": "roberta-bpe", "tokenizer.ggml.seperator_token_id": 3})
+    assert (tokenizer.single, tokenizer.between) == (((0,), (2,)), (2, 3))
+    tokenizer = made(words())
+    assert (tokenizer.single, tokenizer.between) == (((), ()), ())
+
+
 def test_probable_pieces_are_those_of_transformers(made):
     known = json.loads(FILE.read_text())
     tokens, scores = zip(*known["pieces"], strict=True)

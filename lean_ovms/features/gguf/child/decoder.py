@@ -296,7 +296,7 @@ class FileDecoder:
         for_each = not self._layers.has(name) or self._tensors.shape(f"{name}.weight")[-1] == size
         value = value if for_each else self._layers.norm(value, name)
         value = ops.reshape(value, np.array([0, count, 1, size]), True)
-        value = self._layers.norm(value, name) if for_each else value
+        value = self._layers.norm(value, name) if for_each and not self._row.late_norms else value
         windowed = not self._row.windowed or self._header.number("attention.sliding_window") > 0
         if self._row.unrotated and (layer + 1) % self._row.unrotated == 0 and windowed:
             return value
@@ -304,6 +304,7 @@ class FileDecoder:
             return value
         angles = self._angles(positions, heads.rotated, bool(self._window(layer)))
         found = layers.rotate(value, angles, size, heads.rotated)
+        found = self._layers.norm(found, name) if self._row.late_norms else found
         growth = self._header.real("attention.temperature_scale", 0.0)
         if place or not growth:
             return found

@@ -43,6 +43,8 @@ GPT4O = (rf"{CASED % ((APOSTROPHES + '?',) * 2)}|\p{{N}}{{1,3}}|{CASED_REST}",)
 FINNISH = r" ?[^(\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 LLAMA3_WORDS = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2")
 GLM = ("glm4", "glm5")
+ROBERTA = "roberta-bpe"
+"""That of RoBERTa, whose texts stand between two tokens, and pairs have two between them."""
 ALIGNED = (512, 256, 128, 64, 32, 16, 8, 4, "1,2")
 """Lengths of spaces that Jais 2 keeps together."""
 PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
@@ -54,7 +56,7 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
         r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     ),
     **dict.fromkeys(
-        ("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "exaone4", "mellum"), GPT2
+        ("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "exaone4", "mellum", ROBERTA), GPT2
     ),
     **dict.fromkeys(("a.x-4.0", "gigachat"), GPT2),
     **dict.fromkeys(("starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"), DIGITS),
@@ -119,12 +121,13 @@ class GgufTokenizer:
         kinds = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
         model = metadata["tokenizer.ggml.model"]
         pieces, words, merged, likely = model != "gpt2", model == "bert", model == "gemma4", model == "t5"
-        self.single = _frame(header, "bos", pieces), _frame(header, "eos", likely)
+        framed = likely or metadata.get("tokenizer.ggml.pre") == ROBERTA
+        self.single = _frame(header, "bos", pieces or framed), _frame(header, "eos", framed)
         self.between = self.single[1]
         if words:
             self.single = _mark(header, tokens, "cls", "[CLS]"), _mark(header, tokens, "seperator", "[SEP]")
             self.between = self.single[1]
-        elif metadata.get("tokenizer.ggml.add_sep_token", likely):
+        elif metadata.get("tokenizer.ggml.add_sep_token", framed):
             self.between += _mark(header, tokens, "seperator", "</s>")
         prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", pieces and not merged)) and pieces
         try:
