@@ -3,7 +3,7 @@
 An error class carries its own status, type and code, so there is no table elsewhere that could miss a row.
 Rendered as OpenAI's error object (https://platform.openai.com/docs/guides/error-codes); error_forms.py has the forms of
 other APIs. The engine child sends errors over the pipe as `to_wire`; `from_wire` makes the same error again in the
-front end. Numbers with their nouns, for these messages, are here as well.
+front end. Numbers with their nouns, for these messages, are here as well, and the exit statuses of a process.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -373,6 +374,22 @@ def error_response(error: RequestError, headers: Iterable[tuple[str, str]] = ())
     return Response(error.status, [("Content-Type", "application/json"), *error.headers(), *headers], error.to_bytes())
 
 
+class ExitStatus(IntEnum):
+    """Exit statuses of the process, for supervisors; docs/cli.md and docs/deploy have them too."""
+
+    OK = 0
+    """A command is done, or serving was stopped."""
+    FAILED = 1
+    """A command failed, or the server could not start for a reason that may pass (its port is in use, the network, a
+    busy hub): a supervisor may try again."""
+    USAGE = 2
+    """Options that do not go together, or point to no model: the same start would fail again."""
+    NEVER_SERVED = 3
+    """The server could not start: the same start would fail again."""
+    SIGNALLED = 128
+    """Added to the number of the signal that stopped a command."""
+
+
 class StartError(Exception):
     """The server, or one of its models, cannot start: a wrong option, a missing file, a model that does not load.
 
@@ -391,6 +408,15 @@ class StartError(Exception):
         self.reason = reason
         self.temporary = temporary
 
+    @property
+    def exit_status(self) -> ExitStatus:
+        """The status of a server that could not start."""
+        return ExitStatus.FAILED if self.temporary else ExitStatus.NEVER_SERVED
+
 
 class WrongOptions(StartError):
-    """Options that do not go together, or that point to nothing: the same start would fail again (exit status 2)."""
+    """Options that do not go together, or that point to nothing: the same start would fail again."""
+
+    @property
+    def exit_status(self) -> ExitStatus:
+        return ExitStatus.USAGE

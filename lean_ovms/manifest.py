@@ -31,9 +31,9 @@ DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER = "draft settings", "draft plan", "tex
 ADAPTER_SET, ADAPTER_INPUTS, GENAI_ADAPTERS = "adapter set", "adapter inputs", "adapters of openvino_genai"
 """Seams of adapters: what makes a `models.lifecycle.AdapterSet` of a model; a function from an EngineConfig to
 `engine.paged.parts.AdapterInputs`; and one to openvino_genai's AdapterConfig."""
-MODEL_SOURCE, RUNTIME_PULLS = "model source", "runtime pulls"
-"""Seams of models that are fetched: what makes a `cli.commands.ModelSource`; and what makes, of the path of a directory
-of models, the `models.deployment.RepositoryPulls` of clients."""
+DEPLOYMENT, MODEL_SOURCE, RUNTIME_PULLS = "deployment", "model source", "runtime pulls"
+"""Seams of the models of a server: a class of `models.registry.Deployment`; what makes a `cli.commands.ModelSource`;
+and what makes, of the path of a directory of models, what fetches and deletes them there for clients."""
 INPUT_EMBEDDINGS, IMAGES_IN_TEXTS = "input embeddings", "images in texts"
 """Seams of what prompts have beside text, for models whose network takes embeddings of it: what makes an
 `engine.paged.parts.InputEmbeddings` of an EngineConfig, its PipelineSettings, the model's tokenizer and what ends the
@@ -66,8 +66,9 @@ SERVER_TOOLS, SPOKEN_ANSWERS, GENERATION_METRICS = "server tools", "spoken answe
 from the values of a body, its api.generation.request.GenerationBody and the Services to the body's generation and its
 `api.generation.spoken.AnswerAudio`, or None for a text; and what makes, of a Config, a function from the
 `types.Timings` of a generation to further members of `metrics` in responses of chat and completions."""
-OTHER_PROTOCOL = "other protocol"
-"""Seam of a protocol to which HTTP/1.1 may be switched: a `transports.http11.switching.OtherProtocol`."""
+OTHER_PROTOCOL, OTHER_FLAGS = "other protocol", "flags of other servers"
+"""Seams of a protocol to which HTTP/1.1 may be switched, a `transports.http11.switching.OtherProtocol`; and of command
+lines that are written for other servers, a class derived from `cli.arguments.OtherFlags`."""
 CORE_API = "lean_ovms.api"
 """The package of the handlers that are part of the core."""
 
@@ -297,8 +298,8 @@ class SettingsRow(Row):
     file: str
     """The name of the file in a model's directory."""
     files: str
-    """A `models.desired.SettingsFiles` as "module:Class", made without arguments. It is imported where there is such a
-    file, or one is to be written."""
+    """A class that reads and writes them, as "module:Class", made without arguments. It is imported where there is such
+    a file, or one is to be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -531,8 +532,7 @@ class Feature:
     libraries: tuple[type[Any], ...] = ()
     """Classes of the options of libraries that it uses, which other features may have here, too."""
     flags: str = ""
-    """The file in its folder with the flags of other servers that are about it; empty: there are none. Its form is that
-    of the core's, cli/flags.txt."""
+    """The file in its folder with the flags of other servers that are about it; empty: there are none."""
     commands: tuple[Command, ...] = ()
     """The commands of the command line."""
     companions: tuple[Companion, ...] = ()

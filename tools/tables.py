@@ -12,10 +12,11 @@ from lean_ovms.api import router as table
 from lean_ovms.api.fields import Field, doc_of
 from lean_ovms.api.generation import unsupported
 from lean_ovms.api.router import imported
-from lean_ovms.cli import command_table, foreign_flags
+from lean_ovms.cli import command_table
 from lean_ovms.composition import compose
 from lean_ovms.config import GROUPS, listed
 from lean_ovms.features.docs_page import openapi
+from lean_ovms.features.foreign_flags import command_line as foreign_flags
 from lean_ovms.features.ollama import fields as ollama
 from lean_ovms.manifest import BASES
 from lean_ovms.observability.metrics import FAMILIES

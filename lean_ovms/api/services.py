@@ -9,9 +9,8 @@ from typing import Any, Protocol, TypeVar
 
 from ..config import Config
 from ..errors import BadRequest, ModelNotFound, RequestError, Unavailable
-from ..models.deployment import DeploymentManager
 from ..models.model import Model, NotLoaded
-from ..models.registry import ModelRegistry
+from ..models.registry import Deployment, ModelRegistry
 from ..observability.metrics import Metrics
 from ..observability.records import log_quietly
 from ..types import Json, Request, Response
@@ -73,7 +72,7 @@ class Services:
     """Returns the response to a request like that of a client."""
     forward: Callable[[Request, str], Awaitable[Response]]
     """Returns the response of another endpoint to a POST whose API key is checked."""
-    manager: DeploymentManager | None = None
+    manager: Deployment | None = None
     """Loads and replaces the models; None: they stay as they are."""
     draining: bool = False
     """Whether the server stops serving."""

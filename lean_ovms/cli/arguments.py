@@ -23,16 +23,13 @@ from .._version import ABOUT, __version__
 from ..composition import compose
 from ..config import DEMO_MODEL, GROUPS, Config, listed, shown
 from ..config.options import TYPE_NAMES, from_json
-from ..errors import StartError
-from ..manifest import MODEL_SOURCE
-from ..server import exit_status
+from ..errors import ExitStatus, StartError
+from ..manifest import MODEL_SOURCE, OTHER_FLAGS
 from ..util import files
-from . import command_table, foreign_flags
+from . import command_table
 from .command_table import CommandParser, commands, hint
 
 PREFIX = "LEAN_OVMS_"
-OTHERS = ("VLLM_", "GIT_OPT_SET_")
-"""How variables of vLLM begin, and those of OVMS for libgit2, with which it pulls models."""
 SERVICE = re.compile(
     r"(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)=.*|PORT=\w+://.*|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=.*)"
 )
@@ -45,6 +42,8 @@ IN_REPOSITORY = "model_repository_path"
 """The option of all models in a directory, of which another option or a word may name one."""
 POINTERS = ("model_path", "source_model", IN_REPOSITORY)
 """Options of the core that select the models."""
+HUB_MODEL = re.compile(r"(?:(?:https://)?(?:hf\.co|huggingface\.co)/)?([\w-][\w.-]*/[\w-][\w.-]*)(?::([\w.-]+))?")
+"""Matches organisation/name, as hubs have them, and the quantization of a model file behind a colon."""
 TRUTH = dict.fromkeys(("true", "1", "on", "yes"), True) | dict.fromkeys(("false", "0", "off", "no"), False)
 COMMON = (
     "model_name", "rest_port", "rest_bind_address", "api_key_file", "target_device", "cache_size", "max_model_len",
@@ -66,16 +65,16 @@ ALL = "all"
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """Returns the Config of a command line. Raises StartError naming the option at fault; --help and --version exit."""
     without = without_of(argv, environ)
-    _check_command(without_program(argv), without)
+    others = other_flags(without)
+    _check_command(others.without_program(argv), without)
     given = vars(parser(without).parse_intermixed_args(_normalized(argv, without)))
-    _check_foreign_flags(given, without)
+    others.settle(given)
     _read_words(given, without)
-    _read_port(given)
     _check_pointers(given, without)
     rows = {row.name: row for row in listed(without)}
     _check_variables(environ, rows)
-    of_vllm = _read_vllm_variables(environ, without)
-    texts = {name: text for name, row in rows.items() if (text := _text(row, given, environ, of_vllm)) is not None}
+    of_others = others.variables(environ)
+    texts = {name: text for name, row in rows.items() if (text := _text(row, given, environ, of_others)) is not None}
     values = _from_file(texts["options_file"], rows) if texts.get("options_file") else {}
     values |= {name: _convert(rows[name], text) for name, text in texts.items()}
     return Config(**values)
@@ -139,11 +138,11 @@ def _read_words(given: dict[str, Any], without: str) -> None:
     found = _model_of(model, command, without)
     if given.get("model_name"):
         found.pop("model_name", None)
-    _require_options(found, given)
+    require_options(found, given)
     given.update(found)
 
 
-def _require_options(wanted: Iterable[str], known: Collection[str]) -> None:
+def require_options(wanted: Iterable[str], known: Collection[str]) -> None:
     """Raises StartError for an option that the server does not have, as what is typed means it."""
     for name in wanted:
         if name not in known:
@@ -192,23 +191,18 @@ def _model_of(text: str, command: str, without: str) -> dict[str, str]:
         raise StartError(f"{text} is a command, and a command comes first: lean_ovms {text} --help")
     if not by_name and compose().format_of(PurePath(text.lower())) is not None:
         raise StartError(f"there is no file {text}")
-    from . import flag_readers  # most models are directories
-
-    if flag_readers.HUB_MODEL.fullmatch(text):
-        return flag_readers.hub_model(text)
+    if HUB_MODEL.fullmatch(text):
+        return hub_model(text)
     near = hint(text, known, "a hub's model has the form organisation/name, such as OpenVINO/Qwen3-0.6B-int8-ov")
     raise StartError(f"there is no directory or file {text} ({near})")
 
 
-def _read_port(given: dict[str, Any]) -> None:
-    """Reads --port: --rest_port of vLLM and llama.cpp, or OVMS's gRPC port if --rest_port is given, too."""
-    port = given["port"]
-    if port is None:
-        return
-    if given["rest_port"] is None:
-        given["rest_port"] = port
-    else:
-        print("lean_ovms: --port has no effect: there is no gRPC service here; REST is on --rest_port", file=sys.stderr)
+def hub_model(text: str) -> dict[str, str]:
+    """Reads a hub's model as llama.cpp and Ollama name it: ORG/NAME, ORG/NAME:Q4_K_M, hf.co/ORG/NAME."""
+    found = HUB_MODEL.fullmatch(text)
+    name, quantization = found.groups() if found else (text, "")
+    named = quantization not in (None, "", "latest")
+    return {"source_model": name, **{row.option: quantization for row in compose().formats if named}}
 
 
 def _check_pointers(given: Mapping[str, str | None], without: str) -> None:
@@ -232,51 +226,26 @@ def _check_variables(environ: Mapping[str, str], rows: Collection[str]) -> None:
     known = [name.upper() for name in rows]
     for variable, value in environ.items():
         name = variable.removeprefix(PREFIX)
-        if name == variable or name in known or _of_service(name, value):
+        if name == variable or name in known or of_service(name, value):
             continue
         near = hint(name.upper(), known, "--help lists the options", PREFIX)
         raise StartError(f"the environment has {variable}, but there is no such option ({near})")
 
 
-def _read_vllm_variables(environ: Mapping[str, str], without: str) -> dict[str, str]:
-    """Returns the options that vLLM's variables set; prints those without an effect. Raises StartError."""
-    found: dict[str, str] = {}
-    others = {name for name, value in environ.items() if name.startswith(OTHERS) and not _of_service(name, value)}
-    for alias in foreign_flags.known(without).variables:
-        [name] = alias.names
-        others.discard(name)
-        if value := environ.get(name):
-            found |= foreign_flags.read(alias, name, value)
-    if others:
-        print(f"lean_ovms: without effect in the environment: {', '.join(sorted(others))}", file=sys.stderr)
-    return found
-
-
-def _of_service(name: str, value: str) -> bool:
+def of_service(name: str, value: str) -> bool:
     """Returns whether this variable is one that Kubernetes sets for a service."""
     return SERVICE.fullmatch(f"{name}={value}") is not None
 
 
 def _text(
-    row: Field[Any], given: Mapping[str, str | None], environ: Mapping[str, str], of_vllm: Mapping[str, str]
+    row: Field[Any], given: Mapping[str, str | None], environ: Mapping[str, str], of_others: Mapping[str, str]
 ) -> str | None:
     """Returns the value in the command line, or else in the environment, where an empty variable counts as unset."""
     text = given.get(row.name)
     if text is None:
         ours = environ.get(PREFIX + row.name.upper()) or environ.get(row.metadata["env"] or "")
-        text = ours or of_vllm.get(row.name)
+        text = ours or of_others.get(row.name)
     return text
-
-
-def _check_foreign_flags(given: Mapping[str, str | None], without: str) -> None:
-    known = foreign_flags.known(without)
-    for name, value in given.items():
-        if value is None:
-            continue
-        if why := known.refused.get(name):
-            raise StartError(f"{foreign_flags.flag(name)} is not possible: {why}")
-        if why := known.ignored.get(name):
-            print(f"lean_ovms: {foreign_flags.flag(name)} has no effect: {why}", file=sys.stderr)
 
 
 @cache
@@ -292,8 +261,8 @@ def parser(without: str = "") -> argparse.ArgumentParser:
     )
     _add_groups(result, shown(without), without)
     result.add_argument("words", nargs="*", help=argparse.SUPPRESS)
-    result.add_argument("--model", default=None, help=argparse.SUPPRESS)  # vLLM's, for a model without a flag
-    _add_foreign_flags(result, without)
+    result.add_argument("--model", default=None, help=argparse.SUPPRESS)  # the same as a word without a flag
+    other_flags(without).add_to(result)
     return result
 
 
@@ -310,15 +279,15 @@ def _make_parser() -> CommandParser:
 
 def _add_groups(result: argparse.ArgumentParser, rows: Sequence[Field[Any]], without: str = "") -> None:
     """Adds options under the titles of their groups."""
-    notations = {alias.option: alias for alias in foreign_flags.known(without).aliases if alias.option in alias.names}
+    others = other_flags(without)
     for name, about in GROUPS.items():
         if members := [row for row in rows if row.metadata["group"] == name]:
             group = result.add_argument_group(name, about)
             for row in members:
-                _add_option(group, row, notations.get(row.name))
+                _add_option(group, row, others)
 
 
-def _add_option(group: Any, row: Field[Any], notation: foreign_flags.Alias | None = None) -> None:
+def _add_option(group: Any, row: Field[Any], others: OtherFlags) -> None:
     """Adds an option to a group of the parser.
 
     The flag of an option that has a `bare` value may stand alone and then means that value, like OVMS's boolean flags.
@@ -326,66 +295,68 @@ def _add_option(group: Any, row: Field[Any], notation: foreign_flags.Alias | Non
     Args:
         group: The group.
         row: The field of the configuration that the option sets.
-        notation: How another server writes its values under the same name; None: no other server has the name.
+        others: The flags of other servers, of which one may have the same name.
     """
     bare = row.metadata["bare"]
     extra: dict[str, Any] = {} if bare is None else {"nargs": "?", "const": bare}
     if row.metadata["several"]:
         extra = {"nargs": "+", "action": _Joined}
-    elif notation or row.metadata["json_object"]:  # an object's values are joined with those of aliases
-        extra |= {"action": _Aliased, "alias": notation or foreign_flags.Alias(option=row.name)}
+    else:
+        extra |= others.notation(row)
     group.add_argument(f"--{row.name}", metavar=_metavar(row), help=_help(row), default=None, **extra)
 
 
-def _add_foreign_flags(result: argparse.ArgumentParser, without: str) -> None:
-    """Adds other servers' flags of the options that there are, and flags without an effect."""
-    known, own = foreign_flags.known(without), {row.name for row in shown(without)}
-    hidden = result.add_argument_group()  # argparse makes a help formatter for each option that is in no group: 8 ms
-    for alias in known.aliases:
-        flags = [foreign_flags.flag(name) for name in alias.names if name not in own]
-        if not flags:
-            continue
-        dest = "port" if alias.option == "rest_port" else alias.option
-        extra: dict[str, Any] = {"nargs": 0} if alias.bare else {"metavar": "VALUE"}
-        if alias.further and not alias.separator:
-            extra["nargs"] = "+"
-        extra |= {"action": _Aliased, "alias": alias, "help": argparse.SUPPRESS}
-        hidden.add_argument(*flags, dest=dest, default=None, **extra)
-    for name in known.ignored.keys() | known.refused.keys():
-        flag = foreign_flags.flag(name)
-        hidden.add_argument(flag, dest=name, nargs="?", const="", default=None, help=argparse.SUPPRESS)
-    for name in _switched_off(known, own):
-        hidden.add_argument(f"--no_{name}", dest=name, action="store_const", const="", help=argparse.SUPPRESS)
+class OtherFlags:
+    """The flags and variables of other servers that are read as well. There are none here."""
+
+    ignored: Collection[str] = ()
+    """The names of flags without an effect."""
+    valueless: Collection[str] = ()
+    """Flags that a model may follow, which is not their value."""
+
+    def __init__(self, without: str) -> None:
+        """Keeps which features there are.
+
+        Args:
+            without: The features that the server does not have.
+        """
+        self.without = without
+
+    def without_program(self, argv: Sequence[str]) -> Sequence[str]:
+        """Returns the arguments without the name of another server's program, as a pasted command has it."""
+        return argv
+
+    def arguments(self, argv: Sequence[str]) -> list[str]:
+        """Returns the arguments of a command line in the notation of argparse. Raises StartError."""
+        return list(argv)
+
+    def add_to(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the flags to a parser that has all options of this server."""
+
+    def notation(self, row: Field[Any]) -> dict[str, Any]:
+        """Returns how argparse reads the values of an option whose name others have, too, with their own values."""
+        return {}
+
+    def settle(self, given: dict[str, Any]) -> None:
+        """Replaces what flags of others have set by options of this server.
+
+        Args:
+            given: What a parser has found, by the names of options.
+
+        Raises:
+            StartError: A flag is not possible here.
+        """
+
+    def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Returns the options that variables of others set; prints those without an effect. Raises StartError."""
+        return {}
 
 
-def _switched_off(known: foreign_flags.ForeignFlags, own: set[str]) -> list[str]:
-    """Returns flags without an effect that vLLM's command line can have behind --no, without an effect either."""
-    names = own.union(known.ignored, known.refused, *(alias.names for alias in known.aliases))
-    return [name for name in known.ignored if not name.startswith(("-", "no_")) and f"no_{name}" not in names]
-
-
-class _Aliased(argparse.Action):
-    """Reads a flag in another server's notation.
-
-    Of a flag with several values the first is the value of one option, and the others are that of another.
-    """
-
-    def __init__(self, *args: Any, alias: foreign_flags.Alias, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._alias = alias
-
-    def __call__(self, _: Any, found: argparse.Namespace, values: Any, flag: str | None = None) -> None:
-        alias, dest = self._alias, self.dest
-        if alias.further:
-            first, *further = values if isinstance(values, list) else values.split(alias.separator)
-            setattr(found, alias.further, " ".join(further) or None)
-            setattr(found, dest, first)
-        else:
-            options = {dest: alias.bare} if alias.bare else foreign_flags.read(alias, flag or "", values)
-            named = {dest if option == alias.option else option: text for option, text in options.items()}
-            _require_options(named, vars(found))
-            for name, text in named.items():
-                setattr(found, name, foreign_flags.merge(name, getattr(found, name), text))
+@cache
+def other_flags(without: str = "") -> OtherFlags:
+    """Returns the flags of other servers that a server without these features reads."""
+    found: OtherFlags = (compose(without).part(OTHER_FLAGS) or OtherFlags)(without)
+    return found
 
 
 class _Help(argparse.Action):
@@ -415,7 +386,7 @@ class _Help(argparse.Action):
         else:
             group = result.add_argument_group("options")
             for name in filter(rows.__contains__, (*pointers(self._without), *COMMON)):
-                _add_option(group, rows[name])
+                _add_option(group, rows[name], OtherFlags(self._without))
         print(result.format_help(), end="")
         if not topic:
             examples = EXAMPLES
@@ -424,7 +395,7 @@ class _Help(argparse.Action):
                 examples += "".join((EXAMPLE_OF_A_SOURCE, *lines))
             print(f"\ncommands:\n{command_table.listed(self._without)}\n\n{examples}")
             print(f"more options: --help={ALL}, or --help=GROUP with one of {groups}")
-        sys.exit(exit_status.OK)
+        sys.exit(ExitStatus.OK)
 
 
 class _Completion(argparse.Action):
@@ -434,7 +405,7 @@ class _Completion(argparse.Action):
         from . import completion  # no other start needs it
 
         print(completion.script(values), end="")
-        sys.exit(exit_status.OK)
+        sys.exit(ExitStatus.OK)
 
 
 class _Joined(argparse.Action):
@@ -462,23 +433,16 @@ def own(own_parser: CommandParser, argv: Sequence[str]) -> tuple[argparse.Namesp
     return given, [*argv[:first], *words], rest
 
 
-def without_program(argv: Sequence[str]) -> Sequence[str]:
-    """Returns the arguments without the name of another server's program, as a pasted command has it."""
-    return argv[1:] if argv and os.path.basename(argv[0]) in foreign_flags.PROGRAMS else argv
-
-
 def _normalized(argv: Sequence[str], without: str = "") -> list[str]:
     """Returns the arguments with underscores in flags. A flag without a value does not take a model as one."""
     found: list[str] = []
-    argv = without_program(argv)
+    others = other_flags(without)
     switches = {f"--{row.name}" for row in shown(without) if isinstance(row.default, bool)}
-    known = foreign_flags.known(without)
-    ignored = {foreign_flags.flag(name) for name in known.ignored.keys() - known.with_paths}
-    for argument in map(underscored, foreign_flags.joined_members(argv)):
+    for argument in map(underscored, others.arguments(argv)):
         if ("/" in argument or argument in words_of(without)) and not argument.startswith("-") and found:
             if found[-1] in switches:
                 found[-1] += "=true"
-            elif found[-1] in ignored:
+            elif found[-1] in others.valueless:
                 found.pop()
         found.append(argument)
     return found

@@ -99,6 +99,14 @@ def add_json(result: CommandParser) -> CommandParser:
     return result
 
 
+def value_of(text: str) -> Any:
+    """Returns the value of a JSON text, or else the text itself."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
 def print_json(value: object) -> None:
     """Prints what a command found, for programs."""
     print(json.dumps(value, indent=2))

@@ -9,19 +9,18 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from ..config import Config, listed
+from ..config import Config
 from ..engine.client import prestart
-from ..errors import StartError, WrongOptions
+from ..errors import ExitStatus, StartError, WrongOptions
 from ..manifest import MODEL_SOURCE, named
-from ..models.desired import settings_files
 from ..observability import logging as log
 from ..repository import model_dir
-from ..server import checks, exit_status
+from ..server import checks
 from ..util import resources
 
 logger = logging.getLogger("lean_ovms")
@@ -60,7 +59,7 @@ class Interrupted(BaseException):
 
     def __init__(self, number: int) -> None:
         super().__init__()
-        self.status = exit_status.SIGNALLED + number
+        self.status = ExitStatus.SIGNALLED + number
 
 
 def run(config: Config) -> int:
@@ -83,11 +82,11 @@ def run(config: Config) -> int:
     except Interrupted as interrupt:
         return _print_error("stopped; the same command goes on from here", interrupt.status)
     except WrongOptions as error:
-        return _print_error(error, exit_status.USAGE)
+        return _print_error(error, ExitStatus.USAGE)
     except StartError as error:
         if commands:
-            return _print_error(error, exit_status.FAILED)
-        return _print_error(f"cannot start: {error}", exit_status.of(error))
+            return _print_error(error, ExitStatus.FAILED)
+        return _print_error(f"cannot start: {error}", error.exit_status)
     return _serve(config)
 
 
@@ -122,7 +121,7 @@ def fetched(config: Config) -> Config:
 def _serve(config: Config) -> int:
     if resources.raise_open_files(FEWEST_FILES) < FEWEST_FILES:
         problem = f"cannot start: a server needs {FEWEST_FILES} open files, more than the limit (ulimit -n) allows"
-        return _print_error(problem, exit_status.NEVER_SERVED)
+        return _print_error(problem, ExitStatus.NEVER_SERVED)
     if not config.without_model:
         prestart.prestart()
     try:
@@ -186,8 +185,8 @@ def _flush_stdout() -> int:
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python tries again at exit and reports that
         if not isinstance(error, BrokenPipeError):
-            return _print_error(f"stdout: {error.strerror}", exit_status.FAILED)
-    return exit_status.OK
+            return _print_error(f"stdout: {error.strerror}", ExitStatus.FAILED)
+    return ExitStatus.OK
 
 
 def _print_error(message: object, status: int) -> int:
@@ -221,31 +220,3 @@ def require(condition: object, message: str) -> None:
     """Raises WrongOptions with the message unless the condition holds."""
     if not condition:
         raise WrongOptions(message)
-
-
-def write_settings(config: Config, directory: Path, companions: Mapping[str, str], name: str) -> Config:
-    """Writes the options of a model into its directory, if there is a form for them.
-
-    Args:
-        config: The options.
-        directory: The model's.
-        companions: The paths of further models in it, by their `Companion.path`.
-        name: The model's name in the API.
-
-    Returns:
-        The options that serve it.
-
-    Raises:
-        StartError: They cannot be written.
-    """
-    if (settings := config.composition.settings) is not None:
-        return settings_files(settings).write(config, directory, companions, name)
-    rows = config.composition.companions
-    there = {row.path: str(directory / companions[row.path]) for row in rows if row.path in companions}
-    return served(config, {"model_path": str(directory), "model_name": name, **there})
-
-
-def served(config: Config, changes: dict[str, Any]) -> Config:
-    """Returns the options with these changes, and without those that say where a model comes from."""
-    rest = {row.name: row.default for row in listed(config.without) if row.metadata["group"] == "repository"}
-    return config.replace(**{**rest, **changes})

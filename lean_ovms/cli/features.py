@@ -7,9 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from .. import features as packages
 from ..composition import compose, manifests
-from ..errors import StartError
+from ..errors import ExitStatus, StartError
 from ..manifest import Feature
-from ..server import exit_status
 from .arguments import own, without_of
 from .command_table import parser, table
 
@@ -26,7 +25,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     rows = [_row(one, _state(one, left_out), left_out.get(one.name, "")) for one in manifests()]
     rows += [_row(one, "host") for one in manifests(packages.HOSTS)]
     print(table([("feature", "state", "what it does"), *rows]))
-    return exit_status.OK
+    return ExitStatus.OK
 
 
 def _state(one: Feature, left_out: Collection[str]) -> str:

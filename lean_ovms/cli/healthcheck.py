@@ -10,8 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..errors import StartError
-from ..server import exit_status
+from ..errors import ExitStatus, StartError
 from .arguments import parse
 from .client import READY, ServerClient, address
 from .command_table import parser
@@ -33,7 +32,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         argv = options_of(argv[1])
     config = parse(argv, environ)
     ServerClient(address(config), timeout_s=TIMEOUT_S, own=config).check(READY)
-    return exit_status.OK
+    return ExitStatus.OK
 
 
 def options_of(pid: str) -> list[str]:

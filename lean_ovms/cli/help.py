@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..errors import StartError
+from ..errors import ExitStatus, StartError
 from ..manifest import named
-from ..server import exit_status
 from .arguments import parse, without_of
 from .command_table import commands, explain
 
@@ -22,4 +21,4 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if topic in known and known[topic].option:
         explain(known[topic])
     parse(["--help" if topic in known or not topic else f"--help={topic}"], environ)
-    return exit_status.OK
+    return ExitStatus.OK

@@ -7,8 +7,7 @@ import os
 from typing import Any
 
 from ..config import Config, listed
-from . import foreign_flags
-from .arguments import parse, parser
+from .arguments import other_flags, parse, parser
 
 
 def of_keywords(model: str = "", /, **options: Any) -> Config:
@@ -35,6 +34,6 @@ def of_keywords(model: str = "", /, **options: Any) -> Config:
             argv.append(f"--{name}={typed}")
         elif value or f"--{name}" not in flags:
             argv.append(f"--{name}")
-        elif f"--no_{name}" in flags and name not in foreign_flags.known().ignored:
+        elif f"--no_{name}" in flags and name not in other_flags().ignored:
             argv.append(f"--no_{name}")
     return parse(argv, {})

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from ..engine.client import prestart
-from ..errors import StartError
-from ..server import exit_status
+from ..errors import ExitStatus, StartError
 from ..util import child_process
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ there are is not known yet. It is only a matter of speed: an unused one is ended
 
 
 def main() -> NoReturn:
-    """Runs the console command, and exits with one of `server/exit_status.py`."""
+    """Runs the console command, and exits with one of `errors.ExitStatus`."""
     _exit_on_ctrl_c()
     _open_standard_streams()
     first = (*sys.argv[1:], "serve")[0]
@@ -44,19 +43,17 @@ def main() -> NoReturn:
 
 
 def _main() -> NoReturn:
-    from .arguments import without_program  # late: after the engine process is started
-
     try:
         try:
-            config = _command(without_program(sys.argv[1:]))
+            config = _command(sys.argv[1:])
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output has gone, as head has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(exit_status.SIGNALLED + signal.SIGPIPE)
+        sys.exit(ExitStatus.SIGNALLED + signal.SIGPIPE)
     if child_process.not_posix():
         print(f"lean_ovms: {child_process.NEEDS_POSIX}", file=sys.stderr)
-        sys.exit(exit_status.NEVER_SERVED)
+        sys.exit(ExitStatus.NEVER_SERVED)
     from .commands import run  # late: --help and --version do not need it
 
     sys.exit(run(config))
@@ -64,11 +61,13 @@ def _main() -> NoReturn:
 
 def _command(argv: Sequence[str]) -> Config:
     """Returns the options of the server that is to run; runs any other command, and exits."""
-    from .arguments import parse, without_of
+    from .arguments import other_flags, parse, without_of  # late: after the engine process is started
     from .command_table import commands, explain
 
     try:
-        row = commands(without_of(argv, os.environ)).get(argv[0]) if argv else None
+        without = without_of(argv, os.environ)
+        argv = other_flags(without).without_program(argv)
+        row = commands(without).get(argv[0]) if argv else None
         if row is not None and row.reader:
             sys.exit(run_command(row, argv[1:], os.environ))
         if row is not None and row.option and {"-h", "--help"}.intersection(argv):
@@ -76,7 +75,7 @@ def _command(argv: Sequence[str]) -> Config:
         return parse(argv, os.environ)
     except StartError as error:
         print(f"lean_ovms: {error}", file=sys.stderr)
-        sys.exit(exit_status.USAGE)
+        sys.exit(ExitStatus.USAGE)
 
 
 def run_command(row: Command, argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -87,11 +86,11 @@ def run_command(row: Command, argv: Sequence[str], environ: Mapping[str, str]) -
     try:
         status: int = named(row.package, row.reader)(argv, environ)
     except StartError as error:
-        reason, status = str(error), exit_status.USAGE
+        reason, status = str(error), ExitStatus.USAGE
     except CommandFailed as error:
-        reason, status = str(error), exit_status.FAILED
+        reason, status = str(error), ExitStatus.FAILED
     except KeyboardInterrupt:
-        return exit_status.SIGNALLED + signal.SIGINT
+        return ExitStatus.SIGNALLED + signal.SIGINT
     else:
         return status
     print(f"lean_ovms {row.word}: {reason}", file=sys.stderr)
@@ -102,7 +101,7 @@ def _exit_on_ctrl_c() -> None:
     """Exits at once on SIGINT, until the command sets its own handlers. A KeyboardInterrupt during an import crashes
     some libraries (orjson), and nothing has started yet that needs cleaning up."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise the parent has it ignored
-        signal.signal(signal.SIGINT, lambda number, _: os._exit(exit_status.SIGNALLED + number))
+        signal.signal(signal.SIGINT, lambda number, _: os._exit(ExitStatus.SIGNALLED + number))
 
 
 def _open_standard_streams() -> None:

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 
 from .._version import __version__
 from ..composition import manifests
-from ..server import exit_status
+from ..errors import ExitStatus
 from .command_table import add_json, parser, print_json, table
 
 LIBRARIES = ("openvino", "openvino-genai", "openvino-tokenizers", "tokenizers")
@@ -21,7 +21,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     rows = [("lean_ovms", __version__), ("python", platform.python_version()), ("system", platform.platform())]
     rows += [(name, _version(name)) for name in (*LIBRARIES, *_of_features())]
     print_json(dict(rows)) if given.json else print(table(rows))
-    return exit_status.OK
+    return ExitStatus.OK
 
 
 def _of_features() -> list[str]:

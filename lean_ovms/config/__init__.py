@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 
 from ..composition import TEXT_GENERATION, Composition, compose
 from ..errors import StartError
-from ..manifest import ANSWERS_WITHOUT_MODEL, RUNTIME_PULLS, EngineRow, TaskRow
+from ..manifest import ANSWERS_WITHOUT_MODEL, EngineRow, TaskRow
 from .core import DEMO_MODEL, EngineOptions, LimitOptions, ModelOptions, ServerOptions
 from .options import Options
 
@@ -232,17 +232,6 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         """The path of a file that lists the models to serve; empty: there is none."""
         row = self.composition.settings
         return "" if row is None else str(self.value(row.option))
-
-    def with_model_list(self, path: str) -> Config:
-        """Returns the options with another such file; "": with none."""
-        row = self.composition.settings
-        return self if row is None else self.replace(**{row.option: path})
-
-    @property
-    def pulls_at_run_time(self) -> bool:
-        """Whether clients may pull models and delete them: where all models of a repository are served."""
-        pointed = self.model_list or self.model_path
-        return self.wants(RUNTIME_PULLS) and bool(self.model_repository_path) and not pointed
 
     @property
     def origins(self) -> list[str]:

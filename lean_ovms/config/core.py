@@ -48,14 +48,6 @@ class ModelOptions(Options):
         several=True,
         of_one=True,
     )
-    group_name: str = _model(
-        "", "models of the same group are loaded and unloaded together; those of the group permanent are never unloaded"
-    )
-    model_idle_timeout_s: float = _model(
-        0.0,
-        "unload the model after this many seconds without a request; the next request loads it again; 0: never",
-        low=0,
-    )
     chat_template: str = _model("", "chat template in place of the model's own: a file, or the template itself")
     trust_request_chat_template: bool = _model(
         False, "let requests bring a chat template of their own; it is rendered in a sandbox without access to files"
@@ -248,18 +240,6 @@ class ServerOptions(Options):
     file_system_poll_wait_seconds: float = _deployment(
         1.0,
         "seconds between two looks whether config.json, a graph.pbtxt or the API keys have changed; 0: never",
-        low=0,
-    )
-    load_models: str = _deployment(
-        "auto",
-        "when models are loaded. start: when the server starts; request: at the first request for each; auto: at "
-        "requests if the server has several models from a repository or in groups, else at the start",
-        choices=("auto", "start", "request"),
-    )
-    max_loaded_models: int = _deployment(
-        0,
-        "most models, or groups of models, in memory at once; 0: one if there are groups, else as many as fit in the "
-        "free memory",
         low=0,
     )
     options_file: str = _deployment(

@@ -1,15 +1,42 @@
 """The life of a served model: its directory is read, its engine child started; it is unloaded, replaced, stopped.
 
-The arrows between loaded and unloaded are those of residency.py. Adapters are models with such a life, too. Knows no
-requests but those that wait for it, no HTTP and no task.
+The start, a request, a reload, a load by hand and a wake-up load; an idle time, another model's need of the memory, an
+unload by hand and sleep unload. Whoever decides, a model moves along these arrows only:
+
+                      load                        it has loaded
+     UNLOADED ──────────────────▶ LOADING ──────────────────────────▶ LOADED
+        ▲                            │                                   │
+        ├────────────────────────────┘                                   │
+        │    it does not load, or is told to stop                        │ unload
+        │                                                                │
+        └──────────────────────── UNLOADING ◀────────────────────────────┘
+             its engine has ended
+
+Rule 1. A model has one load or unload in progress at most. Who wants the other one waits until it has ended.
+Rule 2. Requests use LOADED models only, and are counted while they do. A model that is used is not unloaded, but by a
+        sleep that cuts requests off.
+Rule 3. Any other request gets an error, or waits in the model's Residence, as far as its queue has room, and has one
+        outcome: it may use the model; it is sent on, as the model is retired; or it gets an error, as the load has
+        failed, the server sleeps or stops, or no room could be made in time.
+Rule 4. A load that failed is not repeated for a while: requests get its error until then.
+Rule 5. A model that is to leave is closed to requests that arrive from then on. Those that arrived before may use it
+        again: they have it in use, and would wait for themselves.
+Rule 6. A model that has a successor, or is served no longer, is retired: closed for ever, and never loaded again. When
+        its last request has ended its engine is stopped, which is the one other way from LOADED to UNLOADED. Where
+        requests load the successor, that waits until the retired one is out of memory.
+Rule 7. An engine that dies is started again by its client (engine/client/engine.py). The model stays LOADED or LOADING
+        meanwhile, and the state that operators see is the engine's.
+
+Adapters are models with such a life, too. Knows no requests but those that wait for it, no HTTP and no task.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -17,16 +44,16 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from ..config import Config, listed
 from ..config.options import DIRECTORY, PRIVATE_DIRECTORY
 from ..engine.client.engine import engine_of
-from ..errors import StartError, WrongOptions
+from ..errors import StartError, Unavailable, WrongOptions
 from ..manifest import ADAPTER_SET
 from ..observability.metrics import Metrics
+from ..observability.records import current_record
 from ..repository import weights
 from ..repository.model_dir import MISSING, ModelDir
 from ..repository.model_dir import read as read_model_dir
 from ..repository.weights import weights_bytes
 from ..types.engine import EngineStats, ModelInfo, Vocabulary
-from ..util.concurrency import Offload
-from .residency import LOADED, LOADING, UNLOADED, Residency
+from ..util.concurrency import InFlight, Offload
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,6 +62,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lean_ovms.models")
 
+UNLOADED, LOADING, LOADED, UNLOADING = "unloaded", "loading", "loaded", "unloading"
+"""The phases of a model."""
+RETRY_S = 10.0
+"""Seconds after a failed load in which requests get its error; the next one after it loads again."""
+MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1, 60
+"""The bounds of Retry-After, in seconds."""
 PROGRESS_S = 10.0
 """Seconds between two log lines about a model that is still loading."""
 WEIGHTS_FACTOR = 1.2
@@ -47,6 +80,183 @@ NO_VOCABULARY = Vocabulary(pieces=[], exact=False)
 """The vocabulary of a model that has not been loaded."""
 NO_STATS = EngineStats(running=0, queued=0, steps=0)
 """The statistics of an engine that does not run."""
+
+
+class Residence(Protocol):
+    """Has a model in memory when requests need it, and has them wait until then."""
+
+    @property
+    def asleep(self) -> bool:
+        """Whether requests are refused until the server is woken up."""
+
+    @property
+    def closed_since(self) -> float | None:
+        """Since when the model is closed to requests, of time.monotonic(); None: it is open."""
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait until it is loaded."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long it stays in memory without another request; None: until its memory is needed, or for ever."""
+
+    async def hold(self) -> bool:
+        """Counts one use of the model in its in_flight, once it is loaded. Returns False if it is replaced or removed.
+
+        Raises RequestError: too many requests wait, the load failed, the server sleeps or stops.
+        """
+
+    def keep(self, seconds: float | None) -> bool:
+        """Sets how long the model stays in memory after its running and coming requests. Returns False if it is never
+        unloaded.
+
+        None: as configured. Negative: until its memory is needed. The value holds until the next call. Thread-safe.
+        """
+
+    async def unload(self) -> None:
+        """Unloads the model, and those that are in memory with it, once their running requests have finished. Raises
+        RequestError: all sleep."""
+
+    def send_on(self) -> None:
+        """Ends the waiting of all requests: the model is retired."""
+
+    def leave(self) -> None:
+        """Forgets the model, which is retired, and whose engine has been stopped. Idempotent."""
+
+
+async def _no_room(error: StartError) -> bool:
+    return False
+
+
+class Residency:
+    """A model, as far as it is loaded and unloaded. A subclass says how, by `_load` and `_unload`."""
+
+    def __init__(self, config: Config) -> None:
+        """Begins UNLOADED, and in no Residence: until then its owner alone loads it."""
+        self.config = config
+        self.name: str = config.served_name
+        self.phase = UNLOADED
+        self.in_flight = InFlight()
+        self.failure: StartError | None = None
+        """Why the last attempt to load it, or its replacement, failed."""
+        self.retired_since: float | None = None
+        """When it was retired, of time.monotonic()."""
+        self.residence: Residence | None = None
+        """What decides when it is loaded and unloaded; None: its owner does."""
+
+    # --- the arrows
+
+    async def load(self, make_room: Callable[[StartError], Awaitable[bool]] = _no_room) -> None:
+        """Loads the model.
+
+        Args:
+            make_room: Is awaited with the reason of a failure, and returns whether another attempt may succeed.
+
+        Raises:
+            StartError: It cannot be loaded.
+        """
+        self.phase = LOADING
+        try:
+            try:
+                await self._load()
+            except StartError as error:
+                if not await make_room(error):
+                    raise
+                await self._load()
+        except BaseException as error:
+            self.phase = UNLOADED
+            if isinstance(error, StartError):
+                self.failure = error
+            raise
+        self.phase, self.failure = LOADED, None
+
+    async def unload(self) -> None:
+        """Unloads the model, which a request or its owner may load again. None may be running."""
+        self.phase = UNLOADING
+        try:
+            await self._unload()
+        finally:
+            self.phase = UNLOADED
+
+    async def _load(self) -> None:
+        """Loads the model, or leaves nothing of it in memory. Raises StartError."""
+        raise NotImplementedError
+
+    async def _unload(self) -> None:
+        """Frees its memory."""
+        raise NotImplementedError
+
+    def retire(self) -> None:
+        """Takes no new requests from now on, and sends on those that wait. Idempotent."""
+        if self.retired_since is None:
+            self.retired_since = time.monotonic()
+            if self.residence is not None:
+                self.residence.send_on()
+
+    # --- the phase
+
+    @property
+    def loaded(self) -> bool:
+        """Whether it is in memory, and stays there for now."""
+        return self.phase == LOADED
+
+    @property
+    def changing(self) -> bool:
+        """Whether a load or an unload is in progress."""
+        return self.phase in (LOADING, UNLOADING)
+
+    @property
+    def state(self) -> str:
+        """The phase, or "sleeping"."""
+        asleep = self.residence is not None and self.residence.asleep
+        return "sleeping" if asleep and not self.changing else self.phase
+
+    @property
+    def retired(self) -> bool:
+        """Whether another model, or none, serves its requests."""
+        return self.retired_since is not None
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory that it will take, roughly."""
+        return 0
+
+    def takes(self, arrived: float) -> bool:
+        """Returns whether a request that arrived then may use the model now (Rule 5)."""
+        since = self.retired_since
+        if since is None and self.residence is not None:
+            since = self.residence.closed_since
+        return self.loaded and (since is None or arrived <= since)
+
+
+def sleeping() -> Unavailable:
+    """Returns the error for requests while the server sleeps."""
+    return Unavailable("The server sleeps; POST /wake_up ends that.", code="sleeping", retry_after_s=MAX_RETRY_AFTER_S)
+
+
+def not_loaded(failure: StartError, retry_after_s: float | None = None) -> Unavailable:
+    """Returns the error for a request whose model could not be loaded.
+
+    Args:
+        failure: The reason.
+        retry_after_s: The seconds after which the request may be sent again; None: it is not known.
+    """
+    after_s = None if retry_after_s is None else bounded(retry_after_s)
+    return Unavailable(
+        f"The model could not be loaded. {failure.reason}", code="model_not_loaded", retry_after_s=after_s
+    )
+
+
+def bounded(seconds: float) -> int:
+    """Returns the seconds as a value for Retry-After."""
+    return max(MIN_RETRY_AFTER_S, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))
+
+
+def arrival() -> float:
+    """Returns when the request of this task arrived (time.monotonic())."""
+    record = current_record.get()
+    return record.started if record is not None else time.monotonic()
 
 
 class Preparation(Protocol):
@@ -216,7 +426,7 @@ class ModelLifecycle(Residency):
             raise
         finally:
             progress.cancel()
-        self.on_demand = self.model_cache is not None
+        self.on_demand = self.residence is not None
         self.metrics.model_loaded(self.name, time.monotonic() - began)
         log.info("%s: %s", self.name, self.summary)
 
@@ -305,8 +515,8 @@ class ModelLifecycle(Residency):
         self._stopped = True
         await self.adapters.stop()
         await self._stop_engine()
-        if self.model_cache is not None and self.retired:
-            self.model_cache.remove(self)
+        if self.residence is not None and self.retired:
+            self.residence.leave()
 
     async def _stop_engine(self) -> None:
         if not self.adapter:  # else it is the base's
@@ -321,7 +531,7 @@ class ModelLifecycle(Residency):
         state = super().state
         if self.loaded:
             return self.engine.state if state == LOADED else state
-        if self.on_demand and self.model_cache is not None and not self._stopped:
+        if self.on_demand and self.residence is not None and not self._stopped:
             return "failed" if self.failure is not None and state == UNLOADED else state
         return "failed" if self.failure is not None else LOADING
 
@@ -333,7 +543,7 @@ class ModelLifecycle(Residency):
     @property
     def admits(self) -> bool:
         """Whether requests wait until it is loaded, instead of a 503."""
-        return self.on_demand or (self.failure is None and self.model_cache is not None)
+        return self.on_demand or (self.failure is None and self.residence is not None)
 
     @property
     def known(self) -> bool:
@@ -343,12 +553,7 @@ class ModelLifecycle(Residency):
     @property
     def waiting(self) -> int:
         """Requests that wait until it is loaded."""
-        return len(self.waiters)
-
-    @property
-    def seconds_left(self) -> float | None:
-        """How long it stays in memory without another request; None: until its memory is needed, or for ever."""
-        return self.group.seconds_left() if self.group is not None else None
+        return self.residence.waiting if self.residence is not None else 0
 
     @property
     def restarts(self) -> int:

@@ -21,9 +21,7 @@ from ..observability.records import GenerationRecord, current_record
 from ..repository import model_config, weights
 from ..repository.weights import WeightsSummary
 from ..types import Json
-from .lifecycle import ModelLifecycle
-from .model_cache import RETRY_S
-from .residency import arrival, not_loaded, sleeping
+from .lifecycle import RETRY_S, ModelLifecycle, arrival, not_loaded, sleeping
 
 M = TypeVar("M", bound="Model")
 
@@ -178,14 +176,14 @@ class Model(ModelLifecycle):
             return Hold(model, base)
 
     async def _acquire(self) -> bool:
-        """Counts one use of this model, loading it first where needed. Returns False as ModelCache.hold does.
+        """Counts one use of this model, loading it first where needed. Returns False as Residence.hold does.
 
         Raises RequestError.
         """
         if not self._takes_request():
             return False
-        if self.model_cache is not None and self.admits:
-            return await self.model_cache.hold(self)
+        if self.residence is not None and self.admits:
+            return await self.residence.hold()
         if self._info is None:
             self.serving()  # raises the reason
         self.in_flight.add()
@@ -214,10 +212,10 @@ class Model(ModelLifecycle):
             pass
 
     def keep_loaded(self, seconds: float | None) -> list[str]:
-        """Applies Ollama's keep_alive of a request by ModelCache.keep; returns a warning if it has no effect.
+        """Applies Ollama's keep_alive of a request by Residence.keep; returns a warning if it has no effect.
         Thread-safe."""
-        base = self._base or self
-        kept = base.model_cache is not None and base.model_cache.keep(base, seconds)
+        residence = (self._base or self).residence
+        kept = residence is not None and residence.keep(seconds)
         return [] if kept or seconds is None else ["keep_alive has no effect: the model stays in memory"]
 
     def retain(self) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeVar, overload
+from collections.abc import Callable
+from typing import Protocol, TypeVar, overload
 
+from ..config import Config
 from ..errors import ModelNotFound
 from ..observability.logging import safe
 from ..observability.metrics import Metrics
@@ -107,3 +109,42 @@ class ModelRegistry:
     def reorder(self, names: list[str]) -> None:
         """Sets the order of the model list; names that are not served have no effect."""
         self.models = {name: self.models[name] for name in names if name in self.models} | self.models
+
+
+class Deployment(Protocol):
+    """Decides which models are in the registry of a server, and when they are loaded."""
+
+    def __init__(self, config: Config, registry: ModelRegistry, *, make: Callable[[Config], Model]) -> None:
+        """Installs the models, not loaded.
+
+        Args:
+            config: The options of the server.
+            registry: Where the models are served.
+            make: Makes a model of its options.
+
+        Raises:
+            StartError: The options are wrong.
+        """
+
+    @staticmethod
+    def of_server(config: Config) -> Config:
+        """Returns the options of the server, as those say that point to its models. Raises StartError."""
+
+    async def check(self) -> None:
+        """Checks what can be checked without an engine, before anything is loaded. Raises WrongOptions."""
+
+    async def load(self) -> None:
+        """Loads the models that a start loads. Raises StartError for one without which the server does not start."""
+
+    async def reload(self) -> bool:
+        """Serves what is configured now. Returns whether anything has changed. Raises StartError."""
+
+    async def watch(self, period_s: float) -> None:
+        """Reloads whenever the configuration has changed; runs until cancelled.
+
+        Args:
+            period_s: The seconds between two looks.
+        """
+
+    async def stop(self) -> None:
+        """Stops every engine. Idempotent."""

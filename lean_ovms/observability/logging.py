@@ -12,7 +12,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +90,16 @@ def safe(text: str, limit: int = 200) -> str:
     if cut.isprintable():
         return cut
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
+
+
+MAX_NAMES = 20
+"""Names that a message lists."""
+
+
+def abbreviate(names: Sequence[str]) -> str:
+    """Returns names for a message, the first MAX_NAMES of them."""
+    more = [f"and {len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else []
+    return ", ".join([*map(safe, names[:MAX_NAMES]), *more])
 
 
 class JsonLines(logging.Formatter):

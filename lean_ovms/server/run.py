@@ -21,16 +21,14 @@ from ..api.app import App
 from ..api.keys import ApiKeys
 from ..config import Config
 from ..engine.client import prestart
-from ..errors import StartError, WrongOptions
-from ..manifest import API_KEYS, named
-from ..models.deployment import DeploymentManager
-from ..models.desired import server_config
+from ..errors import ExitStatus, StartError, WrongOptions
+from ..manifest import API_KEYS, DEPLOYMENT, named
 from ..models.model import Model, make_model
+from ..models.registry import Deployment
 from ..observability import logging as log
 from ..transports.http11.server import Server
 from ..util import resources
 from ..util.concurrency import SWITCH_INTERVAL_S
-from . import exit_status
 from .checks import checked
 
 logger = logging.getLogger("lean_ovms")
@@ -49,7 +47,7 @@ def run(config: Config) -> int:
     except OSError as error:
         log.setup(config.log_level, config.log_format)
         logger.error("cannot start: --log_path %s: %s", config.log_path, error.strerror)
-        return exit_status.USAGE
+        return ExitStatus.USAGE
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     resources.configure_allocator()
     config = config.replace(max_connections=_max_connections(config.max_connections))
@@ -57,12 +55,12 @@ def run(config: Config) -> int:
         return _run(serve(build(config), SystemdNotifier.from_environ(os.environ)))
     except StartError as error:
         logger.error("cannot start: %s", error)
-        return exit_status.of(error)
+        return error.exit_status
     except RuntimeError as error:
         if not resources.lacks_thread(str(error)):
             raise
         logger.error("cannot start: %s", resources.with_thread_limits(str(error)))
-        return exit_status.NEVER_SERVED
+        return ExitStatus.NEVER_SERVED
 
 
 def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
@@ -77,9 +75,10 @@ def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
         WrongOptions: The options cannot work.
     """
     try:
-        config = checked(server_config(config))
+        deployment: type[Deployment] = config.part(DEPLOYMENT)
+        config = checked(deployment.of_server(config))
         app = App(config)
-        app.services.manager = DeploymentManager(config, app.registry, make=lambda one: _prepared(app, make(one)))
+        app.services.manager = deployment(config, app.registry, make=lambda one: _prepared(app, make(one)))
         return app
     except WrongOptions:
         raise
@@ -146,7 +145,7 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
         if alive is not None:
             alive.cancel()
     logger.info("stopped")
-    return exit_status.OK
+    return ExitStatus.OK
 
 
 async def _listen(server: Server, *, keys: ApiKeys) -> None:

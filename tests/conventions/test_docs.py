@@ -12,12 +12,12 @@ import pytest
 import lean_ovms
 from bench import headline
 from lean_ovms.api import router
-from lean_ovms.cli import foreign_flags
 from lean_ovms.cli.arguments import parser
 from lean_ovms.composition import compose
 from lean_ovms.config import listed
 from lean_ovms.features import NAMES
 from lean_ovms.features.docs_page import openapi
+from lean_ovms.features.foreign_flags import command_line as foreign_flags
 
 ROOT = Path(__file__).parents[2]
 

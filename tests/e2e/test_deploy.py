@@ -37,7 +37,7 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
 
 def test_the_unit_names_options_and_statuses_that_exist() -> None:
     from lean_ovms.cli.arguments import parse
-    from lean_ovms.server import exit_status
+    from lean_ovms.errors import ExitStatus
 
     text = UNIT.read_text()
     environ = dict(line.split("=", 1) for line in re.findall(r"^Environment=(.*)$", text, re.M))
@@ -45,7 +45,7 @@ def test_the_unit_names_options_and_statuses_that_exist() -> None:
     assert config.model_repository_path == "/var/lib/lean_ovms"
     stop_s = float(re.search(r"^TimeoutStopSec=(\d+)$", text, re.M)[1])  # type: ignore[index]
     assert stop_s > config.drain_timeout_s
-    assert f"RestartPreventExitStatus={exit_status.USAGE} {exit_status.NEVER_SERVED}\n" in text
+    assert f"RestartPreventExitStatus={ExitStatus.USAGE} {ExitStatus.NEVER_SERVED}\n" in text
 
 
 def test_the_unit_serves_no_demo_when_its_settings_are_missing(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from lean_ovms.embed import opened
 from lean_ovms.errors import BadRequest
+from lean_ovms.features.deployment.listing import servable
 from lean_ovms.features.pooling.model import PoolingModel
 from lean_ovms.features.pooling.types import EMBED, SCORE, PoolingParams
 from lean_ovms.models.text_model import TextModel
-from lean_ovms.repository.listing import servable
 
 pytestmark = pytest.mark.model
 

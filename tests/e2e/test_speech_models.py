@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.embed import opened
+from lean_ovms.features.deployment.listing import servable
 from lean_ovms.features.speech.model import SpeechModel
 from lean_ovms.features.speech.params import (
     TextDelta,
@@ -18,7 +19,6 @@ from lean_ovms.features.speech.params import (
     TurnStopped,
     WindowDone,
 )
-from lean_ovms.repository.listing import servable
 from tests.features.speech.child.words import EXACT, recordings, unpacked
 
 pytestmark = pytest.mark.model

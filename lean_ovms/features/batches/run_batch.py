@@ -19,9 +19,8 @@ from ...cli.client import CommandFailed
 from ...cli.command_table import CommandParser, parser
 from ...cli.commands import available
 from ...config import Config
-from ...errors import BadRequest, StartError, counted
+from ...errors import BadRequest, ExitStatus, StartError, counted
 from ...observability import logging as log
-from ...server import exit_status
 from ...server.opened import opened
 from ...types import Json
 from ...util.files import open_regular
@@ -49,7 +48,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     except StartError as error:
         raise CommandFailed(str(error)) from None
     print(f"{files.output_file}: {counted(answers, 'answer')}, {counted(errors, 'error')}", file=sys.stderr)
-    return exit_status.OK
+    return ExitStatus.OK
 
 
 def _arguments() -> CommandParser:

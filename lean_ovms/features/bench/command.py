@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from ...cli.arguments import own, parse
 from ...cli.client import CommandFailed, ServerClient, connect, is_url, url_of
 from ...cli.command_table import CommandParser, add_json, parser, print_json
-from ...errors import StartError
-from ...server import exit_status
+from ...errors import ExitStatus, StartError
 
 NOTES = """MODEL: a name that the server has; its first model otherwise. Without URL: of the server with these options
 on this machine, such as --rest_port 9000. TTFT: time to the first token. TPOT: time per token after the first, of a
@@ -97,7 +96,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     errors = [timing.error for timing in timings if timing.error]
     if errors:
         print(f"lean_ovms bench: {errors[0]}", file=sys.stderr)
-    return exit_status.FAILED if errors else exit_status.OK
+    return ExitStatus.FAILED if errors else ExitStatus.OK
 
 
 def _arguments() -> CommandParser:

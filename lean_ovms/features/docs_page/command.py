@@ -9,8 +9,7 @@ from urllib.parse import urlencode
 from ...cli.arguments import own, parse
 from ...cli.client import connect, is_url
 from ...cli.command_table import parser
-from ...errors import StartError
-from ...server import exit_status
+from ...errors import ExitStatus, StartError
 
 NOTES = """The server has the documentation of its own version, and needs no internet for it. Without URL: the server
 with these options on this machine, such as --rest_port 9000. With words, the sections that have all of them are
@@ -28,4 +27,4 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     client.check(path)
     print(client.url + path, flush=True)
     webbrowser.open(client.url + path)
-    return exit_status.OK
+    return ExitStatus.OK

@@ -6,8 +6,6 @@ import json
 import os
 import sys
 
-from ...cli.foreign_flags import one_of
-
 _MEMBERS = {"method", "model", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min"}
 _LOOKUP = {"prompt_lookup": "true"}
 _LONG_LOOKUP = _LOOKUP | {"override_generation_config": '{"num_assistant_tokens": 24, "max_ngram_size": 24}'}
@@ -26,7 +24,7 @@ _METHODS: dict[str, dict[str, str]] = {
 def method(text: str) -> dict[str, str]:
     """Reads vLLM's --spec-method and llama.cpp's --spec-type."""
     if text not in _METHODS:
-        raise ValueError(one_of(_METHODS))
+        raise ValueError(f"one of {', '.join(_METHODS)}")
     return _METHODS[text]
 
 

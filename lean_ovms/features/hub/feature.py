@@ -35,6 +35,7 @@ class HubOptions(Options):
 FEATURE = Feature(
     name="hub",
     summary="pulls models of a Hugging Face hub by their names, and converts those that are not in OpenVINO's format",
+    needs=("deployment",),
     packages=("huggingface_hub",),
     options=HubOptions,
     flags="flags.txt",

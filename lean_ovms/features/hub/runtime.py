@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ...errors import RequestError, StartError
-from ...models.deployment import Reload, Report
-from ...repository import listing
+from ..deployment import listing
+from ..deployment.manager import Reload, Report
 from .client import PullError, open_hub
 from .pull import PullRequest, check_name, pull
 
@@ -33,7 +33,7 @@ class NotChanged(RequestError):
 
 
 class HubPulls:
-    """Pulls and deletions in one directory of models, a `models.deployment.RepositoryPulls`."""
+    """Pulls and deletions in one directory of models, a `deployment.manager.RepositoryPulls`."""
 
     def __init__(self, repository: Path) -> None:
         self._repository = repository

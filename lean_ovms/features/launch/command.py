@@ -19,8 +19,7 @@ from typing import Any
 from ...cli.arguments import own, parse
 from ...cli.client import CommandFailed, connect, is_url
 from ...cli.command_table import hint, parser, table
-from ...errors import StartError
-from ...server import exit_status
+from ...errors import ExitStatus, StartError
 from ...server.checks import checked
 
 AGENTS: Mapping[str, dict[str, Any]] = json.loads(Path(__file__).with_name("agents.json").read_text("utf-8"))
@@ -47,7 +46,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     given, words, options = own(launch, argv[:end])
     if not words:
         print(table([(name, agent["title"], _state(name, environ)) for name, agent in AGENTS.items()]))
-        return exit_status.OK
+        return ExitStatus.OK
     name, *words = words
     if name not in AGENTS:
         raise StartError(f"there is no agent {name} ({hint(name, AGENTS, 'there are ' + ', '.join(AGENTS))})")
@@ -79,7 +78,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         os.execve(program, command, {**environ, **added})  # noqa: S606 - no shell is meant
     lines = [f"export {key}={shlex.quote(value)}" for key, value in added.items()]
     print(*lines, shlex.join(command), sep="\n")
-    return exit_status.OK
+    return ExitStatus.OK
 
 
 def _state(name: str, environ: Mapping[str, str]) -> str:

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from ...cli.arguments import own, parse
 from ...cli.client import connect, is_url
 from ...cli.command_table import parser
-from ...errors import StartError
-from ...server import exit_status
+from ...errors import ExitStatus, StartError
 
 NOTES = """The model's running requests may finish, and the next request loads it again. Without URL: of the server with
 these options on this machine, such as --rest_port 9000. The server itself is stopped by Ctrl-C or SIGTERM."""
@@ -25,4 +24,4 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     client.timeout_s = PATIENCE_S
     client.post("/models/unload", {"model": names[0]})
     print(f"{names[0]} is unloaded; the next request loads it")
-    return exit_status.OK
+    return ExitStatus.OK

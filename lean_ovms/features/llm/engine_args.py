@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any, TypeVar
 
-from ...cli import foreign_flags
 from ...config import listed
+from ..foreign_flags import command_line
 
 Parser = TypeVar("Parser", bound=argparse.ArgumentParser)
 
@@ -24,7 +24,7 @@ class EngineArgs:
     def add_cli_args(parser: Parser) -> Parser:
         """Adds the options of LLM, and those of vLLM that it knows, to a script's parser, and returns the parser, whose
         results have only what is on the command line."""
-        flags, known = foreign_flags.known(), {row.name: row for row in listed()}
+        flags, known = command_line.known(), {row.name: row for row in listed()}
         of_vllm = {name for alias in flags.aliases if "vLLM" in alias.server for name in alias.names}
         for name in sorted({"model", *known, *of_vllm, *flags.ignored}):
             spelt = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))

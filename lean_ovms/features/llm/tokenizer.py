@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from ...api.fields import FieldSet, read
 from ...api.generation.common_fields import MESSAGES, OF_TEMPLATE
-from ...models.token_model import TokenModel
+from ...models.text_model import TokenModel
 from ...types import Json
 from ..chat.messages import text_conversation
 

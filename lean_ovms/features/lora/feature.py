@@ -48,6 +48,7 @@ REQUESTS = "vllm:lora_requests_info"
 FEATURE = Feature(
     name="lora",
     summary="serves LoRA adapters under names of their own, beside the model that they adapt",
+    needs=("deployment",),
     title="LoRA adapters",
     reference="https://docs.vllm.ai/en/stable/features/lora.html",
     options=LoraOptions,

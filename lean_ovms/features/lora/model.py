@@ -11,7 +11,7 @@ from ...config import Config
 from ...engine.client.engine import engine_of
 from ...errors import StartError
 from ...models.lifecycle import AdapterSet, ModelLifecycle
-from ...models.model_cache import ModelCache
+from ..deployment.model_cache import ModelCache
 from . import files, modules
 from .feature import LoraOptions
 

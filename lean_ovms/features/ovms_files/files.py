@@ -10,14 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..._version import __version__
-from ...cli.commands import served
 from ...composition import TEXT_GENERATION
 from ...config import Config
 from ...errors import StartError
-from ...models.desired import DesiredState, ModelSpec
 from ...repository import model_dir
 from ...util import atomic_file
 from ...util.files import file_stat, read_text
+from ..deployment.desired import DesiredState, ModelSpec, served
 from . import config_file, graph, graph_writer
 from .feature import GRAPH
 
@@ -25,7 +24,7 @@ log = logging.getLogger("lean_ovms")
 
 
 class OvmsFiles:
-    """A `models.desired.SettingsFiles` of config.json and graph.pbtxt."""
+    """A `deployment.desired.SettingsFiles` of config.json and graph.pbtxt."""
 
     def server(self, config: Config) -> Config:
         """Implements SettingsFiles."""

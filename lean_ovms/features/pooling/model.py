@@ -12,7 +12,7 @@ from ...config import Config
 from ...engine.client.interface import ModelEngine
 from ...errors import BadRequest, too_many_characters
 from ...models.model import Model, UsageRecorder, too_slow
-from ...models.token_model import MIN_ENCODE_LIMIT, TokenModel
+from ...models.text_model import MIN_ENCODE_LIMIT, TokenModel
 from ...observability.logging import safe
 from ...types import ChatPrompt, Json
 from ...types.engine import ModelInfo, Vocabulary

@@ -21,11 +21,9 @@ from typing import Any
 
 from ...cli.arguments import own, parse
 from ...cli.client import CommandFailed, ServerClient, connect, is_url
-from ...cli.command_table import CommandParser, hint, parser
-from ...cli.foreign_flags import value_of
+from ...cli.command_table import CommandParser, hint, parser, value_of
 from ...config.options import read_object
-from ...errors import BadRequest, StartError, counted
-from ...server import exit_status
+from ...errors import BadRequest, ExitStatus, StartError, counted
 
 PROMPT, MORE = ">>> ", "... "
 TEXTS = ("content", "reasoning_content", "reasoning")
@@ -101,9 +99,9 @@ def talk(conversation: Conversation, prompt: str, environ: Mapping[str, str]) ->
         print(f"{conversation.model}: /help shows the commands, Ctrl-D ends")
         with _history(environ):
             _loop(conversation)
-        return exit_status.OK
+        return ExitStatus.OK
     conversation.ask(prompt)
-    return exit_status.OK
+    return ExitStatus.OK
 
 
 class Conversation:

@@ -18,6 +18,7 @@ class ListOptions(Options):
 FEATURE = Feature(
     name="terminal",
     summary="chats with a model in the terminal, or answers one prompt there; lists, explains and deletes models",
+    needs=("deployment",),
     options=ListOptions,
     commands=(
         Command(

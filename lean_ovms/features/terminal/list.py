@@ -13,11 +13,10 @@ from ...cli.command_table import add_json, parser, print_json, table
 from ...cli.commands import repository_of
 from ...composition import compose
 from ...config import Config
-from ...errors import StartError
+from ...errors import ExitStatus, StartError
 from ...repository import model_dir, weights
-from ...repository.listing import servable
-from ...server import exit_status
 from ...util.sizes import human_size
+from ..deployment.listing import servable
 
 HEAD = ("NAME", "SIZE", "WEIGHTS", "TASK", "CHANGED")
 
@@ -38,7 +37,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         print(table([HEAD, *(tuple(map(str, (row | {"size": human_size(row["size"])}).values())) for row in rows)]))
     else:
         print(f"lean_ovms: there is no model in {repository}", file=sys.stderr)
-    return exit_status.OK
+    return ExitStatus.OK
 
 
 def names(config: Config) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 from ...cli.arguments import own, parse
 from ...cli.client import CommandFailed, connect, url_of
 from ...cli.command_table import add_json, parser, print_json, table
-from ...errors import counted
-from ...server import exit_status
+from ...errors import ExitStatus, counted
 
 NOTES = "Without URL: of the server with these options on this machine, such as --rest_port 9000."
 HEAD = ("NAME", "STATE", "TASK", "CONTEXT", "ENGINE")
@@ -26,13 +25,13 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         load = None
     if given.json:
         print_json({"models": rows, "load": load})
-        return exit_status.OK
+        return ExitStatus.OK
     print(table([HEAD, *map(_row, rows)]) if rows else f"{client.url} has no models")
     if load is None:
-        return exit_status.OK
+        return ExitStatus.OK
     running = counted(load["running"], "request")
     print(f"{running} running, {load['waiting']} waiting, KV cache {load['kv_cache_usage']:.0%} used")
-    return exit_status.OK
+    return ExitStatus.OK
 
 
 def _row(row: Mapping[str, Any]) -> tuple[str, ...]:

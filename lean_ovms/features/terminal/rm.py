@@ -10,10 +10,10 @@ from pathlib import Path
 from ...cli.arguments import own, parse
 from ...cli.command_table import hint, parser
 from ...cli.commands import repository_of
-from ...errors import StartError
-from ...repository.listing import abbreviate, servable
-from ...server import exit_status
+from ...errors import ExitStatus, StartError
+from ...observability.logging import abbreviate
 from ...util.sizes import human_size
+from ..deployment.listing import servable
 from .list import size
 
 
@@ -31,7 +31,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             raise StartError(f"{repository} has no model {name} ({near})")
     for name in dict.fromkeys(names):
         _delete(repository / name)
-    return exit_status.OK
+    return ExitStatus.OK
 
 
 def _delete(path: Path) -> None:

@@ -17,8 +17,7 @@ from ...cli.arguments import names_model, own, parse
 from ...cli.client import READY, CommandFailed, ServerClient, is_url
 from ...cli.commands import fetched, set_up_log, with_repository
 from ...composition import compose
-from ...errors import StartError
-from ...server import exit_status
+from ...errors import ExitStatus, StartError
 from ...server.checks import checked
 from ...util import child_process
 from ..terminal import chat
@@ -33,7 +32,7 @@ CLEAR_LINE = "\r\x1b[K"
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Returns the exit status. Raises StartError or CommandFailed."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(exit_status.SIGNALLED + number))
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(ExitStatus.SIGNALLED + number))
     given, words, options = own(chat.arguments("run", NOTES), argv)
     if words and is_url(words[0]):
         return chat.main(argv, environ)

@@ -12,11 +12,10 @@ from ...cli.command_table import add_json, parser, print_json, table
 from ...cli.commands import repository_of
 from ...composition import TEXT_GENERATION, compose
 from ...config import Config
-from ...errors import StartError
+from ...errors import ExitStatus, StartError
 from ...models.chat_format import parser_names
 from ...repository import model_config, model_dir, model_file, weights
 from ...repository.model_dir import ModelDir
-from ...server import exit_status
 from ...text.template.chat_template import ChatTemplate
 from ...util.sizes import human_size
 
@@ -43,7 +42,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         config = config.replace(model_path=str(path), source_model="")
     found = facts(config)
     print_json(dict(found)) if given.json else print(table(found))
-    return exit_status.OK
+    return ExitStatus.OK
 
 
 def facts(config: Config) -> Rows:

@@ -13,7 +13,7 @@ import pytest
 
 from lean_ovms.features.batches import lines, results, service
 from lean_ovms.features.batches.service import BatchService
-from lean_ovms.models.model_cache import ModelCache
+from lean_ovms.features.deployment.model_cache import ModelCache
 from lean_ovms.util import atomic_file
 from tests.features.batches.conftest import HELLO, Client, MakeClient, jsonl, line
 from tests.features.named_keys.files import written

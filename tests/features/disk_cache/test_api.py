@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lean_ovms.errors import BadRequest, NotSupported
-from lean_ovms.models.residency import LOADED, UNLOADED
+from lean_ovms.models.lifecycle import LOADED, UNLOADED
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, whole
 

@@ -15,9 +15,9 @@ import pytest
 from lean_ovms.cli import commands
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.errors import StartError
+from lean_ovms.features.deployment.desired import desired_state, server_config
 from lean_ovms.features.hub import pull
 from lean_ovms.features.ovms_files.pbtxt import node_options
-from lean_ovms.models.desired import desired_state, server_config
 from tests.cli.conftest import Ending, Run
 from tests.features.hub.conftest import model_files
 from tests.features.hub.hub_server import Fault, HubServer, Repo

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.models.model_cache import ModelCache
+from lean_ovms.features.deployment.model_cache import ModelCache
 from tests.api.conftest import MakeApp, MakePooling, get, post, whole
 from tests.fakes import say
 
@@ -20,19 +20,19 @@ EMPTY: list[tuple[str, Any]] = [
 ]
 
 
-def on_demand(app: App, *, permanent: bool = False, idle_timeout_s: float = 0.0) -> Any:
-    """The only model, which requests load, with the cache that decides when."""
+def on_demand(app: App, *, permanent: bool = False, idle_timeout_s: float = 0.0) -> tuple[Any, ModelCache]:
+    """The only model, which requests load, and the cache that decides when."""
     [model] = app.registry.models.values()
-    model.model_cache = ModelCache()
-    model.model_cache.add(model, permanent=permanent, idle_timeout_s=idle_timeout_s)
+    model_cache = ModelCache()
+    model_cache.add(model, permanent=permanent, idle_timeout_s=idle_timeout_s)
     model.on_demand = True
-    return model
+    return model, model_cache
 
 
 @pytest.mark.parametrize(("path", "body"), EMPTY)
 async def test_a_request_without_a_prompt_loads_and_unloads(make_app: MakeApp, path: str, body: Any) -> None:
     app, engine = await make_app(say("x"))
-    model = on_demand(app)
+    model, model_cache = on_demand(app)
 
     async def done(**fields: Any) -> str:
         found = await whole(await post(app, path, {"model": "m:latest", **body, **fields}))
@@ -45,22 +45,22 @@ async def test_a_request_without_a_prompt_loads_and_unloads(make_app: MakeApp, p
     assert (await done(), model.loaded) == ("load", True)
     assert (await done(keep_alive=-1), model.loaded) == ("load", True)
     assert engine.submitted == []
-    await model.model_cache.stop()
+    await model_cache.stop()
 
 
 async def test_a_model_that_the_operator_keeps_is_not_unloaded(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"))
-    model = on_demand(app, permanent=True)
+    model, model_cache = on_demand(app, permanent=True)
     response = await post(app, "/api/generate", {"model": "m", "keep_alive": 0})
     assert (await whole(response))["done_reason"] == "load"
     assert "keep_alive has no effect" in dict(response.headers)["Warning"]
     assert model.loaded
-    await model.model_cache.stop()
+    await model_cache.stop()
 
 
 async def test_ps_says_when_a_model_leaves(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda *_: say("x"))
-    model = on_demand(app, idle_timeout_s=300)
+    _, model_cache = on_demand(app, idle_timeout_s=300)
 
     async def left_s(**fields: Any) -> float:
         body = {"model": "m", "prompt": "hi", "stream": False, **fields}
@@ -72,16 +72,16 @@ async def test_ps_says_when_a_model_leaves(make_app: MakeApp) -> None:
     assert 1800 < await left_s(keep_alive="1h") <= 3600
     assert (await whole(await post(app, "/api/generate", {"model": "m", "keep_alive": 0})))["done_reason"] == "unload"
     assert (await whole(await get(app, "/api/ps")))["models"] == []
-    await model.model_cache.stop()
+    await model_cache.stop()
 
 
 async def test_an_embedding_model_is_kept_too(make_pooling: MakePooling) -> None:
     app, _ = await make_pooling()
-    model = on_demand(app, idle_timeout_s=300)
+    model, model_cache = on_demand(app, idle_timeout_s=300)
     for keep, wanted in (("10m", 600), (None, 300)):
         await whole(await post(app, "/api/embed", {"model": "e", "input": "a", "keep_alive": keep}))
-        assert wanted - 250 < model.seconds_left <= wanted
+        assert wanted - 250 < model.residence.seconds_left <= wanted
     assert (await post(app, "/api/generate", {"model": "e"})).status == 400
     assert (await whole(await post(app, "/api/generate", {"model": "e", "keep_alive": 0})))["done_reason"] == "unload"
     assert not model.loaded
-    await model.model_cache.stop()
+    await model_cache.stop()

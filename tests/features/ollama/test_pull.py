@@ -13,9 +13,9 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
+from lean_ovms.features.deployment.manager import DeploymentManager
 from lean_ovms.features.hub import runtime
 from lean_ovms.features.hub.pull import PullRequest, pull
-from lean_ovms.models.deployment import DeploymentManager
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.server.run import close
 from lean_ovms.types import Request, Response

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tests.cli.conftest import ends_with, run, served
-from tests.models.test_desired import repository
+from tests.features.deployment.test_desired import repository
 
 __all__ = ["ends_with", "repository", "run", "served"]

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lean_ovms.cli.commands import write_settings
 from lean_ovms.config import DEMO_MODEL, Config
+from lean_ovms.features.deployment.desired import desired_state, server_config, write_settings
 from lean_ovms.features.ovms_files.pbtxt import node_options
 from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
-from lean_ovms.models.desired import desired_state, server_config
 from tests.cli.conftest import Ending, Run
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError, WrongOptions
-from lean_ovms.models.desired import DesiredState, ModelSpec, desired_state, server_config
+from lean_ovms.features.deployment.desired import DesiredState, ModelSpec, desired_state, server_config
 from lean_ovms.repository import model_dir
+from tests.features.deployment.test_desired import loading, of, only
 from tests.features.ovms_files.graphs import graph, write_config
-from tests.models.test_desired import loading, of, only
 
 
 def by_name(path: Path, **options: Any) -> dict[str, ModelSpec]:
@@ -50,7 +50,7 @@ def test_the_models_of_a_config_are_loaded_at_the_start_unless_it_asks_for_less(
     assert of_entries({"group_name": "g"}, {}, max_loaded_models=3).max_loaded == 3
     assert loading(of_entries({"group_name": "permanent"}, {})) == "sP sP"  # nothing is to be unloaded
     idle = of_entries({}, {"group_name": "permanent"}, idle=30)
-    assert (loading(idle), idle.models[0].config.model_idle_timeout_s) == ("r sP", 30.0)
+    assert (loading(idle), idle.models[0].idle_timeout_s) == ("r sP", 30.0)
     with pytest.raises(StartError, match="idle_unload_timeout_seconds"):
         of_entries({}, idle="soon")
 

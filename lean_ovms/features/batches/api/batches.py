@@ -9,6 +9,7 @@ from ....api.response import json
 from ....api.services import Services
 from ....errors import BadRequest
 from ....types import Request, Response
+from ...deployment.manager import manager_of
 from ..fields import expires_after
 from ..lines import ENDPOINTS
 from ..service import BatchService, batch_body, owner
@@ -25,7 +26,7 @@ FIELDS = FieldSet((
 
 async def prepare(services: Services) -> None:
     """Continues the batches that are not finished. Raises StartError."""
-    manager = services.manager
+    manager = manager_of(services)
     pause = manager.model_cache.pause if manager is not None else None
     await services.get(BatchService).open(services.handle, pause)
 

@@ -28,11 +28,11 @@ async def handle_load(request: Request, services: Services) -> Response:
 )
 async def handle_unload(request: Request, services: Services) -> Response:
     model = await _model(request, services)
-    if model.model_cache is None:
+    if model.residence is None:
         raise NotFound("the program that this server is part of loads its models itself", code="not_managed")
     if not model.on_demand:
         raise Unavailable("The model is being loaded for the first time.", code="model_not_ready")
-    await model.model_cache.unload(model)
+    await model.residence.unload()
     return json({"success": True})
 
 

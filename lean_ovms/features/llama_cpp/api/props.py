@@ -20,6 +20,7 @@ from ....api.services import Services
 from ....models.model import Model
 from ....models.text_model import TextModel
 from ....types import Json, Request, Response
+from ...deployment.feature import DeploymentOptions
 from .results import settings
 
 BUILD = f"lean_ovms-{__version__}"
@@ -40,10 +41,11 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def _router(services: Services) -> Json:
+    options = services.config.of(DeploymentOptions)
     return {
         "role": "router",
-        "max_instances": services.config.max_loaded_models,
-        "models_autoload": services.config.load_models == "request",
+        "max_instances": options.max_loaded_models,
+        "models_autoload": options.load_models == "request",
         "model_alias": "lean_ovms",
         "model_path": "none",
         "default_generation_settings": {"params": None, "n_ctx": 0},

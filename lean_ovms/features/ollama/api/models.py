@@ -96,7 +96,8 @@ async def _listed(name: str, model: Model) -> Json:
 
 
 async def _loaded(model: Model) -> Json:
-    left, weights = model.seconds_left, await model.weights()
+    left = model.residence.seconds_left if model.residence is not None else None
+    weights = await model.weights()
     return {
         **await _row(model.name, model),
         "expires_at": timestamp(time.time() + (FOR_EVER_S if left is None else left)),

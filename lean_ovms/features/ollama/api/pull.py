@@ -16,10 +16,11 @@ from ....api.generation.common_fields import MODEL
 from ....api.response import json
 from ....api.services import Services
 from ....errors import Forbidden, ModelNotFound, RequestError, reported
-from ....models.deployment import DeploymentManager
 from ....observability.logging import safe
 from ....types import Request, Response
 from ....types.push import Sink
+from ...deployment.desired import pulls_at_run_time
+from ...deployment.manager import DeploymentManager, manager_of
 from ..errors import ollama_error
 from ..fields import STREAMED
 from . import names
@@ -89,9 +90,10 @@ def _pull_of(values: Values, services: Services) -> Pull:
 
 
 def _manager(services: Services) -> DeploymentManager:
-    if services.manager is None or not services.config.pulls_at_run_time:
+    manager = manager_of(services)
+    if manager is None or not pulls_at_run_time(services.config):
         raise Forbidden(NOT_ALLOWED, code="pull_not_allowed")
-    return services.manager
+    return manager
 
 
 class PullStream:

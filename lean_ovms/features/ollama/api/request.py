@@ -42,14 +42,14 @@ class LoadModelRequest:
 
     async def run(self) -> tuple[str, list[str]]:
         """Loads or unloads the model. Returns Ollama's done_reason, and warnings. Raises RequestError."""
-        model, cache = self.model, self.model.model_cache
+        model, residence = self.model, self.model.residence
         if self.keep_alive != 0:
             with await model.hold():
                 return "load", model.keep_loaded(self.keep_alive)
         warnings = model.keep_loaded(0)
-        if warnings or cache is None:
+        if warnings or residence is None:
             return "load", warnings
-        await cache.unload(model)
+        await residence.unload()
         return "unload", []
 
 

@@ -11,8 +11,9 @@ from ....api.forms import read_query
 from ....api.response import json
 from ....api.services import Services
 from ....errors import NotFound, Unavailable
-from ....models.model_cache import ModelCache
 from ....types import Request, Response
+from ...deployment.manager import manager_of
+from ...deployment.model_cache import ModelCache
 
 QUERY = FieldSet((
     Field("level", "string", "0: only refuse requests; 1 and 2: also unload all models", default="1",
@@ -43,10 +44,12 @@ async def handle_wake_up(request: Request, services: Services) -> Response:
 
 @RouteDoc("Whether the server sleeps")
 async def handle_is_sleeping(request: Request, services: Services) -> Response:
-    return json({"is_sleeping": services.manager is not None and services.manager.model_cache.asleep})
+    manager = manager_of(services)
+    return json({"is_sleeping": manager is not None and manager.model_cache.asleep})
 
 
 def _model_cache(services: Services) -> ModelCache:
-    if services.manager is None:
+    manager = manager_of(services)
+    if manager is None:
         raise NotFound("the program that this server is part of loads its models itself", code="not_managed")
-    return services.manager.model_cache
+    return manager.model_cache

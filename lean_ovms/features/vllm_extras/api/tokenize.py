@@ -23,8 +23,7 @@ from ....api.response import json, model_name, written
 from ....api.schemas import TEXT_MESSAGES, TEXTS, TOKENS, all_of
 from ....api.services import Services
 from ....errors import BadRequest
-from ....models.text_model import TextModel
-from ....models.token_model import TokenModel
+from ....models.text_model import TextModel, TokenModel
 from ....types import ChatPrompt, Json, Request, Response, TextPrompt
 from ...chat.messages import text_conversation
 from ...completions.prompt_pieces import MIXED, Pieces, read_one, tokens_of

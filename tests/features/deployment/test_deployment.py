@@ -13,9 +13,9 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.errors import ModelNotFound, StartError, Unavailable
-from lean_ovms.models import deployment as deployment_module
-from lean_ovms.models.deployment import DeploymentManager
-from lean_ovms.models.desired import DesiredState, ModelSpec
+from lean_ovms.features.deployment import manager as deployment_module
+from lean_ovms.features.deployment.desired import DesiredState, ModelSpec
+from lean_ovms.features.deployment.manager import DeploymentManager
 from lean_ovms.models.model import Model
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import OutputParams, Request, SamplingParams, TextPrompt

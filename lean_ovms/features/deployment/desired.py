@@ -13,14 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..composition import TEXT_GENERATION, compose
-from ..config import PER_MODEL, Config, listed
-from ..errors import StartError, WrongOptions, counted
-from ..manifest import DemoModel, SettingsRow, named
-from ..observability.logging import safe
-from ..repository import model_dir
-from ..repository.model_dir import single_files
-from ..util.files import FileStat, file_stat
+from ...composition import TEXT_GENERATION, compose
+from ...config import PER_MODEL, Config, listed
+from ...errors import StartError, WrongOptions, counted
+from ...manifest import RUNTIME_PULLS, DemoModel, SettingsRow, named
+from ...observability.logging import abbreviate, safe
+from ...repository import model_dir
+from ...repository.model_dir import single_files
+from ...util.files import FileStat, file_stat
+from .feature import DeploymentOptions
 
 log = logging.getLogger("lean_ovms.models")
 
@@ -51,7 +52,12 @@ class ModelSpec:
     @property
     def group(self) -> str:
         """The models that are in memory together; "" for this one alone."""
-        return self.config.group_name
+        return self.config.of(DeploymentOptions).group_name
+
+    @property
+    def idle_timeout_s(self) -> float:
+        """The idle time in seconds after which it is unloaded; 0: it stays."""
+        return self.config.of(DeploymentOptions).model_idle_timeout_s
 
     @property
     def name(self) -> str:
@@ -113,6 +119,34 @@ def settings_files(row: SettingsRow) -> SettingsFiles:
     return files
 
 
+def write_settings(config: Config, directory: Path, companions: Mapping[str, str], name: str) -> Config:
+    """Writes the options of a model into its directory, if there is a form for them.
+
+    Args:
+        config: The options.
+        directory: The model's.
+        companions: The paths of further models in it, by their `Companion.path`.
+        name: The model's name in the API.
+
+    Returns:
+        The options that serve it.
+
+    Raises:
+        StartError: They cannot be written.
+    """
+    if (settings := config.composition.settings) is not None:
+        return settings_files(settings).write(config, directory, companions, name)
+    rows = config.composition.companions
+    there = {row.path: str(directory / companions[row.path]) for row in rows if row.path in companions}
+    return served(config, {"model_path": str(directory), "model_name": name, **there})
+
+
+def served(config: Config, changes: dict[str, Any]) -> Config:
+    """Returns the options with these changes, and without those that say where a model comes from."""
+    rest = {row.name: row.default for row in listed(config.without) if row.metadata["group"] == "repository"}
+    return config.replace(**{**rest, **changes})
+
+
 def desired_state(config: Config) -> DesiredState:
     """Returns the models that the options of server_config() configure. Raises StartError if they cannot be parsed."""
     state = _desired_state(config)
@@ -138,19 +172,20 @@ def _without_clashes(specs: list[ModelSpec]) -> tuple[ModelSpec, ...]:
 
 def _with_loading(config: Config, state: DesiredState) -> DesiredState:
     """Returns the models with when each is loaded and unloaded, as --load_models says."""
+    options = config.of(DeploymentOptions)
     grouped = any(spec.group not in ("", PERMANENT) for spec in state.models)
-    several = (len(state.models) > 1 or config.pulls_at_run_time) and not state.required
-    limited = grouped or config.max_loaded_models > 0 or any(spec.config.model_idle_timeout_s for spec in state.models)
+    several = (len(state.models) > 1 or pulls_at_run_time(config)) and not state.required
+    limited = grouped or options.max_loaded_models > 0 or any(spec.idle_timeout_s for spec in state.models)
     repository = bool(config.model_repository_path) and not config.model_list
-    on_demand = config.load_models == "request" or (
-        config.load_models == "auto" and several and (repository or limited)
+    on_demand = options.load_models == "request" or (
+        options.load_models == "auto" and several and (repository or limited)
     )
     models = tuple(_loaded_as(spec, on_demand or spec.on_demand) for spec in state.models)
-    return replace(state, models=models, max_loaded=config.max_loaded_models or int(grouped))
+    return replace(state, models=models, max_loaded=options.max_loaded_models or int(grouped))
 
 
 def _loaded_as(spec: ModelSpec, on_demand: bool) -> ModelSpec:
-    fixed, unloads = spec.group == PERMANENT, on_demand or spec.config.model_idle_timeout_s > 0
+    fixed, unloads = spec.group == PERMANENT, on_demand or spec.idle_timeout_s > 0
     announced = spec.announced or on_demand
     return replace(spec, on_demand=on_demand and not fixed, announced=announced, permanent=fixed or not unloads)
 
@@ -162,9 +197,7 @@ def _with_file(spec: ModelSpec) -> ModelSpec:
     if not files:
         return spec
     if len(files) > 1:
-        from ..repository import listing
-
-        names = listing.abbreviate([str(file.relative_to(config.model_dir)) for file in files])
+        names = abbreviate([str(file.relative_to(config.model_dir)) for file in files])
         kind = " or ".join(row.name for row in compose().formats)
         wrong = WrongOptions(f"--model_path {config.model_path} has several {kind} files, name one: {names}")
         return replace(spec, problem=spec.problem or wrong)
@@ -178,6 +211,12 @@ def _with_task(spec: ModelSpec) -> ModelSpec:
         return spec
     found = model_dir.detect_task(config.model_dir, config.composition)
     return spec if found in ("", TEXT_GENERATION.name) else replace(spec, config=config.replace(task=found))
+
+
+def pulls_at_run_time(config: Config) -> bool:
+    """Returns whether clients may pull models and delete them: where all models of a repository are served."""
+    pointed = config.model_list or config.model_path
+    return config.wants(RUNTIME_PULLS) and bool(config.model_repository_path) and not pointed
 
 
 def check_task(config: Config) -> None:
@@ -254,7 +293,7 @@ def _model_source(config: Config) -> Config:
 def _in_repository(config: Config) -> Config:
     """Returns the named model, or else what the repository's list names, or else all its models. Raises
     WrongOptions."""
-    from ..repository import listing
+    from . import listing
 
     repository, source = Path(config.model_repository_path), config.source_model
     if source and not config.model_repository_path:
@@ -264,9 +303,10 @@ def _in_repository(config: Config) -> Config:
         return config.replace(model_path=str(path), model_name=config.model_name or name, source_model="")
     settings = config.composition.settings
     file = repository / settings.listed_in if settings else None
-    if file and os.path.isfile(file) and not listing.is_model(repository):  # a model may have such a file, too
+    # A model may have such a file, too.
+    if settings and file and os.path.isfile(file) and not listing.is_model(repository):
         _refuse_of_one_model(config, f"with {file} each entry has its own {{}}")
-        return config.with_model_list(str(file))
+        return config.replace(**{settings.option: str(file)})
     _refuse_of_one_model(config, "--model_name says which of --model_repository_path")
     return config
 
@@ -293,7 +333,7 @@ def _watched(config: Config, base: Path) -> dict[Path, FileStat]:
 
 def _from_repository(config: Config) -> DesiredState:
     """Returns every model of the repository, each as --model_name would serve it."""
-    from ..repository import listing
+    from . import listing
 
     repository = Path(config.model_repository_path)
     files: dict[Path, FileStat] = {}
@@ -301,11 +341,11 @@ def _from_repository(config: Config) -> DesiredState:
     def visit(path: Path) -> None:
         files.setdefault(path, file_stat(path))
 
-    if config.pulls_at_run_time:  # it may be empty, to begin with
+    if pulls_at_run_time(config):  # it may be empty, to begin with
         names = listing.servable(repository, visit)
     else:
         names = listing.models_of(repository, config.composition, visit)
-    log.info("%s has %d model%s: %s", repository, len(names), "s" * (len(names) > 1), listing.abbreviate(names))
+    log.info("%s has %d model%s: %s", repository, len(names), "s" * (len(names) > 1), abbreviate(names))
     models = []
     for name in names:
         base = repository / name

@@ -6,12 +6,8 @@ Each returns the value in our notation, or several options with theirs, and rais
 from __future__ import annotations
 
 import json
-import re
 
-from ..composition import compose
-
-HUB_MODEL = re.compile(r"(?:(?:https://)?(?:hf\.co|huggingface\.co)/)?([\w-][\w.-]*/[\w-][\w.-]*)(?::([\w.-]+))?")
-"""Matches organisation/name, as hubs have them, and the quantization of a model file behind a colon."""
+from ...cli import arguments
 
 
 def tokens(text: str) -> str:
@@ -89,8 +85,5 @@ def threads(text: str) -> str:
 
 
 def hub_model(text: str) -> dict[str, str]:
-    """Reads a hub's model as llama.cpp and Ollama name it: ORG/NAME, ORG/NAME:Q4_K_M, hf.co/ORG/NAME."""
-    found = HUB_MODEL.fullmatch(text)
-    name, quantization = found.groups() if found else (text, "")
-    named = quantization not in (None, "", "latest")
-    return {"source_model": name, **{row.option: quantization for row in compose().formats if named}}
+    """Reads a hub's model, as a word without a flag is read."""
+    return arguments.hub_model(text)

@@ -1,26 +1,34 @@
-"""Flags of vLLM, llama.cpp and OVMS: other names of our options, and flags that have no option here.
+"""Reads command lines that were written for other servers: their flags and variables become options of this one.
 
-They stand in flags.txt, which explains its form, and in the files of features. docs/coming_from.md has these tables.
+The flags stand in flags.txt, which explains its form, and in the files of other features. docs/coming_from.md has these
+tables.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import Field, dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from ..composition import compose
-from ..config import listed, shown
-from ..errors import StartError
-from ..manifest import named
+from ...cli.arguments import OtherFlags, of_service, require_options
+from ...cli.command_table import value_of
+from ...composition import compose
+from ...config import listed, shown
+from ...errors import StartError
+from ...manifest import named
 
-OVMS = "OVMS"
 PROGRAMS = ("vllm", "ovms", "ollama", "llama-server")
 """Programs whose command lines may be pasted behind ours, with their names."""
+VARIABLES = ("VLLM_", "GIT_OPT_SET_")
+"""How variables of vLLM begin, and those of OVMS for libgit2, with which it pulls models."""
+NO_GRPC = "lean_ovms: --port has no effect: there is no gRPC service here; REST is on --rest_port"
+OVMS = "OVMS"
 _DOTTED = re.compile(r"(--?[a-zA-Z][\w-]*)((?:\.[\w-]+)+)(\+?)(?:=(.*))?", re.DOTALL)
 """Matches vLLM's flags for one member of a JSON value: `--flag.member`, `--flag.a.b=value`, `--flag.list+`.
 https://docs.vllm.ai/en/stable/cli/serve.html#json-cli-arguments
@@ -111,7 +119,7 @@ def known(without: str = "") -> ForeignFlags:
     reasons: dict[str, dict[str, str]] = {"ignored": {}, "refused": {}}
     of_ovms: set[str] = set()
     paths: set[str] = set()
-    for package, file in (("lean_ovms.cli", Path(__file__).with_name("flags.txt")), *compose(without).flags):
+    for package, file in compose(without).flags:
         for server, effect, reason, line in _lines(file.read_text("utf-8")):
             if effect in aliases:
                 table, alias = aliases[effect], _alias(server, line, package)
@@ -238,14 +246,6 @@ def joined_members(argv: Iterable[str]) -> list[str]:
     return found
 
 
-def value_of(text: str) -> Any:
-    """Returns the value of a JSON text, or else the text itself."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
 def _set(members: dict[str, Any], path: list[str], value: Any, argument: str) -> None:
     *outer, last = path
     for name in outer:
@@ -254,3 +254,102 @@ def _set(members: dict[str, Any], path: list[str], value: Any, argument: str) ->
             raise StartError(f"{argument}: {name} has a value already, so it cannot have members")
     before = members.get(last)
     members[last] = before + value if isinstance(before, list) and isinstance(value, list) else value
+
+
+class ForeignCommandLine(OtherFlags):
+    """The flags of the tables, as a parser of this server reads them."""
+
+    def __init__(self, without: str) -> None:
+        super().__init__(without)
+        self._known = known(without)
+        self._notations = {alias.option: alias for alias in self._known.aliases if alias.option in alias.names}
+        self.ignored = self._known.ignored.keys()
+        self.valueless = {flag(name) for name in self.ignored - self._known.with_paths}
+
+    def without_program(self, argv: Sequence[str]) -> Sequence[str]:
+        return argv[1:] if argv and os.path.basename(argv[0]) in PROGRAMS else argv
+
+    def arguments(self, argv: Sequence[str]) -> list[str]:
+        return joined_members(self.without_program(argv))
+
+    def notation(self, row: Field[Any]) -> dict[str, Any]:
+        alias = self._notations.get(row.name)
+        if alias is None and row.metadata["json_object"]:
+            alias = Alias(option=row.name)  # its values are joined with those of other flags
+        return {"action": _Aliased, "alias": alias} if alias is not None else {}
+
+    def add_to(self, parser: argparse.ArgumentParser) -> None:
+        own = {row.name for row in shown(self.without)}
+        # argparse makes a help formatter for each option that is in no group: 8 ms.
+        hidden = parser.add_argument_group()
+        for alias in self._known.aliases:
+            flags = [flag(name) for name in alias.names if name not in own]
+            if not flags:
+                continue
+            dest = "port" if alias.option == "rest_port" else alias.option
+            extra: dict[str, Any] = {"nargs": 0} if alias.bare else {"metavar": "VALUE"}
+            if alias.further and not alias.separator:
+                extra["nargs"] = "+"
+            extra |= {"action": _Aliased, "alias": alias, "help": argparse.SUPPRESS}
+            hidden.add_argument(*flags, dest=dest, default=None, **extra)
+        for name in self._known.ignored.keys() | self._known.refused.keys():
+            hidden.add_argument(flag(name), dest=name, nargs="?", const="", default=None, help=argparse.SUPPRESS)
+        for name in self._switched_off(own):
+            hidden.add_argument(f"--no_{name}", dest=name, action="store_const", const="", help=argparse.SUPPRESS)
+
+    def _switched_off(self, own: set[str]) -> list[str]:
+        """Returns flags without an effect that vLLM's command line can have behind --no, without an effect either."""
+        names = own.union(self.ignored, self._known.refused, *(alias.names for alias in self._known.aliases))
+        return [name for name in self.ignored if not name.startswith(("-", "no_")) and f"no_{name}" not in names]
+
+    def settle(self, given: dict[str, Any]) -> None:
+        for name, value in given.items():
+            if value is None:
+                continue
+            if why := self._known.refused.get(name):
+                raise StartError(f"{flag(name)} is not possible: {why}")
+            if why := self._known.ignored.get(name):
+                print(f"lean_ovms: {flag(name)} has no effect: {why}", file=sys.stderr)
+        if given["port"] is None:
+            return
+        # It is --rest_port of vLLM and llama.cpp, or OVMS's gRPC port where --rest_port is given, too.
+        if given["rest_port"] is None:
+            given["rest_port"] = given["port"]
+        else:
+            print(NO_GRPC, file=sys.stderr)
+
+    def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        others = {name for name, value in environ.items() if name.startswith(VARIABLES) and not of_service(name, value)}
+        for alias in self._known.variables:
+            [name] = alias.names
+            others.discard(name)
+            if value := environ.get(name):
+                found |= read(alias, name, value)
+        if others:
+            print(f"lean_ovms: without effect in the environment: {', '.join(sorted(others))}", file=sys.stderr)
+        return found
+
+
+class _Aliased(argparse.Action):
+    """Reads a flag in another server's notation.
+
+    Of a flag with several values the first is the value of one option, and the others are that of another.
+    """
+
+    def __init__(self, *args: Any, alias: Alias, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._alias = alias
+
+    def __call__(self, _: Any, found: argparse.Namespace, values: Any, typed: str | None = None) -> None:
+        alias, dest = self._alias, self.dest
+        if alias.further:
+            first, *further = values if isinstance(values, list) else values.split(alias.separator)
+            setattr(found, alias.further, " ".join(further) or None)
+            setattr(found, dest, first)
+        else:
+            options = {dest: alias.bare} if alias.bare else read(alias, typed or "", values)
+            named = {dest if option == alias.option else option: text for option, text in options.items()}
+            require_options(named, vars(found))
+            for name, text in named.items():
+                setattr(found, name, merge(name, getattr(found, name), text))

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.cli import foreign_flags
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError, WrongOptions
+from lean_ovms.features.deployment.desired import DesiredState, ModelSpec, desired_state, server_config
+from lean_ovms.features.foreign_flags import command_line as foreign_flags
 from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
-from lean_ovms.models.desired import DesiredState, ModelSpec, desired_state, server_config
 from lean_ovms.repository import model_dir
 from lean_ovms.util.files import file_stat
 from tests.features.ovms_files.graphs import graph
@@ -179,7 +179,7 @@ def test_a_flag_of_another_task_is_an_error() -> None:  # as in OVMS
 
 
 def test_every_foreign_flag_is_in_the_documentation() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "deployment.md").read_text("utf-8")
     flags = foreign_flags.known().of_ovms
     images = {name for name in flags if "resolution" in name or "image" in name or "inference" in name}
     for name in flags - images - {"guidance_scale"}:

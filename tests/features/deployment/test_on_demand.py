@@ -16,9 +16,9 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
-from lean_ovms.models import model_cache as cache_module
-from lean_ovms.models.deployment import DeploymentManager
-from lean_ovms.models.desired import DesiredState, ModelSpec
+from lean_ovms.features.deployment import model_cache as cache_module
+from lean_ovms.features.deployment.desired import DesiredState, ModelSpec
+from lean_ovms.features.deployment.manager import DeploymentManager
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.observability.records import RequestRecord, current_record
 from lean_ovms.server.run import close

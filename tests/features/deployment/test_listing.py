@@ -10,7 +10,7 @@ import pytest
 
 from lean_ovms.composition import compose
 from lean_ovms.errors import StartError, WrongOptions
-from lean_ovms.repository.listing import models_of, place, servable
+from lean_ovms.features.deployment.listing import models_of, place, servable
 
 
 def touch(root: Path, *names: str) -> None:

@@ -12,18 +12,23 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ..composition import TEXT_GENERATION
-from ..config import Config
-from ..errors import StartError, Unavailable, WrongOptions
-from ..manifest import RUNTIME_PULLS
-from ..util.files import FileStat, file_stat
-from ..util.resources import free_memory_bytes
-from .desired import DesiredState, ModelSpec, desired_state
-from .model import Model, make_model
-from .model_cache import RETRY_S, ModelCache
-from .registry import ModelRegistry
+from ...composition import TEXT_GENERATION
+from ...config import Config
+from ...errors import StartError, Unavailable, WrongOptions
+from ...manifest import RUNTIME_PULLS
+from ...models.lifecycle import RETRY_S
+from ...models.model import Model, make_model
+from ...models.registry import Deployment, ModelRegistry
+from ...observability.logging import abbreviate
+from ...util.files import FileStat, file_stat
+from ...util.resources import free_memory_bytes
+from .desired import DesiredState, ModelSpec, desired_state, server_config
+from .model_cache import ModelCache
+
+if TYPE_CHECKING:
+    from ...api.services import Services
 
 log = logging.getLogger("lean_ovms.models")
 
@@ -67,7 +72,7 @@ class RepositoryPulls(Protocol):
         """Ends what is fetched. Idempotent."""
 
 
-class DeploymentManager:
+class DeploymentManager(Deployment):
     """Installs the configured models when it is made; then `load` them, `watch` the files perhaps, and `stop`."""
 
     def __init__(
@@ -107,6 +112,11 @@ class DeploymentManager:
         for spec in self._desired.models:
             self._install(spec)
 
+    @staticmethod
+    def of_server(config: Config) -> Config:
+        """Returns the options of the server, with those that its models' files set for all of it. Raises StartError."""
+        return server_config(config)
+
     async def check(self) -> None:
         """Checks what can be checked of required models without an engine, to be called first. Raises WrongOptions."""
         for spec in self._desired.models if self._desired.required else ():
@@ -128,8 +138,6 @@ class DeploymentManager:
                 raise failure
             log.error("%s cannot be served: %s", model.name, failure)
         if waiting := [model.name for spec, model in models if spec.on_demand and model.on_demand]:
-            from ..repository.listing import abbreviate
-
             log.info("loaded by their first requests: %s", abbreviate(waiting))
 
     async def reload(self) -> bool:
@@ -300,7 +308,7 @@ class DeploymentManager:
         """Puts a model into the registry, and under the rules for what is in memory."""
         self._specs[spec.name] = spec
         model.on_demand = model.on_demand or model.loaded
-        timeout_s = 0.0 if spec.permanent else spec.config.model_idle_timeout_s
+        timeout_s = 0.0 if spec.permanent else spec.idle_timeout_s
         self.model_cache.add(model, spec.group, permanent=spec.permanent, idle_timeout_s=timeout_s)
         self._registry.install(model)
 
@@ -333,3 +341,10 @@ class DeploymentManager:
             await model.stop()
         if successor is None:
             self._registry.removed(model.name)
+
+
+def manager_of(services: Services) -> DeploymentManager | None:
+    """Returns what manages the models of a server; None: the program that it is part of does."""
+    found = services.manager
+    assert found is None or isinstance(found, DeploymentManager)
+    return found

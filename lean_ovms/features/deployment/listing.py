@@ -7,17 +7,15 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
 
-from ..composition import Composition, compose
-from ..errors import StartError, WrongOptions
-from ..observability.logging import safe
-from .weights import networks
+from ...composition import Composition, compose
+from ...errors import StartError, WrongOptions
+from ...observability.logging import abbreviate, safe
+from ...repository.weights import networks
 
 log = logging.getLogger("lean_ovms.models")
 
 MAX_DEPTH = 8
 """Levels of directories that are searched."""
-MAX_NAMES = 20
-"""Names that a message lists."""
 
 
 def servable(repository: Path, visit: Callable[[Path], object] = lambda _: None) -> list[str]:
@@ -90,12 +88,6 @@ def _to_serve(repository: Path, visit: Callable[[Path], object] = lambda _: None
         return servable(repository, visit)
     except StartError as error:
         raise WrongOptions(str(error)) from None
-
-
-def abbreviate(names: list[str]) -> str:
-    """Returns names for a message, the first MAX_NAMES of them."""
-    more = [f"and {len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else []
-    return ", ".join([*map(safe, names[:MAX_NAMES]), *more])
 
 
 def is_model(directory: Path) -> bool:

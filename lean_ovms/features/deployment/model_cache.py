@@ -5,8 +5,8 @@ when there is no room waits until the group that was idle longest is unloaded. I
 new requests until its running ones have finished. Requests for it wait, as those for the wanted group do, and are
 served in turn.
 
-`_pump` decides, after every event: a request, its end, a load, an unload, a timer. The phases of a model, and the rules
-that hold whatever is decided, are in residency.py. Knows no engines and no HTTP.
+`pump` decides, after every event: a request, its end, a load, an unload, a timer. The phases of a model, and the rules
+that hold whatever is decided, are in models/lifecycle.py. Knows no engines and no HTTP.
 """
 
 from __future__ import annotations
@@ -18,30 +18,14 @@ import re
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from ..errors import InternalError, StartError
-from ..observability.records import current_client
-from .residency import (
-    LOADING,
-    UNLOADED,
-    UNLOADING,
-    ModelGroup,
-    Residency,
-    Waiter,
-    all_busy,
-    arrival,
-    not_loaded,
-    now,
-    settled,
-    sleeping,
-    stopping,
-)
+from ...errors import InternalError, StartError
+from ...models.lifecycle import LOADING, RETRY_S, UNLOADED, UNLOADING, Residency, not_loaded, sleeping
+from .member import Member, ModelGroup, now, settled, stopping
 
 log = logging.getLogger("lean_ovms.models")
 
 LINGER_S = 0.05
 """A group counts as idle only after this time without a request: one request may use its model several times."""
-RETRY_S = 10.0
-"""Seconds after a failed load in which requests get its error; the next one after it loads again."""
 LACKS_MEMORY = re.compile(r"memory|alloc|CL_OUT_OF|signal 9|killed", re.IGNORECASE)
 """Matches the message of a load that may succeed when there is more memory."""
 
@@ -64,7 +48,6 @@ class ModelCache:
         self._woken = asyncio.Event()  # it has been woken up since this was made
         self._keeps = False
         self._stopped = False
-        self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
 
     # --- members
@@ -82,91 +65,40 @@ class ModelCache:
         found = self._groups.setdefault(name, ModelGroup(name))
         found.permanent = permanent
         found.idle_timeout_s = max(found.idle_timeout_s if found.members else 0.0, idle_timeout_s)
-        found.members.append(model)
-        model.model_cache, model.group = self, found
+        model.residence = member = Member(model, self, found)
+        found.members.append(member)
         if self._asleep is not None:
             found.close()
         model.in_flight.on_none = lambda: self._used(found)
         if model.loaded:
             self._used(found)  # its idle time begins now
 
-    def remove(self, model: Residency) -> None:
-        """Forgets a retired model whose engine has been stopped. Idempotent."""
-        group = model.group
-        if group is None:
-            return
-        if model.change is not None and not model.change.done():
-            model.change.add_done_callback(lambda _: self.remove(model))  # its load ends now, with an error
-            return
-        model.phase, model.group, model.in_flight.on_none = UNLOADED, None, None
-        group.members.remove(model)
+    def remove(self, member: Member, group: ModelGroup) -> None:
+        """Forgets a member that has left its group."""
+        group.members.remove(member)
         if not group.members:
             del self._groups[group.name]
-        self._pump()
+        self.pump()
 
     @property
-    def _models(self) -> list[Residency]:
-        return [model for group in self._groups.values() for model in group.members]
+    def _members(self) -> list[Member]:
+        return [one for group in self._groups.values() for one in group.members]
 
     # --- requests
 
-    async def hold(self, model: Residency) -> bool:
-        """Counts one use of the model in its in_flight, once it is loaded. Returns False if it is replaced or removed.
-
-        Raises RequestError: too many requests wait, the load failed, the server sleeps or stops.
-        """
-        if model.group is None:
-            return False
-        if model.takes(arrival()):
-            model.in_flight.add()
-            return True
-        if model.retired:
-            return False
-        self._check_awake()
-        if model.failure is not None and (left_s := model.retry_at - now()) > 0:
-            raise not_loaded(model.failure, left_s)
-        model.check_queue(current_client())
-        return await self._wait(model)
-
-    def _check_awake(self) -> None:
+    def check_awake(self) -> None:
+        """Raises Unavailable while the server sleeps or stops."""
         if self._stopped:
             raise stopping()
         if self._asleep is not None:
             raise sleeping()
-
-    async def _wait(self, model: Residency) -> bool:
-        loop = asyncio.get_running_loop()
-        waiter = Waiter(loop.create_future(), arrival(), current_client())
-        self._waiting += 1
-        model.waiters.append(waiter)
-        late = loop.call_later(model.config.engine_load_timeout_s, self._give_up, model, waiter)
-        try:
-            self._pump()
-            return await waiter.granted
-        except asyncio.CancelledError:
-            if waiter in model.waiters:
-                model.waiters.remove(waiter)
-                self._pump()  # another group may be wanted for it alone
-            elif not waiter.granted.cancelled() and waiter.granted.exception() is None and waiter.granted.result():
-                model.in_flight.remove()
-            raise
-        finally:
-            self._waiting -= 1
-            late.cancel()
-
-    def _give_up(self, model: Residency, waiter: Waiter) -> None:
-        if waiter in model.waiters:
-            model.waiters.remove(waiter)
-            if not waiter.granted.done():  # else its task has been cancelled, and has not run since
-                waiter.granted.set_exception(all_busy())
-            self._pump()
 
     def _used(self, group: ModelGroup) -> None:
         """Notes that the last request of a model has ended."""
         if self._stopped:
             return
         group.last_used = now()
-        if self._waiting or self._asleep is not None:
+        if self._asleep is not None or any(one.waiters for one in self._members):
             self._pump_at(group.last_used + LINGER_S)
         elif (idle_after_s := group.idle_after_s) is not None:
             self._pump_at(group.last_used + max(idle_after_s, LINGER_S))
@@ -180,37 +112,24 @@ class ModelCache:
 
     async def load(self, model: Residency) -> None:
         """Loads a model now, whether there is room or not: at the start. Requests wait for it. Raises StartError."""
+        [member] = [one for one in self._members if one.model is model]
         if model.phase == UNLOADED:
-            self._begin_load(model, logged=False)
-        if (task := model.change) is not None:
+            self._begin_load(member, logged=False)
+        if (task := member.change) is not None:
             await asyncio.wait([task])
             if not task.cancelled() and (failure := task.result()) is not None:
                 raise failure
 
-    async def unload(self, model: Residency) -> None:
-        """Unloads a model and its group once their running requests have finished. Raises RequestError: all sleep."""
-        group = model.group
-        if group is None:
-            return
-        self._check_awake()
+    async def unload(self, group: ModelGroup) -> None:
+        """Unloads a group once its running requests have finished. Raises RequestError: all sleep."""
+        self.check_awake()
         group.leaving = True
         group.close()
         try:
             await self._pump_until(lambda: self._asleep is not None or not group.occupied, [group])
         finally:
             group.leaving = False
-            self._pump()  # opens it again, unless all sleep
-
-    def keep(self, model: Residency, seconds: float | None) -> bool:
-        """Sets how long the model stays in memory after its running and coming requests. Returns False if it is never
-        unloaded.
-
-        None: as configured. Negative: until its memory is needed. The value holds until the next call. Thread-safe.
-        """
-        if model.group is None or model.group.permanent:
-            return False
-        model.group.keep_s = seconds
-        return True
+            self.pump()  # opens it again, unless all sleep
 
     async def sleep(self, *, keeps: bool = False, cut: bool = False) -> None:
         """Refuses new requests, lets running ones finish, and unloads all models; it returns when that is done.
@@ -223,8 +142,8 @@ class ModelCache:
         if self._asleep is None:
             self._asleep = frozenset(group.name for group in groups if group.occupied)
         self._keeps = keeps
-        for model in self._models:
-            model.answer(sleeping)
+        for one in self._members:
+            one.answer(sleeping)
         for group in groups:
             group.close()
             if cut:
@@ -242,7 +161,7 @@ class ModelCache:
             groups: The groups whose loads and unloads may change it.
         """
         while True:
-            self._pump()
+            self.pump()
             if self._stopped or done():
                 return
             changing = [one for group in groups for one in group.members if one.change is not None]
@@ -260,34 +179,34 @@ class ModelCache:
         self._woken = asyncio.Event()
         woken = []
         for group in self._groups.values():
-            group.closing_since = None
+            group.closed_since = None
             woken += [one for one in group.members if group.name in before and one.loadable]
-        for model in woken:
-            self._begin_load(model)
+        for one in woken:
+            self._begin_load(one)
         await settled(woken)
-        self._pump()
-        return [model.name for model in woken if not model.loaded]
+        self.pump()
+        return [one.model.name for one in woken if not one.model.loaded]
 
     async def unload_all(self) -> None:
         """Unloads every model: their requests must have ended."""
         for group in self._groups.values():
             self._unload_group(group)
-        await settled(self._models)
+        await settled(self._members)
 
     async def stop(self) -> None:
         """Ends loads, and requests that wait for them, with an error; unloads come to their end. Idempotent."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        for model in self._models:
-            model.answer(stopping)
-            if model.change is not None and model.phase == LOADING:
-                model.change.cancel()
-        await settled(self._models)
+        for one in self._members:
+            one.answer(stopping)
+            if one.change is not None and one.model.phase == LOADING:
+                one.change.cancel()
+        await settled(self._members)
 
     # --- what to load and unload
 
-    def _pump(self) -> None:
+    def pump(self) -> None:
         """Brings what is in memory nearer to what is wanted; called after every event."""
         if self._stopped:
             return
@@ -309,8 +228,8 @@ class ModelCache:
             if now() < (until := group.last_used + max(after_s, LINGER_S)):
                 self._pump_at(until)
                 continue
-            if group.closing_since is None and group.occupied:
-                names = ", ".join(one.name for one in group.members if one.loaded)
+            if group.closed_since is None and group.occupied:
+                names = ", ".join(one.model.name for one in group.loaded)
                 log.info("%s: idle for %g s, unloaded", names, after_s)
             self._unload_group(group)
 
@@ -323,15 +242,15 @@ class ModelCache:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._pump()
+        self.pump()
 
     def _serve_all(self) -> None:
         """Lets waiting requests of groups in memory go on, and loads those of their models that are not there yet."""
         for group in list(self._groups.values()):
-            if group.closing_since is None:
-                for model in group.members:
-                    if model.waiters and model.loaded:
-                        model.answer(True)
+            if group.closed_since is None:
+                for one in group.loaded:
+                    if one.waiters:
+                        one.answer(True)
                 if group.occupied and group.wanted_since is not None:
                     self._load_members(group, wanted=True)
 
@@ -342,8 +261,8 @@ class ModelCache:
             return True
         if self._limit or self._free_bytes is None:
             return not self._limit or len(others) < self._limit
-        loading = [one for other in others for one in other.members if one.phase == LOADING]
-        return sum(one.memory_bytes for one in [*wanted.members, *loading]) <= self._free_bytes()
+        loading = [one for other in others for one in other.models if one.phase == LOADING]
+        return sum(one.memory_bytes for one in [*wanted.models, *loading]) <= self._free_bytes()
 
     def _victim(self) -> ModelGroup | None:
         """Returns the group to unload for another: the one that was idle longest, or else the one that was loaded
@@ -354,7 +273,7 @@ class ModelCache:
         unchanging = [one for one in loaded if not one.changing]
         if idle := [one for one in unchanging if not one.busy]:
             return min(idle, key=lambda one: one.last_used)
-        victim = min(unchanging, key=lambda one: (one.closing_since is None, one.loaded_at), default=None)
+        victim = min(unchanging, key=lambda one: (one.closed_since is None, one.loaded_at), default=None)
         # Loads take no more than half of the time, however requests for several groups alternate.
         if victim is not None and now() < (until := victim.loaded_at + victim.load_s):
             self._pump_at(until)
@@ -366,11 +285,11 @@ class ModelCache:
             if group is victim:
                 group.close()
             elif not group.leaving and not group.unloading:
-                group.closing_since = None
+                group.closed_since = None
 
     def _unload_after(self, group: ModelGroup) -> float | None:
         """Returns the idle seconds after which a group is unloaded now; None: it stays."""
-        if group.closing_since is not None:
+        if group.closed_since is not None:
             return None if self._keeps else LINGER_S
         return group.idle_after_s if group.wanted_since is None else None
 
@@ -383,64 +302,64 @@ class ModelCache:
             group: The group.
             wanted: Whether only those are loaded that requests wait for.
         """
-        if any(one.retired and one.phase != UNLOADED for one in group.members):
+        if any(one.retired and one.phase != UNLOADED for one in group.models):
             return
-        for model in group.members:
-            waits = bool(model.waiters) if wanted else (model.failure is None or now() >= model.retry_at)
-            if waits and model.loadable:
-                self._begin_load(model)
+        for one in group.members:
+            waits = bool(one.waiters) if wanted else (one.model.failure is None or now() >= one.retry_at)
+            if waits and one.loadable:
+                self._begin_load(one)
 
-    def _begin_load(self, model: Residency, *, logged: bool = True) -> None:
-        model.phase, model.change = LOADING, asyncio.create_task(self._load(model, logged=logged))
+    def _begin_load(self, member: Member, *, logged: bool = True) -> None:
+        member.model.phase, member.change = LOADING, asyncio.create_task(self._load(member, logged=logged))
 
     def _unload_group(self, group: ModelGroup) -> None:
-        for model in group.members:
-            if model.loaded:
-                model.phase, model.change = UNLOADING, asyncio.create_task(self._unload(model))
+        for one in group.loaded:
+            one.model.phase, one.change = UNLOADING, asyncio.create_task(self._unload(one))
 
-    async def _load(self, model: Residency, *, logged: bool) -> StartError | None:
+    async def _load(self, member: Member, *, logged: bool) -> StartError | None:
         """Loads a model; a failure becomes the error of the requests that wait, and is returned."""
-        began, group = now(), model.group
+        began, model, group = now(), member.model, member.group
         try:
-            await model.load(partial(self._make_room, model))
+            await model.load(partial(self._make_room, member))
         except StartError as error:
-            model.retry_at = now() + RETRY_S
-            model.answer(partial(not_loaded, error, RETRY_S))
+            member.retry_at = now() + RETRY_S
+            member.answer(partial(not_loaded, error, RETRY_S))
             if logged and not model.retired:
                 log.error("%s cannot be served: %s", model.name, error)
             return error
         except Exception:
             log.exception("loading %s failed", model.name)
-            model.answer(InternalError)
+            member.answer(InternalError)
         else:
             if group is not None:
                 group.loaded_at = group.last_used = now()
                 group.load_s = group.loaded_at - began
         finally:
-            model.change = None
-            self._pump()
+            member.change = None
+            self.pump()
         return None
 
-    async def _make_room(self, model: Residency, error: StartError) -> bool:
+    async def _make_room(self, member: Member, error: StartError) -> bool:
         """Unloads idle groups for a model whose load has failed. Returns whether another attempt may succeed.
 
         A load that fails while others are idle in memory may have failed for want of memory, on a GPU for example.
         Where only the memory limits their number, the others give way.
         """
-        idle = [one for one in self._groups.values() if one is not model.group and one.idle]
+        idle = [one for one in self._groups.values() if one is not member.group and one.idle]
         if self._limit or self._free_bytes is None or not idle or not LACKS_MEMORY.search(str(error)):
             return False
-        log.warning("%s could not be loaded while %d idle groups are in memory: %s", model.name, len(idle), error)
+        name = member.model.name
+        log.warning("%s could not be loaded while %d idle groups are in memory: %s", name, len(idle), error)
         for group in idle:
             self._unload_group(group)
         await settled(one for group in idle for one in group.members)
         return True
 
-    async def _unload(self, model: Residency) -> None:
+    async def _unload(self, member: Member) -> None:
         try:
-            await model.unload()
+            await member.model.unload()
         except Exception:
-            log.exception("unloading %s failed", model.name)
+            log.exception("unloading %s failed", member.model.name)
         finally:
-            model.change = None
-            self._pump()
+            member.change = None
+            self.pump()

@@ -11,14 +11,15 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.errors import RequestError, StartError, TooManyRequests, Unavailable
-from lean_ovms.models import model_cache as cache_module
-from lean_ovms.models.model_cache import ModelCache
-from lean_ovms.models.residency import LOADED, LOADING, UNLOADED, UNLOADING, Residency
+from lean_ovms.features.deployment import model_cache as cache_module
+from lean_ovms.features.deployment.member import Member
+from lean_ovms.features.deployment.model_cache import ModelCache
+from lean_ovms.models.lifecycle import LOADED, LOADING, UNLOADED, UNLOADING, Residency
 from lean_ovms.observability.records import RequestRecord, current_record
 from tests.waiting import until
 
 ARROWS = {(UNLOADED, LOADING), (LOADING, LOADED), (LOADING, UNLOADED), (LOADED, UNLOADING), (UNLOADING, UNLOADED)}
-"""The changes of a model's phase that residency.py draws."""
+"""The changes of a model's phase that lifecycle.py draws."""
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +46,11 @@ class FakeModel(Residency):
         if name == "phase" and value != self.phase:
             assert (self.phase, value) in ARROWS or (self.retired and value == UNLOADED)
         super().__setattr__(name, value)
+
+    @property
+    def member(self) -> Member:
+        assert isinstance(self.residence, Member)
+        return self.residence
 
     async def _load(self) -> None:
         self.loads += 1
@@ -111,12 +117,12 @@ async def turns(count: int = 20) -> None:
 
 async def closing(model: FakeModel) -> None:
     """Return when the model gets no new requests."""
-    await until(lambda: model.group is not None and model.group.closing_since is not None)
+    await until(lambda: model.member.closed_since is not None)
 
 
 async def use(model_cache: ModelCache, model: FakeModel) -> None:
     """One short request."""
-    assert await model_cache.hold(model)
+    assert await model.member.hold()
     await asyncio.sleep(0)
     assert model.loaded
     model.in_flight.remove()
@@ -135,10 +141,10 @@ async def test_requests_that_come_together_share_one_load(memory: Memory, model_
     a.gate.clear()
     asked = [asyncio.create_task(use(model_cache, a)) for _ in range(3)]
     await turns()
-    assert (a.state, len(a.waiters)) == ("loading", 3)
+    assert (a.state, len(a.member.waiters)) == ("loading", 3)
     a.gate.set()
     await asyncio.gather(*asked)
-    assert (a.loads, len(a.waiters)) == (1, 0)
+    assert (a.loads, len(a.member.waiters)) == (1, 0)
 
 
 async def test_the_one_that_was_idle_longest_makes_room(memory: Memory) -> None:
@@ -156,7 +162,7 @@ async def test_a_running_request_is_not_cut_and_the_next_model_waits_for_its_end
     memory: Memory, model_cache: ModelCache
 ) -> None:
     a, b = models(memory, model_cache, "ab")
-    await model_cache.hold(a)
+    await a.member.hold()
     other = asyncio.create_task(use(model_cache, b))
     await closing(a)
     late = asyncio.create_task(use(model_cache, a))  # waits behind b, or b would starve
@@ -174,12 +180,12 @@ async def test_a_request_at_work_may_use_its_model_again_while_another_waits(
     record = RequestRecord("id", "POST", "/", "", 0.0)
     token = current_record.set(record)
     try:
-        await model_cache.hold(a)
+        await a.member.hold()
         current_record.reset(token)
         other = asyncio.create_task(use(model_cache, b))
         await closing(a)
         token = current_record.set(record)
-        assert await asyncio.wait_for(model_cache.hold(a), 300)  # its second prompt: else both would wait for ever
+        assert await asyncio.wait_for(a.member.hold(), 300)  # its second prompt: else both would wait for ever
     finally:
         current_record.reset(token)
     a.in_flight.remove()
@@ -189,13 +195,13 @@ async def test_a_request_at_work_may_use_its_model_again_while_another_waits(
 
 async def test_when_the_waiting_request_leaves_the_busy_model_goes_on(memory: Memory, model_cache: ModelCache) -> None:
     a, b = models(memory, model_cache, "ab")
-    await model_cache.hold(a)
+    await a.member.hold()
     other = asyncio.create_task(use(model_cache, b))
     await closing(a)
     other.cancel()
     await turns()
     await use(model_cache, a)
-    assert (a.loads, b.loads, len(b.waiters)) == (1, 0, 0)
+    assert (a.loads, b.loads, len(b.member.waiters)) == (1, 0, 0)
     a.in_flight.remove()
 
 
@@ -203,7 +209,7 @@ async def test_a_load_that_fails_is_an_error_for_all_and_tried_again_later(
     memory: Memory, model_cache: ModelCache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     [a] = models(memory, model_cache, "a", fault="/secret/path")
-    results = await asyncio.gather(*(model_cache.hold(a) for _ in range(2)), return_exceptions=True)
+    results = await asyncio.gather(*(a.member.hold() for _ in range(2)), return_exceptions=True)
     for error in results:
         assert isinstance(error, Unavailable)
         assert "It is broken" in error.message
@@ -211,10 +217,10 @@ async def test_a_load_that_fails_is_an_error_for_all_and_tried_again_later(
         assert error.retry_after_s
     assert "/secret/path" in caplog.text
     with pytest.raises(Unavailable, match="It is broken"):
-        await model_cache.hold(a)
+        await a.member.hold()
     assert a.loads == 1  # not again for each request
     monkeypatch.setattr(cache_module, "RETRY_S", 0.0)
-    a.retry_at = 0.0
+    a.member.retry_at = 0.0
     a.fault = ""
     await use(model_cache, a)
     assert a.loads == 2
@@ -225,7 +231,7 @@ async def test_a_model_that_does_not_load_leaves_those_of_its_group(memory: Memo
     b.fault = "broken"
     await use(model_cache, a)
     with pytest.raises(Unavailable):
-        await model_cache.hold(b)
+        await b.member.hold()
     await use(model_cache, a)
     assert (a.loads, memory.names) == (1, ["a"])
 
@@ -278,7 +284,7 @@ async def test_a_load_without_memory_is_tried_again_without_idle_neighbours(memo
     assert memory.names == ["b"]
     c.fault = "there is no file openvino_model.xml"
     with pytest.raises(Unavailable):
-        await model_cache.hold(c)
+        await c.member.hold()
     assert memory.names == ["b"]
 
 
@@ -287,7 +293,7 @@ async def test_an_idle_model_is_unloaded_after_its_time_and_a_busy_one_is_not(me
     a, b = FakeModel("a", memory), FakeModel("b", memory)
     model_cache.add(a, idle_timeout_s=0.01)
     model_cache.add(b, idle_timeout_s=0.01)
-    await model_cache.hold(a)
+    await a.member.hold()
     await use(model_cache, b)
     await until(lambda: not b.loaded)
     assert a.loaded
@@ -341,10 +347,10 @@ async def test_the_queue_is_bounded_in_all_and_for_each_client(memory: Memory, m
 
 async def test_nothing_waits_for_ever_behind_a_busy_model(memory: Memory, model_cache: ModelCache) -> None:
     a, b = models(memory, model_cache, "ab", engine_load_timeout_s=1.0)
-    await model_cache.hold(a)
+    await a.member.hold()
     waiting = asyncio.create_task(use(model_cache, b))
     await turns()
-    model_cache._give_up(b, b.waiters[0])
+    b.member._give_up(b.member.waiters[0])
     with pytest.raises(Unavailable) as caught:
         await waiting
     assert (caught.value.code, bool(caught.value.retry_after_s)) == ("models_busy", True)
@@ -355,11 +361,11 @@ async def test_a_request_that_leaves_as_its_wait_ends_keeps_no_other_waiting(
     memory: Memory, model_cache: ModelCache
 ) -> None:
     a, b, c = models(memory, model_cache, "abc", engine_load_timeout_s=1.0)
-    await model_cache.hold(a)
+    await a.member.hold()
     leaving, waiting = asyncio.create_task(use(model_cache, b)), asyncio.create_task(use(model_cache, c))
     await turns()
     leaving.cancel()
-    model_cache._give_up(b, b.waiters[0])  # in the same turn
+    b.member._give_up(b.member.waiters[0])  # in the same turn
     await asyncio.wait([leaving])
     assert leaving.cancelled()
     a.in_flight.remove()
@@ -369,13 +375,13 @@ async def test_a_request_that_leaves_as_its_wait_ends_keeps_no_other_waiting(
 async def test_sleep_waits_for_running_requests_and_wake_up_restores(memory: Memory) -> None:
     model_cache = ModelCache()
     a, b, c = models(memory, model_cache, "abc")
-    await model_cache.hold(a)
+    await a.member.hold()
     await use(model_cache, b)
     asleep = asyncio.create_task(model_cache.sleep())
     await until(lambda: not b.loaded)
     assert (model_cache.asleep, a.loaded, asleep.done()) == (True, True, False)
     with pytest.raises(Unavailable) as caught:
-        await model_cache.hold(c)
+        await c.member.hold()
     assert caught.value.code == "sleeping"
     a.in_flight.remove()
     await asleep
@@ -391,7 +397,7 @@ async def test_sleep_without_unloading_only_refuses(memory: Memory, model_cache:
     await use(model_cache, a)
     await model_cache.sleep(keeps=True)
     with pytest.raises(Unavailable):
-        await model_cache.hold(a)
+        await a.member.hold()
     assert a.loaded
     await model_cache.wake_up()
     await use(model_cache, a)
@@ -400,7 +406,7 @@ async def test_sleep_without_unloading_only_refuses(memory: Memory, model_cache:
 
 async def test_requests_that_wait_when_it_goes_to_sleep_are_answered(memory: Memory, model_cache: ModelCache) -> None:
     a, b = models(memory, model_cache, "ab")
-    await model_cache.hold(a)
+    await a.member.hold()
     waiting = asyncio.create_task(use(model_cache, b))
     await turns()
     asleep = asyncio.create_task(model_cache.sleep())
@@ -426,16 +432,16 @@ async def test_a_replaced_model_sends_its_requests_on_and_is_gone_before_the_new
     memory: Memory, model_cache: ModelCache
 ) -> None:
     [old] = models(memory, model_cache, "a")
-    await model_cache.hold(old)
+    await old.member.hold()
     old.retire()
-    assert not await model_cache.hold(old)
+    assert not await old.member.hold()
     [new] = models(memory, model_cache, "a")
     waiting = asyncio.create_task(use(model_cache, new))
     await turns()
     assert (new.loads, memory.most) == (0, 1)
     old.in_flight.remove()
     await old.unload()
-    model_cache.remove(old)
+    old.member.leave()
     await waiting
     assert (new.loads, memory.most) == (1, 1)
 
@@ -450,7 +456,7 @@ async def test_a_stop_answers_all_that_wait_and_ends_loads(memory: Memory, model
         await waiting
     assert (caught.value.code, memory.names) == ("shutting_down", [])
     with pytest.raises(Unavailable):
-        await model_cache.hold(a)
+        await a.member.hold()
 
 
 async def test_a_model_whose_load_ended_before_it_began_can_leave(memory: Memory, model_cache: ModelCache) -> None:
@@ -460,8 +466,8 @@ async def test_a_model_whose_load_ended_before_it_began_can_leave(memory: Memory
     await model_cache.stop()
     await asyncio.wait([loading])
     a.retire()
-    model_cache.remove(a)
-    assert (a.phase, a.group) == (UNLOADED, None)
+    a.member.leave()
+    assert (a.phase, a.member.group) == (UNLOADED, None)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -487,7 +493,7 @@ async def test_whatever_the_order_each_request_has_one_outcome(seed: int, monkey
     async def request() -> None:
         name = chance.choice("abcdef")
         try:
-            while not await model_cache.hold(model := served[name]):
+            while not await (model := served[name]).member.hold():
                 await asyncio.sleep(0)
         except asyncio.CancelledError:
             outcomes["cancelled"] += 1
@@ -511,11 +517,11 @@ async def test_whatever_the_order_each_request_has_one_outcome(seed: int, monkey
         old.retire()
         install(name)
         await old.in_flight.drained()
-        if (task := old.change) is not None:
+        if (task := old.member.change) is not None:
             await asyncio.wait([task])
         if old.loaded:
             await old.unload()
-        model_cache.remove(old)
+        old.member.leave()
 
     tasks: list[asyncio.Task[None]] = []
     for _ in range(400):
@@ -556,12 +562,12 @@ async def test_a_model_is_unloaded_by_hand_after_its_requests_and_loaded_by_the_
     model_cache = ModelCache()
     [one, other] = models(memory, model_cache, "ab")
     for model in (one, other):
-        assert await model_cache.hold(model)
+        assert await model.member.hold()
     other.in_flight.remove()
-    unloading = asyncio.create_task(model_cache.unload(one))
+    unloading = asyncio.create_task(one.member.unload())
     await turns()
     assert not unloading.done()
-    waiting = asyncio.create_task(model_cache.hold(one))  # one that arrived later
+    waiting = asyncio.create_task(one.member.hold())  # one that arrived later
     await turns()
     assert not waiting.done()
     one.in_flight.remove()
@@ -569,20 +575,20 @@ async def test_a_model_is_unloaded_by_hand_after_its_requests_and_loaded_by_the_
     assert await waiting
     assert (one.loads, other.loads, other.loaded) == (2, 1, True)
     one.in_flight.remove()
-    await model_cache.unload(one)
-    await model_cache.unload(one)
+    await one.member.unload()
+    await one.member.unload()
     assert memory.names == ["b"]
     await model_cache.stop()
 
 
 async def test_an_unloading_that_is_given_up_leaves_the_model(memory: Memory, model_cache: ModelCache) -> None:
     [one] = models(memory, model_cache, "a")
-    assert await model_cache.hold(one)
-    unloading = asyncio.create_task(model_cache.unload(one))
+    assert await one.member.hold()
+    unloading = asyncio.create_task(one.member.unload())
     await turns()
     unloading.cancel()
     await asyncio.gather(unloading, return_exceptions=True)
-    assert await model_cache.hold(one)
+    assert await one.member.hold()
     for _ in range(2):
         one.in_flight.remove()
     await turns()
@@ -593,15 +599,15 @@ async def test_nothing_is_unloaded_by_hand_while_all_sleep(memory: Memory, model
     [one] = models(memory, model_cache, "a")
     await model_cache.sleep(keeps=True)
     with pytest.raises(Unavailable, match="sleeps"):
-        await model_cache.unload(one)
+        await one.member.unload()
 
 
 @pytest.mark.parametrize(("seconds", "stays"), [(0.0, False), (0.001, False), (-1.0, True), (60.0, True), (None, True)])
 async def test_a_request_says_how_long_its_model_stays(memory: Memory, seconds: float | None, stays: bool) -> None:
     model_cache = ModelCache()
     [one] = models(memory, model_cache, "a")
-    assert model_cache.keep(one, seconds)
-    assert await model_cache.hold(one)
+    assert one.member.keep(seconds)
+    assert await one.member.hold()
     await turns()
     assert one.loaded
     one.in_flight.remove()
@@ -610,8 +616,8 @@ async def test_a_request_says_how_long_its_model_stays(memory: Memory, seconds: 
         assert one.loaded
     else:
         await until(lambda: not one.loaded)
-    assert model_cache.keep(one, None)
-    assert await model_cache.hold(one)
+    assert one.member.keep(None)
+    assert await one.member.hold()
     one.in_flight.remove()
     await model_cache.stop()
 
@@ -620,13 +626,13 @@ async def test_a_configured_idle_time_is_overruled(memory: Memory, model_cache: 
     one, fixed = FakeModel("a", memory), FakeModel("b", memory)
     model_cache.add(one, idle_timeout_s=0.001)
     model_cache.add(fixed, permanent=True)
-    assert model_cache.keep(one, -1.0)
-    assert not model_cache.keep(fixed, 0.0)
-    assert await model_cache.hold(one)
+    assert one.member.keep(-1.0)
+    assert not fixed.member.keep(0.0)
+    assert await one.member.hold()
     one.in_flight.remove()
     await asyncio.sleep(0.01)
     assert one.loaded
-    model_cache.keep(one, None)
-    assert await model_cache.hold(one)
+    one.member.keep(None)
+    assert await one.member.hold()
     one.in_flight.remove()
     await until(lambda: not one.loaded)

@@ -1,0 +1,1 @@
+"""The models of a server: those that it has, and those of them that are in memory."""

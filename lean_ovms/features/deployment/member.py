@@ -1,0 +1,292 @@
+"""Has the requests for a model wait until it is in memory, and keeps which models are in memory together.
+
+The phases of a model, and the rules that hold, are in models/lifecycle.py; when a group is loaded and unloaded is
+decided in model_cache.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...errors import RequestError, StartError, TooManyRequests, Unavailable, counted
+from ...models.lifecycle import (
+    LOADED,
+    MAX_RETRY_AFTER_S,
+    UNLOADED,
+    UNLOADING,
+    Residency,
+    arrival,
+    bounded,
+    not_loaded,
+)
+from ...observability.records import current_client
+
+if TYPE_CHECKING:
+    from .model_cache import ModelCache
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A request that waits for its model."""
+
+    granted: asyncio.Future[bool]
+    """The outcome: True: it may use the model; False: the model is retired; or an error."""
+    since: float
+    """When it arrived, of time.monotonic()."""
+    client: str
+    """The name of its client; empty: not known."""
+
+
+class Member:
+    """A model in a ModelCache, with the requests that wait for it: its `models.lifecycle.Residence`."""
+
+    def __init__(self, model: Residency, cache: ModelCache, group: ModelGroup) -> None:
+        """Begins without requests.
+
+        Args:
+            model: The model.
+            cache: What loads and unloads it.
+            group: The models that are in memory together with it.
+        """
+        self.model = model
+        self.waiters: list[Waiter] = []
+        self.change: asyncio.Task[StartError | None] | None = None
+        """The load or unload in progress; a load that fails returns the reason."""
+        self.retry_at = 0.0
+        """The loop time before which a failed load is not repeated."""
+        self.group: ModelGroup | None = group
+        """The group in whose `members` it is; None: it has left it."""
+        self._cache = cache
+
+    @property
+    def loadable(self) -> bool:
+        """Whether it may be loaded now."""
+        return self.model.phase == UNLOADED and not self.model.retired
+
+    @property
+    def asleep(self) -> bool:
+        return self._cache.asleep
+
+    @property
+    def closed_since(self) -> float | None:
+        return self.group.closed_since if self.group is not None else None
+
+    @property
+    def waiting(self) -> int:
+        return len(self.waiters)
+
+    @property
+    def seconds_left(self) -> float | None:
+        return self.group.seconds_left() if self.group is not None else None
+
+    # --- requests
+
+    async def hold(self) -> bool:
+        """Counts one use of the model in its in_flight, once it is loaded. Returns False if it is replaced or removed.
+
+        Raises RequestError: too many requests wait, the load failed, the server sleeps or stops.
+        """
+        model = self.model
+        if self.group is None:
+            return False
+        if model.takes(arrival()):
+            model.in_flight.add()
+            return True
+        if model.retired:
+            return False
+        self._cache.check_awake()
+        if model.failure is not None and (left_s := self.retry_at - now()) > 0:
+            raise not_loaded(model.failure, left_s)
+        self._check_queue(current_client(), self.group.load_s)
+        return await self._wait()
+
+    def _check_queue(self, client: str, load_s: float) -> None:
+        """Raises TooManyRequests if this client's request may not wait, too.
+
+        Args:
+            client: The name of the client; empty: not known.
+            load_s: The seconds that the last load took.
+        """
+        config, waiting = self.model.config, len(self.waiters)
+        own = sum(waiter.client == client for waiter in self.waiters) if client else 0
+        if waiting >= config.max_queued_requests or own >= config.max_queued_requests_per_client:
+            why = f"{counted(waiting, 'request is', 'requests are')} waiting for this model to be loaded already"
+            raise TooManyRequests(why, retry_after_s=bounded(load_s))
+
+    async def _wait(self) -> bool:
+        loop = asyncio.get_running_loop()
+        waiter = Waiter(loop.create_future(), arrival(), current_client())
+        self.waiters.append(waiter)
+        late = loop.call_later(self.model.config.engine_load_timeout_s, self._give_up, waiter)
+        try:
+            self._cache.pump()
+            return await waiter.granted
+        except asyncio.CancelledError:
+            if waiter in self.waiters:
+                self.waiters.remove(waiter)
+                self._cache.pump()  # another group may be wanted for it alone
+            elif not waiter.granted.cancelled() and waiter.granted.exception() is None and waiter.granted.result():
+                self.model.in_flight.remove()
+            raise
+        finally:
+            late.cancel()
+
+    def _give_up(self, waiter: Waiter) -> None:
+        if waiter in self.waiters:
+            self.waiters.remove(waiter)
+            if not waiter.granted.done():  # else its task has been cancelled, and has not run since
+                waiter.granted.set_exception(all_busy())
+            self._cache.pump()
+
+    def answer(self, result: bool | Callable[[], RequestError]) -> None:
+        """Ends the waiting of all requests. True: each may use the model, which is counted."""
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            if waiter.granted.done():  # its task has been cancelled, and has not run since
+                continue
+            if not isinstance(result, bool):
+                waiter.granted.set_exception(result())
+                continue
+            if result:
+                self.model.in_flight.add()
+            waiter.granted.set_result(result)
+
+    def send_on(self) -> None:
+        self.answer(False)
+
+    # --- operators
+
+    def keep(self, seconds: float | None) -> bool:
+        if self.group is None or self.group.permanent:
+            return False
+        self.group.keep_s = seconds
+        return True
+
+    async def unload(self) -> None:
+        if self.group is not None:
+            await self._cache.unload(self.group)
+
+    def leave(self) -> None:
+        if self.group is None:
+            return
+        if self.change is not None and not self.change.done():
+            self.change.add_done_callback(lambda _: self.leave())  # its load ends now, with an error
+            return
+        group, self.group = self.group, None
+        self.model.phase, self.model.in_flight.on_none = UNLOADED, None
+        self._cache.remove(self, group)
+
+
+@dataclass(slots=True, eq=False)
+class ModelGroup:
+    """Models that are in memory together."""
+
+    name: str
+    """The name, for the ModelCache alone."""
+    members: list[Member] = field(default_factory=list)
+    """The models, retired ones included until they are out of memory."""
+    permanent: bool = False
+    """Whether the models are never unloaded for others, or when they are idle."""
+    idle_timeout_s: float = 0.0
+    """The configured idle time in seconds after which it is unloaded; 0: it stays."""
+    keep_s: float | None = None
+    """The idle time that a request has asked for; negative: it stays; None: as configured."""
+    leaving: bool = False
+    """Whether an operator unloads it."""
+    closed_since: float | None = None
+    """Since when it is closed to requests, of time.monotonic(); None: it is open."""
+    last_used: float = 0.0
+    """The loop time of the end of its last request."""
+    loaded_at: float = 0.0
+    """The loop time of its last load."""
+    load_s: float = 0.0
+    """How many seconds that load took."""
+
+    def close(self) -> None:
+        """Has requests that arrive from now on wait until it is loaded again."""
+        if self.closed_since is None:
+            self.closed_since = time.monotonic()
+
+    @property
+    def models(self) -> list[Residency]:
+        """The models themselves."""
+        return [one.model for one in self.members]
+
+    @property
+    def loaded(self) -> list[Member]:
+        """The members that are in memory."""
+        return [one for one in self.members if one.model.phase == LOADED]
+
+    @property
+    def occupied(self) -> bool:
+        """Whether it is in memory, or on its way in or out."""
+        return any(one.phase != UNLOADED for one in self.models)
+
+    @property
+    def changing(self) -> bool:
+        """Whether a member is on its way in or out."""
+        return any(one.changing for one in self.models)
+
+    @property
+    def unloading(self) -> bool:
+        """Whether a member is on its way out."""
+        return any(one.phase == UNLOADING for one in self.models)
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests use it."""
+        return any(one.in_flight for one in self.models)
+
+    @property
+    def idle_after_s(self) -> float | None:
+        """The idle time after which it is unloaded; None: it stays."""
+        if self.keep_s is not None:
+            return None if self.keep_s < 0 else self.keep_s
+        return self.idle_timeout_s or None
+
+    def seconds_left(self) -> float | None:
+        """Returns the time until it is unloaded if no request comes; None: it stays."""
+        if self.permanent or (idle_after_s := self.idle_after_s) is None:
+            return None
+        return idle_after_s if self.busy else max(0.0, self.last_used + idle_after_s - now())
+
+    @property
+    def idle(self) -> bool:
+        """Whether it is in memory and may be unloaded now."""
+        return self.occupied and not (self.permanent or self.busy or self.changing)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether requests wait for it and it is not in memory."""
+        return self.wanted_since is not None and not (self.occupied or self.leaving)
+
+    @property
+    def wanted_since(self) -> float | None:
+        """When the first of its waiting requests arrived."""
+        return min((waiter.since for one in self.members for waiter in one.waiters), default=None)
+
+
+async def settled(members: Iterable[Member]) -> None:
+    """Returns when all loads and unloads in progress have ended, however they did."""
+    if running := [one.change for one in members if one.change is not None]:
+        await asyncio.wait(running)
+
+
+def all_busy() -> Unavailable:
+    """Returns the error for a request that has waited too long for its model."""
+    why = "The models in memory are at work, and none could be unloaded."
+    return Unavailable(why, code="models_busy", retry_after_s=MAX_RETRY_AFTER_S)
+
+
+def stopping() -> Unavailable:
+    """Returns the error for requests while the server stops."""
+    return Unavailable("The server is shutting down.", code="shutting_down")
+
+
+def now() -> float:
+    """Returns the time of the event loop."""
+    return asyncio.get_running_loop().time()
