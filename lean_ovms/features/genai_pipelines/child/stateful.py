@@ -101,7 +101,7 @@ class StatefulPipeline(GenAiPipeline):
         self._live: list[StatefulHandle] = []  # added, and not yet removed by a step
         self._queue: deque[StatefulHandle] = deque()
         self._changed = threading.Condition()
-        self._last_token_at = 0.0  # monotonic; or when the thread started the request
+        self._last_token_at = 0.0  # monotonic; or when a request was added to none, or its computation began
         threading.Thread(target=self._serve, name="generate", daemon=True).start()
 
     def _open(self, config: EngineConfig, settings: PipelineSettings) -> Any:
@@ -117,8 +117,10 @@ class StatefulPipeline(GenAiPipeline):
             raise BadRequest("prompt is empty", param="prompt")
         self.check(request)
         handle = StatefulHandle(request, self._config(request))
-        self._live.append(handle)
         with self._changed:
+            if not self._live:  # the last token may be long ago, and the thread may take a while to begin
+                self._last_token_at = time.monotonic()
+            self._live.append(handle)
             self._queue.append(handle)
             self._changed.notify_all()
         return handle
