@@ -16,6 +16,7 @@ from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.errors import EngineFailure, TooManyRequests
 from lean_ovms.models.text_model import TextModel
+from lean_ovms.observability.records import RequestRecord
 from lean_ovms.types import Response
 from tests.api.conftest import apps_of, events, get, parts, post, whole
 from tests.fakes import FakeEngine, say
@@ -97,8 +98,10 @@ async def test_pcm_has_24000_samples_a_second_whatever_the_model(make_voice: Mak
     assert engine.asked[0][1].sample_rate == 24_000
 
 
-async def test_events(make_voice: MakeVoice) -> None:
-    app, _ = await make_voice()
+async def test_events(make_voice: MakeVoice, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, _ = await make_voice(access_log=True)
+    records: list[RequestRecord] = []
+    monkeypatch.setattr(app.services.records, "finish", records.append)
     response = await post(app, PATH, {"input": TWO, "response_format": "pcm", "stream_format": "sse"})
     assert header(response, "Content-Type") == ["text/event-stream; charset=utf-8"]
     *deltas, done = await events(response)
@@ -109,6 +112,7 @@ async def test_events(make_voice: MakeVoice) -> None:
         "type": "speech.audio.done",
         "usage": {"input_tokens": len(TWO), "output_tokens": 51, "total_tokens": len(TWO) + 51},
     }
+    assert [(record.model, record.stream, record.ttft_s is None) for record in records] == [("v", True, False)] * 2
 
 
 async def test_fields_reach_the_engine(make_voice: MakeVoice) -> None:
