@@ -61,6 +61,9 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
         except MissingExtra as error:  # agents always include it, and the summary has all of the reasoning
             warnings.append(f"there is no reasoning.encrypted_content: {error.message}")
 
+    items, unread = ([], []) if values["input"] is None else sealer.opened(read_input(values["input"]), "input")
+    warnings += unread
+
     def offering(functions: Any, choice: Any) -> GenerationBody:
         return reader.generation(
             {"max_tokens": values["max_output_tokens"], "text.format": None if form == TEXT_FORMAT else form},
@@ -83,7 +86,7 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
         generation=generation,
         tools=tools,
         offering=offering if tools.mcp else None,
-        items=[] if values["input"] is None else sealer.opened(read_input(values["input"]), "input"),
+        items=items,
         response=partial(
             ResponseObject,
             model=generation.model.name,

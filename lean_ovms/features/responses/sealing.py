@@ -45,26 +45,40 @@ class Sealer:
         keys = self._fernet()
         return lambda text: keys.encrypt(text.encode()).decode()
 
-    def opened(self, items: list[Json], param: str) -> list[Json]:
-        """Returns the items with the text of sealed reasoning as its content. Raises BadRequest and MissingExtra."""
-        return [self._opened(item, f"{param}[{place}]") for place, item in enumerate(items)]
+    def opened(self, items: list[Json], param: str) -> tuple[list[Json], list[str]]:
+        """Returns the items with the text of sealed reasoning as its content, and a line if some cannot be opened.
 
-    def _opened(self, item: Json, param: str) -> Json:
-        if item["type"] != "reasoning" or "encrypted_content" not in item:
-            return item
+        That is left out: an agent sends it with each further request, and a summary has the same text.
+
+        Args:
+            items: The items of an input.
+            param: The field that they are in.
+        """
+        found, unread, why = list[Json](), list[str](), ""
+        for place, item in enumerate(items):
+            if item["type"] == "reasoning" and "encrypted_content" in item:
+                plain = {name: value for name, value in item.items() if name != "encrypted_content"}
+                try:
+                    text = self._unsealed(item["encrypted_content"])
+                except (MissingExtra, BadRequest) as error:
+                    unread.append(f"{param}[{place}]")
+                    why = error.message
+                else:
+                    plain |= {"content": [{"type": "reasoning_text", "text": text}]}
+                item = plain
+            found.append(item)
+        more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
+        return found, [f"the encrypted content of {unread[0]}{more} is left out: {why}"] if unread else []
+
+    def _unsealed(self, sealed: str) -> str:
+        """Returns the text of sealed reasoning. Raises BadRequest and MissingExtra."""
         keys = self._fernet()
         from cryptography.fernet import InvalidToken
 
         try:
-            text = keys.decrypt(item["encrypted_content"]).decode()
+            return keys.decrypt(sealed).decode()
         except (InvalidToken, ValueError):
-            raise BadRequest(
-                f"The encrypted content of {param} could not be verified: it is damaged, or was made with another key.",
-                param=f"{param}.encrypted_content",
-                code="invalid_encrypted_content",
-            ) from None
-        plain = {name: value for name, value in item.items() if name != "encrypted_content"}
-        return plain | {"content": [{"type": "reasoning_text", "text": text}]}
+            raise BadRequest("it is damaged, or was made with another key") from None
 
     def _fernet(self) -> MultiFernet:
         """Returns the keys. Raises MissingExtra, and WrongOptions for a file without keys."""

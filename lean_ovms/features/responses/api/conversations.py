@@ -10,7 +10,7 @@ from dataclasses import replace
 from ....api.fields import Field, FieldSet, RouteDoc, Values, read
 from ....api.forms import read_query
 from ....api.openai.stored_objects import METADATA, PAGE, item_id, page_response
-from ....api.response import json, json_bytes, now
+from ....api.response import json, json_bytes, now, warning_headers
 from ....api.services import Services
 from ....errors import BadRequest
 from ....types import Json, Request, Response
@@ -35,16 +35,17 @@ def _store(services: Services) -> Store:
     return services.get(ResponseService).store
 
 
-def _conversation(body: Json, services: Services) -> tuple[Values, list[Json]]:
+def _conversation(body: Json, services: Services) -> tuple[Values, list[Json], list[str]]:
     values = read(FIELDS, body)
     items = read_items(values["items"] or [], "items")
-    return values, services.get(ResponseService).sealer.opened(items, "items")
+    return values, *services.get(ResponseService).sealer.opened(items, "items")
 
 
 @RouteDoc("Create a conversation", body=FIELDS, body_optional=True)
 async def handle_create(request: Request, services: Services) -> Response:
     store = _store(services)
-    values, items = await services.parse_body(request, _conversation) if request.size else ({"metadata": None}, [])
+    given = await services.parse_body(request, _conversation) if request.size else None
+    values, items, unread = given or ({"metadata": None}, [], [])
     body: Json = {
         "id": item_id("conv"),
         "object": "conversation",
@@ -52,7 +53,7 @@ async def handle_create(request: Request, services: Services) -> Response:
         "metadata": values["metadata"] or {},
     }
     await store.create_conversation(body, items)
-    return json(body)
+    return json(body, warning_headers(unread))
 
 
 @RouteDoc("A conversation")
@@ -85,11 +86,13 @@ async def handle_items(request: Request, services: Services) -> Response:
 )
 async def handle_add_items(request: Request, services: Services) -> Response:
     store = _store(services)
-    _, items = await services.parse_body(request, _conversation)
+    _, items, unread = await services.parse_body(request, _conversation)
     if not items:
         raise BadRequest("items missing in request", param="items")
     stored = await store.add_conversation_items(request.ids[0], items)
-    return page_response(stored, has_more=False)
+    response = page_response(stored, has_more=False)
+    response.headers += warning_headers(unread)
+    return response
 
 
 @RouteDoc("An item")
