@@ -188,7 +188,7 @@ def test_min_tokens_and_beams_go_with_a_grammar(paged):
     form = {"type": "grammar", "grammar": 'root ::= ("yes" | "no") (" please")*'}
     tag = json.dumps({"type": "structural_tag", "format": form})
     assert paged.grammars is not None
-    paged.grammars.compiler.compile(tag)
+    paged.grammars.compile(tag)
     for least, beams in ((6, 1), (4, 3)):
         sampling = SamplingParams(temperature=0.0, beams=beams, n=beams, min_tokens=least)
         ends = frozenset(paged.info.eos_token_ids)

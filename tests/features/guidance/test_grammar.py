@@ -4,6 +4,7 @@ import json
 import random
 import re
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from lean_ovms.features.guidance.child import library as guidance_module
 from lean_ovms.features.guidance.child import process as guidance_process
 from lean_ovms.features.guidance.child.library import PROCESS, Guidance
 from lean_ovms.features.structured_output.child.checker import CheckerSettings, ProcessGrammarChecker
-from lean_ovms.features.structured_output.child.library import FirstUse, GrammarLibraries
+from lean_ovms.features.structured_output.child.library import GrammarLibraries, LibraryGrammars
 from lean_ovms.features.structured_output.child.limits import GrammarBounds
 from lean_ovms.features.structured_output.constraint import build
 from lean_ovms.grammar.call_syntax import GrammarContext
@@ -520,15 +521,16 @@ def test_a_library_is_made_by_the_first_grammar_and_once(guidance):
         made.append(guidance)
         return guidance
 
-    library, form = FirstUse(make), tag(type="const_string", value="a")
-    library.clear()
-    library.stop()
+    grammars, form = LibraryGrammars(make), tag(type="const_string", value="a")
+    sequence = SimpleNamespace(request=SimpleNamespace(constraint=form), stops=frozenset([EOS]))
+    grammars.clear()
+    grammars.stop()
     assert made == []
-    assert library.check(form, GrammarBounds()).bytes > 0
-    assert allowed(begin(library, form)) == allowed(begin(guidance, form))
+    assert grammars.check(form, GrammarBounds()).bytes > 0
+    assert allowed(grammars.matcher(sequence)) == allowed(begin(guidance, form))
     assert made == [guidance]
-    matcher = begin(library, form)
-    library.prepare([matcher])
+    matcher = grammars.matcher(sequence)
+    grammars.prepare([matcher])
     assert not matcher.needs_mask
 
 

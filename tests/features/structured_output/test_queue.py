@@ -12,7 +12,7 @@ from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.errors import EngineFailure, GrammarInvalid, GrammarTooComplex, TooManyRequests, Unavailable
 from lean_ovms.features.structured_output.child import limits, queue
-from lean_ovms.features.structured_output.child.library import CompiledGrammars
+from lean_ovms.features.structured_output.child.library import LibraryGrammars
 from lean_ovms.features.structured_output.child.limits import GrammarCost
 from lean_ovms.types import SamplingParams
 from tests.engine.rig import LIMITS, MemoryTransport, Rig, queue_limits
@@ -84,7 +84,7 @@ class GrammarRig(Rig):
         super().__init__(pipeline=pipeline)
         self.compiler = Compiler()
         self.transport = WakingTransport()
-        self.backend.grammars = CompiledGrammars(self.compiler, self.compiler)
+        self.backend.grammars = LibraryGrammars(lambda: self.compiler)
         self.task = GenerationTask(self.backend, limits, self.transport.wake)
         self.queue = self.task.grammars
         self.worker = Worker(self.task, self.transport)

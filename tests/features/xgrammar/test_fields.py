@@ -16,4 +16,4 @@ pytestmark = [
 def paged():
     loaded = load(blocks=600, pipeline_type="PAGED", structured_output_backend="xgrammar")
     yield loaded
-    loaded.grammars.compiler.stop()
+    loaded.grammars.stop()

@@ -101,7 +101,7 @@ def validate(text: str) -> None:
 
 
 class Guidance:
-    """A library.Compiler and GrammarChecker: compiling takes milliseconds here and needs no process of its own.
+    """A queue.Compiler and GrammarChecker: compiling takes milliseconds here and needs no process of its own.
 
     Thread-safe. The vocabulary is read when the first grammar comes (0.5 s for 150,000 tokens).
     """

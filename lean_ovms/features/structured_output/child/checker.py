@@ -79,7 +79,7 @@ class CheckerSettings:
 
 
 class ProcessGrammarChecker:
-    """A library.GrammarChecker with one process, started when needed."""
+    """A queue.GrammarChecker with one process, started when needed."""
 
     def __init__(self, settings: CheckerSettings, command: Sequence[str]) -> None:
         self.settings = settings

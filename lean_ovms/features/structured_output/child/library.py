@@ -18,7 +18,7 @@ from ..feature import StructuredOutputOptions
 if TYPE_CHECKING:
     from ....engine.paged.sequence import Sequence as PagedSequence
     from .limits import GrammarBounds, GrammarCost
-    from .queue import Compiler, GrammarChecker, GrammarQueue
+    from .queue import GrammarQueue
 
 log = logging.getLogger(__name__)
 
@@ -72,41 +72,56 @@ class OtherLibrary(Protocol):
         """Imports it. Returns what makes the library. Raises StartError."""
 
 
-class CompiledGrammars:
-    """An engine.generation.backend.Grammars whose requests wait until theirs is checked and compiled."""
+class LibraryGrammars:
+    """An engine.paged.parts.PagedGrammars by a library that its first grammar makes. Thread-safe.
 
-    def __init__(self, compiler: Compiler, checker: GrammarChecker) -> None:
-        """Keeps the two.
+    Many models never see one, and llguidance takes 70 ms and 15 MB of a vocabulary of 150,000 tokens (2026-11).
+    """
 
-        Args:
-            compiler: Compiles grammars where they are matched.
-            checker: Checks them before that.
-        """
-        self.compiler = compiler
-        self.checker = checker
+    def __init__(self, make: Callable[[], Library]) -> None:
+        """Keeps what makes the library."""
+        self._make = make
+        self._made: Library | None = None
+        self._lock = threading.Lock()
+
+    def _library(self) -> Library:
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
 
     def new_queue(self, wake: Callable[[], None], config: EngineConfig) -> GrammarQueue:
         """Implements Grammars."""
         from .queue import GrammarQueue  # late: many models never see a grammar
 
-        return GrammarQueue(self.compiler, self.checker, wake, config)
+        return GrammarQueue(self, self, wake, config)
 
+    def compile(self, tag: str) -> None:
+        """Implements Compiler.compile."""
+        self._library().compile(tag)
 
-class LibraryGrammars(CompiledGrammars):
-    """An engine.paged.parts.PagedGrammars by a library."""
+    def clear(self) -> None:
+        """Implements Compiler.clear."""
+        if self._made is not None:
+            self._made.clear()
 
-    def __init__(self, library: Library) -> None:
-        """Keeps the library."""
-        super().__init__(library, library)
-        self._library = library
+    def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
+        """Implements GrammarChecker.check."""
+        return self._library().check(tag, bounds)
 
-    def prepare(self, matchers: Sequence[Matcher]) -> None:
-        """Implements PagedGrammars."""
-        self._library.prepare(matchers)
+    def stop(self) -> None:
+        """Implements GrammarChecker.stop."""
+        if self._made is not None:
+            self._made.stop()
 
     def matcher(self, sequence: PagedSequence) -> Matcher:
-        """Implements MatcherFactory."""
-        return self._library.matcher(sequence.request.constraint, sequence.stops)
+        """Implements PagedGrammars.matcher."""
+        return self._library().matcher(sequence.request.constraint, sequence.stops)
+
+    def prepare(self, matchers: Sequence[Matcher]) -> None:
+        """Implements PagedGrammars.prepare."""
+        if matchers:
+            self._library().prepare(matchers)
 
 
 class GrammarLibraries:
@@ -137,8 +152,13 @@ class GrammarLibraries:
 
     def load(self) -> Callable[[Vocabulary, int, Sequence[int]], PagedGrammars | None]:
         """Implements GrammarSource. The usual library is imported by the first grammar."""
-        new: NewLibrary | None = _at_first_grammar if self._config.wants(GRAMMAR_LIBRARY) else None
+        new: NewLibrary | None = self._usual if self._config.wants(GRAMMAR_LIBRARY) else None
         return partial(_grammars, self._config, new if self._other is None else self._other.load())
+
+    @staticmethod
+    def _usual(config: EngineConfig, words: Vocabulary, width: int, eos: Sequence[int]) -> Library:
+        made: Library = config.part(GRAMMAR_LIBRARY)(config, words, width, eos)
+        return made
 
 
 def _grammars(
@@ -166,54 +186,4 @@ def _grammars(
         text = "%s: schemas, grammars and required tool calls are refused, as its tokens %s"
         log.warning(text, config.served_name, unknown)
         return None
-    return LibraryGrammars(new(config, words, width, eos))
-
-
-class FirstUse:
-    """A Library that its first grammar makes. Thread-safe.
-
-    Many models never see one, and llguidance takes 70 ms and 15 MB of a vocabulary of 150,000 tokens (2026-11).
-    """
-
-    def __init__(self, make: Callable[[], Library]) -> None:
-        """Keeps what makes the library."""
-        self._make = make
-        self._made: Library | None = None
-        self._lock = threading.Lock()
-
-    def _library(self) -> Library:
-        with self._lock:
-            if self._made is None:
-                self._made = self._make()
-            return self._made
-
-    def compile(self, tag: str) -> None:
-        """Implements Compiler.compile."""
-        self._library().compile(tag)
-
-    def check(self, tag: str, bounds: GrammarBounds) -> GrammarCost:
-        """Implements GrammarChecker.check."""
-        return self._library().check(tag, bounds)
-
-    def matcher(self, tag: str, stops: frozenset[int]) -> Matcher:
-        """Implements Library.matcher."""
-        return self._library().matcher(tag, stops)
-
-    def clear(self) -> None:
-        """Implements Compiler.clear."""
-        if self._made is not None:
-            self._made.clear()
-
-    def stop(self) -> None:
-        """Implements GrammarChecker.stop."""
-        if self._made is not None:
-            self._made.stop()
-
-    def prepare(self, matchers: Sequence[Matcher]) -> None:
-        """Implements Library.prepare."""
-        if matchers:
-            self._library().prepare(matchers)
-
-
-def _at_first_grammar(config: EngineConfig, words: Vocabulary, width: int, eos: Sequence[int]) -> Library:
-    return FirstUse(lambda: config.part(GRAMMAR_LIBRARY)(config, words, width, eos))
+    return LibraryGrammars(partial(new, config, words, width, eos))

@@ -14,7 +14,7 @@ import logging
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,12 +33,11 @@ from .....repository import model_file
 from .....util import resources
 from ...feature import StructuredOutputOptions
 from ..checker import CheckerSettings, ProcessGrammarChecker
-from ..library import CompiledGrammars
 from ..structural_tag import PlainFormat
 from .sentencepiece import has_byte_fallback, rewritten
 
 if TYPE_CHECKING:
-    from ..queue import GrammarChecker
+    from ..queue import GrammarQueue
 
 log = logging.getLogger(__name__)
 
@@ -111,23 +110,28 @@ class GrammarCompiler:
         pipeline.generate([ov.Tensor(np.zeros((1, 1), dtype=np.int64))], [config])
 
 
-class GenAiGrammars(CompiledGrammars):
-    """The grammars of a tokenizer, and their form in a GenerationConfig."""
+class GenAiGrammars:
+    """An engine.generation.backend.Grammars for a tokenizer, with their form in a GenerationConfig."""
 
-    def __init__(self, compiler: GrammarCompiler, checker: GrammarChecker, *, byte_fallback: bool) -> None:
+    def __init__(self, compiler: GrammarCompiler, checker: ProcessGrammarChecker) -> None:
         """Keeps the parts.
 
         Args:
-            compiler: Compiles grammars.
+            compiler: Compiles grammars where they are matched.
             checker: Checks them before that.
-            byte_fallback: Whether the tokens are SentencePiece's.
         """
-        super().__init__(compiler, checker)
-        self._byte_fallback = byte_fallback
+        self.checker = checker
+        self._compiler = compiler
+
+    def new_queue(self, wake: Callable[[], None], config: EngineConfig) -> GrammarQueue:
+        """Implements Grammars."""
+        from ..queue import GrammarQueue  # late: many models never see a grammar
+
+        return GrammarQueue(self._compiler, self.checker, wake, config)
 
     def native(self, tag: str) -> Any:
         """Returns a structural tag (JSON text) as GenerationConfig.structured_output_config."""
-        return structured(tag, self._byte_fallback)
+        return structured(tag, self._compiler.byte_fallback)
 
 
 def structured(tag: str, byte_fallback: bool) -> Any:
@@ -168,8 +172,8 @@ def grammars(config: EngineConfig, tokenizer: Any) -> GenAiGrammars | None:
             "--structured_output_backend guidance needs --pipeline_type PAGED: openvino-genai has XGrammar inside"
         )
     try:
-        width, byte_fallback = logits_width(config.model_dir), has_byte_fallback(config.model_dir)
-        compiler = GrammarCompiler(tokenizer, width, byte_fallback=byte_fallback)
+        width = logits_width(config.model_dir)
+        compiler = GrammarCompiler(tokenizer, width, byte_fallback=has_byte_fallback(config.model_dir))
     except (RuntimeError, TypeError, ValueError, OSError) as error:
         log.warning("no structured output with this model: %s", last_line(error))
         return None
@@ -179,7 +183,7 @@ def grammars(config: EngineConfig, tokenizer: Any) -> GenAiGrammars | None:
         timeout_s=options.grammar_timeout_s,
         memory_bytes=options.grammar_memory_mb << 20,
     )
-    return GenAiGrammars(compiler, ProcessGrammarChecker(settings, COMMAND), byte_fallback=byte_fallback)
+    return GenAiGrammars(compiler, ProcessGrammarChecker(settings, COMMAND))
 
 
 def reason(error: Exception) -> str:
