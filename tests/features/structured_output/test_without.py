@@ -8,9 +8,9 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.manifest import GENAI_GRAMMARS, GRAMMARS
-from tests.api.conftest import MakeApp, whole
+from tests.api.conftest import MakeApp
 from tests.fakes import say
-from tests.features.structured_output.test_fields import OTHER, TOOL, ask, error, post, warned
+from tests.features.structured_output.test_fields import OTHER, TOOL, ask, constraints, error, post, warned
 
 WITHOUT = {"without": "structured_output", "tool_parser": "hermes3"}
 SCHEMA = {"type": "object"}
@@ -20,47 +20,40 @@ ASKED = "asks for structured output, which this server was started without"
 CALL = "tool_choice requires a call, which takes structured output, which this server was started without"
 
 
-@pytest.mark.parametrize(
-    ("fields", "param", "message"),
-    [
-        ({"response_format": {"type": "json_object"}}, "response_format", f"response_format {ASKED}"),
-        ({"structured_outputs": {"json": SCHEMA}}, "structured_outputs", f"structured_outputs {ASKED}"),
-        ({"guided_json": SCHEMA}, "guided_json", f"guided_json {ASKED}"),
-        ({"guided_choice": ["a"]}, "guided_choice", f"guided_choice {ASKED}"),
-        ({"json_schema": SCHEMA}, "json_schema", f"json_schema {ASKED}"),
-        ({"grammar": 'root ::= "a"'}, "grammar", f"grammar {ASKED}"),
-        ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice", CALL),
-        ({"tools": [TOOL, OTHER], "tool_choice": NAMED}, "tool_choice", CALL),
-        ({"tools": [STRICT]}, "tools", f"a strict tool {ASKED}"),
-    ],
-)
-async def test_what_asks_for_a_form_is_refused(
-    make_app: MakeApp, fields: dict[str, Any], param: str, message: str
-) -> None:
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"response_format": {"type": "json_object"}}, "response_format", f"response_format {ASKED}"),
+    ({"structured_outputs": {"json": SCHEMA}}, "structured_outputs", f"structured_outputs {ASKED}"),
+    ({"guided_json": SCHEMA}, "guided_json", f"guided_json {ASKED}"),
+    ({"guided_choice": ["a"]}, "guided_choice", f"guided_choice {ASKED}"),
+    ({"json_schema": SCHEMA}, "json_schema", f"json_schema {ASKED}"),
+    ({"grammar": 'root ::= "a"'}, "grammar", f"grammar {ASKED}"),
+    ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice", CALL),
+    ({"tools": [TOOL, OTHER], "tool_choice": NAMED}, "tool_choice", CALL),
+    ({"tools": [STRICT]}, "tools", f"a strict tool {ASKED}"),
+]
+
+
+async def test_what_asks_for_a_form_is_refused(make_app: MakeApp) -> None:
     app, engine = await make_app(say("x"), **WITHOUT)
-    found = await error(await ask(app, **fields))
-    assert (found["param"], found["message"]) == (param, message)
+    for fields, param, message in REFUSED:
+        found = await error(await ask(app, **fields))
+        assert (found["param"], found["message"]) == (param, message)
     assert engine.constraints == []
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"response_format": {"type": "text"}},
-        {"grammar": ""},
-        {"tools": [TOOL]},
-        {"tools": [TOOL], "tool_choice": "auto"},
-        {"tools": [TOOL], "tool_choice": "none"},
-    ],
-)
+FREE: list[dict[str, Any]] = [
+    {"response_format": {"type": "text"}},
+    {"grammar": ""},
+    {"tools": [TOOL]},
+    {"tools": [TOOL], "tool_choice": "auto"},
+    {"tools": [TOOL], "tool_choice": "none"},
+]
+
+
 @pytest.mark.parametrize("parser", ["hermes3", "generic"])
-async def test_what_asks_for_none_is_answered(make_app: MakeApp, fields: dict[str, Any], parser: str) -> None:
-    app, engine = await make_app(say("x"), **{**WITHOUT, "tool_parser": parser})
-    response = await ask(app, **fields)
-    assert response.status == 200, await whole(response)
-    assert (await whole(response))["choices"][0]["message"]["content"] == "x"
-    assert warned(response) == []
-    assert engine.constraints == [""]
+async def test_what_asks_for_none_is_answered(make_app: MakeApp, parser: str) -> None:
+    options = {"without": "structured_output", "tool_parser": parser}
+    assert await constraints(make_app, FREE, **options) == [None] * len(FREE)
 
 
 async def test_the_responses_api_names_its_own_field(make_app: MakeApp) -> None:
