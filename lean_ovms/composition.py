@@ -277,9 +277,9 @@ class Composition:
         return tuple(row for one in self.features for row in one.helpers)
 
     @cached_property
-    def backends(self) -> tuple[BackendRow, ...]:
-        """What the features have in the place of the paged engine."""
-        return self._rows(lambda one: one.backends)
+    def backend(self) -> BackendRow | None:
+        """What a feature has in the place of the paged engine; None: nothing. Raises StartError for that of two."""
+        return self._only("pipelines", lambda one: one.backend)
 
     @cached_property
     def formats(self) -> tuple[FormatRow, ...]:
@@ -289,9 +289,18 @@ class Composition:
     @cached_property
     def settings(self) -> SettingsRow | None:
         """The files that hold options of models; None: there are none. Raises StartError for those of two features."""
-        found = self._rows(lambda one: (one.settings,))
+        return self._only("files with options of models", lambda one: one.settings)
+
+    def _only(self, what: str, of: Callable[[Feature], R | None]) -> R | None:
+        """Returns the row that one feature has. Raises StartError for two.
+
+        Args:
+            what: What it has, in the plural, for the error.
+            of: Returns the row of a feature.
+        """
+        found = self._rows(lambda one: (of(one),))
         if len(found) > 1:
-            raise StartError(f"options of models are in files of {' and '.join(row.package for row in found)}")
+            raise StartError(f"{' and '.join(row.package for row in found)} have {what}, and a server has one's")
         return found[0] if found else None
 
     def format_of(self, path: PurePath) -> FormatRow | None:
@@ -311,13 +320,6 @@ class Composition:
             raise StartError(
                 f"{path} cannot be served: {row.name} files are read by the feature {feature}: {self.left_out[feature]}"
             )
-
-    def backend(self, pipeline: str) -> BackendRow:
-        """Returns what serves a value of --pipeline_type. Raises StartError where no feature of the server does."""
-        for row in self.backends:
-            if pipeline in row.pipelines:
-                return row
-        raise StartError(f"this server has no pipeline but PAGED: {pipeline} is part of a feature that was left out")
 
     @cached_property
     def start_rows(self) -> tuple[StartRow, ...]:

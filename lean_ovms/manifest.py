@@ -255,15 +255,15 @@ class PartRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendRow(Row):
-    """A backend that generates text in the place of the paged engine."""
+    """Pipelines that generate text in the place of the paged engine."""
 
     pipelines: tuple[str, ...]
     """The values of --pipeline_type that it serves."""
-    load: str
-    """A function of the engine process as "module:function": for an EngineConfig, one of `pipelines` and OpenVINO's
-    devices it returns a loaded `engine.generation.backend.Backend`, and raises StartError."""
+    make: str
+    """A class of the engine process as "module:Class", an `engine.worker.text_model.OtherPipelines`: it is made of an
+    EngineConfig and the names of OpenVINO's devices."""
     options: tuple[str, ...] = ()
-    """Options that the paged engine does not have: any one that is set makes AUTO choose one of `pipelines`."""
+    """Options that the paged engine does not have: any one that is set keeps AUTO from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -568,8 +568,8 @@ class Feature:
     out, or no prefix would be cached."""
     helpers: tuple[HelperRow, ...] = ()
     """The models that may work for those that read and write text."""
-    backends: tuple[BackendRow, ...] = ()
-    """What it has in the place of the paged engine."""
+    backend: BackendRow | None = None
+    """What it has in the place of the paged engine. One feature of a server has that."""
     formats: tuple[FormatRow, ...] = ()
     """The forms of files that it reads."""
     settings: SettingsRow | None = None

@@ -206,7 +206,7 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
             for one in features
             if task.name in [row.name for row in one.tasks]
             or one.formats
-            or (one.backends and task is TEXT_GENERATION)
+            or (one.backend and task is TEXT_GENERATION)
             or (one.engine is not None and self.any_set(one.engine.options))
             or any(row.make.startswith("child.") and self.wants(row.seam) for row in one.parts)
         }

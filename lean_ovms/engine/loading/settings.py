@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,6 @@ SPARE_BLOCKS = 16
 STEP_TOKENS, MOST_STEP_TOKENS = 256, 1024
 """How many tokens a step computes at most where no option says it: OVMS's default, and what quick steps grow to. Beyond
 that a model of 135M parameters computed no more tokens a second."""
-NPU_PROMPT, NPU_ANSWER = 1024, 128
-"""GenAI's defaults on an NPU for MAX_PROMPT_LEN and MIN_RESPONSE_LEN, which it compiles the model for."""
 NO_LIMIT = 1 << 31
 WARM_LENGTHS = (8, 40, 250)
 SMALL_NETWORK = 4 << 20
@@ -186,38 +184,6 @@ def warm_up_prompts(most: int) -> list[list[list[int]]]:
         [[(seed + i) % 32 for i in range(n)] for n, seed in zip(batch, first, strict=False)]
         for batch in [*lengths, [8] * 4]
     ]
-
-
-def resolve_stateful(config: EngineConfig, available: Sequence[str] = ("CPU",)) -> PipelineSettings:
-    """Returns the settings for one text at a time, where options of the scheduler have no effect. Raises StartError."""
-    settings = resolve(config.replace(cache_size=0), 0, available)
-    if settings.speculative:
-        raise StartError("a draft model and prompt lookup need continuous batching: --pipeline_type LM_CB")
-    context, max_prompt_tokens, properties = settings.context, NO_LIMIT, settings.properties
-    if devices.is_npu(devices.members(config.target_device, available)):
-        if config.max_prompt_len:
-            properties = {"MAX_PROMPT_LEN": config.max_prompt_len, **properties}
-        max_prompt_tokens = _npu_length(properties, "MAX_PROMPT_LEN", NPU_PROMPT)
-        context = min(context, max_prompt_tokens + _npu_length(properties, "MIN_RESPONSE_LEN", NPU_ANSWER))
-    return replace(
-        settings,
-        properties=properties,
-        context=context,
-        blocks=context // settings.block_size + 2,  # with the scheduler's headroom: only the context limits
-        step_tokens=1,
-        prefix_caching=False,
-        max_prompt_tokens=max_prompt_tokens,
-    )
-
-
-def _npu_length(properties: dict[str, Any], name: str, default: int) -> int:
-    """Returns a length that a model is compiled for, given by itself or among the properties of the device."""
-    per_device = properties.get("DEVICE_PROPERTIES")
-    own = per_device.get("NPU", {}) if isinstance(per_device, dict) else {}
-    try:
-        return int(own.get(name, properties.get(name, default)))
-    except (TypeError, ValueError, AttributeError):
-        raise StartError(f"--plugin_config: {name} is not a whole number") from None
 
 
 def _share(config: EngineConfig, free_bytes: int) -> int:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ...config import EngineConfig
 from ...errors import StartError
-from ...manifest import ANSWERS_WITHOUT_MODEL, CHANGED_WEIGHTS, named
+from ...manifest import ANSWERS_WITHOUT_MODEL, named
 from ...repository import model_file
-from ...types.engine import ModelInfo
 from ..generation.backend import Backend
 from ..generation.task import GenerationTask
-
-if TYPE_CHECKING:
-    from ..loading.pipeline_choice import Choice
+from ..loading.pipeline_choice import PAGED, Choice, obstacle
 
 log = logging.getLogger("lean_ovms.engine.worker")
+
+ONLY_PAGED = "this server has no pipeline but PAGED"
 
 
 def load(config: EngineConfig, wake: Callable[[], None]) -> GenerationTask:
@@ -49,19 +48,13 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
         backend: Backend = config.part(ANSWERS_WITHOUT_MODEL).from_config(config)
         return backend
     # openvino takes 0.3 s to import, and what needs no model does without.
-    from ..loading import devices, pipeline_choice, settings
-    from ..loading.load_errors import TEXT_MODEL
+    from ..loading import devices, settings
 
     config, available = devices.on_device(config)
-    choice = pipeline_choice.choose(config, available)
-    if pipeline_choice.untested(config, choice):
-        from ..paged import ir_weights
-
-        if ir_weights.miscounts(config.model_dir / TEXT_MODEL):
-            choice = pipeline_choice.miscounted(choice)
+    choice = choose(config, available)
     log.info("pipeline %s: %s", *choice)
     found: Backend | None = None
-    if choice.pipeline == pipeline_choice.PAGED:
+    if choice.pipeline == PAGED:
         from ..paged import assemble
         from ..paged.network import NotPageable
 
@@ -69,36 +62,74 @@ def load_text_model(config: EngineConfig, wake: Callable[[], None] = lambda: Non
             resolved = settings.resolve(config, settings.free_memory_bytes(), available, paged=True)
             found = assemble.load(config, resolved, wake)
         except NotPageable as error:
-            choice = pipeline_choice.without_paged(config, str(error), miscounts=error.miscounts)
-            if config.pipeline_type == pipeline_choice.PAGED:
+            others = other_pipelines(config, available)
+            if others is None:
+                raise StartError(f"{ONLY_PAGED}, which cannot serve this model: {error}") from error
+            choice = others.without_paged(str(error), miscounts=error.miscounts)
+            if config.pipeline_type == PAGED:
                 raise StartError(f"--pipeline_type PAGED: {error}; {choice.pipeline} can serve the model") from error
             log.info("pipeline %s: %s", *choice)
     if found is None:
-        found = _load_other(config, choice, available)
-        _say_what_is_lost(config, choice, found.info)
+        others = other_pipelines(config, available)
+        assert others is not None
+        found = others.load(choice)
     found.info = replace(found.info, pipeline=choice.pipeline, pipeline_reason=choice.reason)
     return found
 
 
-def _load_other(config: EngineConfig, choice: Choice, available: Sequence[str]) -> Backend:
-    """Loads what a feature has in the place of the paged engine. Raises StartError."""
-    try:
-        row = config.composition.backend(choice.pipeline)
-    except StartError as error:
-        raise StartError(f"{error} ({choice.reason})") from None
-    backend: Backend = named(row.package, row.load)(config, choice.pipeline, available)
-    return backend
+class OtherPipelines(Protocol):
+    """The pipelines that a feature has in the place of the paged engine, for one model."""
+
+    def choose(self, obstacle: str) -> Choice:
+        """Returns which of them serves the model. Raises StartError where none can.
+
+        Args:
+            obstacle: Why the paged engine is not taken; empty: --pipeline_type names one of them.
+        """
+
+    def without_paged(self, reason: str, *, miscounts: bool) -> Choice:
+        """Returns which of them serves a model that the paged engine was to serve and cannot. Raises StartError.
+
+        Args:
+            reason: What is wrong with the model.
+            miscounts: Whether tokens of a step that have different positions would have the same.
+        """
+
+    def load(self, choice: Choice) -> Backend:
+        """Loads the model with the pipeline that was chosen. Raises StartError."""
 
 
-def _say_what_is_lost(config: EngineConfig, choice: Choice, info: ModelInfo) -> None:
-    """Names the options and request fields that have no effect without the paged engine."""
-    from ..loading import pipeline_choice
+def other_pipelines(config: EngineConfig, available: Sequence[str]) -> OtherPipelines | None:
+    """Returns the pipelines beside the paged engine; None: the server has none.
 
-    for option in (name for row in config.composition.engine_rows for name in row.options):
-        if config.value(option):
-            log.warning("--%s has no effect: it needs the prefix cache of PAGED, not of %s", option, choice.pipeline)
-    if config.wants(CHANGED_WEIGHTS):
-        for option in config.composition.parts[CHANGED_WEIGHTS].options:
-            log.warning("--%s has no effect: PAGED changes weights, and %s does not", option, choice.pipeline)
-    if fields := pipeline_choice.lost_fields(config, choice, info.capabilities):
-        log.warning("%s instead of PAGED, as %s: %s have no effect", choice.pipeline, choice.reason, ", ".join(fields))
+    Args:
+        config: The options of the engine.
+        available: The names of OpenVINO's devices.
+    """
+    row = config.composition.backend
+    found: OtherPipelines | None = None if row is None else named(row.package, row.make)(config, available)
+    return found
+
+
+def choose(config: EngineConfig, available: Sequence[str]) -> Choice:
+    """Returns the pipeline that --pipeline_type stands for: AUTO is the paged engine where nothing is in its way.
+
+    Args:
+        config: The options of the engine.
+        available: The names of OpenVINO's devices.
+
+    Raises:
+        StartError: The value does not fit the model or the server.
+    """
+    asked, reason = config.pipeline_type, ""
+    if asked == "ASR":
+        raise StartError(f"--pipeline_type ASR: {config.model_dir} transcribes no speech")
+    if asked == PAGED:
+        return Choice(PAGED, "as --pipeline_type says")
+    if asked == "AUTO" and not (reason := obstacle(config)):
+        return Choice(PAGED, "nothing in the options or the model needs another pipeline")
+    others = other_pipelines(config, available)
+    if others is None:
+        left_out = f"{asked} is part of a feature that was left out (as --pipeline_type says)"
+        raise StartError(f"{ONLY_PAGED}: {reason or left_out}")
+    return others.choose(reason)

@@ -33,11 +33,9 @@ FEATURE = Feature(
     name="genai_pipelines",
     summary="serves models, devices and options that the paged engine does not, with the pipelines of openvino_genai",
     options=GenAiOptions,
-    backends=(
-        BackendRow(
-            pipelines=("LM_CB", "LM", "VLM_CB", "VLM", "OMNI"),
-            load="child.factory:load_guarded",
-            options=("cache_eviction_config", "sparse_attention_config"),
-        ),
+    backend=BackendRow(
+        pipelines=("LM_CB", "LM", "VLM_CB", "VLM", "OMNI"),
+        make="child.choice:GenAiPipelines",
+        options=("cache_eviction_config", "sparse_attention_config"),
     ),
 )

@@ -91,12 +91,14 @@ def _architecture(described: Mapping[str, object]) -> str:
 
 def _engine(config: Config) -> Rows:
     """Returns the engine and its memory. Raises StartError."""
-    from ...engine.loading import devices, pipeline_choice, settings  # late: openvino takes 0.3 s to import
+    from ...engine.loading import devices, settings  # late: openvino takes 0.3 s to import
+    from ...engine.loading.pipeline_choice import PAGED
+    from ...engine.worker.text_model import choose
 
     engine, available = devices.on_device(config)
-    choice = pipeline_choice.choose(engine, available)
+    choice = choose(engine, available)
     free = settings.free_memory_bytes()
-    found = settings.resolve(engine, free, available, paged=choice.pipeline == pipeline_choice.PAGED)
+    found = settings.resolve(engine, free, available, paged=choice.pipeline == PAGED)
     rows = [("engine", f"{choice.pipeline} on {engine.target_device}: {choice.reason}")]
     rows.append(("context", f"{found.context} tokens"))
     per_token = settings.kv_bytes_per_token(engine, model_config.read(config.model_dir), found.properties)

@@ -1,12 +1,8 @@
 """Which device, which pipeline: decided from names and files."""
 
-import json
-
 import pytest
 
-from lean_ovms.config import Config
-from lean_ovms.engine.loading import devices, settings
-from lean_ovms.errors import StartError
+from lean_ovms.engine.loading import devices
 
 MODEL = {"vocab_size": 100, "max_position_embeddings": 8192, "num_hidden_layers": 2, "num_attention_heads": 2}
 
@@ -71,52 +67,3 @@ def test_the_first_of_several_gpus_is_just_gpu_too():
 def test_blocks_are_large_only_where_nothing_but_a_cpu_computes(name, size):
     """Smaller than they are is safe, larger is not."""
     assert devices.block_size(devices.members(name, ["CPU"])) == size
-
-
-# --- the plan of a stateful pipeline
-
-
-@pytest.fixture
-def model(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(MODEL))
-    return lambda **options: Config(model_path=str(tmp_path), **options)
-
-
-def test_a_stateful_plan_lets_one_text_run_as_far_as_its_context(model):
-    made = settings.resolve_stateful(model(max_model_len=1000))
-    assert made.context == 1000
-    assert made.blocks * made.block_size > 1000
-    assert (made.step_tokens, made.prefix_caching) == (1, False)
-
-
-@pytest.mark.parametrize(
-    ("options", "prompt", "context"),
-    [
-        ({}, 1024, 1152),
-        ({"max_prompt_len": 2000}, 2000, 2128),
-        ({"plugin_config": '{"MAX_PROMPT_LEN": "512", "MIN_RESPONSE_LEN": 64}'}, 512, 576),
-        ({"plugin_config": '{"DEVICE_PROPERTIES": {"NPU": {"MAX_PROMPT_LEN": 256}}}', "max_prompt_len": 99}, 256, 384),
-        ({"max_prompt_len": 20000}, 20000, 8192),
-    ],
-)
-def test_an_npu_takes_no_more_than_it_is_compiled_for(model, options, prompt, context):
-    made = settings.resolve_stateful(model(target_device="NPU", **options), ("CPU", "NPU"))
-    assert (made.max_prompt_tokens, made.context) == (prompt, context)
-
-
-def test_the_longest_prompt_reaches_only_an_npu(model):
-    npu = settings.resolve_stateful(model(target_device="NPU", max_prompt_len=7), ("NPU",))
-    assert npu.properties == {"MAX_PROMPT_LEN": 7}
-    cpu = settings.resolve_stateful(model(max_prompt_len=7))
-    assert (cpu.max_prompt_tokens, "MAX_PROMPT_LEN" in cpu.properties) == (settings.NO_LIMIT, False)
-
-
-@pytest.mark.parametrize("options", [{"prompt_lookup": True}, {"draft_model_path": "x"}])
-def test_a_stateful_pipeline_has_no_assistant(model, options):
-    with pytest.raises(StartError, match="LM_CB"):
-        settings.resolve_stateful(model(**options))
-
-
-def test_a_length_for_the_npu_that_is_none_stops_the_start(model):
-    with pytest.raises(StartError, match="MAX_PROMPT_LEN"):
-        settings.resolve_stateful(model(target_device="NPU", plugin_config='{"MAX_PROMPT_LEN": "long"}'), ("NPU",))

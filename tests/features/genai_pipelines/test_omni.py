@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.loading.settings import resolve_stateful
 from lean_ovms.engine.protocol import Cancel, SpokenTokens, Submit
 from lean_ovms.errors import StartError
+from lean_ovms.features.genai_pipelines.child.settings import resolve_stateful
 from lean_ovms.types import AUDIO_TAG, SamplingParams
 from tests.engine.real import assert_empty, chat
 from tests.engine.rig import Rig

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 from lean_ovms.cli.arguments import parse
 from lean_ovms.composition import compose
 from lean_ovms.config import Config
-from lean_ovms.engine.worker.text_model import load_text_model
+from lean_ovms.engine.worker.text_model import choose, load_text_model
 from lean_ovms.errors import StartError
 
 
 def test_every_pipeline_but_the_paged_engine_is_one_of_a_feature() -> None:
     [choices] = [row.metadata["choices"] for row in fields(Config) if row.name == "pipeline_type"]
-    found = [name for row in compose().backends for name in row.pipelines]
-    assert sorted(found) == sorted({*choices} - {"AUTO", "PAGED", "ASR"})
-    assert compose("genai_pipelines").backends == ()
+    row = compose().backend
+    assert row is not None
+    assert sorted(row.pipelines) == sorted({*choices} - {"AUTO", "PAGED", "ASR"})
+    assert compose("genai_pipelines").backend is None
 
 
 @pytest.mark.model
@@ -25,3 +27,12 @@ def test_a_model_that_needs_one_does_not_start_and_the_error_says_why() -> None:
     config = parse(["--without", "genai_pipelines", "--pipeline_type", "LM_CB"], {})
     with pytest.raises(StartError, match=r"no pipeline but PAGED: LM_CB .* \(as --pipeline_type says\)"):
         load_text_model(config)
+
+
+def test_a_model_with_which_the_paged_engine_is_not_tested_does_not_start_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "rwkv"}')
+    config = Config(model_path=str(tmp_path), without="genai_pipelines")
+    with pytest.raises(StartError, match="no pipeline but PAGED: the paged engine is not tested with models of the ty"):
+        choose(config, ("CPU",))
+    config = config.replace(pipeline_type="PAGED")
+    assert choose(config, ("CPU",)).pipeline == "PAGED"

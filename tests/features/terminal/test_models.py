@@ -85,7 +85,7 @@ def test_show_says_how_a_model_would_be_served(models: Path, capsys: Capture) ->
         "task": "text_generation",
         "architecture": "Qwen3ForCausalLM, 5 layers",
         "weights": "u8, 1.8 MB",
-        "engine": "PAGED on CPU: nothing in the options or the model needs openvino_genai's pipeline",
+        "engine": "PAGED on CPU: nothing in the options or the model needs another pipeline",
         "context": "131072 tokens",
         "KV cache": "800 bytes a token in u8; 1342177 tokens fit, 1.1 GB (--cache_size 1)",
         "chat template": "chat_template.jinja",

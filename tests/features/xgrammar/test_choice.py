@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.loading import pipeline_choice, settings
+from lean_ovms.engine.loading import settings
 from lean_ovms.engine.paged import assemble
+from lean_ovms.engine.worker.text_model import choose
 from lean_ovms.errors import StartError
 from lean_ovms.features.xgrammar.child import library
 from lean_ovms.features.xgrammar.child.library import XGrammarLibrary
-from tests.engine.loading.test_pipeline_choice import config
+from tests.features.genai_pipelines.test_choice import config
 
 __all__ = ["config"]
 PACKAGES = {True: ("json", "this"), False: ("json", "no_such_module")}
@@ -21,7 +22,7 @@ PACKAGES = {True: ("json", "this"), False: ("json", "no_such_module")}
 @pytest.mark.parametrize(("installed", "pipeline"), [(True, "PAGED"), (False, "LM_CB")])
 def test_auto_takes_the_paged_engine_where_the_packages_are(config, monkeypatch, installed, pipeline):
     monkeypatch.setattr(library, "MODULES", PACKAGES[installed])
-    found = pipeline_choice.choose(config(structured_output_backend="xgrammar"), ("CPU",))
+    found = choose(config(structured_output_backend="xgrammar"), ("CPU",))
     assert found.pipeline == pipeline
     assert installed or "xgrammar without the package xgrammar" in found.reason
 
@@ -42,7 +43,7 @@ def test_the_paged_engine_without_the_packages_says_how_to_install_them(monkeypa
 
 
 def test_without_the_feature_grammars_are_matched_inside_openvino_genai(config):
-    found = pipeline_choice.choose(config(structured_output_backend="xgrammar", without="xgrammar"), ("CPU",))
+    found = choose(config(structured_output_backend="xgrammar", without="xgrammar"), ("CPU",))
     assert (found.pipeline, found.reason) == (
         "LM_CB",
         "the paged engine does not support --structured_output_backend xgrammar",

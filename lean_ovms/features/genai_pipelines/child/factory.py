@@ -8,11 +8,12 @@ from ....engine.loading import quiet_imports  # noqa: F401 - first, for its effe
 from collections.abc import Sequence
 
 from ....config import EngineConfig
-from ....engine.loading.settings import free_memory_bytes, resolve, resolve_stateful
+from ....engine.loading.settings import free_memory_bytes, resolve
 from .continuous import ContinuousPipeline
 from .guard.backend import GuardedPipeline
 from .guard.pipeline import Pipeline
 from .omni import OmniPipeline
+from .settings import resolve_stateful
 from .stateful import StatefulPipeline
 from .vlm_continuous import VlmContinuous
 from .vlm_stateful import VlmStateful

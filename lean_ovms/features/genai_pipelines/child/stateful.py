@@ -26,10 +26,11 @@ from ....config import EngineConfig
 from ....engine.errors import last_line
 from ....engine.loading.adapters import genai_adapters
 from ....engine.loading.load_errors import TEXT_MODEL, as_start_error, check_files
-from ....engine.loading.settings import WARM_LENGTHS, PipelineSettings, resolve_stateful
+from ....engine.loading.settings import WARM_LENGTHS, PipelineSettings
 from ....errors import BadRequest, too_long
 from .base import GenAiPipeline
 from .guard.pipeline import GuardedOutput, Handle, PipelineRequest, Status
+from .settings import resolve_stateful
 
 log = logging.getLogger(__name__)
 

@@ -6,15 +6,17 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.loading import pipeline_choice
+from lean_ovms.engine.loading.pipeline_choice import PROVEN, VISION_FILES
+from lean_ovms.engine.worker.text_model import choose
 from lean_ovms.errors import StartError
+from lean_ovms.features.genai_pipelines.child.choice import MISCOMPUTED, GenAiPipelines
 from tests.engine.real import DRAFT
 
 
 @pytest.fixture
 def config(tmp_path):
     def make(vision=False, model_type="qwen3", **options):
-        for name in pipeline_choice.VISION_FILES if vision else ():
+        for name in VISION_FILES if vision else ():
             (tmp_path / name).touch()
         (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
         return Config(model_path=str(tmp_path), **options)
@@ -34,7 +36,7 @@ def config(tmp_path):
     ],
 )
 def test_auto_is_continuous_batching_but_on_an_npu(config, device, vision, kind):
-    assert pipeline_choice.choose(config(vision, target_device=device), ("CPU", "GPU", "NPU")).pipeline == kind
+    assert choose(config(vision, target_device=device), ("CPU", "GPU", "NPU")).pipeline == kind
 
 
 @pytest.mark.parametrize(
@@ -42,22 +44,22 @@ def test_auto_is_continuous_batching_but_on_an_npu(config, device, vision, kind)
     [("LM", False), ("LM_CB", False), ("PAGED", False), ("PAGED", True), ("VLM", True), ("VLM_CB", True)],
 )
 def test_a_type_that_fits_the_model_is_taken(config, asked, vision):
-    assert pipeline_choice.choose(config(vision, pipeline_type=asked), ("CPU",)) == (asked, "as --pipeline_type says")
+    assert choose(config(vision, pipeline_type=asked), ("CPU",)) == (asked, "as --pipeline_type says")
 
 
 def test_a_model_that_speaks_is_an_omni_model(config):
     with pytest.raises(StartError, match="openvino_talker_model"):
-        pipeline_choice.choose(config(True, pipeline_type="OMNI"), ("CPU",))
+        choose(config(True, pipeline_type="OMNI"), ("CPU",))
     (Path(config(True).model_path) / "openvino_talker_model.xml").touch()
-    assert pipeline_choice.choose(config(True), ("CPU",)).pipeline == "OMNI"
-    assert pipeline_choice.choose(config(True, pipeline_type="OMNI"), ("CPU",)).pipeline == "OMNI"
-    assert pipeline_choice.choose(config(True, pipeline_type="VLM_CB"), ("CPU",)).pipeline == "VLM_CB"
+    assert choose(config(True), ("CPU",)).pipeline == "OMNI"
+    assert choose(config(True, pipeline_type="OMNI"), ("CPU",)).pipeline == "OMNI"
+    assert choose(config(True, pipeline_type="VLM_CB"), ("CPU",)).pipeline == "VLM_CB"
 
 
 @pytest.mark.parametrize(("asked", "vision"), [("LM", True), ("LM_CB", True), ("VLM", False), ("VLM_CB", False)])
 def test_a_type_that_does_not_fit_stops_the_start(config, asked, vision):
     with pytest.raises(StartError, match=f"--pipeline_type {asked}"):
-        pipeline_choice.choose(config(vision, pipeline_type=asked), ("CPU",))
+        choose(config(vision, pipeline_type=asked), ("CPU",))
 
 
 @pytest.mark.parametrize(
@@ -69,14 +71,14 @@ def test_a_type_that_does_not_fit_stops_the_start(config, asked, vision):
     ],
 )
 def test_auto_takes_the_paged_engine_for_families_whose_images_it_reads(config, options, pipeline, reason):
-    choice = pipeline_choice.choose(config(True, **options), ("CPU",))
+    choice = choose(config(True, **options), ("CPU",))
     assert choice.pipeline == pipeline
     assert reason in choice.reason
 
 
 def test_half_the_vision_files_are_no_vision(config, tmp_path):
-    (tmp_path / pipeline_choice.VISION_FILES[0]).touch()
-    assert pipeline_choice.choose(config(), ("CPU",)).pipeline == "PAGED"
+    (tmp_path / VISION_FILES[0]).touch()
+    assert choose(config(), ("CPU",)).pipeline == "PAGED"
 
 
 OBSTACLES = [
@@ -92,7 +94,7 @@ OBSTACLES = [
 
 @pytest.mark.parametrize(("options", "reason"), OBSTACLES)
 def test_auto_says_what_keeps_it_from_the_paged_engine(config, options, reason):
-    found = pipeline_choice.choose(config(**options), ("CPU", "GPU"))
+    found = choose(config(**options), ("CPU", "GPU"))
     assert found.pipeline == "LM_CB"
     assert reason in found.reason
 
@@ -103,12 +105,11 @@ def test_auto_says_what_keeps_it_from_the_paged_engine(config, options, reason):
         ({"model_type": "rwkv"}, True),
         ({"target_device": "GPU"}, True),
         ({"pipeline_type": "LM_CB"}, False),
-        ({}, False),
     ],
 )
 def test_what_is_lost_without_the_paged_engine_is_known_unless_that_was_asked_for(config, options, lost):
     made = config(**options)
-    found = pipeline_choice.lost_fields(made, pipeline_choice.choose(made, ("CPU", "GPU")), ["progress"])
+    found = GenAiPipelines(made, ()).lost_fields(choose(made, ("CPU", "GPU")), ["progress"])
     assert ("logit_bias" in found) is lost
     assert not {"report_progress", "speaker"}.intersection(found)
 
@@ -123,27 +124,27 @@ def test_what_is_lost_without_the_paged_engine_is_known_unless_that_was_asked_fo
     ],
 )
 def test_auto_takes_the_paged_engine_with_these_too(config, options):
-    assert pipeline_choice.choose(config(**options), ("CPU",)).pipeline == "PAGED"
+    assert choose(config(**options), ("CPU",)).pipeline == "PAGED"
 
 
-@pytest.mark.parametrize("model_type", sorted(pipeline_choice.PROVEN))
+@pytest.mark.parametrize("model_type", sorted(PROVEN))
 def test_every_proven_architecture_is_paged(config, model_type):
-    assert pipeline_choice.choose(config(model_type=model_type), ("CPU",)).pipeline == "PAGED"
+    assert choose(config(model_type=model_type), ("CPU",)).pipeline == "PAGED"
 
 
-@pytest.mark.parametrize("model_type", sorted(pipeline_choice.MISCOMPUTED))
+@pytest.mark.parametrize("model_type", sorted(MISCOMPUTED))
 @pytest.mark.parametrize(
     ("options", "reason"), [row for row in OBSTACLES if row[0].keys() & {"cache_eviction_config", "target_device"}]
 )
 def test_auto_takes_no_pipeline_whose_tokens_are_wrong(config, model_type, options, reason):
-    found = pipeline_choice.choose(config(model_type=model_type, **options), ("CPU", "GPU"))
+    found = choose(config(model_type=model_type, **options), ("CPU", "GPU"))
     assert found.pipeline == "LM"
     assert reason in found.reason
     assert f"LM_CB generates wrong tokens with models of the type {model_type}" in found.reason
 
 
 def test_a_named_pipeline_whose_tokens_are_wrong_is_taken_with_a_warning(config, caplog):
-    found = pipeline_choice.choose(config(model_type="qwen3_5_text", pipeline_type="LM_CB"), ("CPU",))
+    found = choose(config(model_type="qwen3_5_text", pipeline_type="LM_CB"), ("CPU",))
     assert found.pipeline == "LM_CB"
     warning = "LM_CB generates wrong tokens with models of the type qwen3_5_text"
     assert warning in found.reason
@@ -155,6 +156,6 @@ def test_a_named_pipeline_whose_tokens_are_wrong_is_taken_with_a_warning(config,
     [("qwen3", False, "LM_CB"), ("qwen3", True, "LM"), ("qwen3_5_text", False, "LM")],
 )
 def test_what_serves_a_model_that_cannot_be_paged(config, model_type, miscounts, pipeline):
-    found = pipeline_choice.without_paged(config(model_type=model_type), "no attention", miscounts=miscounts)
+    found = GenAiPipelines(config(model_type=model_type), ()).without_paged("no attention", miscounts=miscounts)
     assert found.pipeline == pipeline
     assert found.reason.startswith("the paged engine cannot serve this model: no attention")

@@ -1,0 +1,47 @@
+"""Resolves the settings of a pipeline that computes one text at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ....config import EngineConfig
+from ....engine.loading import devices
+from ....engine.loading.settings import NO_LIMIT, PipelineSettings, resolve
+from ....errors import StartError
+
+NPU_PROMPT, NPU_ANSWER = 1024, 128
+"""GenAI's defaults on an NPU for MAX_PROMPT_LEN and MIN_RESPONSE_LEN, which it compiles the model for."""
+
+
+def resolve_stateful(config: EngineConfig, available: Sequence[str] = ("CPU",)) -> PipelineSettings:
+    """Returns the settings for one text at a time, where options of the scheduler have no effect. Raises StartError."""
+    settings = resolve(config.replace(cache_size=0), 0, available)
+    if settings.speculative:
+        raise StartError("a draft model and prompt lookup need continuous batching: --pipeline_type LM_CB")
+    context, max_prompt_tokens, properties = settings.context, NO_LIMIT, settings.properties
+    if devices.is_npu(devices.members(config.target_device, available)):
+        if config.max_prompt_len:
+            properties = {"MAX_PROMPT_LEN": config.max_prompt_len, **properties}
+        max_prompt_tokens = _npu_length(properties, "MAX_PROMPT_LEN", NPU_PROMPT)
+        context = min(context, max_prompt_tokens + _npu_length(properties, "MIN_RESPONSE_LEN", NPU_ANSWER))
+    return replace(
+        settings,
+        properties=properties,
+        context=context,
+        blocks=context // settings.block_size + 2,  # with the scheduler's headroom: only the context limits
+        step_tokens=1,
+        prefix_caching=False,
+        max_prompt_tokens=max_prompt_tokens,
+    )
+
+
+def _npu_length(properties: dict[str, Any], name: str, default: int) -> int:
+    """Returns a length that a model is compiled for, given by itself or among the properties of the device."""
+    per_device = properties.get("DEVICE_PROPERTIES")
+    own = per_device.get("NPU", {}) if isinstance(per_device, dict) else {}
+    try:
+        return int(own.get(name, properties.get(name, default)))
+    except (TypeError, ValueError, AttributeError):
+        raise StartError(f"--plugin_config: {name} is not a whole number") from None
