@@ -343,9 +343,9 @@ def test_a_grammar_works_with_it(pipeline):
     import json
 
     tag = json.dumps({"type": "structural_tag", "format": {"type": "regex", "pattern": "[0-9]{3} Grüße"}})
-    pipeline.grammars.compile(tag)
-    seconds = pipeline.grammars.check(tag, GrammarBounds()).seconds
-    pipeline.grammars.stop()
+    pipeline.grammars.compiler.compile(tag)
+    seconds = pipeline.grammars.checker.check(tag, GrammarBounds()).seconds
+    pipeline.grammars.checker.stop()
     assert seconds >= 0
     from tests.features.genai_pipelines.test_pipeline_contract import finish, work
 

@@ -120,18 +120,18 @@ class GenAiGrammars:
             compiler: Compiles grammars where they are matched.
             checker: Checks them before that.
         """
+        self.compiler = compiler
         self.checker = checker
-        self._compiler = compiler
 
     def new_queue(self, wake: Callable[[], None], config: EngineConfig) -> GrammarQueue:
         """Implements Grammars."""
         from ..queue import GrammarQueue  # late: many models never see a grammar
 
-        return GrammarQueue(self._compiler, self.checker, wake, config)
+        return GrammarQueue(self.compiler, self.checker, wake, config)
 
     def native(self, tag: str) -> Any:
         """Returns a structural tag (JSON text) as GenerationConfig.structured_output_config."""
-        return structured(tag, self._compiler.byte_fallback)
+        return structured(tag, self.compiler.byte_fallback)
 
 
 def structured(tag: str, byte_fallback: bool) -> Any:
