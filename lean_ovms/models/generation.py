@@ -1,7 +1,7 @@
 """A running request: the engine's tokens become deltas of choices. Knows no HTTP and no JSON bodies.
 
-Generation is one accepted request, GenerationGroup is several as one; both push their deltas to a Sink, which for a
-unary response collects them (collect). Closing a generation is the only way to stop it.
+Generation is one accepted request. It pushes its deltas to a Sink, which for a unary response collects them (collect).
+Closing it is the only way to stop it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ..engine.client.replies import ReplyStream
@@ -300,58 +299,6 @@ class Generation:
         )
 
 
-class GenerationGroup:
-    """Several generations as one: choice i of generation g is choice g * n + i. Deltas come as they are ready."""
-
-    def __init__(self, generations: list[Generation], n: int) -> None:
-        self._generations = generations
-        self._n = n
-
-    @property
-    def usage(self) -> Usage:
-        """Token counts so far, over all generations."""
-        return total_usage([g.usage for g in self._generations])
-
-    @property
-    def timings(self) -> Timings:
-        """Token counts summed over all generations, and the longest time of any of them."""
-        parts = [g.timings for g in self._generations]
-        return Timings(
-            cached=sum(t.cached for t in parts),
-            prompt=sum(t.prompt for t in parts),
-            prompt_ms=max(t.prompt_ms for t in parts),
-            predicted=sum(t.predicted for t in parts),
-            predicted_ms=max(t.predicted_ms for t in parts),
-            queue_ms=max(t.queue_ms for t in parts),
-            drafted=[tokens for t in parts for tokens in t.drafted or ()],
-            accepted=[tokens for t in parts for tokens in t.accepted],
-        )
-
-    async def push_to(self, sink: Sink[list[Delta]]) -> None:
-        pushes = [partial(self._push, sink.push, g * self._n) for g in range(len(self._generations))]
-        pairs = zip(self._generations, pushes, strict=True)
-        try:
-            await asyncio.gather(*[generation.push_to(Sink(push, sink.paused)) for generation, push in pairs])
-        except BaseException:
-            await self.aclose()  # the others push nothing more
-            raise
-
-    @staticmethod
-    def _push(push: Callable[[list[Delta]], object], first: int, deltas: list[Delta]) -> None:
-        for delta in deltas:
-            delta.index += first
-        push(deltas)
-
-    def finish(self, reason: str) -> None:
-        for generation in self._generations:
-            generation.finish(reason)
-
-    async def aclose(self) -> None:
-        """Closes every generation. Idempotent."""
-        for generation in self._generations:
-            await generation.aclose()
-
-
 def total_usage(parts: Sequence[Usage]) -> Usage:
     """Returns the sums; of cached tokens only where all are known."""
     return Usage(
@@ -360,11 +307,6 @@ def total_usage(parts: Sequence[Usage]) -> Usage:
         sum(u.reasoning_tokens for u in parts),
         None if any(u.cached_tokens is None for u in parts) else sum(u.cached_tokens or 0 for u in parts),
     )
-
-
-def joined(generations: list[Generation], n: int) -> Generation | GenerationGroup:
-    """Returns the generations as one; one alone needs no group, whose tasks would take twelve turns of the loop."""
-    return generations[0] if len(generations) == 1 else GenerationGroup(generations, n)
 
 
 REPETITION_DETECTED = "repetition_detected"
@@ -569,15 +511,6 @@ async def collect(generation: DeltaStream, choices: int) -> list[CompletedChoice
     collector = Collector(choices)
     await generation.push_to(Sink(collector.add))
     return collector.choices(ended=True)
-
-
-async def collect_each(generations: list[Generation]) -> tuple[list[CompletedChoice], Usage]:
-    """Returns the only choice of each generation, at its end, and their tokens; all are closed. Raises RequestError."""
-    group = GenerationGroup(generations, 1)
-    try:
-        return await collect(group, len(generations)), group.usage
-    finally:
-        await group.aclose()
 
 
 def _add(choice: CompletedChoice, events: list[Event]) -> None:

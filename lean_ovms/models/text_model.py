@@ -23,7 +23,7 @@ from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord, RequestRecord, current_client, current_record, own_salt
 from ..repository import model_config, model_file, weights
 from ..text.decode.detokenizer import Detokenizer, decode_slices
-from ..types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams, TokenPrompt, Usage
+from ..types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams, TokenPrompt
 from ..types.engine import ModelInfo
 from ..util import files
 from .generation import Generation
@@ -376,24 +376,6 @@ class TextModel(TokenModel):
             if timeout_s:
                 generation.end_after(timeout_s)
             return generation
-
-    async def prefill(
-        self, prompt: Prompt, sampling: SamplingParams, *, truncate: int | None = None, truncation_side: str = "left"
-    ) -> Usage:
-        """Computes a prompt and what sampling wants after it, within a Hold or while this model is being loaded.
-
-        Raises RequestError.
-        """
-        from .generation import collect
-
-        generation = await self.start(
-            prompt, sampling, OutputParams(), truncate=truncate, truncation_side=truncation_side, loading=True
-        )
-        try:
-            await collect(generation, 1)
-            return generation.usage
-        finally:
-            await generation.aclose()
 
     def _generation_closed(
         self, record: RequestRecord | None, generation: GenerationRecord, timer: TokenTimer | None

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from typing import Any
 
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.models.generation import CompletedChoice, Generation, GenerationGroup, collect, joined
-from lean_ovms.models.start_all import start_all
+from lean_ovms.models.generation import CompletedChoice, Generation, collect
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import OutputParams, Reasoning, SamplingParams, TextPrompt
 from tests.fakes import EOS, FakeEngine, say
@@ -165,25 +163,6 @@ async def test_closing_a_finished_generation_cancels_nothing() -> None:
     assert engine.cancelled == []
 
 
-async def test_a_batch_ends_when_all_have_ended_and_closes_all() -> None:
-    generations = []
-    for script in (say("a"), say("b", "c"), [[(0, "x", None)]] * 99):
-        generation, _ = await start(script)
-        generations.append(generation)
-    batch = GenerationGroup(generations, 1)
-    seen: dict[int, str] = {}
-    async for deltas in pieces(batch):
-        for delta in deltas:
-            seen[delta.index] = seen.get(delta.index, "") + "".join(e.text for e in delta.events)  # type: ignore[union-attr]
-        if len(seen.get(2, "")) >= 3:
-            break
-    assert (seen[0], seen[1]) == ("a", "bc")
-    await batch.aclose()
-    await asyncio.sleep(0)
-    assert all(g._reply.finished for g in generations)
-    assert batch.usage.prompt_tokens == 3
-
-
 @pytest.mark.parametrize("size", [1, 3, 50])
 async def test_looking_for_nothing_and_for_what_never_comes_give_the_same(
     size: int, monkeypatch: pytest.MonkeyPatch
@@ -192,28 +171,3 @@ async def test_looking_for_nothing_and_for_what_never_comes_give_the_same(
     monkeypatch.setattr("tests.fakes.encode", lambda text: list(text.encode("latin-1")))
 
     assert await answer(in_bytes(TEXT, size)) == await answer(in_bytes(TEXT, size), stop=("never",))
-
-
-async def test_one_generation_needs_no_group_and_no_task() -> None:
-    tasks = asyncio.all_tasks()
-
-    async def started(prompt: TextPrompt) -> Generation:
-        assert asyncio.all_tasks() == tasks
-        return await _started(prompt)
-
-    generations = await start_all([TextPrompt("ab")], started, 10)
-    assert joined(generations, 1) is generations[0]
-    assert (await collect(joined(generations, 1), 1))[0].text == "ab"
-    await generations[0].aclose()
-
-
-async def test_several_generations_are_a_group() -> None:
-    generations = await start_all([TextPrompt("ab"), TextPrompt("cd")], _started, 10)
-    both = joined(generations, 1)
-    assert [choice.text for choice in await collect(both, 2)] == ["ab", "cd"]
-    await both.aclose()
-
-
-async def _started(prompt: TextPrompt) -> Generation:
-    """One that answers with its prompt."""
-    return (await start(say(prompt.text)))[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from ...manifest import named
 from ...models.generation import DeltaStream, Generation, WrappedStream
 from ...models.text_model import TextModel
 from ...observability.records import current_record
-from ...types import ChatPrompt, Delta, Json, OutputParams, Prompt, SamplingParams, TokenPrompt, ToolCallStart
+from ...types import ChatPrompt, Delta, Json, OutputParams, Prompt, SamplingParams, ToolCallStart
 from ...types.push import Sink
 from ..fields import Values, read
 from ..response import warning_headers
@@ -36,10 +36,6 @@ from .unsupported import idle_fields
 
 NOTHING: Values = MappingProxyType({})
 NO_LOGPROBS = LogprobsRequest()
-MOST_BYTES = 4
-"""The most UTF-8 bytes of one character, and so the most tokens that it can become."""
-MESSAGE_BYTES = 256
-"""Bytes allowed for what a chat template writes around one message."""
 SHARED_CACHE = (
     "cache_salt is not honoured: the engine's prefix cache is one for all (--enable_prefix_caching false, or "
     "--pipeline_type PAGED)"
@@ -109,37 +105,6 @@ class GenerationBody:
         )
         generation.warnings += notices
         return generation
-
-    async def start_all(self, prompts: Iterable[Prompt], *, echo: bool = False) -> list[Generation]:
-        """Starts a generation for each prompt, or none. Raises RequestError."""
-        from ...models.start_all import check_total, start_all  # a chat has one prompt
-
-        most = self.model.config.max_queued_tokens_per_client
-        if self.truncate is None and isinstance(prompts, Sequence) and len(prompts) > 1:
-            check_total(sum(len(prompt.tokens) for prompt in prompts if isinstance(prompt, TokenPrompt)), most)
-            if isinstance(prompts[0], ChatPrompt) and prompts[0].shared_chars:
-                return await self._start_conversations(prompts[0], prompts[1:], most, echo=echo)
-        return await start_all(prompts, partial(self.start, echo=echo), most)
-
-    async def _start_conversations(
-        self, first: ChatPrompt, others: Sequence[Prompt], most: int, *, echo: bool
-    ) -> list[Generation]:
-        """Starts conversations with the same tools.
-
-        By the tokens of the first, too many are refused before more are made.
-        """
-        from ...models.start_all import check_common, start_all
-
-        generation = await self.start(first, echo=echo)
-        try:
-            own = MOST_BYTES * (first.num_chars + first.other_chars - first.shared_chars)
-            own += MESSAGE_BYTES * (1 + len(first.messages))
-            check_common(generation.prompt_tokens, own, 1 + len(others), most)
-            left = most - generation.prompt_tokens
-            return [generation, *await start_all(others, partial(self.start, echo=echo), left)]
-        except BaseException:
-            await generation.aclose()
-            raise
 
     async def count(self, prompt: ChatPrompt) -> int:
         """Returns the number of tokens of a prompt. Raises RequestError."""

@@ -18,7 +18,7 @@ from ...api.response import new_id, now, prompt_progress, request_metrics, timin
 from ...api.sse import padding
 from ...config import Config
 from ...manifest import GENERATION_METRICS
-from ...models.generation import Generation, GenerationGroup
+from ...models.generation import DeltaStream
 from ...types import Delta, Json, PromptProgress, Timings, TokenLogprob, Usage
 
 FINGERPRINT = f"lean_ovms-{__version__}"
@@ -137,7 +137,7 @@ class ChunkOptions:
             further_metrics=None if further is None else further(config),
         )
 
-    def times(self, generation: Generation | GenerationGroup) -> Json:
+    def times(self, generation: DeltaStream) -> Json:
         """Returns the members about time at the end of a response."""
         times = generation.timings
         found = {"timings": timings(times)} if self.timings else {}
@@ -159,7 +159,7 @@ class ChunkOptions:
 class Chunks:
     """The chunks of one stream."""
 
-    def __init__(self, envelope: Envelope, generation: Generation | GenerationGroup, options: ChunkOptions) -> None:
+    def __init__(self, envelope: Envelope, generation: DeltaStream, options: ChunkOptions) -> None:
         self._generation = generation
         self._options = options
         self._head = b'data: {"id":%b,"choices":[' % orjson.dumps(envelope.id)

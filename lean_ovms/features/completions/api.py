@@ -17,10 +17,11 @@ from ...api.fields import RouteDoc
 from ...api.generation.sampling import generated_size, response_size
 from ...api.response import prompt_logprobs, warning_headers, written
 from ...api.services import Services
-from ...models.generation import CompletedChoice, Generation, GenerationGroup, collect, joined
+from ...models.generation import CompletedChoice, DeltaStream, Generation, collect
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from ..chat.chunks import ChoiceState, ChunkOptions, Chunks, Envelope
 from .request import ALL_FIELDS, CompletionRequest, max_tokens_of, parse_completion, start
+from .several import joined
 
 
 @RouteDoc("Continue a text", body=ALL_FIELDS, other_clients=True, stream=True)
@@ -73,7 +74,7 @@ def full(
     completion: CompletionRequest,
     answers: list[CompletedChoice],
     echoes: list[Echo],
-    group: Generation | GenerationGroup,
+    group: DeltaStream,
 ) -> Json:
     """Returns the text_completion object."""
     n = completion.generation.sampling.n
@@ -140,7 +141,7 @@ def _by_name(token: TokenLogprob, options: ChunkOptions) -> dict[str, float | No
 class CompletionRenderer(sse.Renderer[Delta]):
     """Renders deltas as text_completion events."""
 
-    def __init__(self, completion: CompletionRequest, group: Generation | GenerationGroup, echoes: list[Echo]) -> None:
+    def __init__(self, completion: CompletionRequest, group: DeltaStream, echoes: list[Echo]) -> None:
         self._chunks = Chunks(_envelope(completion), group, completion.options)
         self._completion = completion
         self._echoes = echoes

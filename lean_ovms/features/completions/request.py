@@ -25,6 +25,7 @@ from ...models.generation import Generation
 from ...types import Json, Request, TextPrompt, TokenPrompt
 from ..chat.chunks import ChunkOptions
 from .fim import filled_in
+from .several import start_prompts
 
 NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
 DEFAULT_MAX_TOKENS = 16
@@ -168,4 +169,4 @@ async def start(completion: CompletionRequest) -> tuple[CompletionRequest, list[
         raise BadRequest(NOT_WITH_VISION, param="model")
     scored = completion.generation.logprobs.prompt is not None
     want = completion.echo or completion.options.token_ids or scored
-    return completion, await completion.generation.start_all(prompts, echo=want)
+    return completion, await start_prompts(completion.generation, prompts, echo=want)

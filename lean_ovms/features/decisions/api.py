@@ -20,10 +20,10 @@ from ...api.response import json, warning_headers
 from ...api.schemas import SOME_TEXT, any_of, array
 from ...api.services import Services
 from ...errors import BadRequest
-from ...models.generation import CompletedChoice, Generation, collect_each, total_usage
-from ...models.start_all import check_common, start_all
+from ...models.generation import CompletedChoice, Generation, total_usage
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, OutputParams, Request, Response, SamplingParams
+from ..completions.several import check_common, collect_each, start_all
 from ..responses.response import counts
 from ..responses.schemas import MESSAGES_AND_CALLS
 from .questions import LETTERS, QUESTION, Question, read_input, read_questions

@@ -9,6 +9,6 @@ FEATURE = Feature(
     summary="answers questions about an input with the probabilities of their options",
     title="OpenAI: decisions",
     reference="https://platform.openai.com/docs/api-reference/decisions",
-    needs=("responses",),
+    needs=("completions", "responses"),
     routes=(Route("POST", "/decisions", "api:handle", BASES),),
 )

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ...errors import RequestError, StartError, TooManyRequests, Unavailable, counted
 from ...models.lifecycle import (
@@ -25,9 +25,6 @@ from ...models.lifecycle import (
 )
 from ...observability.records import current_client
 
-if TYPE_CHECKING:
-    from .model_cache import ModelCache
-
 
 @dataclass(slots=True, eq=False)
 class Waiter:
@@ -41,10 +38,30 @@ class Waiter:
     """The name of its client; empty: not known."""
 
 
+class MemberCache(Protocol):
+    """The methods of the ModelCache that a member uses."""
+
+    @property
+    def asleep(self) -> bool:
+        """Whether requests are refused until `wake_up`."""
+
+    def check_awake(self) -> None:
+        """Raises Unavailable while the server sleeps or stops."""
+
+    def pump(self) -> None:
+        """Brings what is in memory nearer to what is wanted."""
+
+    async def unload(self, group: ModelGroup) -> None:
+        """Unloads a group once its running requests have finished. Raises RequestError: all sleep."""
+
+    def remove(self, member: Member, group: ModelGroup) -> None:
+        """Forgets a member that has left its group."""
+
+
 class Member:
     """A model in a ModelCache, with the requests that wait for it: its `models.lifecycle.Residence`."""
 
-    def __init__(self, model: Residency, cache: ModelCache, group: ModelGroup) -> None:
+    def __init__(self, model: Residency, cache: MemberCache, group: ModelGroup) -> None:
         """Begins without requests.
 
         Args:

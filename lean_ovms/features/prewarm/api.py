@@ -20,12 +20,12 @@ from ...api.generation.request import GenerationBody
 from ...api.services import Services
 from ...config import Config
 from ...errors import BadRequest, NotSupported, RequestError, StartError, StoreFailure, WrongOptions
-from ...models.generation import total_usage
+from ...models.generation import collect, total_usage
 from ...models.model import Model
 from ...models.registry import ModelRegistry
 from ...models.text_model import TextModel
 from ...observability.records import current_record, scoped_salt
-from ...types import Json, Prompt, Request, Response, SamplingParams, Usage
+from ...types import Json, OutputParams, Prompt, Request, Response, SamplingParams, Usage
 from ..chat import request as chat_request
 from ..completions import request as completion_request
 from . import file
@@ -168,10 +168,35 @@ async def _compute(
         for scope in services.keys.cache_scopes(model.config.served_names) if salted else ("",):
             sampling = SamplingParams(max_tokens=1, temperature=0.0, cache_salt=scoped_salt(scope, own))
             for prompt in prompts:
-                side = generation.truncation_side
                 with model.engine.only(process):
-                    usages.append(
-                        await model.prefill(prompt, sampling, truncate=generation.truncate, truncation_side=side)
-                    )
+                    usages.append(await _prefill(model, prompt, sampling, generation))
     total = total_usage(usages)
     return Usage(total.prompt_tokens, cached_tokens=total.cached_tokens)  # the tokens after them are not used
+
+
+async def _prefill(model: TextModel, prompt: Prompt, sampling: SamplingParams, body: GenerationBody) -> Usage:
+    """Computes a prompt and what sampling wants after it, within a Hold or while the model is being loaded.
+
+    Args:
+        model: The model.
+        prompt: The prompt.
+        sampling: What follows it.
+        body: The request, which says how much of the prompt is kept.
+
+    Returns:
+        The tokens.
+
+    Raises:
+        RequestError: The engine refuses it.
+    """
+    generation = await model.start(
+        *(prompt, sampling, OutputParams()),
+        truncate=body.truncate,
+        truncation_side=body.truncation_side,
+        loading=True,
+    )
+    try:
+        await collect(generation, 1)
+        return generation.usage
+    finally:
+        await generation.aclose()

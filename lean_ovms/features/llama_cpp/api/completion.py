@@ -19,11 +19,12 @@ from ....api.generation.unsupported import overruled
 from ....api.response import prompt_progress, timings, warning_headers, written
 from ....api.services import Services
 from ....api.sse import Renderer, event
-from ....models.generation import Collector, CompletedChoice, DeltaStream, Generation, joined
+from ....models.generation import Collector, CompletedChoice, DeltaStream, Generation
 from ....types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt
 from ....types.push import Sink
 from ...completions.fim import filling_of
 from ...completions.prompt_pieces import Pieces, prompt_of, read_several
+from ...completions.several import joined, start_prompts
 from ..fields import AS_COMPLETION, COMPLETION, INFILL, PRECEDENCE, translated, values_of
 from .results import CompletionCall, head, last, probabilities, selected
 
@@ -81,7 +82,7 @@ async def _respond(
     values: Values, generation: GenerationBody, prompts: Sequence[TextPrompt | TokenPrompt], services: Services
 ) -> Response:
     parsed = CompletionCall(values, await _with_words(values, generation), prompts)
-    generations = await parsed.generation.start_all(prompts)
+    generations = await start_prompts(parsed.generation, prompts)
     group = joined(generations, 1)
     warnings = generations[0].warnings + [RAW] * bool(values["n_probs"] and values["post_sampling_probs"])
     headers = parsed.generation.headers + warning_headers(warnings)

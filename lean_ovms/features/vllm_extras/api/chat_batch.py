@@ -16,10 +16,11 @@ from ....api.response import ID_BYTES, prompt_logprobs, warning_headers, written
 from ....api.schemas import MESSAGES, array
 from ....api.services import Services
 from ....errors import BadRequest
-from ....models.generation import CompletedChoice, Generation, GenerationGroup, collect
+from ....models.generation import CompletedChoice, Generation, collect
 from ....types import ChatPrompt, Json, Request, Response
 from ...chat.messages import read_messages
 from ...chat.request import ALL_FIELDS, ChatRequest, choice, envelope, parse_chat
+from ...completions.several import GenerationGroup, start_prompts
 
 _OTHERWISE: dict[str, Json] = {
     "messages": {"help": "conversations, each as in chat/completions", "schema": array(MESSAGES, 1)},
@@ -35,7 +36,7 @@ async def handle(request: Request, services: Services) -> Response:
     chat, prompts = await services.parse_body(request, parse_batch)
     parsed = chat.generation
     want_ids = chat.options.token_ids or parsed.logprobs.prompt is not None
-    generations = await parsed.start_all(prompts, echo=want_ids)
+    generations = await start_prompts(parsed, prompts, echo=want_ids)
     group = GenerationGroup(generations, 1)
     try:
         size = response_size(parsed.sampling, group.usage.prompt_tokens, stream=False)

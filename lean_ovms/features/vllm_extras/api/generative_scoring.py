@@ -20,10 +20,10 @@ from ....api.response import json, new_id, now, usage, warning_headers
 from ....api.schemas import STRING, TOKENS, any_of, array
 from ....api.services import Services
 from ....errors import BadRequest
-from ....models.generation import CompletedChoice, collect_each
-from ....models.start_all import check_total, start_all
+from ....models.generation import CompletedChoice
 from ....models.text_model import TextModel
 from ....types import Json, OutputParams, Request, Response, SamplingParams, TokenPrompt
+from ...completions.several import check_total, collect_each, start_all
 
 MAX_LABELS = 128
 

@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 
 from lean_ovms.errors import BadRequest, Unavailable
-from lean_ovms.models.start_all import STARTING, STARTING_SIZE, start_all
+from lean_ovms.features.completions.several import STARTING, STARTING_SIZE, GenerationGroup, joined, start_all
+from lean_ovms.models.generation import Generation, collect
 from lean_ovms.types import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from tests.fakes import say
+from tests.models.test_generation import start as started
+from tests.streams import pieces
 from tests.waiting import cancel
 
 
@@ -63,7 +67,7 @@ class FakeEngine:
 
 @pytest.fixture(autouse=True)
 def generations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lean_ovms.models.start_all.Generation", FakeGeneration)
+    monkeypatch.setattr("lean_ovms.features.completions.several.Generation", FakeGeneration)
 
 
 @pytest.mark.parametrize(("size", "most"), [(1, STARTING), (STARTING_SIZE // 4, 4), (2 * STARTING_SIZE, 1)])
@@ -145,3 +149,47 @@ def test_another_conversation_of_a_request_counts_as_if_it_were_built_alone() ->
     first = ChatPrompt(messages=[{"role": "user", "content": "abc"}], **shared)
     messages = [{"role": "assistant", "content": [{"type": "text", "text": "de"}], "tool_calls": [{"a": "xyz"}]}]
     assert first.with_messages(messages) == ChatPrompt(messages=messages, **shared)
+
+
+async def test_a_batch_ends_when_all_have_ended_and_closes_all() -> None:
+    generations = []
+    for script in (say("a"), say("b", "c"), [[(0, "x", None)]] * 99):
+        generation, _ = await started(script)
+        generations.append(generation)
+    batch = GenerationGroup(generations, 1)
+    seen: dict[int, str] = {}
+    async for deltas in pieces(batch):
+        for delta in deltas:
+            seen[delta.index] = seen.get(delta.index, "") + "".join(e.text for e in delta.events)  # type: ignore[union-attr]
+        if len(seen.get(2, "")) >= 3:
+            break
+    assert (seen[0], seen[1]) == ("a", "bc")
+    await batch.aclose()
+    await asyncio.sleep(0)
+    assert all(g._reply.finished for g in generations)
+    assert batch.usage.prompt_tokens == 3
+
+
+async def test_one_generation_needs_no_group_and_no_task() -> None:
+    tasks = asyncio.all_tasks()
+
+    async def begun(prompt: TextPrompt) -> Generation:
+        assert asyncio.all_tasks() == tasks
+        return await _started(prompt)
+
+    generations = await start_all([TextPrompt("ab")], begun, 10)
+    assert joined(generations, 1) is generations[0]
+    assert (await collect(joined(generations, 1), 1))[0].text == "ab"
+    await generations[0].aclose()
+
+
+async def test_several_generations_are_a_group() -> None:
+    generations = await start_all([TextPrompt("ab"), TextPrompt("cd")], _started, 10)
+    both = joined(generations, 1)
+    assert [choice.text for choice in await collect(both, 2)] == ["ab", "cd"]
+    await both.aclose()
+
+
+async def _started(prompt: TextPrompt) -> Generation:
+    """One that answers with its prompt."""
+    return (await started(say(prompt.text)))[0]

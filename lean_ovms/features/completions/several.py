@@ -1,0 +1,225 @@
+"""The prompts of one request that has several: each is a generation, and all of them are one stream of deltas.
+
+Each starts in a turn of its own of the event loop, and few wait for the engine at a time: what one prompt takes may be
+multiplied neither in one turn nor in memory. Their tokens are limited together, since one client's queue is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any, TypeVar
+
+from ...api.generation.request import GenerationBody
+from ...errors import TOO_LONG, BadRequest
+from ...models.generation import CompletedChoice, DeltaStream, Generation, collect, total_usage
+from ...types import ChatPrompt, Delta, Prompt, TextPrompt, Timings, TokenPrompt, Usage
+from ...types.push import Sink
+
+MOST_BYTES = 4
+"""The most UTF-8 bytes of one character, and so the most tokens that it can become."""
+MESSAGE_BYTES = 256
+"""Bytes allowed for what a chat template writes around one message."""
+P = TypeVar("P", bound=Prompt)
+STARTING, STARTING_SIZE = 32, 1 << 18
+"""Prompts of one request that wait for the engine, which takes 32 in a step, and their characters or ids."""
+
+
+async def start_all(
+    prompts: Iterable[P], start: Callable[[P], Coroutine[Any, Any, Generation]], most_tokens: int
+) -> list[Generation]:
+    """Returns a generation for each prompt of a request, or for none: when one is refused the others are closed.
+
+    Args:
+        prompts: The prompts. If they are made while they are iterated over they take little memory, as few of them wait
+            for the engine at a time.
+        start: Starts the generation of a prompt.
+        most_tokens: The most tokens of all prompts together, if there are several.
+
+    Raises:
+        RequestError: A prompt is refused, or they have too many tokens.
+    """
+    prompts = iter(prompts)
+    first, second = next(prompts), next(prompts, None)
+    if second is None:
+        return [await start(first)]
+    tasks: list[asyncio.Task[Generation]] = []
+    waiting: dict[asyncio.Task[Generation], int] = {}  # with their sizes
+    tokens = 0
+
+    async def next_started() -> None:
+        """Returns when one more waits for the engine no longer. Raises what it has raised."""
+        nonlocal tokens
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            del waiting[task]
+            tokens += task.result().prompt_tokens
+        check_total(tokens, most_tokens)
+
+    try:
+        for prompt in chain((first, second), prompts):
+            size = _size(prompt)
+            while any(task.done() for task in waiting) or (
+                waiting and (len(waiting) >= STARTING or sum(waiting.values()) + size > STARTING_SIZE)
+            ):
+                await next_started()
+            tasks.append(task := asyncio.ensure_future(start(prompt)))
+            waiting[task] = size
+            await asyncio.sleep(0)
+        while waiting:
+            await next_started()
+        return [task.result() for task in tasks]
+    except BaseException:
+        await _abort(tasks)
+        raise
+
+
+async def _abort(tasks: list[asyncio.Task[Generation]]) -> None:
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Generation):
+            await result.aclose()
+
+
+def check_common(tokens: int, own_bytes: int, count: int, most: int) -> None:
+    """Raises BadRequest if prompts with a common beginning have too many tokens together, which the first one shows.
+
+    Args:
+        tokens: The tokens of the first prompt.
+        own_bytes: The bytes that it alone has: it has at most so many tokens that are not in each of the others.
+        count: The number of all prompts.
+        most: The most tokens of all prompts together.
+    """
+    check_total(tokens + (count - 1) * max(0, tokens - own_bytes), most)
+
+
+def check_total(tokens: int, most: int) -> None:
+    """Checks how many tokens the prompts of one request have together.
+
+    Args:
+        tokens: Their number.
+        most: The value of the option that limits it.
+
+    Raises:
+        BadRequest: They are too many.
+    """
+    if tokens > most:
+        raise BadRequest(
+            f"the prompts of this request have more than {most} tokens together, which is the limit of this server "
+            "(--max_queued_tokens_per_client): send them in several requests",
+            code=TOO_LONG,
+        )
+
+
+def _size(prompt: Prompt) -> int:
+    if isinstance(prompt, TokenPrompt):
+        return len(prompt.tokens)
+    return len(prompt.text) if isinstance(prompt, TextPrompt) else prompt.render_cost
+
+
+async def start_prompts(body: GenerationBody, prompts: Iterable[Prompt], *, echo: bool = False) -> list[Generation]:
+    """Starts a generation of a request for each prompt, or none.
+
+    Args:
+        body: The request.
+        prompts: Its prompts.
+        echo: Whether the generations keep the ids of their prompts' tokens.
+
+    Raises:
+        RequestError: One of them cannot start.
+    """
+    most = body.model.config.max_queued_tokens_per_client
+    if body.truncate is None and isinstance(prompts, Sequence) and len(prompts) > 1:
+        check_total(sum(len(prompt.tokens) for prompt in prompts if isinstance(prompt, TokenPrompt)), most)
+        if isinstance(prompts[0], ChatPrompt) and prompts[0].shared_chars:
+            return await _start_conversations(body, prompts[0], prompts[1:], echo=echo)
+    return await start_all(prompts, partial(body.start, echo=echo), most)
+
+
+async def _start_conversations(
+    body: GenerationBody, first: ChatPrompt, others: Sequence[Prompt], *, echo: bool
+) -> list[Generation]:
+    """Starts conversations with the same tools.
+
+    By the tokens of the first, too many are refused before more are made.
+    """
+    most = body.model.config.max_queued_tokens_per_client
+    generation = await body.start(first, echo=echo)
+    try:
+        own = MOST_BYTES * (first.num_chars + first.other_chars - first.shared_chars)
+        own += MESSAGE_BYTES * (1 + len(first.messages))
+        check_common(generation.prompt_tokens, own, 1 + len(others), most)
+        left = most - generation.prompt_tokens
+        return [generation, *await start_all(others, partial(body.start, echo=echo), left)]
+    except BaseException:
+        await generation.aclose()
+        raise
+
+
+class GenerationGroup:
+    """Several generations as one: choice i of generation g is choice g * n + i. Deltas come as they are ready."""
+
+    def __init__(self, generations: list[Generation], n: int) -> None:
+        self._generations = generations
+        self._n = n
+
+    @property
+    def usage(self) -> Usage:
+        """Token counts so far, over all generations."""
+        return total_usage([g.usage for g in self._generations])
+
+    @property
+    def timings(self) -> Timings:
+        """Token counts summed over all generations, and the longest time of any of them."""
+        parts = [g.timings for g in self._generations]
+        return Timings(
+            cached=sum(t.cached for t in parts),
+            prompt=sum(t.prompt for t in parts),
+            prompt_ms=max(t.prompt_ms for t in parts),
+            predicted=sum(t.predicted for t in parts),
+            predicted_ms=max(t.predicted_ms for t in parts),
+            queue_ms=max(t.queue_ms for t in parts),
+            drafted=[tokens for t in parts for tokens in t.drafted or ()],
+            accepted=[tokens for t in parts for tokens in t.accepted],
+        )
+
+    async def push_to(self, sink: Sink[list[Delta]]) -> None:
+        pushes = [partial(self._push, sink.push, g * self._n) for g in range(len(self._generations))]
+        pairs = zip(self._generations, pushes, strict=True)
+        try:
+            await asyncio.gather(*[generation.push_to(Sink(push, sink.paused)) for generation, push in pairs])
+        except BaseException:
+            await self.aclose()  # the others push nothing more
+            raise
+
+    @staticmethod
+    def _push(push: Callable[[list[Delta]], object], first: int, deltas: list[Delta]) -> None:
+        for delta in deltas:
+            delta.index += first
+        push(deltas)
+
+    def finish(self, reason: str) -> None:
+        for generation in self._generations:
+            generation.finish(reason)
+
+    async def aclose(self) -> None:
+        """Closes every generation. Idempotent."""
+        for generation in self._generations:
+            await generation.aclose()
+
+
+def joined(generations: list[Generation], n: int) -> DeltaStream:
+    """Returns the generations as one; one alone needs no group, whose tasks would take twelve turns of the loop."""
+    return generations[0] if len(generations) == 1 else GenerationGroup(generations, n)
+
+
+async def collect_each(generations: list[Generation]) -> tuple[list[CompletedChoice], Usage]:
+    """Returns the only choice of each generation, at its end, and their tokens; all are closed. Raises RequestError."""
+    group = GenerationGroup(generations, 1)
+    try:
+        return await collect(group, len(generations)), group.usage
+    finally:
+        await group.aclose()
