@@ -173,10 +173,11 @@ def checked_part(part: Any, param: str, composition: Composition, *, of_tool: bo
         part: The part; also one of the Responses API, which vLLM takes in chat, or a refusal.
         param: The field that it is in.
         composition: The features, of which some read parts that are no text.
-        of_tool: Whether a tool returned it. Then a text takes the place of a part of a type that nothing reads.
+        of_tool: Whether a tool returned it. Then a text takes the place of what is no text and cannot be read, such as
+            a file by its id.
 
     Raises:
-        BadRequest: It is not well-formed, or nothing reads parts of its type.
+        BadRequest: It is not well-formed, or nothing reads parts of its type, and it is not such a part of a tool.
     """
     if not isinstance(part, dict):
         raise BadRequest(f"{_INVALID}content array should contain objects", param=param)
@@ -189,12 +190,11 @@ def checked_part(part: Any, param: str, composition: Composition, *, of_tool: bo
             raise BadRequest(f"{_INVALID}content text missing", param=param)
         return part if kind == "text" else {"type": "text", "text": text}
     try:
-        reader = _reader(kind, param, composition)
+        return _reader(kind, param, composition).checked(part, param)
     except BadRequest as error:
         if not of_tool:
             raise
         return {"type": "text", "text": left_out(kind, error.message)}
-    return reader.checked(part, param)
 
 
 def check_member(part: Json, member: str, param: str) -> None:

@@ -105,6 +105,15 @@ WRONG = [
 ]
 
 
+async def test_an_agent_goes_on_where_a_tool_returned_the_id_of_a_file(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("fine"))
+    tool = {"role": "tool", "tool_call_id": "c", "content": [{"type": "file", "file": {"file_id": "f"}}]}
+    assert (
+        await post(app, CHAT, {"model": "m", "messages": [{"role": "user", "content": "look"}, tool]})
+    ).status == 200
+    assert "It is left out: Invalid message structure - file does not have file_data" in engine.submitted[0][0]
+
+
 async def test_an_agent_goes_on_where_it_opened_a_broken_file(make_app: MakeApp) -> None:
     app, engine = await make_app(say("fine"))
     source = {"type": "base64", "media_type": "application/pdf", "data": "aGVsbG8="}
