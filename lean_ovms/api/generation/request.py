@@ -212,13 +212,14 @@ class BodyReader:
         if values["cache_salt"] and not (config.enable_prefix_caching and "cache_salt" in capabilities):
             dropped.append("cache_salt")
             shared = [SHARED_CACHE] * config.enable_prefix_caching
-        given = {**values, **renamed, **dict.fromkeys(dropped)} if renamed or dropped else values
+        asked = {**values, **renamed} if renamed else values
+        given = {**asked, **dict.fromkeys(dropped)} if dropped else asked
         defaults = Defaults(model.directory.generation_config, 0 if self._body.unlimited else default_max_tokens)
         sampling = build_sampling(given, defaults, config)
         if sampling.max_tokens == 0:
             name = "max_tokens" if values[max_tokens_name] is None else max_tokens_name
             raise BadRequest("max_tokens value should be greater than 0", param=name)
-        asked, combines = {**values, **renamed} if renamed else values, "beam_control" in capabilities
+        combines = "beam_control" in capabilities
         rule, notices = answer_rule(asked, offer, config, sampling, combines=combines)
         record = current_record.get()
         if rule is not None and (record is None or not follows_ovms(record)):
