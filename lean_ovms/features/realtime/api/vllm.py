@@ -138,10 +138,8 @@ class Vllm:
 
     async def _delta(self, stream: Stream, said: _Text, event: TextDelta) -> None:
         text = said.add(event.text, stream.settings.language)
-        if not text:
-            return
-        known = logprobs(event) if stream.settings.logprobs else None
-        await self._session.send({"type": "transcription.delta", "delta": text, "logprobs": known})
+        if text:  # the engine reports log probabilities where they are wanted
+            await self._session.send({"type": "transcription.delta", "delta": text, "logprobs": logprobs(event)})
 
     async def finished(self, stream: Stream) -> None:
         said = self._texts.pop(stream.item_id, None) or _Text()
