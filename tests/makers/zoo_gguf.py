@@ -145,6 +145,18 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         },
         {**GEMMA4_SIZES, "attention.head_count_kv": [2, 1] * 3},
     ),
+    "gemma4_text-moe": (
+        "gemma4",
+        {
+            **GEMMA4,
+            "hidden_size_per_layer_input": 0,
+            "enable_moe_block": True,
+            "num_experts": 4,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 32,
+        },
+        {**GEMMA4_SIZES, "expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 32},
+    ),
     "phi3": ("phi3", {"original_max_position_embeddings": 2048}, {"rope.scaling.original_context_length": 2048}),
     "olmoe": ("olmoe", {"num_key_value_heads": 4, "num_experts": 4, "num_experts_per_tok": 2}, {}),
     "mistral": ("llama", {"head_dim": 32}, {}),
@@ -221,7 +233,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 zoo.COMMON, and what else the metadata has."""
 FACTORS = {
     "phi3-long": {"rope_factors_long.weight": LONG["long_factor"]},
-    **{name: {"rope_freqs.weight": PROPORTIONAL} for name in ("gemma4_text", "gemma4_text-equal")},
+    **{f"gemma4_text{end}": {"rope_freqs.weight": PROPORTIONAL} for end in ("", "-equal", "-moe")},
 }
 """The tensors of files that are no parameters in torch."""
 EMBEDDING = ("bert", "gemma3_text-embedding", "nomic_bert")
@@ -247,6 +259,8 @@ RENAMED = {
     **{f"self_attn.{letter}_proj.weight": "attn_qkv.weight" for letter in "qkv"},
 }
 """The tensors of NomicBERT by the ends of the names that they have in torch, which gguf does not know."""
+ROUTERS = {".router.scale": "ffn_gate_inp.scale", ".router.per_expert_scale": "ffn_down_exps.scale"}
+"""The factors of Gemma 4's routers by the ends of the names that they have in torch."""
 SCALE = "layer_scalar"
 """What the results of a layer of Gemma 4 are multiplied by, by the end of its name."""
 CORRECTIONS = ("e_score_correction_bias", "expert_bias")
@@ -394,6 +408,11 @@ def from_gguf(
 ) -> np.ndarray:
     """Returns the values of a parameter in torch. tensor: returns those of a tensor of the file by name and shape."""
 
+    if torch_name.endswith(tuple(ROUTERS)):
+        _, _, layer, _, part = torch_name.split(".")
+        return tensor(f"blk.{layer}.{ROUTERS[f'.router.{part}']}", shape)
+    if ".experts.gate_up_proj" in torch_name and architecture == "gemma4":
+        return tensor(f"blk.{torch_name.split('.')[2]}.ffn_gate_up_exps.weight", shape)
     if ".experts." in torch_name:
         return experts(torch_name, shape, architecture == "gpt-oss", tensor)
     if target is None:

@@ -34,6 +34,8 @@ OWN = {
     "gemma4": {
         *(f"per_layer_{name}.weight" for name in ("token_embd", "model_proj", "proj_norm")),
         *(f"{name}.weight" for name in ("inp_gate", "proj", "post_norm", "layer_output_scale")),
+        *(f"{name}.weight" for name in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2", "ffn_gate_up_exps")),
+        *("ffn_gate_inp.scale", "ffn_down_exps.scale"),
     }
 }
 """Those that only networks of one architecture have, of the whole and of layers."""

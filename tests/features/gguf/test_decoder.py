@@ -42,13 +42,13 @@ FOUR = (
     *("exaone4", "glm4", "glm4_moe", "hunyuan_v1_dense", "olmo2", "olmoe", "qwen3", "qwen3-vision", "qwen3-yarn"),
     *("qwen3_moe", "qwen3_moe-vision"),
 )
-NORMS = {"gemma3_text": 6, "gemma4_text-equal": 7, **dict.fromkeys(FOUR, 4)}
+NORMS = {"gemma3_text": 6, "gemma4_text-equal": 7, "gemma4_text-moe": 11, **dict.fromkeys(FOUR, 4)}
 """Norms of a layer, where these are not 2."""
 SHARED = ("qwen2_moe", "qwen3_5_moe_text", "glm4_moe")
 """Models with an expert that all tokens have."""
 THREE = (
     *("glm4_moe", "granitemoe", "granitemoehybrid", "lfm2_moe", "mixtral", "olmoe", *SHARED[:2], "qwen3_moe"),
-    "qwen3_moe-vision",
+    *("gemma4_text-moe", "qwen3_moe-vision"),
 )
 EXPERTS = {"gpt_oss": 2, **dict.fromkeys(THREE, 3)}
 """Products of a layer that gather the experts of each token."""
@@ -86,7 +86,7 @@ def test_layers_have_the_names_that_adapters_know(name, tmp_path):
     other = {"self_attn.q_proj", "self_attn.k_proj"} if name in MOVED else set()
     if name == "gemma4_text-equal":
         other = {"self_attn.v_proj"}  # its values are keys
-    if name in EXPERTS:
+    if name in EXPERTS and name != "gemma4_text-moe":  # which has both
         other = {layer for layer in PROJECTIONS if layer.startswith("mlp.")}
     renamed = ARCHITECTURES[RECORDED[name]["architecture"]].renamed
     wanted = {renamed.get(layer, layer) for layer in PROJECTIONS - other}

@@ -87,7 +87,7 @@ class FileDecoder:
             if self._row.forward_norm != "post_attention_norm":
                 result = self._layers.norm(result, f"blk.{layer}.post_attention_norm")
             x = ops.add(x, layers.times(result, more))
-            result = self._forward(layer, self._layers.norm(x, f"blk.{layer}.{self._row.forward_norm}"))
+            result = self._forward(layer, x)
             x = ops.add(x, layers.times(self._layers.norm(result, f"blk.{layer}.post_ffw_norm"), more))
             if each_layer:
                 x = self._with_token(layer, x, each_layer[layer])
@@ -336,10 +336,16 @@ class FileDecoder:
         found = self._layers.products(x, parts)
         return found if layer >= self._sharing or len(found) > VALUES else [*found, found[-1]]
 
-    def _experts(self, layer: int, x: Any) -> Any:
-        """Returns the result of a mixture of experts."""
+    def _experts(self, layer: int, x: Any, scored: Any) -> Any:
+        """Returns the result of a mixture of experts.
+
+        Args:
+            layer: The number of the layer.
+            x: What the experts compute.
+            scored: What the scores of the experts are computed of.
+        """
         name = f"blk.{layer}.ffn"
-        scores = self._layers.product(ops.squeeze(x, np.array([1])), LinearLayer(f"{name}_gate_inp", ""))
+        scores = self._layers.product(ops.squeeze(scored, np.array([1])), LinearLayer(f"{name}_gate_inp", ""))
         gate, up, down = (f"{name}_{part}_exps" for part in ("gate", "up", "down"))
         weights = [f"{each}.weight" for each in (gate, up)]
         count, used = self._tensors.shape(f"{down}.weight")[0], self._header.number("expert_used_count")
@@ -354,9 +360,17 @@ class FileDecoder:
             biases = np.stack([first, second], 2).reshape(count, -1), third
             known = Experts(count, last, gate=joined, biases=biases)
         else:
-            known = Experts(count, last, *(self._tensors.experts(each) for each in reversed(weights)))
+            joined = f"{name}_gate_up_exps"
+            if self._layers.has(joined):
+                first, second = (self._tensors.experts(f"{joined}.weight", half=place) for place in (0, 1))
+            else:
+                first, second = (self._tensors.experts(each) for each in weights)
+            known = Experts(count, last, gate=first, up=second, activation=self._row.activation)
         if self._header.number("expert_gating_func") != SIGMOID:
-            return mixed(x, chosen(scores, used, sums_to_one=self._row.sums_to_one), known)
+            ids, shares = chosen(scores, used, sums_to_one=self._row.sums_to_one)
+            if (factors := f"{down}.scale") in self._tensors:
+                shares = ops.multiply(shares, ops.gather(self._tensors.numbers(factors), ids, np.int64(0)))
+            return mixed(x, (ids, shares), known)
         bias = f"blk.{layer}.exp_probs_b.bias"
         found = chosen_apart(
             scores,
@@ -369,10 +383,14 @@ class FileDecoder:
 
     def _forward(self, layer: int, x: Any) -> Any:
         """Returns the result of a feed-forward network, or of experts with one that all tokens share."""
-        name = f"blk.{layer}.ffn"
+        name, before = f"blk.{layer}.ffn", x
+        x = self._layers.norm(before, f"blk.{layer}.{self._row.forward_norm}")
         if not self._layers.has(f"{name}_gate_inp"):
             return self._dense(layer, x, "", "mlp")
-        found = self._experts(layer, x)
+        if self._layers.has(f"blk.{layer}.pre_ffw_norm_2"):
+            shared = self._layers.norm(self._dense(layer, x, "", "mlp"), f"blk.{layer}.post_ffw_norm_1")
+            return ops.add(shared, self._experts_apart(layer, before))
+        found = self._experts(layer, x, x)
         if self._layers.has(f"{name}_up_shexp"):
             shared = self._dense(layer, x, "_shexp", "mlp.shared_expert")
             if self._layers.has(f"{name}_gate_inp_shexp"):
@@ -380,6 +398,18 @@ class FileDecoder:
                 shared = ops.multiply(shared, ops.sigmoid(ops.matmul(x, weights, False, True)))
             found = ops.add(found, shared)
         return found
+
+    def _experts_apart(self, layer: int, x: Any) -> Any:
+        """Returns the result of Gemma 4's experts, which have norms of their own before and behind them.
+
+        Args:
+            layer: The number of the layer.
+            x: The tokens, without a norm.
+        """
+        factors = self._tensors.numbers(f"blk.{layer}.ffn_gate_inp.scale") * self._width**-0.5
+        scored = ops.multiply(self._layers.unit_norm(x), factors)
+        found = self._experts(layer, self._layers.norm(x, f"blk.{layer}.pre_ffw_norm_2"), scored)
+        return self._layers.norm(found, f"blk.{layer}.post_ffw_norm_2")
 
     def _dense(self, layer: int, x: Any, end: str, place: str) -> Any:
         """Returns the result of a feed-forward network that all tokens have.

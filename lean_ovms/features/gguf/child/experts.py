@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from openvino import opset13 as ops
 
-from .layers import END, Floats, times
+from .layers import ACTIVATIONS, END, Floats, times
 
 SLOPE, LIMIT = 1.702, 7.0
 """What the gate of gpt-oss is multiplied by within its function, and what it is clamped to."""
@@ -30,6 +30,8 @@ class Experts:
     """The matrix whose results are multiplied with the gate's; None: it is in one with the gate's."""
     gate: Any = None
     """The matrix of the gate; its rows and those of the other take turns where they are in one."""
+    activation: str = "silu"
+    """The function of the gate, by its name in ACTIVATIONS."""
     biases: tuple[Floats, Floats] | None = None
     """The biases [experts, rows] of the joined matrix and of the last one; None: there are none."""
 
@@ -95,9 +97,12 @@ def mixed(x: Any, own: Chosen, experts: Experts) -> Any:
 def _gated(x: Any, experts: Experts) -> Any:
     """Returns the results of all experts for all tokens [experts, tokens, width]."""
     gate = ops.matmul(x, experts.gate, False, True)
-    # Not ops.swish, whose second input is not in OpenVINO's pattern of experts.
-    gated = ops.multiply(ops.multiply(gate, ops.sigmoid(gate)), ops.matmul(x, experts.up, False, True))
-    return ops.matmul(gated, experts.down, False, True)
+    if experts.activation == "silu":
+        # Not ops.swish, whose second input is not in OpenVINO's pattern of experts.
+        shown = ops.multiply(gate, ops.sigmoid(gate))
+    else:
+        shown = ACTIVATIONS[experts.activation](gate)
+    return ops.matmul(ops.multiply(shown, ops.matmul(x, experts.up, False, True)), experts.down, False, True)
 
 
 def _clamped(x: Any, experts: Experts, bias: Floats, last_bias: Floats) -> Any:

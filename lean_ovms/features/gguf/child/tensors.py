@@ -173,11 +173,12 @@ class Tensors:
         node.set_friendly_name(parts[0].tensor)
         return Matrix(node.output(0), offsets)
 
-    def experts(self, *names: str) -> Any:
+    def experts(self, *names: str, half: int | None = None) -> Any:
         """Returns the matrices of all experts [experts, rows, columns] as an output.
 
         Args:
             names: The tensors, of one type and shape, whose rows take turns.
+            half: Which half of the rows of each expert is taken, 0 or 1; None: all are.
 
         Raises:
             ValueError: They are of several types or shapes.
@@ -186,9 +187,12 @@ class Tensors:
         if any((self.kind(name), self.shape(name)) != (kind, [count, rows, columns]) for name in names):
             raise ValueError(f"{' and '.join(names)} are of several types or shapes")
         parts, shape = [TensorRows(name) for name in names], [count, len(names) * rows, columns]
+        if half is not None:
+            order = np.arange(count * rows).reshape(count, 2, rows // 2)[:, half].reshape(-1)
+            parts, shape = [TensorRows(names[0], order=order)], [count, rows // 2, columns]
         if kind not in BLOCKS:
             return self._plain(parts, shape)
-        node, _ = _compressed(self._constants, self._pieces(parts, turns=True), shape, kind, inside=True)
+        node, _ = _compressed(self._constants, self._pieces(parts, turns=half is None), shape, kind, inside=True)
         node.set_friendly_name(names[0])
         return node.output(0)
 
@@ -213,7 +217,7 @@ class Tensors:
         """Returns a matrix of a type without blocks as an output."""
         kind = self.kind(parts[0].tensor)
         made = NewConstant(self._constants, PLAIN[kind], shape)
-        for rows in self._pieces(parts, turns=len(shape) > 2):
+        for rows in self._pieces(parts, turns=len(parts) > 1 and len(shape) > 2):
             made.append(rows)
         node = made.node() if kind == F32 else ops.convert(made.node(), "f32")
         node.set_friendly_name(parts[0].tensor)
@@ -235,7 +239,7 @@ class Tensors:
             return
         for part in parts:
             data = self._rows(part)
-            for first in range(0, len(data), count):
+            for first in range(0, len(data if part.order is None else part.order), count):
                 taken = slice(first, first + count)
                 yield data[taken] if part.order is None else data[part.order[taken]]
 
