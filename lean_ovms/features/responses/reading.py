@@ -61,9 +61,6 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
         except MissingExtra as error:  # agents always include it, and the summary has all of the reasoning
             warnings.append(f"there is no reasoning.encrypted_content: {error.message}")
 
-    items, unread = ([], []) if values["input"] is None else sealer.opened(read_input(values["input"]), "input")
-    warnings += unread
-
     def offering(functions: Any, choice: Any) -> GenerationBody:
         return reader.generation(
             {"max_tokens": values["max_output_tokens"], "text.format": None if form == TEXT_FORMAT else form},
@@ -81,6 +78,7 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
     if audio is not None and (tools.mcp or values["background"]):
         what = "MCP tools" if tools.mcp else "background"
         raise BadRequest(f"an answer with {what} is not spoken", param="modalities")
+    items, unread = ([], []) if values["input"] is None else sealer.opened(read_input(values["input"]), "input")
     return ResponsesRequest(
         values=values,
         generation=generation,
@@ -98,7 +96,7 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
             timed_events=values["timings_per_token"],
         ),
         audio=audio,
-        headers=generation.headers + warning_headers(warnings),
+        headers=generation.headers + warning_headers(warnings + unread),
     )
 
 
