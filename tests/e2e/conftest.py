@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -28,6 +29,10 @@ EXACT = '{"EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_PRECISION_HINT": "f32", 
 """Engine properties under which results do not depend on the batch."""
 
 
+ANY_MODEL = {"model_path": str(Path(__file__).parents[1] / "data" / "llama_sp"), "model_name": "demo"}
+"""For tests in which every model will do: with one layer, it is loaded in a fifth of the demo model's CPU time."""
+ANY_FLAGS = [word for name, value in ANY_MODEL.items() for word in (f"--{name}", value)]
+"""The same on a command line."""
 PATIENT_S = 300.0
 """Time for whatever must happen: the machine may be slow and busy."""
 PRECISION = os.environ.get("TEST_PRECISION", "")

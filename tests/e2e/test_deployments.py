@@ -15,13 +15,12 @@ import openai
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-from tests.e2e.conftest import Process, start_process, until
+from tests.e2e.conftest import ANY_MODEL, EXACT, Process, start_process, until
 from tests.features.ovms_files.graphs import graph
 
 pytestmark = pytest.mark.model
 
-COUNT = "<|im_start|>user\nCount from 1 to 30.<|im_end|>\n<|im_start|>assistant\n"
-"""What the model is sure of, so that no token depends on who else is in the batch."""
+COUNT = "Count from 1 to 30."
 
 
 def write(directory: Path, **models: dict[str, Any]) -> None:
@@ -32,8 +31,10 @@ def write(directory: Path, **models: dict[str, Any]) -> None:
 
 
 def write_graph(directory: Path, name: str, options: str = "") -> None:
+    """With EXACT, no token depends on who else is in the batch."""
     (directory / name).mkdir(exist_ok=True)
-    (directory / name / "graph.pbtxt").write_text(graph(f'models_path: "{DEMO_MODEL}", {options}'))
+    text = f'models_path: "{ANY_MODEL["model_path"]}", plugin_config: {EXACT!r}, {options}'
+    (directory / name / "graph.pbtxt").write_text(graph(text))
 
 
 @pytest.fixture

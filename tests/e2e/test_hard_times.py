@@ -15,7 +15,7 @@ import httpx
 import openai
 import pytest
 
-from tests.e2e.conftest import EXACT, PATIENT_S, local_server, start_process, until
+from tests.e2e.conftest import ANY_FLAGS, ANY_MODEL, EXACT, PATIENT_S, local_server, start_process, until
 from tests.makers.make_lora import make as make_lora
 
 pytestmark = pytest.mark.model
@@ -41,7 +41,7 @@ async def test_sixty_four_streams_a_third_of_them_cut_off() -> None:
         {"prompt": f"Item {i}: {'word ' * rng.randrange(1, 60)}", "max_tokens": rng.randrange(4, 80)} for i in range(64)
     ]
     cuts = [rng.randrange(1, 6) if i % 3 == 0 else None for i in range(64)]
-    async with local_server(plugin_config=EXACT) as local, local.client() as client:
+    async with local_server(plugin_config=EXACT, **ANY_MODEL) as local, local.client() as client:
         ignore = {"extra_body": {"ignore_eos": True}}
         quiet = [await stream(client, **ask, **ignore) for ask in asks]
         found = await asyncio.gather(
@@ -62,8 +62,8 @@ async def test_sixty_four_streams_a_third_of_them_cut_off() -> None:
 
 
 async def test_a_killed_engine_fails_its_streams_honestly_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with local_server() as local, local.client() as client:
-        fields = {"model": "demo", "prompt": "x", "max_tokens": 4000, "stream": True}
+    async with local_server(**ANY_MODEL) as local, local.client() as client:
+        fields = {"model": "demo", "prompt": "x", "max_tokens": 2000, "stream": True}
         streams = [await client.completions.create(**fields, extra_body={"ignore_eos": True}) for _ in range(8)]
         for chunks in streams:
             await chunks.__anext__()
@@ -93,7 +93,7 @@ async def test_a_killed_engine_fails_its_streams_honestly_and_comes_back(monkeyp
 
 
 async def test_a_full_queue_refuses_with_retry_after() -> None:
-    async with local_server(max_num_seqs=1, max_queued_requests=2) as local, local.client() as client:
+    async with local_server(max_num_seqs=1, max_queued_requests=2, **ANY_MODEL) as local, local.client() as client:
         long = {"model": "demo", "prompt": "x", "max_tokens": 600, "extra_body": {"ignore_eos": True}}
         work = [asyncio.create_task(client.completions.create(**long)) for _ in range(8)]
         results = await asyncio.gather(*work, return_exceptions=True)
@@ -124,7 +124,7 @@ def idle_for(duration_s: float, pids: list[int]) -> bool:
 
 
 def test_an_idle_server_uses_no_cpu_and_stops_on_a_signal() -> None:
-    with start_process() as process:
+    with start_process(*ANY_FLAGS) as process:
         process.wait_for("ready: ")
         with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0) as client:
             client.completions.create(model="demo", prompt="x", max_tokens=4)
@@ -137,11 +137,11 @@ def test_an_idle_server_uses_no_cpu_and_stops_on_a_signal() -> None:
 
 @pytest.mark.parametrize("to_every_process", [False, True])
 def test_a_stop_lets_streams_finish(to_every_process: bool) -> None:
-    with start_process() as process:
+    with start_process(*ANY_FLAGS) as process:
         process.wait_for("ready: ")
         with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0) as client:
             chunks = client.completions.create(
-                model="demo", prompt="x", max_tokens=400, stream=True, extra_body={"ignore_eos": True}
+                model="demo", prompt="x", max_tokens=2000, stream=True, extra_body={"ignore_eos": True}
             )
             first = next(chunks)
             for pid in [process.popen.pid, *(children(process.popen.pid) if to_every_process else ())]:
@@ -186,7 +186,7 @@ def test_a_log_that_nobody_reads_holds_nobody() -> None:
 
 
 def test_an_environment_that_takes_docstrings_away_does_not_reach_openvino() -> None:
-    with start_process(env={"PYTHONOPTIMIZE": "2"}) as process:
+    with start_process(*ANY_FLAGS, env={"PYTHONOPTIMIZE": "2"}) as process:
         process.wait_for("ready: demo")
         assert process.stop() == 0
 

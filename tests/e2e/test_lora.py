@@ -62,12 +62,9 @@ async def text(client: openai.AsyncOpenAI, model: str, prompt: str = PROMPTS[0])
     return answer.choices[0].text
 
 
-@pytest.mark.parametrize("kind", ["AUTO", "LM_CB"])
-async def test_each_adapter_answers_as_in_a_direct_call_and_the_model_as_without(
-    adapters: Any, direct: Any, kind: str
-) -> None:
+async def test_each_adapter_answers_as_in_a_direct_call_and_the_model_as_without(adapters: Any, direct: Any) -> None:
     options: Any = {"lora_modules": f"a={adapters['a']} a-more={adapters['a']},1.5", "plugin_config": EXACT}
-    async with local_server(pipeline_type=kind, **options) as local, local.client() as client:
+    async with local_server(**options) as local, local.client() as client:
         listed = {model.id: model for model in (await client.models.list()).data}
         assert listed.pop("demo-embed").id
         assert list(listed) == ["demo", "a", "a-more"]
@@ -75,32 +72,38 @@ async def test_each_adapter_answers_as_in_a_direct_call_and_the_model_as_without
         assert (await client.models.retrieve("a")).id == "a"
         names = list(listed)
         found = dict(zip(names, await asyncio.gather(*(text(client, name) for name in names)), strict=True))
-        assert (local.app.registry.get("a").engine is local.model.engine) is (kind == "AUTO")
+        assert local.app.registry.get("a").engine is local.model.engine
         assert found == {
             "demo": direct("", 0, PROMPTS[0]),
             "a": direct("a", LORA_ALPHA / RANK, PROMPTS[0]),
             "a-more": direct("a", 1.5, PROMPTS[0]),
         }
         assert len(set(found.values())) == 3
-        if kind == "AUTO":  # which takes PAGED
-            assert await text(client, "a") == found["a"]  # from the prefix cache, which has all three
-            await local.model.engine.stats()
-            os.kill(local.model.engine.pid or 0, signal.SIGKILL)
-            await until(lambda: local.model.restarts == 1 and local.model.engine.state == "ready")
-            assert await text(client, "a") == found["a"]
+        assert await text(client, "a") == found["a"]  # from the prefix cache, which has all three
+        await local.model.engine.stats()
+        os.kill(local.model.engine.pid or 0, signal.SIGKILL)
+        await until(lambda: local.model.restarts == 1 and local.model.engine.state == "ready")
+        assert await text(client, "a") == found["a"]
 
 
-async def test_an_engine_is_started_by_the_first_request_and_stopped_when_idle(adapters: Any) -> None:
-    options: Any = {"lora_modules": f"a={adapters['a']}", "lora_idle_timeout_s": 2.0, "pipeline_type": "LM_CB"}
-    async with local_server(**options) as local, local.client() as client:
-        adapter = local.app.registry.get("a")
+async def test_an_engine_is_started_by_the_first_request_and_stopped_when_idle(adapters: Any, direct: Any) -> None:
+    """openvino_genai's pipelines have an engine for each adapter."""
+    options: Any = {"lora_modules": f"a={adapters['a']} a-more={adapters['a']},1.5", "plugin_config": EXACT}
+    async with (
+        local_server(**options, lora_idle_timeout_s=2.0, pipeline_type="LM_CB") as local,
+        local.client() as client,
+    ):
+        adapter, other = (local.app.registry.get(name) for name in ("a", "a-more"))
+        assert adapter.engine is not local.model.engine
         assert adapter.engine.pid is None
         tokens: Any = await client.post("/tokenize", cast_to=object, body={"model": "a", "text": "Hello"})
         assert tokens["tokens"]
         assert adapter.engine.pid is None
         first = await text(client, "a")
-        assert adapter.engine.pid
-        await until(lambda: adapter.engine.pid is None)
+        assert first == direct("a", LORA_ALPHA / RANK, PROMPTS[0])
+        assert await text(client, "demo") == direct("", 0, PROMPTS[0])
+        assert await text(client, "a-more") == direct("a", 1.5, PROMPTS[0])
+        await until(lambda: adapter.engine.pid is None and other.engine.pid is None)
         assert adapter.ready
         assert await text(client, "a") == first
 

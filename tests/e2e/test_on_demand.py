@@ -11,9 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from lean_ovms.config import DEMO_MODEL
 from lean_ovms.features.pooling.model import DEMO as DEMO_EMBED
-from tests.e2e.conftest import Process, start_process
+from tests.e2e.conftest import ANY_MODEL, Process, start_process
 from tests.features.speech.child.words import recordings, unpacked
 from tests.recordings import wav
 
@@ -31,9 +30,9 @@ pytestmark = pytest.mark.model
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    """Links to the demo models, and a directory that only looks like a model."""
-    repository = tmp_path_factory.mktemp("repository")
-    for name, model in (("chat", DEMO_MODEL), ("embed", DEMO_EMBED), ("broken", DEMO_MODEL)):
+    """Links to models, and a directory that only looks like a model."""
+    repository, small = tmp_path_factory.mktemp("repository"), Path(ANY_MODEL["model_path"])
+    for name, model in (("chat", small), ("embed", DEMO_EMBED), ("broken", small)):
         (repository / name).mkdir()
         for file in model.iterdir():
             if file.is_file() and not (name == "broken" and file.name == "openvino_model.bin"):

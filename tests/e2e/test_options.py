@@ -14,17 +14,17 @@ import httpx
 import openai
 import pytest
 
-from tests.e2e.conftest import PATIENT_S, local_server, start_process
+from tests.e2e.conftest import ANY_FLAGS, ANY_MODEL, PATIENT_S, local_server, start_process
 
 pytestmark = pytest.mark.model
 
 DRAFT = Path(__file__).parents[1] / "data" / "demo_draft"
-LLAMA = Path(__file__).parents[1] / "data" / "llama_sp"
+LLAMA = Path(ANY_MODEL["model_path"])
 HELLO = [{"role": "user", "content": "Hello!"}]
 
 
 async def test_a_shorter_context_is_enforced_and_truncation_helps() -> None:
-    async with local_server(max_model_len=64) as local, local.client() as client:
+    async with local_server(max_model_len=64, **ANY_MODEL) as local, local.client() as client:
         long = {"model": "demo", "prompt": "one two three " * 100, "temperature": 0}
         with pytest.raises(openai.BadRequestError, match="64"):
             await client.completions.create(**long, max_tokens=4)
@@ -110,7 +110,7 @@ async def test_a_silent_stream_pings_during_a_long_prefill() -> None:
 
 async def test_prompt_tokens_from_the_prefix_cache_are_reported() -> None:
     prompt = "one two three four " * 20
-    async with local_server(metrics_enable=True) as local, local.client() as client:
+    async with local_server(metrics_enable=True, **ANY_MODEL) as local, local.client() as client:
 
         async def cached(**fields: Any) -> int:
             ask = {"model": "demo", "prompt": prompt, "max_tokens": 2, **fields}
@@ -130,14 +130,15 @@ async def test_prompt_tokens_from_the_prefix_cache_are_reported() -> None:
         answer = await client.responses.create(model="demo", input="Hello!")
         assert answer.usage
         assert answer.usage.input_tokens_details.cached_tokens == 0
-    async with local_server(enable_prefix_caching=False, pipeline_type="LM_CB") as local, local.client() as client:
+    options = {"enable_prefix_caching": False, "pipeline_type": "LM_CB", **ANY_MODEL}
+    async with local_server(**options) as local, local.client() as client:
         usage = (await client.completions.create(model="demo", prompt=prompt, max_tokens=2)).usage
         assert usage
         assert usage.prompt_tokens_details is None
 
 
 def test_a_request_that_comes_before_the_model_is_loaded_waits_for_it() -> None:
-    with start_process("--load_models", "start") as process:
+    with start_process("--load_models", "start", *ANY_FLAGS) as process:
         with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=PATIENT_S) as client:
             assert client.completions.create(model="demo", prompt="Hi", max_tokens=2).usage.completion_tokens == 2
         assert "ready: demo" in process.wait_for("ready: demo")

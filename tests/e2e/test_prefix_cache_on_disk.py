@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lean_ovms.config import DEMO_MODEL, Config
-from tests.e2e.conftest import EXACT, Process, start_process
+from lean_ovms.config import Config
+from tests.e2e.conftest import ANY_MODEL, EXACT, Process, start_process
 from tests.engine.paged.test_zoo import VOCAB, unpacked
 
 pytestmark = pytest.mark.model
@@ -22,11 +22,11 @@ BLOCK = 32
 
 @pytest.fixture
 def flags(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
-    """A directory for blocks, and a model: the demo model, with a cache of 4 bits, or a hybrid."""
+    """A directory for blocks, and a model: a llama, with a cache of 4 bits, or a hybrid."""
     found = ["--model_name", "m", "--metrics_enable", "--prefix_cache_path", str(tmp_path / "cache")]
     found += ["--prefix_cache_disk_gb", "0.05"]
-    if request.param in ("demo", "u4"):
-        found += ["--model_path", str(DEMO_MODEL)]
+    if request.param in ("llama", "u4"):
+        found += ["--model_path", ANY_MODEL["model_path"]]
         found += ["--kv_cache_precision", "u4"] if request.param == "u4" else []
     else:
         folder = tmp_path / "model"
@@ -79,7 +79,7 @@ def test_a_prompt_is_not_computed_again_after_a_restart(flags: list[str]) -> Non
 
 def test_a_prompt_is_forgotten_on_request_in_memory_and_on_disk(tmp_path: Path) -> None:
     prompt = list(range(20, 320))
-    flags = ["--model_path", str(DEMO_MODEL), "--model_name", "m", "--metrics_enable"]
+    flags = ["--model_path", ANY_MODEL["model_path"], "--model_name", "m", "--metrics_enable"]
     with start_process(*flags, "--prefix_cache_path", str(tmp_path)) as process:
         process.wait_for("ready: m")
         reset = process.url + "/reset_prefix_cache"
@@ -102,7 +102,7 @@ def test_a_prompt_is_forgotten_on_request_in_memory_and_on_disk(tmp_path: Path) 
 
 def test_what_was_saved_on_request_is_there_after_the_server_was_killed(tmp_path: Path) -> None:
     prompt = list(range(20, 320))
-    flags = ["--model_path", str(DEMO_MODEL), "--model_name", "m", "--metrics_enable"]
+    flags = ["--model_path", ANY_MODEL["model_path"], "--model_name", "m", "--metrics_enable"]
     flags += ["--prefix_cache_path", str(tmp_path)]
     with start_process(*flags) as process:
         process.wait_for("ready: m")
@@ -124,7 +124,7 @@ def test_what_was_saved_on_request_is_there_after_the_server_was_killed(tmp_path
 
 def test_what_an_engine_has_written_is_there_after_it_was_killed(tmp_path: Path) -> None:
     prompt = list(range(20, 320))
-    flags = ["--model_path", str(DEMO_MODEL), "--model_name", "m", "--metrics_enable"]
+    flags = ["--model_path", ANY_MODEL["model_path"], "--model_name", "m", "--metrics_enable"]
     with start_process(*flags, "--prefix_cache_path", str(tmp_path)) as process:
         process.wait_for("ready: m")
         answer, _ = complete(process, prompt)
@@ -147,7 +147,7 @@ def test_what_is_computed_ahead_is_cached_for_the_first_request_and_kept_over_un
     chat = {"messages": [{"role": "system", "content": system}, {"role": "user", "content": "Hello!"}], "max_tokens": 4}
     file = tmp_path / "prewarm.json"
     file.write_text(json.dumps([chat]))
-    flags = ["--model_path", str(DEMO_MODEL), "--model_name", "m", "--metrics_enable", "--prewarm", str(file)]
+    flags = ["--model_path", ANY_MODEL["model_path"], "--model_name", "m", "--metrics_enable", "--prewarm", str(file)]
 
     def cached(process: Process, user: str) -> int:
         asked = {**chat, "messages": [chat["messages"][0], {"role": "user", "content": user}]}
@@ -177,7 +177,7 @@ def test_what_is_computed_ahead_is_cached_for_the_first_request_and_kept_over_un
         assert cached(process, "What else?") == first
 
 
-@pytest.mark.parametrize("flags", ["demo", "lfm2"], indirect=True)
+@pytest.mark.parametrize("flags", ["llama", "lfm2"], indirect=True)
 def test_a_slot_is_saved_erased_and_restored_also_after_a_restart(flags: list[str], tmp_path: Path) -> None:
     options = [*flags[:3], *flags[7:], "--slot_save_path", str(tmp_path / "slots")]  # without --prefix_cache_path
     dice = random.Random(2)
@@ -216,7 +216,7 @@ def test_a_slot_is_saved_erased_and_restored_also_after_a_restart(flags: list[st
 
 def test_the_cache_of_an_idle_model_that_was_unloaded_is_read_when_it_is_loaded_again(tmp_path: Path) -> None:
     prompt = list(range(20, 320))
-    flags = ["--model_path", str(DEMO_MODEL), "--model_name", "m", "--model_idle_timeout_s", "1"]
+    flags = ["--model_path", ANY_MODEL["model_path"], "--model_name", "m", "--model_idle_timeout_s", "1"]
     with start_process(*flags, "--prefix_cache_path", str(tmp_path)) as process:
         process.wait_for("ready: m")
         answer, _ = complete(process, prompt)

@@ -13,7 +13,7 @@ import pydantic
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-from tests.e2e.conftest import Process, start_process
+from tests.e2e.conftest import ANY_FLAGS, Process, start_process
 
 pytestmark = pytest.mark.model
 
@@ -235,12 +235,12 @@ def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
 
 def test_a_stop_lets_background_responses_finish(tmp_path: Path) -> None:
     store = ("--response_store", str(tmp_path / "store.sqlite"))
-    with start_process(*store) as process:
+    with start_process(*ANY_FLAGS, *store) as process:
         process.wait_for("ready: demo")
         with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=300) as client:
             made = client.responses.create(input="Hello!", background=True, extra_body={"ignore_eos": True}, **ASK)
         assert process.stop() == 0
-    with start_process(*store) as process:
+    with start_process(*ANY_FLAGS, *store) as process:
         with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=300) as client:
             found = client.responses.retrieve(made.id)
         assert found.usage

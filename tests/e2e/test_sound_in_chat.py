@@ -27,13 +27,13 @@ pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def local(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalServer]:
-    """One model is in memory at a time."""
+    """Two of the three models are in memory at a time."""
     repository = tmp_path_factory.mktemp("repository")
     (repository / "chat").symlink_to(DEMO_MODEL)
     unpacked(tmp_path_factory.mktemp("speech")).rename(repository / "whisper")
     with zipfile.ZipFile(VOICE) as file:
         file.extractall(repository)
-    options = {"model_repository_path": str(repository), "max_loaded_models": 1, "plugin_config": EXACT}
+    options = {"model_repository_path": str(repository), "max_loaded_models": 2, "plugin_config": EXACT}
     async with local_server(**options, audio_input_model="whisper", audio_output_model="speecht5_tiny") as local:
         yield local
         await local.app.close()

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.config import DEMO_MODEL
 from tests.threats.target import CHAT, HI, CompletedChoice, Target, read_answer, request, start_target, until
 
+LLAMA = Path(__file__).parents[1] / "data" / "llama_sp"
 PROMPTS = {
     "model": "m",
     "prompt": [f"prompt {i}" for i in range(128)],
     "n": 20,
-    "max_tokens": 4000,
+    "max_tokens": 2000,
     "ignore_eos": True,
 }
 LONG = {"model": "m", "messages": HI, "max_tokens": 4000, "ignore_eos": True}
@@ -57,16 +57,17 @@ def target(tmp_path: Path) -> Iterator[Target]:
     """Trusted proxies make one address many clients."""
     flags = ["--trusted_proxies", "127.0.0.1", "--max_sequences_per_request", "2560", "--access_log", "false"]
     flags += ["--max_queued_requests_per_client", "128", "--drain_timeout_s", "1"]  # thousands of answers never end
-    with start_target(tmp_path, "--model_path", str(DEMO_MODEL), *flags) as opened:
+    with start_target(tmp_path, "--model_path", str(LLAMA), *flags) as opened:
         yield opened
 
 
 @pytest.mark.model
 def test_t37_a_client_with_thousands_of_sequences_keeps_nobody_waiting(target: Target) -> None:
-    socks = [ask(target, "10.0.0.1", CHAT, LONG) for _ in range(100)]
+    long = {**LONG, "max_tokens": PROMPTS["max_tokens"]}
+    socks = [ask(target, "10.0.0.1", CHAT, long) for _ in range(100)]
     socks += [ask(target, "10.0.0.1", "/v1/completions", PROMPTS)]
     until(lambda: busy(target))
-    socks += [ask(target, "10.0.0.1", CHAT, LONG) for _ in range(156)]
+    socks += [ask(target, "10.0.0.1", CHAT, long) for _ in range(156)]
     for _ in range(8):  # behind those of the other they would come after its first answers
         assert chat(target, "10.0.0.2").status == 200
     assert set(answered(socks)) <= {429}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -76,6 +77,7 @@ def test_t24_a_reader_that_takes_nothing_is_cut_and_holds_nobody_up(tmp_path: Pa
         ask = {**LONG, "max_tokens": 200_000, "stream": True, "logprobs": True}
         socks = [target.connect() for _ in range(4)]
         for sock in socks:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # it is full soon
             sock.sendall(request(CHAT, ask))
             assert sock.recv(12) == b"HTTP/1.1 200"
         with Bystander(target) as bystander:

@@ -18,7 +18,7 @@ from starlette.routing import Mount
 
 from lean_ovms import embed, features
 from lean_ovms.asgi import Hosted
-from lean_ovms.config import DEMO_MODEL, Config
+from lean_ovms.config import Config
 from lean_ovms.embed import Client, ClientError, StartError, asgi, opened, running
 from lean_ovms.features.asgi import host as hosted
 from lean_ovms.features.embed import program
@@ -83,7 +83,7 @@ asyncio.run(main())
     ],
 )
 def test_the_engine_writes_no_line_that_the_program_did_not_ask_for(configured: str, line: str | None) -> None:
-    command = [sys.executable, "-c", QUIET, str(DEMO_MODEL), configured]
+    command = [sys.executable, "-c", QUIET, str(ROOT / "tests" / "data" / "llama_sp"), configured]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     if line is None:
         assert said == ""

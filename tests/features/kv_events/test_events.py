@@ -12,7 +12,6 @@ import msgspec
 import pytest
 import zmq
 
-from lean_ovms.config import DEMO_MODEL
 from lean_ovms.errors import StartError
 from lean_ovms.features.kv_events.child import install
 from lean_ovms.features.kv_events.child.events import KvEvents
@@ -492,10 +491,10 @@ def subscribe(events, endpoint):
 
 @pytest.mark.model
 def test_each_replica_of_a_server_publishes_under_its_number(context, tmp_path):
-    from tests.e2e.conftest import start_process
+    from tests.e2e.conftest import ANY_MODEL, start_process
 
     settings = {"enable_kv_cache_events": True, "endpoint": f"ipc://{tmp_path}/events", "topic": "kv@m"}
-    flags = ("--model_path", str(DEMO_MODEL), "--model_name", "m", "--kv_events_config", json.dumps(settings))
+    flags = ("--model_path", ANY_MODEL["model_path"], "--model_name", "m", "--kv_events_config", json.dumps(settings))
     with (
         context.socket(zmq.SUB) as first,
         context.socket(zmq.SUB) as second,
@@ -515,10 +514,10 @@ def test_each_replica_of_a_server_publishes_under_its_number(context, tmp_path):
 @pytest.mark.model
 def test_a_server_publishes(context, tmp_path):
     """A prompt of which a router knows the blocks, by the ids that it has from the render endpoint."""
-    from tests.e2e.conftest import start_process  # it imports clients, for which fast tests would wait
+    from tests.e2e.conftest import ANY_MODEL, start_process  # it imports clients, for which fast tests would wait
 
     settings = {"enable_kv_cache_events": True, "endpoint": f"ipc://{tmp_path}/events", "topic": "kv@m"}
-    flags = ("--model_path", str(DEMO_MODEL), "--model_name", "m", "--kv_events_config", json.dumps(settings))
+    flags = ("--model_path", ANY_MODEL["model_path"], "--model_name", "m", "--kv_events_config", json.dumps(settings))
     with context.socket(zmq.SUB) as events, start_process(*flags) as process:
         subscribe(events, settings["endpoint"])
         process.wait_for("ready: m")

@@ -10,8 +10,7 @@ import httpx
 import openai
 import pytest
 
-from lean_ovms.config import DEMO_MODEL
-from tests.e2e.conftest import PATIENT_S, Process, start_process
+from tests.e2e.conftest import ANY_MODEL, PATIENT_S, Process, start_process
 from tests.features.named_keys.files import written
 
 pytestmark = pytest.mark.model
@@ -84,7 +83,8 @@ def test_a_key_finds_its_own_prompts_and_those_of_its_scope(tmp_path: Path) -> N
     prewarm = tmp_path / "prewarm.json"
     prewarm.write_text(json.dumps([{"prompt": ahead}]))
     keys = written(tmp_path, {"alice": {}, "bob": {}, "carol": {"cache_scope": "t"}, "dave": {"cache_scope": "t"}})
-    flags = ["--model_name", "m", "--model_path", str(DEMO_MODEL), "--api_key_file", keys, "--prewarm", str(prewarm)]
+    flags = ["--model_name", "m", "--model_path", ANY_MODEL["model_path"]]
+    flags += ["--api_key_file", keys, "--prewarm", str(prewarm)]
     flags += ["--prefix_cache_path", str(tmp_path / "cache"), "--prefix_cache_disk_gb", "0.05"]
     with start_process(*flags) as process:
         process.wait_for("ready: m")
