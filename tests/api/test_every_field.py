@@ -76,6 +76,7 @@ def request(path: str, doc: RouteDoc, fields: Json) -> Request:
     return Request("POST", path, headers=headers, body=orjson.dumps(NEEDED.get(path, {}) | fields))
 
 
+@pytest.mark.slow
 async def test_a_wrong_value_is_a_400_that_names_the_field(app: App) -> None:
     for path, doc in PATHS.items():
         named = {field.name for field in doc.body}
@@ -95,6 +96,7 @@ async def test_a_wrong_value_is_a_400_that_names_the_field(app: App) -> None:
                 assert field.name in text, (path, value, error)
 
 
+@pytest.mark.slow
 async def test_null_is_no_value(app: App) -> None:
     for path, doc in PATHS.items():
         if not doc.form:

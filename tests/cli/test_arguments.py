@@ -286,6 +286,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == ""
 
 
+@pytest.mark.slow
 def test_a_wrong_flag_ends_with_status_2_and_one_line() -> None:
     done = subprocess.run([sys.executable, "-m", "lean_ovms", "--nope"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -317,6 +318,7 @@ def test_an_option_that_is_an_object_is_checked_at_once(text: str, message: str)
                 parse([f"--{row.name}", text], {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("argv", [["--help=all"], ["help"], ["version"]])
 def test_output_that_nobody_reads_is_no_traceback(argv: list[str]) -> None:
     reading, writing = os.pipe()

@@ -136,6 +136,7 @@ def test_a_body_that_is_no_list_of_records_is_refused(body):
         Decoder().feed(struct.pack("<I", len(body)) + body)
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=60))
 def test_garbage_is_refused_or_waited_for_but_never_a_record(body):
     with contextlib.suppress(protocol.FrameError):

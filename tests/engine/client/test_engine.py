@@ -18,7 +18,6 @@ from lean_ovms.engine.client import engine as engine_module
 from lean_ovms.engine.client.engine import FIRST_TRIES, EngineClient
 from lean_ovms.errors import BadRequest, EngineFailure, RequestTimeout, StartError, Unavailable
 from lean_ovms.types.engine import EngineStats
-from tests.cases import few_fast
 from tests.engine.client.harness import command, read, run_fast, running, submit, until
 from tests.streams import pieces
 from tests.waiting import cancel
@@ -205,7 +204,8 @@ async def test_an_engine_that_never_served_is_a_start_error(part, words):
     return await engine.stop()
 
 
-@pytest.mark.parametrize("number", few_fast([signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV], 1))
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
 def test_a_child_that_is_killed_while_it_loads_is_replaced(number, tmp_path, caplog):
     part = tmp_path / "part"
 

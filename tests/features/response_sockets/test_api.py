@@ -268,6 +268,7 @@ async def test_a_large_message_waits_for_room_like_a_body(make_app: MakeApp, mon
     assert (app.services.bodies.used, app.services.bodies.waiting) == (0, 0)
 
 
+@pytest.mark.slow
 async def test_nothing_of_a_finished_response_stays_but_what_its_continuation_needs(make_app: MakeApp) -> None:
     app, engine = await make_app(say("new"))
     async with opened(app) as websocket:
