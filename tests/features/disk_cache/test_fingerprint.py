@@ -5,7 +5,7 @@ import os
 import pytest
 
 from lean_ovms.engine.loading.file_identity import SAMPLE_BYTES
-from lean_ovms.features.disk_cache.child.fingerprint import fingerprint
+from lean_ovms.features.disk_cache.child.install import fingerprint
 
 LAYOUT = {"key_cache.0": "u8 [2, 40, 32]"}
 PROPERTIES = {"KV_CACHE_PRECISION": "u8", "INFERENCE_NUM_THREADS": 2}

@@ -9,17 +9,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ....config import EngineConfig
 from ....engine.generation import image_prompts
 from ....engine.generation.image_prompts import TAG
 from ....engine.generation.sequence import GenerationRequest, ImagePrompt
-from ....engine.paged.network import Places
+from ....engine.loading.settings import PipelineSettings
+from ....engine.paged.network import NotPageable, Places
+from ....engine.paged.pipeline import ModelTokenizer
 from ....engine.protocol import Submit
 from ....errors import BadRequest
 from ....types import Image
-from .families import NotReadable
+from ..feature import VisionOptions
+from . import families
 from .family import Layout, Part, VideoFamily, VisionFamily
 from .image_cache import ImageCache, KnownImage
 from .image_queue import ImageQueue
+from .networks import VisionNetworks
 from .prompt_images import PromptImages
 
 TRIAL_SIDE = 64
@@ -59,7 +64,7 @@ class Vision:
             wake: Ends the wait of the engine's loop; it is called from the thread that encodes.
 
         Raises:
-            NotReadable: The model's files do not fit what is known of its family.
+            families.NotReadable: The model's files do not fit what is known of its family.
         """
         self._shares = shares
         self._numbers = itertools.count()
@@ -73,10 +78,10 @@ class Vision:
         trial = Image(TRIAL_SIDE, TRIAL_SIDE, bytes(3 * TRIAL_SIDE**2))
         [part] = self._parts(trial)
         if encode(self._text(part, Layout(1)), False).count(family.token_id) != 1:
-            raise NotReadable("its tokenizer has no token for the place of an image")
+            raise families.NotReadable("its tokenizer has no token for the place of an image")
         rows, tokens = family.encode(trial), family.layout((TRIAL_SIDE, TRIAL_SIDE)).tokens  # compiles the networks
         if rows.shape[0] != tokens or not np.isfinite(rows).all():
-            raise NotReadable(f"an image of {tokens} tokens was encoded to {rows.shape[0]}")
+            raise families.NotReadable(f"an image of {tokens} tokens was encoded to {rows.shape[0]}")
 
     def parse(self, submit: Submit, context: int, max_characters: int) -> PromptParts:
         """Implements ImagePlaceholders.parse."""
@@ -145,3 +150,26 @@ class Vision:
         """Returns the text of a part, with one token in the place of each run."""
         runs = "".join(f"{text}{self._token}" for text, _ in layout.runs)
         return f"{part.before}{runs}{part.after}"
+
+
+def input_embeddings(
+    config: EngineConfig, settings: PipelineSettings, tokenizer: ModelTokenizer, wake: Callable[[], None]
+) -> Vision:
+    """Returns an engine.paged.parts.InputEmbeddings of one model.
+
+    Args:
+        config: The options.
+        settings: What they mean for this model and machine.
+        tokenizer: The model's tokenizer.
+        wake: Ends the wait of the loop that runs the engine.
+
+    Raises:
+        NotPageable: The paged engine cannot read this model's images.
+    """
+    networks = VisionNetworks(config.model_dir, settings.device, settings.properties)
+    try:
+        family = families.load(config.model_dir, networks)
+        cache_bytes, shares = config.of(VisionOptions).image_cache_mb << 20, config.enable_prefix_caching
+        return Vision(family, tokenizer.encode, tokenizer.decode, cache_bytes=cache_bytes, shares=shares, wake=wake)
+    except families.NotReadable as error:
+        raise NotPageable(str(error)) from error
