@@ -22,7 +22,6 @@ from bench import client, path
 from bench.report import Report, options
 from bench.work import prompts
 from lean_ovms.api.app import App
-from lean_ovms.api.forms import read_form
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.generation import fake_tokenizer
@@ -37,6 +36,7 @@ from lean_ovms.features.pooling.types import PooledOutput
 from lean_ovms.features.scripted_engine.child.backend import ScriptedEngine
 from lean_ovms.features.speech.api import stream, transcript
 from lean_ovms.features.speech.params import TextDelta, TranscribeParams
+from lean_ovms.features.uploads.forms import read_form
 from lean_ovms.models.generation import OutputDecoder
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository.model_dir import read as read_model_dir

@@ -1,7 +1,7 @@
 """Errors that a client can get, each with its HTTP status, and the response that carries one.
 
 An error class carries its own status, type and code, so there is no table elsewhere that could miss a row.
-Rendered as OpenAI's error object (https://platform.openai.com/docs/guides/error-codes); error_forms.py has the forms of
+Rendered as OpenAI's error object (https://platform.openai.com/docs/guides/error-codes); composition.py has the forms of
 other APIs. The engine child sends errors over the pipe as `to_wire`; `from_wire` makes the same error again in the
 front end. Numbers with their nouns, for these messages, are here as well, and the exit statuses of a process.
 """

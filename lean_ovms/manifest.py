@@ -28,9 +28,11 @@ THINKS = ("<think>", "content.split('</think>')", 'content.split("</think>")')
 DRAFT_SETTINGS, DRAFT_PLAN, TEXT_PROPOSER = "draft settings", "draft plan", "text proposer"
 """Seams of drafts: a function from an EngineConfig to `engine.loading.drafts.Drafts`; what makes an
 `engine.paged.parts.DraftPlan` of settings; and what makes a TextProposer of the most tokens that it compares."""
+TEXT_SEARCH = "search of texts"
+"""The seam of beam searches: an `engine.paged.sequence.Search`, made with the sequence that computes the prompt."""
 ADAPTER_SET, ADAPTER_INPUTS, GENAI_ADAPTERS = "adapter set", "adapter inputs", "adapters of openvino_genai"
 """Seams of adapters: what makes a `models.lifecycle.AdapterSet` of a model; a function from an EngineConfig to
-`engine.paged.parts.AdapterInputs`; and one to openvino_genai's AdapterConfig."""
+`engine.paged.network.AdapterInputs`; and one to openvino_genai's AdapterConfig."""
 DEPLOYMENT, MODEL_SOURCE, RUNTIME_PULLS = "deployment", "model source", "runtime pulls"
 """Seams of the models of a server: a class of `models.registry.Deployment`; what makes a `cli.commands.ModelSource`;
 and what makes, of the path of a directory of models, what fetches and deletes them there for clients."""
@@ -48,8 +50,9 @@ ANSWERS_WITHOUT_MODEL, ENGINE = "answers without a model", "engine"
 """Seams of what answers: where no model is wanted, a class with `from_config`, which makes an
 `engine.generation.backend.Backend` of an EngineConfig, and nothing asks for a model's files then, whatever its task;
 and what makes an `engine.client.interface.ModelEngine` of a Config."""
-API_KEYS = "API keys"
-"""The seam of who may use the server: a class derived from `api.keys.ApiKeys`."""
+API_KEYS, METRICS = "API keys", "metrics"
+"""Seams of all requests: who may send them, a class derived from `api.keys.ApiKeys`; and what makes, of a Config, the
+`observability.records.Metrics` that count them."""
 GRAMMARS, GENAI_GRAMMARS = "grammars", "grammars of openvino_genai"
 """Seams of what texts can be held to: what makes an `engine.paged.parts.GrammarSource` of an EngineConfig; and what
 makes, of an EngineConfig and the tokenizer of a pipeline of openvino_genai, an `engine.generation.backend.Grammars`
@@ -64,13 +67,12 @@ whether the client has asked for it."""
 SERVER_TOOLS, SPOKEN_ANSWERS, GENERATION_METRICS = "server tools", "spoken answers", "metrics of a generation"
 """Seams of answers: what makes, of a Config, what an API takes whose tools the server runs while it answers; a function
 from the values of a body, its api.generation.request.GenerationBody and the Services to the body's generation and its
-`api.generation.spoken.AnswerAudio`, or None for a text; and what makes, of a Config, a function from the
+`api.generation.request.AnswerAudio`, or None for a text; and what makes, of a Config, a function from the
 `types.Timings` of a generation to further members of `metrics` in responses of chat and completions."""
-OTHER_PROTOCOL, OTHER_FLAGS = "other protocol", "flags of other servers"
-"""Seams of a protocol to which HTTP/1.1 may be switched, a `transports.http11.switching.OtherProtocol`; and of command
-lines that are written for other servers, a class derived from `cli.arguments.OtherFlags`."""
-CORE_API = "lean_ovms.api"
-"""The package of the handlers that are part of the core."""
+OTHER_PROTOCOL, ENCRYPTION, OTHER_FLAGS = "other protocol", "encryption", "flags of other servers"
+"""Seams of a protocol to which HTTP/1.1 may be switched, a `transports.http11.switching.OtherProtocol`; of what
+encrypts connections, a class made of a Config, a `transports.http11.server.Encryption`; and of command lines that are
+written for other servers, a class derived from `cli.arguments.OtherFlags`."""
 
 
 def named(package: str, text: str) -> Any:
@@ -122,8 +124,8 @@ class Route:
     """Whether it is a page for people, to which the server points."""
     serves: str = ""
     """The `models.model.Model.routed_as` of models that it serves besides the endpoints that they name themselves."""
-    package: str = CORE_API
-    """The package of the handler's module; the composition sets it for the routes of features."""
+    package: str = ""
+    """The package of the feature; the composition sets it."""
 
     @property
     def variant(self) -> bool:
@@ -143,8 +145,8 @@ class Route:
 
     @property
     def api(self) -> str:
-        """The name of the API that it belongs to: a feature, or a folder of the core's API."""
-        return self.module.split(".")[2]
+        """The name of the feature that it belongs to."""
+        return self.package.rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,10 @@ class Row:
     package: str = ""
     """The package of the feature, below which its modules are named; the composition sets it."""
 
+    def inside(self, name: str) -> Path:
+        """Returns the path of a file or a folder in that of the feature."""
+        return Path(__file__).parent.joinpath(*self.package.split(".")[1:], name)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PanelRow(Row):
@@ -182,11 +188,6 @@ class PanelRow(Row):
     """The symbol on that button, by its name in the page."""
     tasks: tuple[tuple[str, str], ...]
     """The names of the tasks, each with what it is called on the page."""
-
-    @property
-    def folder(self) -> Path:
-        """The folder with its files, in that of the feature."""
-        return Path(__file__).parent.joinpath(*self.package.split(".")[1:], "web")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -504,7 +505,7 @@ class DemoModel(Row):
     @property
     def path(self) -> Path:
         """The directory of the model."""
-        return Path(__file__).parent.joinpath(*self.package.split(".")[1:], self.folder)
+        return self.inside(self.folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -548,7 +549,7 @@ class Feature:
     metrics: tuple[Metric, ...] = ()
     """The metrics."""
     samples: str = ""
-    """A function as "module:function" that returns values of its metrics, `observability.metrics.Sample`, at each
+    """A function as "module:function" that returns values of its metrics, `observability.records.Sample`, at each
     scrape: for an api.services.Services, and the models that are served, each with the EngineStats of its engine, or
     None."""
     engine: EngineRow | None = None

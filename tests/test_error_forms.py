@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from lean_ovms.error_forms import OPENAI_ONLY, ErrorForms
+from lean_ovms.composition import OPENAI_ONLY, ErrorForms
 from lean_ovms.errors import RequestError, Unavailable, with_param
 from lean_ovms.manifest import ErrorForm
 from lean_ovms.types import Request

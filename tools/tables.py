@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lean_ovms.api import router as table
 from lean_ovms.api.fields import Field, doc_of
 from lean_ovms.api.generation import unsupported
 from lean_ovms.api.router import imported
@@ -18,15 +17,12 @@ from lean_ovms.config import GROUPS, listed
 from lean_ovms.features.docs_page import openapi
 from lean_ovms.features.foreign_flags import command_line as foreign_flags
 from lean_ovms.features.ollama import fields as ollama
-from lean_ovms.manifest import BASES
-from lean_ovms.observability.metrics import FAMILIES
+from lean_ovms.manifest import BASES, Route
 from lean_ovms.text.parsers import registry
 
 ROOT = Path(__file__).parent.parent
 NAMES = ("options", "endpoints", "fields", "operations", "cli", "coming_from")
 FILES = tuple(ROOT / "docs" / f"{name}.md" for name in NAMES)
-API_NAMES = {"admin": "The server itself"}
-"""The APIs by the folders of lean_ovms/api, where the folder's name is not enough."""
 
 
 def options() -> str:
@@ -59,14 +55,14 @@ def _values(option: Any) -> str:
 def routes() -> str:
     """Every path with its methods and what it does, by API; the bases are folded into `…`."""
     groups: dict[str, dict[tuple[str, str], list[str]]] = {}
-    for route in table.table():
+    for route in compose().routes:
         group = groups.setdefault(route.api, {})
         prefixes = dict.fromkeys(_prefix(base, route) for base in route.bases)
         places = group.setdefault((route.method, doc_of(imported(route)).summary), [])
         places += [f"`{prefix}{route.path}`" for prefix in prefixes]
     parts = []
     references = openapi.references(compose())
-    titles = API_NAMES | {one.name: one.title for one in compose().features if one.title}
+    titles = {one.name: one.title for one in compose().features if one.title}
     for folder, rows in groups.items():
         link = references.get(folder)
         lines = [f"## {titles.get(folder, folder.title())}", "", *([f"[Reference]({link})", ""] if link else [])]
@@ -76,12 +72,12 @@ def routes() -> str:
     return "\n\n".join(parts)
 
 
-def _prefix(base: str, route: table.Route) -> str:
+def _prefix(base: str, route: Route) -> str:
     """A base, with "…" for all of the usual ones together."""
     return "…" if base in BASES and set(BASES) <= set(route.bases) else base
 
 
-def _path(route: table.Route) -> str:
+def _path(route: Route) -> str:
     """The first path of a route."""
     return _prefix(route.bases[0], route) + route.path
 
@@ -115,7 +111,7 @@ READERS = {
 def request_fields() -> str:
     """Every request field by name, with its values and the endpoints that read it."""
     found: dict[str, dict[str, Field]] = {}
-    for route in table.table():
+    for route in compose().routes:
         for field in openapi.fields_of(doc_of(imported(route)), compose()):
             found.setdefault(field.name, {}).setdefault(_path(route), field)
     lines = ["| field | value | read by |", "|---|---|---|"]
@@ -174,7 +170,7 @@ def _default(field: Field) -> str:
 def metrics() -> str:
     """Every metric."""
     lines = ["| metric | type | labels | what it counts |", "|---|---|---|---|"]
-    lines += [f"| `{f.name}` | {f.kind} | {', '.join(f.labels)} | {f.help} |" for f in [*FAMILIES, *compose().metrics]]
+    lines += [f"| `{f.name}` | {f.kind} | {', '.join(f.labels)} | {f.help} |" for f in compose().metrics]
     return "\n".join(lines)
 
 

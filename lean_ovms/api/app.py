@@ -10,15 +10,14 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
+from ..composition import below_root
 from ..config import Config
-from ..error_forms import below_root
 from ..errors import MethodNotAllowed, NotFound, reported
-from ..manifest import Route, named
+from ..manifest import METRICS, Route, named
 from ..models.model import Model
 from ..models.registry import ModelRegistry
 from ..observability.logging import safe
-from ..observability.metrics import Metrics
-from ..observability.records import RequestRecord, current_record
+from ..observability.records import Metrics, RequestRecord, current_record
 from ..types import Request, Response
 from ..util.budget import Budget
 from ..util.concurrency import InlineTime, Offload, inline_time
@@ -40,11 +39,11 @@ MAX_WAITING_BODIES = 4
 class App:
     """The API over the models of a registry."""
 
-    def __init__(self, config: Config, models: Iterable[Model] = (), metrics: Metrics | None = None) -> None:
+    def __init__(self, config: Config, models: Iterable[Model] = ()) -> None:
         self.config = config
         self.trimmer = Trimmer()
-        listed, hidden = config.metrics_list if config.metrics_enable else None, config.show_hidden_metrics_for_version
-        metrics = metrics or Metrics(listed, hidden=bool(hidden), of_features=config.composition.metrics)
+        new_metrics = config.part(METRICS)
+        metrics: Metrics = new_metrics(config) if new_metrics else Metrics()
         offload = Offload(config.max_body_memory_mb << 20)
         self.registry = ModelRegistry(metrics, offload)
         for model in models:
@@ -87,7 +86,7 @@ class App:
         """Imports the main endpoints of the models that are served, and their tables, before the first request does."""
         self.config.composition.prepare_requests()
         served = {kind.__name__ for model in self.registry.models.values() for kind in type(model).__mro__}
-        for route in router.table(self.config.composition):
+        for route in self.config.composition.routes:
             if route.model in served:
                 await load(route)
 

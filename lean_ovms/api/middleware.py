@@ -22,8 +22,7 @@ from ..config import Config
 from ..errors import Forbidden, StartError, install_command
 from ..manifest import ObserverRow, Route, named
 from ..observability.logging import Access, safe
-from ..observability.metrics import Metrics
-from ..observability.records import CLIENT_LEFT, RequestRecord, current_record
+from ..observability.records import CLIENT_LEFT, Metrics, RequestRecord, current_record
 from ..types import ByteStream, Request, Response, Switch
 from ..types.push import Sink
 from .response import is_safe_id

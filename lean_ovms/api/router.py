@@ -1,4 +1,4 @@
-"""The table of routes, those of the core and of the features, and the way from a method and path to a handler.
+"""The table of routes, which are those of the features, and the way from a method and path to a handler.
 
 An endpoint is one row, and the handler that the row names, whose module is imported by its first request.
 """
@@ -20,36 +20,19 @@ from ..observability.records import RequestRecord
 from ..types import Request
 from .services import Handler
 
-# fmt: off
-ROUTES: tuple[Route, ...] = (
-    # admin
-    Route("GET", "/health", "admin.health:handle_health", ("", "/v1"), auth="open", vital=True),
-    Route("GET", "/ping", "admin.health:handle_ping", auth="open", vital=True),
-    Route("POST", "/ping", "admin.health:handle_ping", auth="open"),
-    Route("GET", "/version", "admin.health:handle_version", auth="open"),
-    Route("GET", "/metrics", "admin.metrics:handle", auth="metrics", vital=True),
-    Route("GET", "/", "admin.root:handle", auth="open"),
-    Route("GET", "/server_info", "admin.server_info:handle", auth="admin"),
-)
-"""The routes of the core."""
-# fmt: on
 DOCS = "/docs"
 """The page that says what is served, if the server has it."""
 
 
-def table(composition: Composition | None = None) -> tuple[Route, ...]:
-    """Returns the routes of the core and of the features.
+@cache
+def every(composition: Composition | None = None) -> tuple[Route, ...]:
+    """Returns each route of some features under each of its bases, as a route with that whole path.
 
     Args:
         composition: The features; None: all that there are.
     """
-    return ROUTES + (composition or compose()).routes
-
-
-@cache
-def every(composition: Composition | None = None) -> tuple[Route, ...]:
-    """Returns each route under each of its bases, as a route with that whole path."""
-    return tuple(replace(row, path=base + row.path, bases=("",)) for row in table(composition) for base in row.bases)
+    routes = (composition or compose()).routes
+    return tuple(replace(row, path=base + row.path, bases=("",)) for row in routes for base in row.bases)
 
 
 @cache
@@ -72,11 +55,6 @@ def ids_of(route: Route, path: str) -> tuple[str, ...]:
     """Returns the text for each "{id}" in a path that this route matches."""
     found = compiled(route.path).fullmatch(path) if "{id}" in route.path else None
     return () if found is None else found.groups()
-
-
-def modules(composition: Composition | None = None) -> list[str]:
-    """Returns the modules of the handlers, each once."""
-    return list(dict.fromkeys(route.module for route in table(composition)))
 
 
 def follows_ovms(request: Request | RequestRecord) -> bool:

@@ -11,8 +11,7 @@ from ..config import Config
 from ..errors import BadRequest, ModelNotFound, RequestError, Unavailable
 from ..models.model import Model, NotLoaded
 from ..models.registry import Deployment, ModelRegistry
-from ..observability.metrics import Metrics
-from ..observability.records import log_quietly
+from ..observability.records import Metrics, log_quietly
 from ..types import Json, Request, Response
 from ..util import chunked_json
 from ..util.budget import Budget, Lease

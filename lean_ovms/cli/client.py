@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from ..config import Config
 from ..errors import StartError
+from ..manifest import ENCRYPTION
 from ..observability.logging import safe
 from ..server.checks import checked
 
@@ -149,8 +150,8 @@ class ServerClient:
         if self._own:  # its certificate is made for the name that others use, not for this address
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-            if self._own.ssl_ca_certs:
-                context.load_cert_chain(self._own.ssl_certfile, self._own.ssl_keyfile, password=lambda: "")
+            if (encryption := self._own.part(ENCRYPTION)) is not None:
+                encryption.introduce(context, self._own)
         return http.client.HTTPSConnection(self._host, self._port, timeout=self.timeout_s, context=context)
 
 
@@ -175,7 +176,7 @@ def address(config: Config) -> str:
         raise StartError("--rest_port 0 is a port that only the server knows")
     first = config.rest_bind_address.split(",")[0].strip().strip("[]")
     host = ANY_ADDRESS.get(first, first)
-    scheme = "https" if config.ssl_certfile else "http"
+    scheme = "https" if config.wants(ENCRYPTION) else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{config.rest_port}"
 
 

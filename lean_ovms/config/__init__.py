@@ -185,14 +185,8 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
             raise StartError(f"--task {self.task} is not served, only {', '.join(served)}")
         if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
             raise StartError(f"--root_path must begin with a slash and not end with one, not {self.root_path!r}")
-        if bool(self.ssl_certfile) != bool(self.ssl_keyfile):
-            raise StartError("--ssl_certfile and --ssl_keyfile go together")
-        if self.ssl_ca_certs and not self.ssl_certfile:
-            raise StartError("--ssl_ca_certs needs --ssl_certfile and --ssl_keyfile")
         if self.reuse_port and self.unix_socket:
             raise StartError("--reuse_port is for a port, and --unix_socket has none")
-        if self.metrics_list and not self.metrics_enable:
-            raise StartError("--metrics_list needs --metrics_enable")
 
     @classmethod
     def _has(cls, kind: type[Options]) -> bool:

@@ -269,17 +269,6 @@ class ServerOptions(Options):
     root_path: str = _listen(
         "", "prefix of paths that a proxy adds, such as /llm; requests are served with and without it"
     )
-    ssl_certfile: str = _listen("", "file with the chain of TLS certificates (PEM)")
-    ssl_keyfile: str = _listen("", "file with the private TLS key (PEM)")
-    ssl_ca_certs: str = _listen(
-        "", "file with the certificates (PEM) of the authorities that clients' certificates must be from"
-    )
-    ssl_cert_reqs: int = _listen(
-        2,
-        "with ssl_ca_certs: 2: clients need a certificate; 1: one that is sent is verified; 0: none is asked for",
-        low=0,
-        high=2,
-    )
     api_key: str = _listen(
         "",
         "the API key; only as an environment variable",
@@ -323,15 +312,6 @@ class ServerOptions(Options):
     access_log: bool = _behaviour(True, "log one line for each request")
     log_prompts: bool = _behaviour(
         False, "log prompts as the model sees them; false: no text of a prompt gets into the log"
-    )
-    metrics_enable: bool = _behaviour(False, "serve Prometheus metrics at /metrics")
-    metrics_list: str = _behaviour(
-        "", "names of the metrics to serve, separated by commas (docs/operations.md lists them); empty: all"
-    )
-    show_hidden_metrics_for_version: str = _behaviour(
-        "",
-        "vLLM's: any version, such as 0.9, serves metrics under their older names, too: vllm:gpu_cache_usage_perc, "
-        "vllm:gpu_prefix_cache_queries_total, vllm:gpu_prefix_cache_hits_total",
     )
 
 

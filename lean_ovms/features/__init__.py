@@ -4,14 +4,18 @@ Of two tasks whose recognizers take the same model, that of the earlier feature 
 """
 
 NAMES: tuple[str, ...] = (
+    "admin",
     "chat",
     "completions",
     "models",
+    "metrics",
     "model_families",
     "deployment",
+    "uploads",
     "media_files",
     "voice",
     "speech",
+    "tls",
     "websocket",
     "realtime",
     "images",
@@ -49,6 +53,7 @@ NAMES: tuple[str, ...] = (
     "launch",
     "terminal",
     "bench",
+    "beam_search",
     "drafting",
     "lora",
     "gguf",

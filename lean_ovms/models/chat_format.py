@@ -28,7 +28,7 @@ from .generation import OutputDecoder
 if TYPE_CHECKING:
     from ..engine.client.replies import ReplyStream
     from ..grammar.call_syntax import GrammarContext
-    from ..observability.metrics import Metrics
+    from ..observability.records import Metrics
     from ..text.decode.stop_strings import StopMatcher
 
 log = logging.getLogger("lean_ovms.models")

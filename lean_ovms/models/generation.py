@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from ..engine.client.replies import ReplyStream
 from ..engine.protocol import REPETITION, DetailedTokens, Progress, SpokenTokens, Tokens
 from ..errors import RequestError, RequestTimeout
-from ..observability.metrics import TokenTimer
-from ..observability.records import GenerationRecord
+from ..observability.records import GenerationRecord, TokenTimer
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
 from ..text.parsers.base import CallArguments
 from ..types import (

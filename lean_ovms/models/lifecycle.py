@@ -46,8 +46,7 @@ from ..config.options import DIRECTORY, PRIVATE_DIRECTORY
 from ..engine.client.engine import engine_of
 from ..errors import StartError, Unavailable, WrongOptions
 from ..manifest import ADAPTER_SET
-from ..observability.metrics import Metrics
-from ..observability.records import current_record
+from ..observability.records import Metrics, current_record
 from ..repository import weights
 from ..repository.model_dir import MISSING, ModelDir
 from ..repository.model_dir import read as read_model_dir

@@ -8,8 +8,7 @@ from typing import Protocol, TypeVar, overload
 from ..config import Config
 from ..errors import ModelNotFound
 from ..observability.logging import safe
-from ..observability.metrics import Metrics
-from ..observability.records import current_record, may_use
+from ..observability.records import Metrics, current_record, may_use
 from ..util.concurrency import Offload
 from .model import Model, NotLoaded
 

@@ -19,8 +19,14 @@ from ..config import listed
 from ..config.options import MODEL
 from ..errors import BadRequest, WrongOptions, prompt_too_long, too_many_characters
 from ..observability.logging import safe
-from ..observability.metrics import TokenTimer
-from ..observability.records import GenerationRecord, RequestRecord, current_client, current_record, own_salt
+from ..observability.records import (
+    GenerationRecord,
+    RequestRecord,
+    TokenTimer,
+    current_client,
+    current_record,
+    own_salt,
+)
 from ..repository import model_config, model_file, weights
 from ..text.decode.detokenizer import Detokenizer, decode_slices
 from ..types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams, TokenPrompt

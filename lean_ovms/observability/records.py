@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..types import SamplingParams
 from ..types.push import never
@@ -155,6 +155,59 @@ class RequestRecord:
     def ttft_s(self) -> float | None:
         """Seconds from the request to the first token of any choice."""
         return min((g.ttft_s for g in self.generations if g.ttft_s is not None), default=None)
+
+
+class TokenTimer(Protocol):
+    """Measures the times between the tokens of one generation."""
+
+    def observe(self, count: int) -> None:
+        """Observes `count` tokens of a choice that arrived now."""
+
+
+Sample = tuple[str, tuple[str, ...], float]
+"""The name of a metric, its labels and its value."""
+
+
+class Metrics:
+    """Counts events; this one counts nothing, as a server without metrics does."""
+
+    enabled = False
+    """Whether anything is counted."""
+
+    def request_finished(self, record: RequestRecord) -> None:
+        """Observes that the response of a request is closed."""
+
+    def token_timer(self) -> TokenTimer | None:
+        """Returns a timer for a new generation; None: nothing is to be measured."""
+        return None
+
+    def generation_finished(self, model: str, record: GenerationRecord, timer: TokenTimer | None) -> None:
+        """Observes the end of a generation.
+
+        Args:
+            model: The name of its model.
+            record: What is known of it.
+            timer: What `token_timer` returned for it.
+        """
+
+    def model_loaded(self, model: str, seconds: float) -> None:
+        """Observes that a model has been loaded, which took this time."""
+
+    def model_unloaded(self, model: str) -> None:
+        """Observes that a model has been unloaded, to be loaded again by a request."""
+
+    def add(self, name: str, labels: tuple[str, ...], amount: float = 1) -> None:
+        """Adds to a counter, if it is served."""
+
+    def observe(self, name: str, labels: tuple[str, ...], value: float) -> None:
+        """Adds a value to a histogram, if it is served."""
+
+    def change(self, name: str, by: int) -> None:
+        """Adds to a gauge without labels, which a feature counts up and down."""
+
+    def summed(self, name: str) -> float | dict[str, Any] | None:
+        """Returns a counter, or the bounds and counts of a histogram, over all labels; None: it is not counted."""
+        return None
 
 
 CLIENT_LEFT = 499

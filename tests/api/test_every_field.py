@@ -12,7 +12,8 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.api.fields import Field, RouteDoc, doc_of
 from lean_ovms.api.generation.unsupported import ACCEPTED, UNSUPPORTED
-from lean_ovms.api.router import imported, table
+from lean_ovms.api.router import imported
+from lean_ovms.composition import compose
 from lean_ovms.types import Json, Request
 from tests.every_model import app_with_every_model
 from tests.forms import form_request
@@ -21,7 +22,7 @@ UNREAD = ("/invocations", "/messages/count_tokens")
 """The body of the first is that of another path; the second looks at no field that does not change its answer."""
 PATHS = {
     (route.bases[0] + route.path).replace("{id}", "0"): doc
-    for route in table()
+    for route in compose().routes
     if route.method == "POST" and route.path not in UNREAD and (doc := doc_of(imported(route))).body
 }
 GENERATING = ("/v1/chat/completions", "/v1/completions", "/v1/responses")

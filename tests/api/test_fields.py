@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from lean_ovms.api.fields import Field, FieldSet, json_body, parsed, read, read_one
-from lean_ovms.api.forms import read_query
 from lean_ovms.api.generation.sampling import SAMPLING
+from lean_ovms.api.queries import read_query
 from lean_ovms.errors import BadRequest, UnsupportedMediaType
 from lean_ovms.features.chat import request as chat_request
 from lean_ovms.types import Json, Request

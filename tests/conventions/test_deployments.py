@@ -23,8 +23,8 @@ from lean_ovms.cli.keywords import of_keywords
 from lean_ovms.config import Config
 from lean_ovms.features.disk_cache.feature import DiskCacheOptions
 from lean_ovms.features.kv_events.child.publisher import read_config
+from lean_ovms.features.metrics.feature import FAMILIES
 from lean_ovms.features.ray.deployment import LeanOvms
-from lean_ovms.observability.metrics import FAMILIES
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "docs" / "deploy"
@@ -66,7 +66,7 @@ def environment() -> dict[str, str]:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_line_is_understood(name: str) -> None:
     config = parse(COMMANDS[name], environment())
-    assert config.metrics_enable
+    assert config.value("metrics_enable")
     assert (config.model_path == "/mnt/models") == (name == "ServingRuntime")
 
 

@@ -246,11 +246,13 @@ def chats_with(package: Path, lists: dict[str, Sequence[str]], without: Collecti
 CHAT = """
 import asyncio, sys
 from lean_ovms.cli.arguments import parse
+from lean_ovms.composition import compose
 from lean_ovms.server.opened import opened
 from lean_ovms.types import Request
 
 async def main():
-    async with opened(parse([*sys.argv[1:], "--model_name", "m", "--metrics_enable"], {})) as app:
+    metrics = ["--metrics_enable"] * ("metrics_enable" in compose().option_owners)
+    async with opened(parse([*sys.argv[1:], "--model_name", "m", *metrics], {})) as app:
         body = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}'
         request = Request("POST", "/v1/chat/completions", "", {"content-type": "application/json"}, body, "test")
         response = await app.handle(request)

@@ -11,8 +11,7 @@ from lean_ovms.errors import BadRequest, ModelNotFound
 from lean_ovms.models.model import Model
 from lean_ovms.models.registry import ModelRegistry
 from lean_ovms.models.text_model import TextModel
-from lean_ovms.observability.metrics import Metrics
-from lean_ovms.observability.records import RequestRecord, current_record
+from lean_ovms.observability.records import Metrics, RequestRecord, current_record
 from lean_ovms.util.concurrency import Offload
 from tests.fakes import FakeEngine
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...config import Config
 from ...errors import BadRequest
+from ...manifest import TEXT_SEARCH
 from ...models.text_model import TextModel
 from ...types import Json, OutputConstraint, OutputParams, SamplingParams
 from ..fields import UINT32_MAX, Field, FieldSet, Values, read_one, whole
@@ -122,7 +123,7 @@ TOKEN_FIELDS = (
         needs="alternatives", read=few_ids("logprob_token_ids", MAX_LOGPROB_IDS),
         schema=TOKENS | {"maxItems": MAX_LOGPROB_IDS}),
     Field("early_stopping", "any", f"when a beam search with enough finished beams ends: true, false or never{_PAGED}",
-        needs="beam_control", read=_early_stopping, schema={"enum": [True, False, "never"]}),
+        needs="beam_control", seam=TEXT_SEARCH, read=_early_stopping, schema={"enum": [True, False, "never"]}),
     Field("thinking_token_budget", "int",
         f"vLLM's: most tokens of reasoning, after which its end is forced; -1: no limit{_PAGED}",
         needs="logit_edits", low=-1, high=MAX_BUDGET),
@@ -189,11 +190,13 @@ SAMPLING = FieldSet((
     Field("frequency_penalty", "number", "penalty for each earlier occurrence of a token", low=-2, high=2, builtin=0.0),
     Field("seed", "int", "seed of the random generator; random if absent", low=0, high=UINT32_MAX),
     Field("n", "uint", "number of choices to return (default 1)", schema={"minimum": 1}),
-    Field("best_of", "uint", "above 1: width of a beam search, which returns the n best texts", schema={"minimum": 1}),
-    Field("use_beam_search", "bool", "vLLM's: beam search of width n, in place of best_of", default=False),
+    Field("best_of", "uint", "above 1: width of a beam search, which returns the n best texts", seam=TEXT_SEARCH,
+        schema={"minimum": 1}),
+    Field("use_beam_search", "bool", "vLLM's: beam search of width n, in place of best_of", seam=TEXT_SEARCH,
+        default=False),
     Field("length_penalty", "number",
         "exponent of a text's length in its score; above 0 favours long texts; beam search only",
-        low=-100, high=100, builtin=1.0),
+        seam=TEXT_SEARCH, low=-100, high=100, builtin=1.0),
     Field("stop", "any", f"up to {MAX_STOPS} strings that end the output", read=_stop, schema=any_of(_STOP, STOPS)),
     Field("include_stop_str_in_output", "bool", "keep the stop string in the output; default true in streams"),
     Field("stop_token_ids", "array", "token ids that end the output", read=few_ids("stop_token_ids", MAX_STOP_IDS),

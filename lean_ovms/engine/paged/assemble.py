@@ -24,6 +24,7 @@ from ...manifest import (
     INPUT_EMBEDDINGS,
     NETWORK_COMPILER,
     TEXT_PROPOSER,
+    TEXT_SEARCH,
     named,
 )
 from ...repository.weights import LANGUAGE_MODEL
@@ -34,17 +35,15 @@ from ..loading.devices import TOKENIZER_PROPERTIES
 from ..loading.load_errors import as_start_error, check_files, network
 from ..loading.settings import PipelineSettings, free_memory_bytes, is_small, network_bytes, resolve
 from ..loading.text_encoder import TextEncoder
-from .adapters import AdapterInputs, AdapterProvider
 from .engine import divide, slots_for
 from .ir_weights import open_weights
 from .model import PagedModel
-from .network import EngineFile, NetworkCompiler, WeightsSource, compile_new, file_of
+from .network import AdapterInputs, AdapterProvider, EngineFile, NetworkCompiler, compile_new, file_of
 from .parts import (
     CAPABILITIES,
     TILE,
     DraftPlan,
     EngineSizes,
-    InputEmbeddings,
     NoDrafts,
     PagedGrammars,
     Parts,
@@ -83,16 +82,18 @@ def load(
     file = config.model_dir / LANGUAGE_MODEL if sees else network(config.model_dir)
     check_files(config, file.name)
     small = is_small(file)
-    drafts = _draft_plan(config, settings, small=small)
-    inputs = _adapter_inputs(config)
+    new_plan, new_inputs, new_embeddings = map(config.part, (DRAFT_PLAN, ADAPTER_INPUTS, INPUT_EMBEDDINGS))
+    drafts: DraftPlan = new_plan(settings, small=small) if new_plan else NoDrafts()
+    inputs: AdapterInputs | None = new_inputs(config) if new_inputs else None
     with as_start_error(config):
         found: list[ModelTokenizer] = []
         load_tokenizer = _tokenizer_loader(config.model_dir, file)
         weights = open_weights(
             file, drafts.edits, trees=drafts.trees, adapted=inputs is not None, exact=config.batch_invariant
         )
+        change_weights = config.part(CHANGED_WEIGHTS)
         model = PagedModel(
-            _changed(config, weights),
+            change_weights(config, weights) if change_weights else weights,
             settings.device,
             settings.properties,
             adapters=inputs,
@@ -145,10 +146,12 @@ def load(
             prepare=prepare,
             new_proposer=drafts.proposer_factory(model, sizes, prepare),
             new_text_proposer=config.part(TEXT_PROPOSER) if drafting.possible else None,
+            # Few requests ask for one: it is imported with the first.
+            new_search=(lambda first: config.part(TEXT_SEARCH)(first)) if config.wants(TEXT_SEARCH) else None,
             adapters=adapters,
             tokenizer=tokenizer,
             grammars=grammars,
-            images=_input_embeddings(config, settings, tokenizer, wake) if sees else None,
+            images=new_embeddings(config, settings, tokenizer, wake) if sees and new_embeddings else None,
             drafting=drafting,
         )
         pipeline = PagedPipeline(model, sizes, parts)
@@ -197,13 +200,6 @@ def _of_directory(model_dir: Path) -> ModelTokenizer:
     return ModelTokenizer(native, known, encode, frozenset())
 
 
-def _changed(config: EngineConfig, weights: WeightsSource) -> WeightsSource:
-    """Returns the source of a network, with what the options change of its weights."""
-    new = config.part(CHANGED_WEIGHTS)
-    found: WeightsSource = weights if new is None else new(config, weights)
-    return found
-
-
 def _compiler(config: EngineConfig, file: Path, drafts: DraftPlan) -> NetworkCompiler:
     """Returns what compiles the network of a file; what drafts change of it is not kept."""
     new = None if drafts.edits else config.part(NETWORK_COMPILER)
@@ -217,41 +213,12 @@ def _compiler(config: EngineConfig, file: Path, drafts: DraftPlan) -> NetworkCom
     return found
 
 
-def _adapter_inputs(config: EngineConfig) -> AdapterInputs | None:
-    """Returns what makes adapters inputs of the network; None: it takes none."""
-    new = config.part(ADAPTER_INPUTS)
-    found: AdapterInputs | None = None if new is None else new(config)
-    return found
-
-
-def _draft_plan(config: EngineConfig, settings: PipelineSettings, *, small: bool) -> DraftPlan:
-    """Returns how tokens are drafted.
-
-    Args:
-        config: The engine's configuration.
-        settings: The settings of the pipeline.
-        small: Whether a step of the model's network is short.
-    """
-    new = config.part(DRAFT_PLAN)
-    found: DraftPlan = NoDrafts() if new is None else new(settings, small=small)
-    return found
-
-
 def _defaults(model_dir: Path, tokenizer: ModelTokenizer) -> Any:
     """Returns the model's own openvino_genai.GenerationConfig."""
     file = model_dir / "generation_config.json"
     defaults = genai.GenerationConfig(str(file)) if file.is_file() else genai.GenerationConfig()
     defaults.stop_token_ids |= tokenizer.ends
     return defaults
-
-
-def _input_embeddings(
-    config: EngineConfig, settings: PipelineSettings, tokenizer: ModelTokenizer, wake: Callable[[], None]
-) -> InputEmbeddings | None:
-    """Returns what makes embeddings of what is no text; None: the model gets text alone. Raises NotPageable."""
-    new = config.part(INPUT_EMBEDDINGS)
-    found: InputEmbeddings | None = None if new is None else new(config, settings, tokenizer, wake)
-    return found
 
 
 def _install_features(

@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..generation.sequence import ClientQueue
-from .adapters import AdapterProvider
 from .block_manager import BlockManager, BlockTables
-from .network import Network
+from .network import AdapterProvider, Network
 from .sequence import Sequence
 from .state_checkpoints import StateCheckpoints
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from .adapters import AdapterWeights
+    from .network import AdapterWeights
 
 Parent = int | str | tuple[str, str]
 """What comes before a block: the serial number of the block before it, or for a sequence's first block the cache salt,

@@ -46,6 +46,7 @@ class Engine:
             parts: The parts that depend on the model's kind and on the options.
         """
         self._sizes = sizes
+        self._new_search = parts.new_search
         most = max(min(sizes.step_tokens, MAX_ROWS), sizes.max_sequences)
         slots = (sizes.states or slots_for(most, sizes.caching)) if network.hybrid else 0
         tables = BlockTables(min(most, rows_of(slots)) if slots else most, sizes.context, sizes.block_size)
@@ -132,9 +133,8 @@ class Engine:
                 repetition=sampling.repetition if params.beams == 1 else None,
             )
             if params.beams > 1:
-                from .sampling.beam_search import BeamSearch  # few requests ask for it
-
-                sequence.search = BeamSearch(sequence)
+                assert self._new_search is not None  # or the fields that ask for it have not been read
+                sequence.search = self._new_search(sequence)
             request.sequences.append(sequence)
         for hook in self.hooks:
             hook.added(request.sequences[0])

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .adapters import AdapterProvider
 from .block_manager import BlockTables
 from .network import (
     ADAPTER_CHOICE,
@@ -38,6 +37,7 @@ from .network import (
     MOST_STEPS,
     STEP_SLOTS,
     TREE_MASK,
+    AdapterProvider,
     Network,
     Places,
     Rows,

@@ -1,11 +1,11 @@
-"""The interface of networks with paged attention, and of files of which each is a whole model.
+"""The interface of networks with paged attention, of files of which each is a whole model, and of adapters.
 
-`model.PagedModel` implements the one, tests have their own; features have the other.
+`model.PagedModel` implements the first, tests have their own; features have the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -316,3 +316,73 @@ def file_of(path: Path) -> EngineFile | None:
 def has_states(names: Iterable[str]) -> bool:
     """Returns whether an output of a network with these names has new states, and is not the logits, say."""
     return any(kind in name for name in names for kind in (NEW_STATES, STEP_STATES))
+
+
+# --- adapters: weights that requests add to those of a network
+
+
+class AdapterWeights(Protocol):
+    """Weights that a request adds to those of the model."""
+
+    @property
+    def key(self) -> str:
+        """A text that no other adapter has, nor had."""
+
+    @property
+    def scale(self) -> float:
+        """The factor of the weights."""
+
+    @property
+    def rank(self) -> int:
+        """The greatest rank of its layers."""
+
+    @property
+    def layers(self) -> Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]:
+        """The two matrices of each layer, by the name of the layer."""
+
+
+class AdapterProvider:
+    """Keeps adapters, and puts those that sequences use into the network. This one has none."""
+
+    ranks = 1
+    """The columns of the input that chooses adapters: the ranks of all adapters that are in the network."""
+
+    def get(self, text: str) -> AdapterWeights | None:
+        """Returns the adapter of a protocol.Submit, which may be read from its file first; None for "".
+
+        Raises EngineFailure.
+        """
+        return None
+
+    def acquire(self, adapter: AdapterWeights | None) -> bool:
+        """Counts one more sequence with this adapter; False if the network has no room for the adapter now."""
+        return True
+
+    def release(self, adapter: AdapterWeights | None) -> None:
+        """Counts one sequence less with this adapter."""
+
+    def name(self, text: str) -> str:
+        """Returns the name of the adapter of a protocol.Submit."""
+        return text
+
+    def columns(self, adapter: AdapterWeights) -> slice:
+        """Returns which of the columns an adapter has as long as a sequence uses it."""
+        return slice(0, 0)
+
+
+class AdapterInputs(Protocol):
+    """Makes adapters inputs of a network."""
+
+    def insert(self, model: Any, kind: Any) -> None:
+        """Adds the inputs of adapters to an openvino.Model.
+
+        Args:
+            model: The network, whose attention is paged.
+            kind: The element type in which the network computes.
+
+        Raises:
+            NotPageable: No layer of the network can take an adapter.
+        """
+
+    def provider(self, network: Any) -> AdapterProvider:
+        """Returns what puts adapters into a model.PagedModel that was made with these inputs."""

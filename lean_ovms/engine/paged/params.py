@@ -10,8 +10,7 @@ from ..generation.request_validator import GREEDY_BELOW
 from ..generation.sequence import GenerationRequest, Thinking
 
 if TYPE_CHECKING:
-    from .adapters import AdapterWeights
-    from .network import PromptEmbeddings
+    from .network import AdapterWeights, PromptEmbeddings
 
 NO_LOGPROBS = -1
 MAX_DRAFTED = 20

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ...errors import BadRequest, RequestError
 from ..generation.backend import Grammars, ImagePlaceholders, WaitingRequests
 from ..record import Record
-from .adapters import AdapterProvider
-from .network import NetworkEdit, PromptEmbeddings
+from .network import AdapterProvider, NetworkEdit, PromptEmbeddings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from .block_manager import BlockManager, BlockTables, Parent
     from .model import PagedModel
     from .model_inputs import Chunk
-    from .sequence import Matcher, Sequence, TextProposer
+    from .sequence import Matcher, SearchFactory, Sequence, TextProposer
     from .state_checkpoints import StateCache
 
 CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits", "progress")
@@ -262,6 +261,8 @@ class EngineParts:
     """Makes what drafts tokens for requests that may have drafts; None: nothing but their text does."""
     new_text_proposer: TextProposerFactory | None = None
     """Makes what drafts tokens from the text of a sequence where nothing else does; None: they get no drafts."""
+    new_search: SearchFactory | None = None
+    """Makes the searches of requests that want several beams; None: none may."""
     adapters: AdapterProvider = field(default_factory=AdapterProvider)
     """The adapters that requests may name."""
     clock: Callable[[], float] = time.process_time

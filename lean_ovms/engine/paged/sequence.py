@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
@@ -72,8 +73,36 @@ class LogitArrays(NamedTuple):
     """What is added to the logit of each of these."""
 
 
+class Continuation(NamedTuple):
+    """A beam with one more token."""
+
+    parent: Sequence
+    """The beam."""
+    token: int
+    """The token."""
+    score: float
+    """The log probability of the whole text."""
+    logprob: float
+    """The log probability of the token by the model's own logits."""
+    detail: TokenLogprobs | None
+    """The token's log probability, its rank and other tokens; None unless the request wants log probabilities."""
+
+
+class Hypothesis(NamedTuple):
+    """A finished completion."""
+
+    ids: list[int]
+    """The ids of the tokens."""
+    logprobs: list[float]
+    """The log probabilities of these tokens."""
+    score: float
+    """The log probability of all of them, divided by length ** length_penalty."""
+    details: list[TokenLogprobs]
+    """The log probability of each token with its rank and other tokens; empty unless the request wants them."""
+
+
 class Search(Protocol):
-    """A beam search, as a scheduler knows it."""
+    """A search of the likeliest texts of one request, with several sequences."""
 
     beams: list[Sequence]
     """The beams that run; before the search begins, the sequence that computes the prompt."""
@@ -82,6 +111,28 @@ class Search(Protocol):
 
     def begin_again(self) -> Sequence:
         """Forgets everything but the prompt; returns the sequence that computes it."""
+
+    def advance(self, beams: Seq[Sequence], logits: NDArray[np.float32]) -> list[Continuation]:
+        """Returns the next beams, best first; none when the search is over.
+
+        Args:
+            beams: The beams as they are.
+            logits: The logits [beams, vocabulary] of their next tokens, which are changed in place.
+
+        Raises:
+            NoToken: No beam can go on, and none has ended.
+        """
+
+    def close(self, beams: Seq[Sequence]) -> list[Hypothesis]:
+        """Returns the `width` best hypotheses, or all that there are, best first.
+
+        Args:
+            beams: The beams that still run, and have no more room.
+        """
+
+
+SearchFactory = Callable[["Sequence"], Search]
+"""Makes the search that begins with a sequence, which computes the prompt."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

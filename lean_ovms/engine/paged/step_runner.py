@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +33,9 @@ from .sampling import reductions
 from .sampling.reductions import Logits
 from .sampling.sampler import Sampled, SamplingBatch, sample
 from .scheduler import Scheduler, Step
-from .sequence import JUMP_FORWARD_SCORE, Matcher, Sequence, forked
+from .sequence import JUMP_FORWARD_SCORE, Continuation, Hypothesis, Matcher, Sequence, forked
 
 if TYPE_CHECKING:
-    from .sampling.beam_search import BeamSearch, Continuation, Hypothesis
     from .sampling.logprobs import TokenLogprobs
 
 log = logging.getLogger(__name__)
@@ -461,7 +460,8 @@ class StepRunner:
 
     def _search(self, beams: list[Sequence], logits: Logits) -> None:
         """Processes the logits of one step of a beam search."""
-        search, request = cast("BeamSearch", beams[0].search), beams[0].request
+        search, request = beams[0].search, beams[0].request
+        assert search is not None
         if any(beam.row < 0 for beam in beams) or not self._scheduler.make_room(beams[0], search.width):
             return
         try:

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from functools import partial
 
 from ...api.app import App
-from ...error_forms import OPENAI_ONLY, ErrorForms
+from ...composition import OPENAI_ONLY, ErrorForms
 from ...errors import InternalError, PayloadTooLarge, RequestError
 from ...transports.cycle import RequestBody, RequestResponseCycle, request_headers
 from ...types import Handle, Request, Response

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ...error_forms import ErrorForms
+from ...composition import ErrorForms
 from ...errors import InternalError, RequestError
 from ...transports.cycle import RequestResponseCycle, request_headers
 from ...types import Handle, Response

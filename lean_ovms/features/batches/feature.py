@@ -31,7 +31,7 @@ class BatchOptions(Options):
 FEATURE = Feature(
     name="batches",
     summary="takes files of requests, and answers them while there is time",
-    needs=("deployment",),
+    needs=("deployment", "uploads"),
     title="OpenAI: files and batches",
     reference="https://platform.openai.com/docs/api-reference/batch",
     options=BatchOptions,

@@ -12,7 +12,7 @@ import orjson
 from ...api.fields import parsed_body
 from ...api.generation.sampling import MAX_PRIORITY
 from ...api.response import whole_body
-from ...error_forms import ErrorForms
+from ...composition import ErrorForms
 from ...errors import BadRequest
 from ...types import Handle, Json, Request
 from ...util import chunked_json

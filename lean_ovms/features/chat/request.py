@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...api.fields import Field, Values
-from ...api.generation import spoken
 from ...api.generation.common_fields import (
     ADD_GENERATION_PROMPT,
     CHAT_TEMPLATE,
@@ -27,7 +26,7 @@ from ...api.generation.common_fields import (
     TOP_LOGPROBS,
     token_limit,
 )
-from ...api.generation.request import BodyReader, GenerationBody
+from ...api.generation.request import SPOKEN_FIELDS, AnswerAudio, BodyReader, GenerationBody, deltas_of, read_spoken
 from ...api.generation.sampling import SAMPLING, GenerationFields, LogprobsRequest
 from ...api.generation.tools import ToolOffer, read_offer
 from ...api.response import logprob_entry
@@ -103,7 +102,7 @@ FIELDS = (
     CONTINUE_FINAL_MESSAGE,
     DOCUMENTS,
     CHAT_TEMPLATE,
-    *spoken.FIELDS,
+    *SPOKEN_FIELDS,
     MEDIA_IO_KWARGS,
     Field("include_reasoning", "bool", "false: leave out what the model thinks", default=True),
     Field("add_special_tokens", "bool", "let the tokenizer add BOS and the like", default=False),
@@ -123,12 +122,12 @@ class ChatRequest:
     """What the chunks of the response have."""
     functions: bool
     """Whether calls are told in the older form, as function_call."""
-    audio: spoken.AnswerAudio | None
+    audio: AnswerAudio | None
     """How the answer is spoken; None: it is not."""
 
     def deltas(self, generation: Generation) -> DeltaStream:
         """Returns the deltas of a started generation, spoken if that is asked for."""
-        return spoken.deltas_of(self.generation.deltas(generation), self.audio)
+        return deltas_of(self.generation.deltas(generation), self.audio)
 
 
 def parse_chat(body: Json, services: Services) -> ChatRequest:
@@ -148,7 +147,7 @@ def parse_chat(body: Json, services: Services) -> ChatRequest:
     )
     prompt = chat_prompt(values, messages, offer.tools, add_special_tokens=values["add_special_tokens"])
     options = ChunkOptions.of(values, generation, services.config, single=generation.sampling.n == 1)
-    generation, audio = spoken.read_spoken(values, generation, services)
+    generation, audio = read_spoken(values, generation, services)
     return ChatRequest(prompt, generation, options, functions, audio)
 
 

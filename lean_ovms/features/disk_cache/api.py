@@ -7,7 +7,7 @@ it from doing anything.
 from __future__ import annotations
 
 from ...api.fields import Field, FieldSet, RouteDoc
-from ...api.forms import read_query
+from ...api.queries import read_query
 from ...api.response import json, warning_headers
 from ...api.services import Services
 from ...engine.protocol import ResetPrefixCache

@@ -17,7 +17,7 @@ from posixpath import normpath
 from string import Template
 
 from ...api.fields import Field, FieldSet, RouteDoc
-from ...api.forms import read_query
+from ...api.queries import read_query
 from ...api.services import Services
 from ...errors import NotFound
 from ...types import Request, Response

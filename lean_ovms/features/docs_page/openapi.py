@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from ..._version import ABOUT, __version__
 from ...api.fields import Field, RouteDoc, doc_of
-from ...api.router import imported, table
+from ...api.router import imported
 from ...api.schemas import field_schema, object_of
 from ...composition import Composition
 from ...manifest import BASES, ErrorForm, Route, named
@@ -66,7 +66,7 @@ def document(models: Iterable[str], *, key: bool, composition: Composition, serv
     """
     paths: dict[str, Json] = {}
     known = references(composition)
-    for route in table(composition):
+    for route in composition.routes:
         if route.variant:
             continue  # OpenAPI has one operation for a method and path
         first, *others = (_parameters_named(base + route.path) for base in route.bases)

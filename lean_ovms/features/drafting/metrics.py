@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from ...api.services import Services
 from ...config import Config
 from ...models.model import Model
-from ...observability.metrics import Sample
+from ...observability.records import Sample
 from ...types import Json, Timings
 from ...types.engine import EngineStats
 from .feature import METRICS, DraftOptions

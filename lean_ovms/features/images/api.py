@@ -13,13 +13,13 @@ from functools import partial
 
 from ...api import sse
 from ...api.fields import FieldSet, RouteDoc
-from ...api.forms import body_of, read_form
 from ...api.response import now, written
 from ...api.services import INLINE_BYTES, Services
 from ...observability.records import current_record
 from ...types import Image, Json, Request, Response
 from ...types.push import Sink, StreamIterator
 from ..media_files.images.loader import ImageLoader
+from ..uploads.forms import body_of, read_form
 from .fields import EDITS, GENERATIONS, VARIATIONS, ImageGenerationRequest, parse
 from .params import ImageFile, ImageParams
 

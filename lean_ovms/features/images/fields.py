@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from ...api.fields import UINT32_MAX, Field, FieldSet, Values, read
-from ...api.forms import read_file
 from ...api.generation import unsupported
 from ...api.response import warning_headers
 from ...api.services import Services
@@ -18,6 +17,7 @@ from ...observability.logging import safe
 from ...observability.records import current_record
 from ...types import Image, Json
 from ..media_files.images.loader import ImageRequest
+from ..uploads.forms import read_file
 from .feature import ImageOptions, image_size
 from .model import ImageModel
 from .params import ImageParams

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from ...api.services import Services
 from ...models.model import Model
-from ...observability.metrics import Sample
+from ...observability.records import Sample
 from ...types.engine import EngineStats
 from .feature import REQUESTS
 

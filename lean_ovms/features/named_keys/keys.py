@@ -16,8 +16,7 @@ from ...errors import Forbidden, TooManyRequests, WrongOptions, counted
 from ...manifest import Route
 from ...models.model import Model
 from ...observability.logging import safe
-from ...observability.metrics import Sample
-from ...observability.records import GenerationRecord, RequestRecord, permits
+from ...observability.records import GenerationRecord, RequestRecord, Sample, permits
 from ...types import Request
 from ...types.engine import EngineStats
 from ...util.files import file_stat

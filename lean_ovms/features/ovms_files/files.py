@@ -28,7 +28,10 @@ class OvmsFiles:
 
     def server(self, config: Config) -> Config:
         """Implements SettingsFiles."""
-        return config.replace(**config_file.read(config_file.location(config.model_list)).options)
+        options = config_file.read(config_file.location(config.model_list)).options
+        if left_out := [name for name in options if config.given(name) is None]:
+            raise StartError(f"{config.model_list}: it sets {left_out[0]}, an option of a feature that is left out")
+        return config.replace(**options)
 
     def models(self, config: Config) -> DesiredState:
         """Implements SettingsFiles."""

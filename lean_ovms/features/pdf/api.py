@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ...api.fields import Field, FieldSet, RouteDoc, read, require
-from ...api.forms import body_of, read_file, read_form
 from ...api.response import json
 from ...api.services import INLINE_BYTES, Services
 from ...types import Request, Response
+from ..uploads.forms import body_of, read_file, read_form
 from .reader import PdfReaders, require_library
 
 FIELDS = FieldSet((

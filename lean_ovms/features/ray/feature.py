@@ -7,7 +7,7 @@ from ...manifest import Feature
 FEATURE = Feature(
     name="ray",
     summary="runs replicas of the server on a Ray cluster",
-    needs=("chat", "asgi", "replicas"),
+    needs=("chat", "asgi", "metrics", "replicas"),
     extra="ray",
     packages=("ray", "starlette"),
 )

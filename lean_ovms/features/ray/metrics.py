@@ -15,9 +15,9 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from ...api.admin import metrics
 from ...api.app import App
 from ...types import Request
+from ..metrics import api as metrics
 from .replicas import replica_context
 
 log = logging.getLogger("lean_ovms.ray")

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from ...api.services import Services
 from ...models.model import Model
-from ...observability.metrics import Sample, resident_bytes
+from ...observability.records import Sample
 from ...types.engine import EngineStats
+from ...util.resources import resident_bytes
 from .feature import METRIC
 from .pool import EnginePool
 

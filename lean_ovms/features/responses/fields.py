@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from ...api.fields import Field, one_of
-from ...api.generation import spoken
 from ...api.generation.common_fields import (
     INCLUDE_OBFUSCATION,
     INCLUDE_USAGE,
@@ -28,6 +27,7 @@ from ...api.generation.common_fields import (
     TOP_LOGPROBS,
     token_limit,
 )
+from ...api.generation.request import SPOKEN_FIELDS
 from ...api.generation.sampling import SAMPLING, GenerationFields
 from ...api.openai.stored_objects import METADATA
 from ...api.response import MAX_REQUEST_ID
@@ -138,7 +138,7 @@ FIELDS = (
         schema={"items": {"enum": list(INCLUDABLE)}}),
     LOGPROBS,
     TOP_LOGPROBS,
-    *spoken.FIELDS,
+    *SPOKEN_FIELDS,
     METADATA,
     _echoed("user"),
     _echoed("safety_identifier"),

@@ -10,8 +10,7 @@ from typing import Any
 
 from ...api.fields import Values
 from ...api.generation.common_fields import template_kwargs
-from ...api.generation.request import GenerationBody
-from ...api.generation.spoken import AnswerAudio
+from ...api.generation.request import AnswerAudio, GenerationBody
 from ...api.services import INLINE_BYTES, Services
 from ...errors import TOO_LONG, BadRequest
 from ...models.generation import Generation

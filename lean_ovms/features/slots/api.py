@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ...api.fields import Field, FieldSet, RouteDoc, read
-from ...api.forms import read_query
 from ...api.generation.common_fields import MODEL
 from ...api.generation.sampling import MAX_SLOT
+from ...api.queries import read_query
 from ...api.response import json
 from ...api.services import Services
 from ...engine.client.interface import ModelEngine

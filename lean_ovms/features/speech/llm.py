@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from ...api.caller import Caller
-from ...api.forms import FilePart
 from ...types import Json
 from ..media_files.audio.decoder import AudioDecoder
+from ..uploads.forms import FilePart
 from .api.fields import TRANSCRIPTIONS
 from .api.request import parse
 from .api.transcript import Transcript

@@ -14,7 +14,7 @@ from ...engine.client.replies import ReplyStream
 from ...errors import GrammarInvalid, GrammarTooComplex
 from ...grammar.call_syntax import GrammarContext
 from ...observability.logging import safe
-from ...observability.metrics import Metrics
+from ...observability.records import Metrics
 from ...types import OutputConstraint
 from ...util.concurrency import Offload
 from . import constraint as grammar

@@ -18,6 +18,7 @@ from ...cli.client import READY, CommandFailed, ServerClient, is_url
 from ...cli.commands import fetched, set_up_log, with_repository
 from ...composition import compose
 from ...errors import ExitStatus, StartError
+from ...manifest import ENCRYPTION
 from ...server.checks import checked
 from ...util import child_process
 from ..terminal import chat
@@ -45,7 +46,10 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             fetched(config)
         except StartError as error:
             raise CommandFailed(str(error)) from None
-    with _server([*model, *options], "".join(model) or "the demo model", config.api_key) as client:
+    encryption = config.composition.parts.get(ENCRYPTION)
+    names = encryption.options if encryption is not None and config.wants(ENCRYPTION) else ()
+    plain = [f"--{name}=" for name in names]  # the environment, or a file of options, may ask for it
+    with _server([*model, *options, *plain], "".join(model) or "the demo model", config.api_key) as client:
         conversation = chat.Conversation(client, client.model(), given.system, {}, verbose=given.verbose)
         return chat.talk(conversation, prompt, environ)
 
@@ -62,7 +66,7 @@ def _server(options: Sequence[str], name: str, api_key: str) -> Iterator[ServerC
         with file.open("wb") as log_file:
             # In a session of its own: Ctrl-C stops an answer, not the server.
             server = subprocess.Popen(  # noqa: S603 - the command is ours
-                [*command, "--ssl_certfile=", "--ssl_keyfile=", "--ssl_ca_certs="],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=log_file,

@@ -80,8 +80,8 @@ async def handle_actions(request: Request, services: Services) -> Response:
 async def handle_file(request: Request, services: Services) -> Response:
     [name] = request.ids
     feature, _, rest = name.partition("/")
-    owned = next((row for row in services.config.composition.panels if row.folder.parent.name == feature), None)
-    folder, inside = (FILES, name) if owned is None else (owned.folder, rest)
+    owned = next((row for row in services.config.composition.panels if row.inside(".").name == feature), None)
+    folder, inside = (FILES, name) if owned is None else (owned.inside("web"), rest)
     if inside not in names(folder):
         raise NotFound("there is no such file")
     log_quietly()
@@ -138,8 +138,8 @@ def _view(view: str, rows: list[PanelRow]) -> str:
 
 
 def _panel(row: PanelRow) -> str:
-    feature, tasks = row.folder.parent.name, escape(json_text.dumps(dict(row.tasks)))
-    inside = (row.folder / PANEL).read_text("utf-8")
+    feature, tasks = row.inside(".").name, escape(json_text.dumps(dict(row.tasks)))
+    inside = (row.inside("web") / PANEL).read_text("utf-8")
     return f'<div class="panel" data-feature="{feature}" data-tasks="{tasks}" hidden>\n{inside}</div>\n'
 
 

@@ -9,9 +9,11 @@ import ssl
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Protocol
 
 from ...config import Config
 from ...errors import StartError
+from ...manifest import ENCRYPTION
 from .connection import HttpConnection
 from .protocol import response_head
 from .server_state import ServerState
@@ -24,6 +26,20 @@ CLOSING_S = 2.0
 """Seconds at the end of drain for cancelled requests to close their responses and for last bytes to be sent."""
 
 log = logging.getLogger("lean_ovms.transports")
+
+
+class Encryption(Protocol):
+    """Encrypts the connections of a server."""
+
+    context: ssl.SSLContext
+    """The context of new connections; open ones keep what they have."""
+
+    async def watch(self) -> None:
+        """Takes up certificates that are replaced, once they are complete; never returns."""
+
+    @staticmethod
+    def introduce(context: ssl.SSLContext, config: Config) -> None:
+        """Gives a client of this machine's own server the certificate that the server asks of clients, if it does."""
 
 
 class Server(ServerState):
@@ -56,12 +72,9 @@ class Server(ServerState):
     async def start(self) -> None:
         """Listens. Raises StartError when an address, a certificate or the Unix socket cannot be used."""
         _check_cors(self.config)
-        certificate = None
-        if self.config.ssl_certfile:
-            from .tls import Certificate
-
-            certificate = Certificate(self.config)
-        context = certificate.context if certificate else None
+        new_encryption = self.config.part(ENCRYPTION)
+        encryption: Encryption | None = new_encryption(self.config) if new_encryption else None
+        context = encryption.context if encryption else None
         if not self._bound:
             await self.bind()
         sockets, self._bound = self._bound, []
@@ -73,8 +86,8 @@ class Server(ServerState):
             close_all(sockets)
             self._stop_listening()
             raise StartError(f"cannot listen: {error.strerror or error}") from None
-        if certificate:
-            self._reload_task = asyncio.get_running_loop().create_task(certificate.watch())
+        if encryption:
+            self._reload_task = asyncio.get_running_loop().create_task(encryption.watch())
 
     async def drain(self, timeout_s: float) -> None:
         """Stops listening, let running requests finish for timeout_s, then cancels them. Returns when all is closed."""

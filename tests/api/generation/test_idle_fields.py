@@ -10,7 +10,8 @@ from lean_ovms.api.fields import doc_of
 from lean_ovms.api.generation import sampling
 from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.api.generation.unsupported import DRAFTING, idle_fields
-from lean_ovms.api.router import imported, table
+from lean_ovms.api.router import imported
+from lean_ovms.composition import compose
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import SamplingParams
 from tests.api.conftest import MakeApp, post
@@ -80,7 +81,9 @@ async def test_each_field_changes_something_or_is_named(
     monkeypatch.setattr(TextModel, "start", seen)
     app, _ = await make_app(lambda _, asked: say("x", sequences=asked.n), capable=capable)
     body = BODIES[path]
-    [route] = [one for one in table() if one.method == "POST" and path in {base + one.path for base in one.bases}]
+    [route] = [
+        one for one in compose().routes if one.method == "POST" and path in {base + one.path for base in one.bases}
+    ]
     fields = doc_of(imported(route)).body
     assert fields is not None
 

@@ -20,6 +20,7 @@ from lean_ovms.engine.protocol import (
     ResetPrefixCache,
     Tokens,
 )
+from lean_ovms.features.beam_search.child.search import BeamSearch
 from lean_ovms.features.disk_cache.records import BlocksOnDisk
 from lean_ovms.features.drafting.child.head import Head
 from lean_ovms.features.drafting.child.ngrams import NgramProposer
@@ -137,6 +138,7 @@ class Driver(Engine):
         proposer, of_parts = options.pop("proposer", None), {one.name for one in fields(EngineParts)}
         parts = {name: options.pop(name) for name in [*options] if name in of_parts}
         parts.setdefault("new_text_proposer", NgramProposer)
+        parts.setdefault("new_search", BeamSearch)
         if proposer is not None:
             parts["new_proposer"] = lambda *_: proposer
         elif getattr(network, "head", None) is not None:

@@ -20,7 +20,7 @@ from lean_ovms.features.docs_page.openapi import fields_of, references
 from tests.api.conftest import MakeApp, get, post, whole
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-BODIES = [fields_of(doc_of(imported(route)), compose()) for route in router.table()]
+BODIES = [fields_of(doc_of(imported(route)), compose()) for route in compose().routes]
 ALL_FIELDS = {id(field): field for fields in BODIES for field in fields}.values()
 
 

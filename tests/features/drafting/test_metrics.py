@@ -10,8 +10,8 @@ from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.features.drafting.feature import FEATURE
 from lean_ovms.features.drafting.metrics import samples
+from lean_ovms.features.metrics.counts import EngineState, PrometheusMetrics
 from lean_ovms.models.text_model import TextModel
-from lean_ovms.observability.metrics import EngineState, Metrics
 from lean_ovms.types.engine import EngineStats
 
 STATS = EngineStats(running=0, queued=0, kv_blocks_used=0, kv_blocks_total=1, steps=9, preemptions=0, recoveries=0)
@@ -21,7 +21,7 @@ GUESSES = "vllm:spec_decode_num_"
 def guesses(stats: EngineStats) -> dict[str, float]:
     """The series of speculative decoding, with the place in the draft behind the name."""
     app = App(Config(fake_engine=True, model_name="m"), [TextModel(Config(fake_engine=True, model_name="m"))])
-    metrics = Metrics("", of_features=FEATURE.metrics)
+    metrics = PrometheusMetrics(FEATURE.metrics)
     state = EngineState(model="m", in_flight=0, up=True, restarts=0, memory=1, stats=stats)
     text = metrics.expose([state], samples(app.services, [(app.registry.models["m"], stats)])).decode()
     shown = [sample for family in text_string_to_metric_families(text) for sample in family.samples]

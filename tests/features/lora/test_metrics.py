@@ -9,8 +9,8 @@ import pytest
 
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request
-from tests.api.admin.test_metrics import CHAT, make, samples
 from tests.api.conftest import MakeApp
+from tests.features.metrics.test_api import CHAT, make, samples
 
 
 async def test_adapters_with_requests_are_shown_as_by_vllm(

@@ -22,7 +22,7 @@ from lean_ovms import features
 from lean_ovms.api import router
 from lean_ovms.api.app import App
 from lean_ovms.api.middleware import release_all
-from lean_ovms.composition import TEXT_GENERATION
+from lean_ovms.composition import TEXT_GENERATION, compose
 from lean_ovms.config import Config
 from lean_ovms.errors import TooManyRequests, WrongOptions
 from lean_ovms.features.named_keys import usage as key_usage
@@ -110,7 +110,7 @@ async def test_what_changes_the_server_needs_the_role_admin(make_app: MakeApp, t
     assert {"/sleep", "/api/pull", "/models/load", "/reset_prefix_cache", "/v1/config/reload"} <= {
         route.path for route in admins
     }
-    for route in (*admins, *(route for route in router.table() if route.auth == "metrics")):
+    for route in (*admins, *(route for route in compose().routes if route.auth == "metrics")):
         response = await app.handle(Request(route.method, route.path, headers=ALICE))
         assert response.status == 403, route
         assert (await app.handle(Request(route.method, route.path))).status == 401, route

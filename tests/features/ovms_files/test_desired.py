@@ -280,14 +280,14 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
 
 def test_metrics_are_switched_on_by_the_file(tmp_path: Path) -> None:
     path = write_config(tmp_path, model_config_list=[], monitoring={"metrics": {"enable": True}})
-    assert server_config(Config(config_path=str(path))).metrics_enable is True
+    assert server_config(Config(config_path=str(path))).value("metrics_enable") is True
 
 
 def test_metrics_that_the_file_does_not_ask_for_may_be_switched_on_otherwise(tmp_path: Path) -> None:
     monitoring = {"metrics": {"enable": False, "metrics_list": ["x"]}}
     path = write_config(tmp_path, model_config_list=[], monitoring=monitoring)
-    assert server_config(Config(config_path=str(path))).metrics_enable is False
-    assert server_config(Config(config_path=str(path), metrics_enable=True)).metrics_enable is True
+    assert server_config(Config(config_path=str(path))).value("metrics_enable") is False
+    assert server_config(Config(config_path=str(path), metrics_enable=True)).value("metrics_enable") is True
 
 
 def test_paths_of_an_entry_are_relative_to_the_file(tmp_path: Path) -> None:

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from lean_ovms.composition import compose
 from lean_ovms.config import Config
 from lean_ovms.engine.protocol import FrameError
 from lean_ovms.errors import BadRequest, RequestError, RequestTimeout, Unavailable
+from lean_ovms.features.metrics.counts import PrometheusMetrics
 from lean_ovms.features.pooling.model import PoolingModel
 from lean_ovms.features.pooling.records import PooledPart
 from lean_ovms.features.pooling.reply import PooledOutputs, pool_record
 from lean_ovms.features.pooling.types import PooledOutput, PoolingParams
 from lean_ovms.models.model import make_model
-from lean_ovms.observability.metrics import Metrics
 from lean_ovms.observability.records import RequestRecord, current_record
 from tests.waiting import cancel
 
@@ -47,7 +48,7 @@ async def test_outputs_come_in_the_order_of_the_inputs(model: PoolingModel) -> N
 async def test_a_request_is_recorded_and_counted(model: PoolingModel) -> None:
     record = RequestRecord(request_id="r", method="POST", path="/", peer="", started=0.0)
     token, before = current_record.set(record), model.metrics
-    metrics = model.metrics = Metrics("")
+    metrics = model.metrics = PrometheusMetrics(compose().metrics)
     try:
         await model.pool(["a", "bc"], PARAMS)
         with pytest.raises(BadRequest):

@@ -14,6 +14,7 @@ import orjson
 
 from lean_ovms.api import router
 from lean_ovms.api.app import App
+from lean_ovms.composition import compose
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.errors import from_wire
@@ -27,7 +28,7 @@ from lean_ovms.features.websocket.types import Close
 from lean_ovms.types import Request
 from tests.engine_client_fakes import FakeTaskClient
 
-for route in router.table():
+for route in compose().routes:
     if route.module == "lean_ovms.features.realtime.api.endpoint":
         router.imported(route)
 

@@ -16,6 +16,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.replies import ReplyRouter
 from lean_ovms.errors import BadRequest, EngineFailure, RequestError, RequestTimeout
+from lean_ovms.features.metrics.counts import PrometheusMetrics
 from lean_ovms.features.speech import records
 from lean_ovms.features.speech.child.fake_recognizer import DIE, DIE_TIMED
 from lean_ovms.features.speech.model import SpeechModel
@@ -29,7 +30,6 @@ from lean_ovms.features.speech.params import (
 )
 from lean_ovms.features.speech.reply import AHEAD_BYTES, BLOCK_BYTES, MAX_RESTARTS, SpeechReply
 from lean_ovms.models.model import make_model
-from lean_ovms.observability.metrics import Metrics
 from lean_ovms.observability.records import RequestRecord, current_record
 from tests.features.speech.child.rig import sound
 
@@ -76,7 +76,7 @@ async def test_blocks_of_any_length_are_one_audio(model: SpeechModel) -> None:
 async def test_a_request_is_recorded_and_counted(model: SpeechModel) -> None:
     record = RequestRecord(request_id="r", method="POST", path="/", peer="", started=0.0)
     token, before = current_record.set(record), model.metrics
-    metrics = model.metrics = Metrics("", of_features=compose().metrics)
+    metrics = model.metrics = PrometheusMetrics(compose().metrics)
     try:
         await listen(model, sound((0.35, 2), (0, 8), (0.4, 1)))
         with pytest.raises(EngineFailure, match="could not process"):

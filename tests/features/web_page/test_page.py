@@ -31,7 +31,7 @@ LANGUAGES = ["de", "es", "ja", "zh"]
 UNTRANSLATED = {"lean_ovms", "API", "top_p", "top_k", "min_p", "JSON", "JSON Schema", "Ctrl+Shift+O", "Ctrl+K"}
 UNTRANSLATED |= {"512x512", "OpenVINO/Qwen3-0.6B-int8-ov"}
 ROOT = Path(__file__).parents[3]
-FOLDERS = {"": page.FILES, **{f"{row.folder.parent.name}/": row.folder for row in compose().panels}}
+FOLDERS = {"": page.FILES, **{f"{row.inside('.').name}/": row.inside("web") for row in compose().panels}}
 """The folders with the files of the page, by what their names on the server begin with."""
 FILES = {begin + name: folder / name for begin, folder in FOLDERS.items() for name in sorted(page.names(folder))}
 """The files of the page by their names on the server."""
@@ -150,12 +150,12 @@ def test_the_page_asks_by_itself_only_for_what_every_server_has() -> None:
     assert {"v1/models", "v1/chat/completions", "server_info", "web/actions"} <= asked
     owners = {row.path[1:]: one for one in compose().features for row in every_of(one)}
     known = {path: owners[path] for path in asked if path in owners}
-    assert asked - known.keys() == {"server_info"}
+    assert asked == known.keys()
     assert {one.name for one in known.values() if not (one.essential or one.name == "web_page")} == set()
     for row in compose().panels:
-        text = "".join(path.read_text("utf-8") for path in row.folder.glob("*.js"))
+        text = "".join(path.read_text("utf-8") for path in row.inside("web").glob("*.js"))
         asked = set(re.findall(r'\b(?:get|post|postForm)\((?:\w+ \? )?"([\w/]+)"', text))
-        assert {owners[path].name for path in asked} == {row.folder.parent.name}
+        assert {owners[path].name for path in asked} == {row.inside(".").name}
 
 
 def every_of(feature: Feature) -> list[Route]:
@@ -186,19 +186,21 @@ async def test_the_page_is_told_what_the_server_has(make_app: MakeApp) -> None:
     assert (await actions(tool_server="a=http://x/"))["call_tool"] == "v1/tool_servers/call"
 
 
-@pytest.mark.parametrize("row", compose().panels, ids=lambda row: row.folder.parent.name)
+@pytest.mark.parametrize("row", compose().panels, ids=lambda row: row.inside(".").name)
 async def test_a_panel_goes_with_its_feature(make_app: MakeApp, row: PanelRow) -> None:
-    for without, shown in [("", True), (row.folder.parent.name, False)]:
+    feature = row.inside(".").name
+    for without, shown in [("", True), (feature, False)]:
         app, _ = await make_app(without=without)
         response = await get(app, "/", accept=HTML)
         assert isinstance(response.body, bytes)
         text = response.body.decode()
         assert page.PANELS not in text
-        assert (f'data-feature="{row.folder.parent.name}"' in text) is shown
+        assert (f'data-feature="{feature}"' in text) is shown
         assert all(
-            (name in text) is shown for name in re.findall(r' id="[\w-]+"', (row.folder / page.PANEL).read_text())
+            (name in text) is shown
+            for name in re.findall(r' id="[\w-]+"', (row.inside("web") / page.PANEL).read_text())
         )
-        assert (await get(app, f"/web/{row.folder.parent.name}/panel.js")).status == (200 if shown else 404)
+        assert (await get(app, f"/web/{feature}/panel.js")).status == (200 if shown else 404)
         views = {one.view for one in compose(without).panels}
         assert set(re.findall(r'id="tab-(\w+)"', text)) == {"chat", "server", *views}
 
@@ -233,7 +235,7 @@ def texts_of(folder: Path) -> tuple[set[str], str]:
 def test_every_text_is_translated(language: str, begin: str) -> None:
     used, scripts = texts_of(FOLDERS[begin])
     for row in compose().panels:
-        if f"{row.folder.parent.name}/" == begin:
+        if f"{row.inside('.').name}/" == begin:
             used |= {row.title, *dict(row.tasks).values()}
     known = strings(language, begin)
     assert used <= known.keys() | (strings(language).keys() if begin else set())

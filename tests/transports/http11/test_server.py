@@ -21,8 +21,9 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
+from lean_ovms.features.tls.certificate import Certificate
 from lean_ovms.transports.http11 import connection as connection_module
-from lean_ovms.transports.http11 import server_state, sockets, tls
+from lean_ovms.transports.http11 import server_state, sockets
 from lean_ovms.transports.http11.connection import HttpConnection
 from lean_ovms.transports.http11.server import Server
 from lean_ovms.transports.http11.server_state import MAX_SURPLUS
@@ -306,7 +307,7 @@ async def test_a_tls_certificate_that_is_replaced_is_used_once_it_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(tls.Certificate.watch, "__defaults__", (0.01,))
+    monkeypatch.setattr(Certificate.watch, "__defaults__", (0.01,))
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
 
     def logged(text: str) -> bool:

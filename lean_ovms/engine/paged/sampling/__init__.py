@@ -1,1 +1,1 @@
-"""Choosing the next tokens from logits: processors, probabilities, random numbers, rejection of draft tokens, beams."""
+"""Choosing the next tokens from logits: processors, probabilities, random numbers, rejection of draft tokens."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..params import NO_LOGPROBS, NoToken
 from ..sequence import Sequence
-from . import reductions, rejection
+from . import reductions
 from .random_sampling import Numbers, Sampling, sample_full, sample_top_k
 from .reductions import Logits
 
@@ -178,8 +178,12 @@ def _sample_random(logits: Logits, few: Sampling, many: Sampling, tokens: Tokens
     if few.places:
         _in_parts(logits, few, sample_top_k, False, tokens)
     if many.places:
-        narrow = logits.shape[1] < reductions.WIDE
-        _in_parts(logits, many, sample_full if narrow else rejection.sample, narrow, tokens)
+        if logits.shape[1] < reductions.WIDE:
+            _in_parts(logits, many, sample_full, True, tokens)
+            return
+        from . import rejection  # late: for large vocabularies, and random tokens of them
+
+        _in_parts(logits, many, rejection.sample, False, tokens)
 
 
 def _in_parts(logits: Logits, sampling: Sampling, method: _Draw, grouped: bool, tokens: Tokens) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from ....api.fields import Field, FieldSet
-from ....api.forms import read_query
+from ....api.queries import read_query
 from ....errors import BadRequest
 from ....types import Json
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ....api.fields import Field, FieldSet, RouteDoc, read, require
-from ....api.forms import read_query
 from ....api.openai.stored_objects import METADATA, PAGE, item_id, page_response
+from ....api.queries import read_query
 from ....api.response import json
 from ....api.services import Services
 from ....errors import BadRequest

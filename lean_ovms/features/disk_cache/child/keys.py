@@ -6,8 +6,8 @@ import hashlib
 
 import numpy as np
 
-from ....engine.paged.adapters import AdapterWeights
 from ....engine.paged.block_manager import KEY_BYTES, Parent, next_key
+from ....engine.paged.network import AdapterWeights
 
 
 def block_key(before: bytes, tokens: bytes) -> bytes | None:

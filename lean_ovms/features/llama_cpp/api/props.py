@@ -12,9 +12,9 @@ from dataclasses import replace
 from ...._version import __version__
 from ....api import router
 from ....api.fields import UINT32_MAX, FieldSet, RouteDoc
-from ....api.forms import read_query
 from ....api.generation.common_fields import MODEL
 from ....api.generation.sampling import SAMPLING, Defaults, build_sampling
+from ....api.queries import read_query
 from ....api.response import json, model_name
 from ....api.services import Services
 from ....models.model import Model

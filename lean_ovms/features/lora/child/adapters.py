@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ....engine.paged import adapters as seam
-from ....engine.paged.network import Network, Part
+from ....engine.paged.network import AdapterProvider, AdapterWeights, Network, Part
 from ..files import misfit
 
 Weights = NDArray[np.float32]
@@ -68,7 +67,7 @@ def fits(adapter: Adapter, layers: Sizes, fixed: frozenset[str]) -> str:
     return ""
 
 
-class AdapterTable(seam.AdapterProvider):
+class AdapterTable(AdapterProvider):
     """The adapters whose weights are in a network.
 
     When it is full, an adapter that no sequence uses makes room for another.
@@ -86,12 +85,12 @@ class AdapterTable(seam.AdapterProvider):
         self._network = network
         self._groups = tuple(groups)
         self._most = most
-        self._users: dict[seam.AdapterWeights, int] = {}  # the one that was used longest ago first
-        self._columns: dict[seam.AdapterWeights, slice] = {}
+        self._users: dict[AdapterWeights, int] = {}  # the one that was used longest ago first
+        self._columns: dict[AdapterWeights, slice] = {}
         self.ranks = 1
         self._write()
 
-    def acquire(self, adapter: seam.AdapterWeights | None) -> bool:
+    def acquire(self, adapter: AdapterWeights | None) -> bool:
         """Counts one more sequence with this adapter; False if there is no room for the adapter now."""
         if adapter is None:
             return True
@@ -106,12 +105,12 @@ class AdapterTable(seam.AdapterProvider):
         self._users[adapter] += 1
         return True
 
-    def release(self, adapter: seam.AdapterWeights | None) -> None:
+    def release(self, adapter: AdapterWeights | None) -> None:
         """Counts one sequence less with this adapter."""
         if adapter is not None:
             self._users[adapter] = self._users.pop(adapter) - 1
 
-    def columns(self, adapter: seam.AdapterWeights) -> slice:
+    def columns(self, adapter: AdapterWeights) -> slice:
         """Returns the columns of the input ADAPTER_CHOICE that an adapter has as long as a sequence uses it."""
         return self._columns[adapter]
 

@@ -7,7 +7,7 @@ https://platform.openai.com/docs/api-reference/realtime and vLLM's /v1/realtime 
 from __future__ import annotations
 
 from ....api.fields import Field, FieldSet, RouteDoc
-from ....api.forms import read_query
+from ....api.queries import read_query
 from ....api.response import new_id, now
 from ....api.services import Services
 from ....config import Config

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....api.fields import Field, FieldSet, RouteDoc, Values, read
-from ....api.forms import read_query
 from ....api.openai.stored_objects import METADATA, PAGE, item_id, page_response
+from ....api.queries import read_query
 from ....api.response import json, json_bytes, now, warning_headers
 from ....api.services import Services
 from ....errors import BadRequest

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 from ....api.fields import RouteDoc
-from ....api.generation.spoken import deltas_of
+from ....api.generation.request import deltas_of
 from ....api.response import PieceStream, json, json_in_pieces, warning_headers
 from ....api.services import INLINE_BYTES, Services
 from ....api.sse import HEADERS, EventStream, Rendered

@@ -7,8 +7,8 @@ background response that was created with `stream` can be streamed from any even
 from __future__ import annotations
 
 from ....api.fields import Field, FieldSet, RouteDoc
-from ....api.forms import read_query
 from ....api.openai.stored_objects import PAGE, page_response
+from ....api.queries import read_query
 from ....api.response import any_size, json
 from ....api.services import Services
 from ....api.sse import HEADERS

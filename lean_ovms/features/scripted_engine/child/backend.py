@@ -20,7 +20,7 @@ from ....engine.paged.parts import CAPABILITIES, EngineParts, EngineSizes
 from ....engine.paged.sequence import Sequence
 from ....engine.protocol import Failed, Submit
 from ....errors import EngineFailure
-from ....manifest import TEXT_PROPOSER
+from ....manifest import TEXT_PROPOSER, TEXT_SEARCH
 from .network import ScriptedNetwork
 from .script import Script, answer, from_config, model_info
 
@@ -107,6 +107,7 @@ class ScriptedEngine(Engine):
         parts = EngineParts(
             new_matcher=lambda sequence: AnyText(),
             new_text_proposer=compose().part(TEXT_PROPOSER) if script.speculative else None,
+            new_search=compose().part(TEXT_SEARCH),
             clock=lambda: 0.0,
         )
         super().__init__(self.network, sizes, parts)

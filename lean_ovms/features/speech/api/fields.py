@@ -7,12 +7,12 @@ from typing import Any
 
 from ....api import schemas
 from ....api.fields import Field, FieldSet, read_one
-from ....api.forms import FilePart, read_file
 from ....api.generation.common_fields import MODEL, STREAM, token_limit
 from ....api.generation.sampling import SAMPLING
 from ....api.schemas import field_schema
 from ....errors import BadRequest
 from ....types import Json
+from ...uploads.forms import FilePart, read_file
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 GRANULARITIES = ("word", "segment")

@@ -10,11 +10,11 @@ from contextlib import aclosing
 
 from ....api import sse
 from ....api.fields import FieldSet, RouteDoc
-from ....api.forms import body_of, read_form
 from ....api.services import INLINE_BYTES, Services
 from ....observability.records import current_record
 from ....types import Request, Response
 from ...media_files.audio.decoder import AudioDecoder, AudioStream
+from ...uploads.forms import body_of, read_form
 from ..params import TRANSCRIBE, TRANSLATE
 from .answers import answer
 from .fields import TRANSCRIPTIONS, TRANSLATIONS

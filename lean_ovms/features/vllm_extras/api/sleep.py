@@ -7,7 +7,7 @@ are the same; level 0 only refuses requests. Unlike in vLLM running requests fin
 from __future__ import annotations
 
 from ....api.fields import Field, FieldSet, RouteDoc
-from ....api.forms import read_query
+from ....api.queries import read_query
 from ....api.response import json
 from ....api.services import Services
 from ....errors import NotFound, Unavailable

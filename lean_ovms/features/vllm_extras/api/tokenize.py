@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 from ....api.fields import UINT32_MAX, Field, FieldSet, RouteDoc, Values, read, whole
-from ....api.forms import read_query
 from ....api.generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
 from ....api.generation.sampling import token_ids
 from ....api.generation.tools import read_tools
+from ....api.queries import read_query
 from ....api.response import json, model_name, written
 from ....api.schemas import TEXT_MESSAGES, TEXTS, TOKENS, all_of
 from ....api.services import Services

@@ -1,4 +1,5 @@
-"""Beam search as transformers and openvino_genai do it, one group of beams. `engine` forks the KV cache.
+"""Beam search as transformers and openvino_genai do it, one group of beams. The engine
+carries out what is decided here: it forks the KV cache.
 
 Of the 2 * width best continuations, those that end the text among the first `width` are finished hypotheses; the best
 others become the next beams. The search is over when `width` hypotheses are finished and the best running beam cannot
@@ -13,43 +14,14 @@ beams, down to none; it may then have found fewer hypotheses than its width.
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..params import NO_LOGPROBS, NoToken
-from ..sequence import Sequence
-from .logits_processors import FORBIDDEN, NONE_LEFT, edit
-from .logprobs import TokenLogprobs, log_sum_exp, top
-
-
-class Continuation(NamedTuple):
-    """A beam with one more token."""
-
-    parent: Sequence
-    """The beam."""
-    token: int
-    """The token."""
-    score: float
-    """The log probability of the whole text."""
-    logprob: float
-    """The log probability of the token by the model's own logits."""
-    detail: TokenLogprobs | None
-    """The token's log probability, its rank and other tokens; None unless the request wants log probabilities."""
-
-
-class Hypothesis(NamedTuple):
-    """A finished completion."""
-
-    ids: list[int]
-    """The ids of the tokens."""
-    logprobs: list[float]
-    """The log probabilities of these tokens."""
-    score: float
-    """The log probability of all of them, divided by length ** length_penalty."""
-    details: list[TokenLogprobs]
-    """The log probability of each token with its rank and other tokens; empty unless the request wants them."""
+from ....engine.paged.params import NO_LOGPROBS, NoToken
+from ....engine.paged.sampling.logits_processors import FORBIDDEN, NONE_LEFT, edit
+from ....engine.paged.sampling.logprobs import TokenLogprobs, log_sum_exp, top
+from ....engine.paged.sequence import Continuation, Hypothesis, Sequence
 
 
 class BeamSearch:
@@ -69,6 +41,7 @@ class BeamSearch:
         """The hypotheses so far."""
 
     def begin_again(self) -> Sequence:
+        """Implements Search.begin_again."""
         first = self._first
         del first.ids[first.prompt :]
         first.score, first.logprobs, first.new_details, self.finished = 0.0, [], [], []
@@ -78,15 +51,7 @@ class BeamSearch:
         return first
 
     def advance(self, beams: Seq[Sequence], logits: NDArray[np.float32]) -> list[Continuation]:
-        """Returns the next beams, best first; none when the search is over.
-
-        Args:
-            beams: The beams as they are.
-            logits: The logits [beams, vocabulary] of their next tokens, which are changed in place.
-
-        Raises:
-            NoToken: No beam can go on, and none has ended.
-        """
+        """Implements Search.advance."""
         width, vocab = self._params.beams, logits.shape[1]
         raw = scores = np.subtract(logits, log_sum_exp(logits)[:, None], dtype=np.float32)
         dead: dict[int, NoToken] = {}
@@ -126,11 +91,7 @@ class BeamSearch:
         return [[] for _ in raw] if self._params.logprobs != NO_LOGPROBS else []
 
     def close(self, beams: Seq[Sequence]) -> list[Hypothesis]:
-        """Returns the `width` best hypotheses, or all that there are, best first.
-
-        Args:
-            beams: The beams that still run, and have no more room.
-        """
+        """Implements Search.close."""
         for beam in beams:
             ids = beam.ids[beam.prompt :].tolist()
             self.finished.append(Hypothesis(ids, beam.logprobs, self._score(beam.score, len(ids)), beam.new_details))

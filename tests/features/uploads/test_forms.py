@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.api import forms
 from lean_ovms.api.fields import Field, FieldSet, read
-from lean_ovms.api.forms import Form, body_of, read_form, typed
+from lean_ovms.api.queries import typed
 from lean_ovms.errors import BadRequest, RequestError, UnsupportedMediaType
+from lean_ovms.features.uploads import forms
+from lean_ovms.features.uploads.forms import Form, body_of, read_form
 from lean_ovms.media.file_slice import FileSlice
 from lean_ovms.types import Request
 from lean_ovms.util.spool import Spool

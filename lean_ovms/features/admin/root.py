@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ..._version import __version__
+from ...api import router
+from ...api.fields import RouteDoc
+from ...api.response import json
+from ...api.services import Services
 from ...types import Request, Response
-from .. import router
-from ..fields import RouteDoc
-from ..response import json
-from ..services import Services
 
 
 @RouteDoc("Name and version of the server")

@@ -10,6 +10,7 @@ from pathlib import Path
 from ...config import Config
 from ...errors import StartError, WrongOptions
 from ...util.files import read_bytes
+from .feature import TlsOptions
 
 NOT_PEM = "they must hold a certificate and a private key without a passphrase, as PEM"
 REASONS = dict.fromkeys(("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"), "the key belongs to another certificate")
@@ -22,18 +23,18 @@ log = logging.getLogger("lean_ovms.transports")
 
 
 class Certificate:
-    """The certificate and key of the options."""
+    """The certificate and key of the options: a `transports.http11.server.Encryption`."""
 
     def __init__(self, config: Config) -> None:
         """Raises StartError naming the option at fault."""
-        self._config = config
-        self._files = [Path(name) for option in OPTIONS if (name := config.value(option))]
+        self._options = config.of(TlsOptions)
+        self._files = [Path(name) for option in OPTIONS if (name := getattr(self._options, option))]
         self._seen = self._file_stamps()
-        self.context = _context(config)
+        self.context = _context(self._options)
         """The context of new connections; open ones keep what they have."""
 
     async def watch(self, period_s: float = CHECK_S) -> None:
-        """Reloads the files when they change and are complete; never returns."""
+        """Implements Encryption.watch."""
         while True:
             await asyncio.sleep(period_s)
             stamps = self._file_stamps()
@@ -41,10 +42,17 @@ class Certificate:
                 self._seen = stamps
                 self._reload()
 
+    @staticmethod
+    def introduce(context: ssl.SSLContext, config: Config) -> None:
+        """Implements Encryption.introduce."""
+        options = config.of(TlsOptions)
+        if options.ssl_ca_certs:
+            context.load_cert_chain(options.ssl_certfile, options.ssl_keyfile, password=lambda: "")
+
     def _reload(self) -> None:
         try:
-            _context(self._config)  # first in another context: half of a new pair would break the one in use
-            _load(self.context, self._config)
+            _context(self._options)  # first in another context: half of a new pair would break the one in use
+            _load(self.context, self._options)
         except StartError as error:
             log.error("the old certificate stays in use: %s", error)
         else:
@@ -62,30 +70,30 @@ class Certificate:
         return found
 
 
-def _context(config: Config) -> ssl.SSLContext:
+def _context(options: TlsOptions) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    _load(context, config)
+    _load(context, options)
     return context
 
 
-def _load(context: ssl.SSLContext, config: Config) -> None:
+def _load(context: ssl.SSLContext, options: TlsOptions) -> None:
     for option in OPTIONS:  # OpenSSL does not report which
         try:
-            if name := config.value(option):
+            if name := getattr(options, option):
                 read_bytes(name)
         except OSError as error:
             raise WrongOptions(f"--{option} {name}: {error.strerror}") from None
     try:
         # An encrypted key fails here; without the password argument OpenSSL would ask on the terminal.
-        context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, password=lambda: "")
+        context.load_cert_chain(options.ssl_certfile, options.ssl_keyfile, password=lambda: "")
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or NOT_PEM
         raise WrongOptions(f"cannot use --ssl_certfile and --ssl_keyfile: {REASONS.get(reason, reason)}") from None
-    if config.ssl_ca_certs:
+    if options.ssl_ca_certs:
         try:
-            context.load_verify_locations(config.ssl_ca_certs)
+            context.load_verify_locations(options.ssl_ca_certs)
         except OSError:
-            raise WrongOptions(f"--ssl_ca_certs {config.ssl_ca_certs}: it must hold certificates as PEM") from None
-        context.verify_mode = ssl.VerifyMode(config.ssl_cert_reqs)
+            raise WrongOptions(f"--ssl_ca_certs {options.ssl_ca_certs}: it must hold certificates as PEM") from None
+        context.verify_mode = ssl.VerifyMode(options.ssl_cert_reqs)

@@ -1,4 +1,4 @@
-"""The reader of multipart/form-data bodies, and of the strings in them and in queries as values of request fields.
+"""The reader of multipart/form-data bodies, and of the strings in them as values of request fields.
 
 https://www.rfc-editor.org/rfc/rfc7578. The body is in memory or in a file, and file parts are slices of it. A field of
 several values is sent as `name` or `name[]` once for each, an object as `name[member]` for each member, as OpenAI's
@@ -13,13 +13,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qs
 
-from ..errors import BadRequest, UnsupportedMediaType
-from ..media.file_slice import FileSlice
-from ..observability.logging import safe
-from ..types import Json, Request
-from .fields import Field, FieldSet, Values, parsed, read, require_identity
+from ...api.fields import Field, FieldSet, require_identity
+from ...api.queries import typed
+from ...errors import BadRequest, UnsupportedMediaType
+from ...media.file_slice import FileSlice
+from ...observability.logging import safe
+from ...types import Json, Request
 
 FORM = "multipart/form-data"
 MAX_PARTS = 64
@@ -28,11 +28,6 @@ MAX_VALUE = 1 << 20
 MAX_NAME = 200
 PIECE = 1 << 18
 """Bytes of a body in a file that are read at once; a MB is from new pages each time, which costs more than reading."""
-MAX_PARAMETERS = 100
-"""Most parameters of a query."""
-TRUE, FALSE = frozenset(("true", "1", "yes", "on")), frozenset(("false", "0", "no", "off"))
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
-_INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
 _MEMBER = re.compile(r"(?P<name>[^\[\]]+)\[(?P<member>[^\[\]]*)\]")
 
 
@@ -229,33 +224,6 @@ def body_of(fields: FieldSet, form: Form) -> Json:
     return body
 
 
-def read_query(fields: FieldSet, query: str) -> Values:
-    """Returns the parameters of a query as the values of these fields; of repeated ones the last. Raises BadRequest."""
-    try:
-        given = parse_qs(query, max_num_fields=MAX_PARAMETERS)
-    except ValueError:
-        raise BadRequest(f"the query has more than {MAX_PARAMETERS} parameters") from None
-    return read(fields, {field.name: typed(field, given[field.name][-1]) for field in fields if field.name in given})
-
-
 def _member(known: Field, member: str, text: str) -> Any:
     found = next((one for one in known.fields if one.name == member), None)
     return typed(found, text) if found is not None else text
-
-
-def typed(known: Field, text: str) -> Any:
-    """Returns the value that a text means for a field; the text itself if it means none."""
-    stripped = text.strip()
-    if known.kind == "bool":
-        lower = stripped.lower()
-        return True if lower in TRUE else False if lower in FALSE else text
-    if known.kind in ("int", "uint") and _INTEGER.fullmatch(stripped):
-        return int(stripped)
-    if known.kind in ("int", "uint", "number"):
-        return float(stripped) if _NUMBER.fullmatch(stripped) else text
-    if known.fields and stripped.startswith("{"):
-        try:
-            return parsed(stripped)
-        except ValueError:
-            return text
-    return text

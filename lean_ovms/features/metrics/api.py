@@ -9,20 +9,21 @@ from __future__ import annotations
 import asyncio
 from itertools import chain
 
+from ...api import orca_report
+from ...api.fields import RouteDoc
+from ...api.services import Services
 from ...errors import NotFound
 from ...models.model import Model
-from ...observability.metrics import EngineState, resident_bytes
 from ...types import Request, Response
-from .. import orca_report
-from ..fields import RouteDoc
-from ..services import Services
+from ...util.resources import resident_bytes
+from .counts import EngineState, PrometheusMetrics
 
 STATS_TIMEOUT_S = 1.0
 
 
 @RouteDoc("Metrics for Prometheus, with --metrics_enable", errors=(404,), answer="text/plain")
 async def handle(request: Request, services: Services) -> Response:
-    if not services.metrics.enabled:
+    if not isinstance(services.metrics, PrometheusMetrics):
         raise NotFound("metrics are off; start with --metrics_enable")
     models = services.registry.served
     states = await asyncio.gather(*(_state(services, model) for model in models))

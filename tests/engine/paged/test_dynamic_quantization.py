@@ -6,10 +6,9 @@ import pytest
 from openvino import opset13 as ops
 
 from lean_ovms.config import Config
-from lean_ovms.engine.loading import dynamic_quantization
-from lean_ovms.engine.loading.dynamic_quantization import OPTION, choose, group_of
+from lean_ovms.engine.paged import model as compiling
 from lean_ovms.engine.paged.ir_weights import IrWeights
-from lean_ovms.engine.paged.model import PagedModel
+from lean_ovms.engine.paged.model import OPTION, PagedModel, choose_scales, group_of
 
 pytestmark = pytest.mark.model
 WIDTH = 256
@@ -17,7 +16,7 @@ WIDTH = 256
 
 @pytest.fixture(autouse=True)
 def small_networks(monkeypatch):
-    monkeypatch.setattr(dynamic_quantization, "LEAST_ELEMENTS", 1)
+    monkeypatch.setattr(compiling, "LEAST_ELEMENTS", 1)
 
 
 def matrix(rows, group, bits=8, zeros=False):
@@ -80,12 +79,12 @@ def test_the_number_is_the_networks_unless_its_file_or_an_option_says_another(sa
     model = network(matrix(8, 256))
     if said is not None:
         model.set_rt_info(said, [*OPTION])
-    choose(model)
+    choose_scales(model)
     assert ov.Core().compile_model(model, "CPU", options).get_property(OPTION[1]) == found
 
 
 def test_a_network_that_openvinos_own_number_suits_says_none():
-    choose(model := network(matrix(8, 32)))
+    choose_scales(model := network(matrix(8, 32)))
     assert not model.has_rt_info([*OPTION])
 
 
@@ -96,6 +95,6 @@ def test_a_paged_network_is_compiled_with_it():
 
 
 def test_a_small_network_stays_as_exact_as_it_is(monkeypatch):
-    monkeypatch.setattr(dynamic_quantization, "LEAST_ELEMENTS", 8 * WIDTH + 1)
+    monkeypatch.setattr(compiling, "LEAST_ELEMENTS", 8 * WIDTH + 1)
     assert group_of(network(matrix(8, 256))) == 0
     assert group_of(network(matrix(8, 256), matrix(1, 256))) == 128

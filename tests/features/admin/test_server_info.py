@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lean_ovms.api.admin.server_info import changed_options
 from lean_ovms.config import Config
+from lean_ovms.features.admin.server_info import changed_options
 from lean_ovms.types.engine import EngineStats
 from tests.api.conftest import MakeApp, get, post, whole
 from tests.fakes import say

@@ -6,11 +6,11 @@ GET and HEAD / answer agents that look whether there is a server at all.
 from __future__ import annotations
 
 from ..._version import __version__
+from ...api.fields import RouteDoc
+from ...api.response import json
+from ...api.services import Services
 from ...observability.records import log_quietly
 from ...types import Request, Response
-from ..fields import RouteDoc
-from ..response import json
-from ..services import Services
 
 
 @RouteDoc("Readiness of all models")

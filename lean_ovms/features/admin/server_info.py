@@ -13,15 +13,15 @@ from collections import Counter
 from typing import Any
 
 from ..._version import __version__
+from ...api import orca_report
+from ...api.fields import RouteDoc
+from ...api.response import json
+from ...api.services import Services
 from ...config import Config, listed
 from ...models.model import Model
-from ...observability.metrics import resident_bytes
 from ...observability.records import log_quietly
 from ...types import Json, Request, Response
-from .. import orca_report
-from ..fields import RouteDoc
-from ..response import json
-from ..services import Services
+from ...util.resources import resident_bytes
 
 PATH = re.compile(r"(?<![\w.:/])(?:/[^/\s\"'=]*)+/(?=[^/\s\"'=])")
 """The directories of an absolute path."""

@@ -6,9 +6,9 @@ import os
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from lean_ovms.features.metrics import exposition as metrics
+from lean_ovms.features.metrics.exposition import Exposition, Histogram
 from lean_ovms.manifest import Metric
-from lean_ovms.observability import metrics
-from lean_ovms.observability.metrics import Exposition, Histogram
 
 
 def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:

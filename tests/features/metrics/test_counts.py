@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from lean_ovms.observability.metrics import EngineState, Metrics
+from lean_ovms.features.metrics.counts import EngineState, PrometheusMetrics
+from lean_ovms.features.metrics.feature import FAMILIES
 from lean_ovms.observability.records import GenerationRecord
 from lean_ovms.types.engine import EngineStats
 
@@ -14,7 +15,7 @@ STATS = EngineStats(running=0, queued=0, kv_blocks_used=0, kv_blocks_total=1, st
 
 
 def values(listed: str, *, hidden: bool) -> dict[str, float]:
-    metrics = Metrics(listed, hidden=hidden)
+    metrics = PrometheusMetrics(FAMILIES, listed, hidden=hidden)
     stats = replace(STATS, kv_blocks_used=1, kv_blocks_total=2)
     state = EngineState(model="m", in_flight=0, up=True, restarts=0, memory=1, stats=stats)
     record = GenerationRecord(

@@ -1,0 +1,43 @@
+"""The reader of queries, and of texts as values of request fields."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import parse_qs
+
+from ..errors import BadRequest
+from .fields import Field, FieldSet, Values, parsed, read
+
+MAX_PARAMETERS = 100
+"""Most parameters of a query."""
+TRUE, FALSE = frozenset(("true", "1", "yes", "on")), frozenset(("false", "0", "no", "off"))
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
+
+
+def read_query(fields: FieldSet, query: str) -> Values:
+    """Returns the parameters of a query as the values of these fields; of repeated ones the last. Raises BadRequest."""
+    try:
+        given = parse_qs(query, max_num_fields=MAX_PARAMETERS)
+    except ValueError:
+        raise BadRequest(f"the query has more than {MAX_PARAMETERS} parameters") from None
+    return read(fields, {field.name: typed(field, given[field.name][-1]) for field in fields if field.name in given})
+
+
+def typed(known: Field, text: str) -> Any:
+    """Returns the value that a text means for a field; the text itself if it means none."""
+    stripped = text.strip()
+    if known.kind == "bool":
+        lower = stripped.lower()
+        return True if lower in TRUE else False if lower in FALSE else text
+    if known.kind in ("int", "uint") and _INTEGER.fullmatch(stripped):
+        return int(stripped)
+    if known.kind in ("int", "uint", "number"):
+        return float(stripped) if _NUMBER.fullmatch(stripped) else text
+    if known.fields and stripped.startswith("{"):
+        try:
+            return parsed(stripped)
+        except ValueError:
+            return text
+    return text

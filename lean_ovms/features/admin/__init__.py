@@ -1,0 +1,1 @@
+"""The endpoints with which the server tells of itself."""

@@ -1,0 +1,20 @@
+"""The manifest of what the server says of itself."""
+
+from __future__ import annotations
+
+from ...manifest import Feature, Route
+
+FEATURE = Feature(
+    name="admin",
+    summary="says whether the server is ready, what it is and how much it has to do",
+    title="The server itself",
+    essential=True,
+    routes=(
+        Route("GET", "/health", "health:handle_health", ("", "/v1"), auth="open", vital=True),
+        Route("GET", "/ping", "health:handle_ping", auth="open", vital=True),
+        Route("POST", "/ping", "health:handle_ping", auth="open"),
+        Route("GET", "/version", "health:handle_version", auth="open"),
+        Route("GET", "/", "root:handle", auth="open"),
+        Route("GET", "/server_info", "server_info:handle", auth="admin"),
+    ),
+)

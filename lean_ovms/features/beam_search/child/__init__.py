@@ -1,0 +1,1 @@
+"""The search itself, in the engine process."""

@@ -1,0 +1,50 @@
+"""The manifest of TLS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ...config.options import Options, option
+from ...errors import StartError
+from ...manifest import ENCRYPTION, Feature, PartRow
+
+_listen = partial(option, group="listen")
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class TlsOptions(Options):
+    """The files of certificates and keys."""
+
+    ssl_certfile: str = _listen("", "file with the chain of TLS certificates (PEM)")
+    ssl_keyfile: str = _listen("", "file with the private TLS key (PEM)")
+    ssl_ca_certs: str = _listen(
+        "", "file with the certificates (PEM) of the authorities that clients' certificates must be from"
+    )
+    ssl_cert_reqs: int = _listen(
+        2,
+        "with ssl_ca_certs: 2: clients need a certificate; 1: one that is sent is verified; 0: none is asked for",
+        low=0,
+        high=2,
+    )
+
+    def check(self, config: Any) -> None:
+        """Raises StartError where one of the files is missing that go together."""
+        if bool(self.ssl_certfile) != bool(self.ssl_keyfile):
+            raise StartError("--ssl_certfile and --ssl_keyfile go together")
+        if self.ssl_ca_certs and not self.ssl_certfile:
+            raise StartError("--ssl_ca_certs needs --ssl_certfile and --ssl_keyfile")
+
+
+FEATURE = Feature(
+    name="tls",
+    summary="encrypts connections, by certificates that may be replaced while the server runs",
+    options=TlsOptions,
+    flags="flags.txt",
+    parts=(
+        PartRow(
+            seam=ENCRYPTION, make="certificate:Certificate", options=("ssl_certfile", "ssl_keyfile", "ssl_ca_certs")
+        ),
+    ),
+)
