@@ -50,6 +50,7 @@ def test_a_video_has_the_pixels_of_all_its_frames():
         ("<ov_genai_image_0> <ov_genai_", 1),
         ("<ov_genai_image_0> <ov_genai_image_99999999999>", 1),
         ("<ov_genai_image_-1>", 1),
+        ("<ov_genai_image_0><ov_genai_audio_0>", 1),
     ],
 )
 def test_every_image_has_its_tag_and_every_tag_its_image(text, count):
@@ -72,6 +73,7 @@ def test_every_image_has_its_tag_and_every_tag_its_image(text, count):
         {"image_times": [[1.0, 0.0, 0.5]]},
         {"prompt": [1, 2]},
         {"prompt": ""},
+        {"audio": [b"1"], "num_audio": 1},
     ],
 )
 def test_pixels_that_are_not_what_they_should_be_are_refused(fields):

@@ -186,14 +186,6 @@ def test_a_client_that_leaves_ends_the_speech(pipeline):
     assert_empty(rig)
 
 
-@pytest.mark.parametrize("prompt", ["Hello!", sounds(2), AUDIO_TAG.format(1)], ids=["none", "two", "another"])
-def test_tags_and_audio_must_fit(pipeline, prompt):
-    rig = Rig(pipeline=pipeline)
-    request = ask(rig, prompt, (), (LOW,))
-    rig.run()
-    assert "tags of the prompt" in rig.answer(request).refused[1]
-
-
 def test_a_model_that_does_not_hear_refuses_audio():
     rig = Rig()
     request = ask(rig, sounds(1), (), (LOW,))

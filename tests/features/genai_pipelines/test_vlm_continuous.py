@@ -121,34 +121,6 @@ def image_prompt(colour):
 # --- what must do no harm
 
 
-@pytest.mark.parametrize(
-    ("prompt", "colours", "why"),
-    [
-        (turn("<ov_genai_image_1>"), ["red"], "image tags"),
-        (turn("<ov_genai_image_0><ov_genai_image_0>"), ["red"], "image tags"),
-        (turn("no tag"), ["red"], "image tags"),
-        (turn("<ov_genai_image_0>"), [], "image tags"),
-        (turn("<ov_genai_video_0>"), [], "image tags"),
-        ([1, 2, 3], [], "token ids"),
-        ("", [], "empty"),
-    ],
-)
-def test_a_prompt_that_does_not_fit_its_images_is_refused(vlm_pipeline, prompt, colours, why):
-    rig = Rig(pipeline=vlm_pipeline)
-    request = see(rig, prompt, *colours)
-    rig.run()
-    assert why in rig.answer(request).refused[1]
-    assert_empty(rig)
-
-
-def test_pixels_must_be_as_many_as_the_size_says(vlm_pipeline):
-    rig = Rig(pipeline=vlm_pipeline)
-    request = see(rig, turn(tags(1)), "red")
-    rig.transport.inbox[0][0].images = [[50, 61]]
-    rig.run()
-    assert "bytes" in rig.answer(request).refused[1]
-
-
 def test_the_models_own_notation_is_an_error_of_its_request_alone(vlm_pipeline):
     rig = Rig(pipeline=vlm_pipeline)
     good = see(rig, turn(tags(1) + "describe"), "red")
