@@ -7,7 +7,7 @@ for it: they would move images to other places. The rules are OVMS's.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -28,6 +28,9 @@ in a tool's message."""
 MOST_LEFT_OUT = 16
 """Parts of tools that are left out of a prompt one by one, since they cannot be loaded; each time the others are loaded
 again."""
+PLAIN = "words that stand for images are read as plain text in messages of tools and of the assistant"
+_ANSWERS = ("assistant", "tool")
+"""Roles of messages that a user does not write."""
 _T = TypeVar("_T")
 _INVALID = "Invalid message structure - "
 
@@ -258,6 +261,12 @@ async def read_media(prompt: ChatPrompt, model: TextModel, services: Services) -
             prompt, lines = await reader.as_text(prompt, model, services)
             notices += lines
     reads = Reads.of(model)
+    if reads.tokens is not None:
+        make = partial(_with_plain_answers, prompt.messages, reads.tokens)
+        messages = await services.offload.run(prompt.render_cost, make, inline_below=INLINE_CHARACTERS)
+        if messages is not None:
+            prompt = prompt.with_messages(messages)
+            notices.append(PLAIN)
 
     async def load(prompt: ChatPrompt) -> ChatPrompt:
         return (await load_media([prompt], [PLACE], reads, services))[0]
@@ -364,6 +373,51 @@ def _reader(kind: str, param: str, composition: Composition) -> ContentReader:
         raise BadRequest(f"Unsupported content type: {listed} {verb} read, not {kind[:40]!r}", param=param)
     found: ContentReader = named(row.package, row.reader)
     return found
+
+
+def plain_text(text: str, tokens: Iterable[str]) -> str:
+    """Returns a text in which nothing stands for an image: such words get a zero-width space behind their first letter.
+
+    Args:
+        text: The text.
+        tokens: The texts that stand for images in prompts of a model.
+    """
+    for token in (IMAGE_TAG_START, *tokens):
+        if token in text:
+            text = text.replace(token, f"{token[0]}\u200b{token[1:]}")
+    return text
+
+
+def _with_plain_answers(messages: list[Json], tokens: list[str]) -> list[Json] | None:
+    """Returns the messages with the texts of the model and of tools as plain text; None: they are already.
+
+    These come with each further request: a conversation in which a tool has read a page with such a word, or in which
+    the model has written one, would be refused from then on.
+    """
+    found = [_plain_answer(message, tokens) if message["role"] in _ANSWERS else message for message in messages]
+    return found if any(new is not old for new, old in zip(found, messages, strict=True)) else None
+
+
+def _plain_answer(message: Json, tokens: list[str]) -> Json:
+    changed: Json = {}
+    for name in ("content", "reasoning_content", "reasoning"):
+        value = message.get(name)
+        if isinstance(value, str):
+            changed[name] = plain_text(value, tokens)
+        elif isinstance(value, list):
+            changed[name] = [
+                {**part, "text": plain_text(part["text"], tokens)} if part["type"] == "text" else part for part in value
+            ]
+    if calls := message.get("tool_calls"):
+        changed["tool_calls"] = [_plain_call(call, tokens) for call in calls]
+    return {**message, **changed} if any(message[name] != value for name, value in changed.items()) else message
+
+
+def _plain_call(call: Json, tokens: list[str]) -> Json:
+    arguments = call["function"].get("arguments")
+    if not isinstance(arguments, str):
+        return call
+    return {**call, "function": {**call["function"], "arguments": plain_text(arguments, tokens)}}
 
 
 def _refuse_tokens(prompt: ChatPrompt, tokens: list[str], kinds: Collection[str]) -> None:

@@ -14,6 +14,7 @@ from ...api.generation.content import (
     media_parts,
     named_errors,
     parts_of,
+    plain_text,
     text_for,
     with_texts,
 )
@@ -46,10 +47,11 @@ class PdfContent(ContentReader):
         if len(parts) > MOST:
             raise BadRequest(f"{len(parts)} files are more than this server's limit: {MOST}", param=parts[MOST].at)
         found, notices = list[str](), list[str]()
+        tokens = model.image_tokens or ()
         for part in parts:
             try:
                 with named_errors(part):
-                    text = await _text(part.part["file"], services)
+                    text = plain_text(await _text(part.part["file"], services), tokens)
             except RequestError as error:
                 text = text_for(part, error, notices)
             found.append(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from lean_ovms.features.pdf import reader_process
 from lean_ovms.features.pdf.reader import KEPT, PdfReaders
 from lean_ovms.types import Json
 from tests.api.conftest import MakeApp, post, whole
-from tests.fakes import say
+from tests.fakes import INFO, say
 from tests.features.pdf.test_pdf import pdf
 
 CHAT = "/v1/chat/completions"
@@ -103,6 +104,14 @@ WRONG = [
     ("/v1/messages", document({"type": "base64", "media_type": "application/pdf"}), "source.data: Field required", ""),
     ("/v1/messages", document({"type": "url", "url": "https://x/y.pdf"}), "read as text or as PDF in base64", ""),
 ]
+
+
+async def test_the_text_of_a_file_stands_for_no_image(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("fine"))
+    engine.info = replace(INFO, vision=True, image_tokens=["<image>"])
+    data = b64encode(pdf("An <image> here")).decode()
+    assert (await post(app, CHAT, {"model": "m", **chat({"file_data": data})})).status == 200
+    assert "An <\u200bimage> here" in engine.submitted[0][0]
 
 
 async def test_an_agent_goes_on_where_a_tool_returned_the_id_of_a_file(make_app: MakeApp) -> None:

@@ -175,17 +175,38 @@ async def test_the_image_of_a_user_is_refused_beside_a_broken_one_of_a_tool(visi
         {"role": "user", "content": "a <ov_genai_image_0> b"},
         {"role": "user", "content": "<ov_genai_video_0>"},
         {"role": "tool", "tool_call_id": "<ov_genai_image_0>", "content": "x"},
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [{"function": {"name": "f", "arguments": '{"a": "<ov_genai_image_0>"}'}}],
-        },
     ],
 )
 async def test_image_tags_in_text_are_refused(vision_app: tuple[App, FakeEngine], message: Any) -> None:
     app, engine = vision_app
     assert await refusal(app, message) == ("Message contains restricted <ov_genai_image> tag", "messages")
     assert engine.submitted == []
+
+
+CALLED = {"function": {"name": "f", "arguments": '{"a": "<ov_genai_image_0>"}'}}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "content": "Write <image> there."},
+        {"role": "assistant", "content": [{"type": "text", "text": "<ov_genai_image_0>"}]},
+        {"role": "assistant", "content": "", "tool_calls": [CALLED]},
+        {"role": "tool", "tool_call_id": "c", "content": "an <image> and <ov_genai_video_0>"},
+    ],
+)
+async def test_a_conversation_goes_on_in_which_the_model_or_a_tool_has_written_a_tag(
+    vision_app: tuple[App, FakeEngine], message: Any
+) -> None:
+    app, engine = vision_app
+    response = await chat(app, {"role": "user", "content": "how?"}, message, user("and", part(RED)))
+    assert response.status == 200
+    assert "are read as plain text in messages of tools" in dict(response.headers)["Warning"]
+    [(prompt, _)] = engine.submitted
+    assert prompt.count("<ov_genai_") == 1, "the tag of the image"
+    assert "<image>" not in prompt
+    assert len(engine.images[0]) == 1
+    assert "Warning" not in dict((await chat(app, {"role": "assistant", "content": "an image"}, user("x"))).headers)
 
 
 async def test_image_tags_in_tools_and_template_arguments_are_refused(vision_app: tuple[App, FakeEngine]) -> None:
