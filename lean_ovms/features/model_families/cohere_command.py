@@ -13,12 +13,13 @@ import json
 import re
 
 from ...grammar import formats
-from ...grammar.call_syntax import INDEX, CallForm, Tool
+from ...grammar.call_syntax import CallForm, Tool
 from ...text.parsers.base import ModelFamily
 from ...text.parsers.json_calls import EnclosedJson
 from ...text.parsers.scanner import Steps, Tags
 from ...text.parsers.think_tags import ThinkTags
 from ...types import Json
+from .call_forms import INDEX
 
 ACTION, ACTION_END = "<|START_ACTION|>", "<|END_ACTION|>"
 RESPONSE, TEXT = "<|START_RESPONSE|>", "<|START_TEXT|>"

@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ...grammar.call_syntax import CallForm, xml_call
+from ...grammar.call_syntax import CallForm
 from ...text.parsers.base import ModelFamily
 from ...text.parsers.scanner import Steps
 from ...text.parsers.think_tags import ThinkTags
+from .call_forms import xml_call
 from .values import STRING
 from .xml_calls import XmlCalls
 

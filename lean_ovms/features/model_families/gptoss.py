@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import re
 
-from ...grammar.call_syntax import CallForm, ReasoningForm, arguments_after
+from ...grammar.call_syntax import CallForm, ReasoningForm
 from ...text.parsers.base import ModelFamily, Syntax
 from ...text.parsers.scanner import Sink, Steps, Tags
+from .call_forms import arguments_after
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
 ENDS = ("<|end|>", "<|return|>", "<|call|>")

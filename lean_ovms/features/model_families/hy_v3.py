@@ -19,9 +19,10 @@ from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 
-from ...grammar.call_syntax import CallForm, OutputForm, xml_call
+from ...grammar.call_syntax import CallForm, OutputForm
 from ...text.parsers.base import ModelFamily, Syntax
 from ...text.parsers.scanner import Steps
+from .call_forms import xml_call
 from .key_value_calls import KeyValueCalls
 from .think_forms import SpelledThinkTags
 

@@ -12,9 +12,10 @@ import re
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ...grammar.call_syntax import CallForm, OutputForm, xml_call
+from ...grammar.call_syntax import CallForm, OutputForm
 from ...text.parsers.base import ModelFamily
 from ...text.parsers.scanner import Steps
+from .call_forms import xml_call
 from .key_value_calls import KeyValueCalls, KeyValueOrJson
 from .think_forms import SpelledThinkTags
 

@@ -13,10 +13,11 @@ import re
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ...grammar.call_syntax import CallForm, OutputForm, xml_call
+from ...grammar.call_syntax import CallForm, OutputForm
 from ...text.parsers.base import ModelFamily
 from ...text.parsers.scanner import Steps, Tags
 from ...text.parsers.think_tags import ThinkTags
+from .call_forms import xml_call
 from .values import STRING
 from .xml_calls import XmlCalls
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 
-from ...grammar.call_syntax import CallForm, arguments_after, in_json
+from ...grammar.call_syntax import CallForm, in_json
 from ...text.parsers.base import ModelFamily
 from ...text.parsers.json_calls import JsonCalls, json_arguments
 from ...text.parsers.scanner import Steps, Tags
 from ...text.parsers.think_tags import ThinkTags
+from .call_forms import arguments_after
 
 _NAME = re.compile(r"[^\[\]{}\"\s]*")
 _AFTER = Tags(["[TOOL_CALLS]", "</s>"])

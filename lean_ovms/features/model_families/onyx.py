@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from ...grammar.call_syntax import CallForm, ReasoningForm, xml_call
+from ...grammar.call_syntax import CallForm, ReasoningForm
 from ...text.parsers.base import ModelFamily
 from ...text.parsers.scanner import Steps, Tags
+from .call_forms import xml_call
 from .xml_calls import XmlCalls
 
 START, MESSAGE = "<|start|>", "<|message|>"

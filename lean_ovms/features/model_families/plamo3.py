@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 
-from ...grammar.call_syntax import CallForm, arguments_after
+from ...grammar.call_syntax import CallForm
 from ...text.parsers.base import ModelFamily, Syntax
 from ...text.parsers.json_calls import json_arguments
 from ...text.parsers.scanner import Steps
 from ...text.parsers.think_tags import ThinkTags
+from .call_forms import arguments_after
 
 
 def _tag(word: str) -> str:

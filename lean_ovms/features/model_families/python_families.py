@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ...grammar.call_syntax import CallForm, python_call
+from ...grammar.call_syntax import CallForm
 from ...text.parsers.base import Enclosed, ModelFamily
 from ...text.parsers.scanner import Steps
 from ...text.parsers.think_tags import ThinkTags
+from .call_forms import python_call
 from .literals import lenient_text
 from .python_calls import PythonCalls
 

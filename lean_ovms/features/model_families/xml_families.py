@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ...grammar.call_syntax import CallForm, ReasoningForm, xml_call
+from ...grammar.call_syntax import CallForm, ReasoningForm
 from ...text.parsers.base import ModelFamily, Syntax
 from ...text.parsers.json_calls import JsonCalls
 from ...text.parsers.scanner import Steps
 from ...text.parsers.think_tags import ThinkTags
+from .call_forms import xml_call
 from .key_value_calls import KeyValueCalls
 from .xml_calls import XmlCalls
 
