@@ -33,9 +33,9 @@ TEXT_SEARCH = "search of texts"
 ADAPTER_SET, ADAPTER_INPUTS, GENAI_ADAPTERS = "adapter set", "adapter inputs", "adapters of openvino_genai"
 """Seams of adapters: what makes a `models.lifecycle.AdapterSet` of a model; a function from an EngineConfig to
 `engine.paged.network.AdapterInputs`; and one to openvino_genai's AdapterConfig."""
-DEPLOYMENT, MODEL_SOURCE, RUNTIME_PULLS = "deployment", "model source", "runtime pulls"
-"""Seams of the models of a server: a class of `models.registry.Deployment`; what makes a `cli.commands.ModelSource`;
-and what makes, of the path of a directory of models, what fetches and deletes them there for clients."""
+DEPLOYMENT, SOURCES, MODEL_SOURCE, RUNTIME_PULLS = "deployment", "sources", "model source", "runtime pulls"
+"""Seams of the models of a server: classes of `models.registry.Deployment` and `cli.commands.Sources`, and of what
+fetches or converts a model; and what makes, of the path of a directory of models, what pulls and deletes them."""
 INPUT_EMBEDDINGS, IMAGES_IN_TEXTS = "input embeddings", "images in texts"
 """Seams of what prompts have beside text, for models whose network takes embeddings of it: what makes an
 `engine.paged.parts.InputEmbeddings` of an EngineConfig, its PipelineSettings, the model's tokenizer and what ends the

@@ -17,13 +17,13 @@ from ...api.keys import without_keys
 from ...cli.arguments import own, parse
 from ...cli.client import CommandFailed
 from ...cli.command_table import CommandParser, parser
-from ...cli.commands import available
 from ...config import Config
 from ...errors import BadRequest, ExitStatus, StartError, counted
 from ...observability import logging as log
 from ...server.opened import opened
 from ...types import Json
 from ...util.files import open_regular
+from ..deployment.desired import ServedModels
 from .lines import ENDPOINTS, answer, read_line, read_lines, row
 
 URLS = (*ENDPOINTS, "/v1/score", "/score", "/v1/rerank", "/rerank", "/v2/rerank", "/v1/classify", "/v1/pooling")
@@ -42,7 +42,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     log.setup(config.log_level, config.log_format, config.log_path)
     try:
         with open_regular(files.input_file) as source, Path(files.output_file).open("wb") as target:
-            answers, errors = asyncio.run(_run(available(config), source, target))
+            answers, errors = asyncio.run(_run(ServedModels().available(config), source, target))
     except OSError as error:
         raise CommandFailed(f"{error.filename or files.output_file}: {error.strerror}") from None
     except StartError as error:

@@ -13,13 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from ...cli.commands import Sources, require
 from ...composition import TEXT_GENERATION, compose
 from ...config import PER_MODEL, Config, listed
 from ...errors import StartError, WrongOptions, counted
-from ...manifest import RUNTIME_PULLS, DemoModel, SettingsRow, named
+from ...manifest import MODEL_SOURCE, RUNTIME_PULLS, DemoModel, SettingsRow, named
 from ...observability.logging import abbreviate, safe
 from ...repository import model_dir
 from ...repository.model_dir import single_files
+from ...server import checks
 from ...util.files import FileStat, file_stat
 from .feature import DeploymentOptions
 
@@ -77,6 +79,31 @@ class DesiredState:
     """Whether a model that does not load stops the start."""
     max_loaded: int = 0
     """How many groups are in memory at once; 0: as many as the memory holds."""
+
+
+class ModelSource(Protocol):
+    """A source of models that are not in the directory of models, or not in OpenVINO's format."""
+
+    def check(self, config: Config, command: str) -> None:
+        """Checks the options of the models that are to be fetched.
+
+        Args:
+            config: All options.
+            command: The option that asks for a command; "": the models are to be served.
+
+        Raises:
+            WrongOptions: They do not fit together.
+        """
+
+    def fetch(self, config: Config) -> Config:
+        """Puts source_model into the directory of models, unless it is there. Returns the options that serve it.
+
+        Raises StartError.
+        """
+
+    def prepare(self, config: Config) -> Config:
+        """Makes of the files at model_path a model that can be served, where they are none. Returns the options that
+        serve it. Raises StartError, or OSError, after which loading says what is wrong."""
 
 
 class SettingsFiles(Protocol):
@@ -145,6 +172,81 @@ def served(config: Config, changes: dict[str, Any]) -> Config:
     """Returns the options with these changes, and without those that say where a model comes from."""
     rest = {row.name: row.default for row in listed(config.without) if row.metadata["group"] == "repository"}
     return config.replace(**{**rest, **changes})
+
+
+class ServedModels(Sources):
+    """The models that options point to: a directory, or the name of one in a directory of models or of a hub."""
+
+    def check(self, config: Config, command: str) -> None:
+        """Checks the options that point to models, as OVMS does.
+
+        Args:
+            config: All options.
+            command: The option that asks for a command; "": the models are to be served.
+
+        Raises:
+            WrongOptions: They do not fit together.
+        """
+        settings, fetches = config.composition.settings, command in config.composition.fetching_commands
+        if config.source_model and config.model_path:
+            raise WrongOptions("--source_model and --model_path exclude each other")
+        if config.source_model and config.model_list and settings and not fetches:
+            raise WrongOptions(f"--source_model and --{settings.option} exclude each other")
+        if config.source_model and command and not fetches:
+            raise WrongOptions(f"--source_model and --{command} exclude each other")
+        if (make := config.part(MODEL_SOURCE)) is not None:
+            make().check(config, command)
+        fetched = config.source_model or fetches
+        takes_file = fetched or (command and config.composition.commands_of_options[command].takes_file)
+        for form in config.composition.formats:
+            require(not config.value(form.option) or takes_file, f"--{form.option} needs --source_model")
+        for row in config.composition.companions:
+            require(not config.value(row.source) or fetched, f"--{row.source} needs --source_model")
+
+    def with_repository(self, config: Config) -> Config:
+        """Returns the options with the directory of models, where a model is meant by its name. Raises StartError."""
+        by_name = config.source_model or config.any_set(config.composition.fetching_commands)
+        return config.replace(model_repository_path=str(repository_of(config))) if by_name else config
+
+    def available(self, config: Config) -> Config:
+        """Returns the options that serve the model: one of a hub is pulled, and one in a directory is prepared, as far
+        as that has not been done. Raises StartError."""
+        if config.source_model:
+            config = self.with_repository(config)
+            checks.checked(config)
+            return fetched(config)
+        return _prepared(config) if config.model_path and not config.without_model else config
+
+
+def fetched(config: Config) -> Config:
+    """Returns the options that serve source_model, which is fetched if there is a source of models. Raises
+    StartError."""
+    make = config.part(MODEL_SOURCE)
+    return config if make is None else make().fetch(config)
+
+
+def repository_of(config: Config) -> Path:
+    """Returns the directory of models: the user's cache, unless another one is given. Raises StartError."""
+    if config.model_repository_path:
+        return Path(config.model_repository_path)
+    repository = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lean_ovms" / "models"
+    try:
+        repository.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartError(f"{repository}: {error.strerror}; give another --model_repository_path") from None
+    return repository
+
+
+def _prepared(config: Config) -> Config:
+    """Returns the options for a directory that can be served, with what is missing made of what is there. Raises
+    StartError."""
+    path = config.model_dir
+    try:
+        missing = path.is_dir() and bool(model_dir.missing_in(path, config.task))
+        make = config.composition.part(MODEL_SOURCE) if missing else config.part(MODEL_SOURCE)
+        return config if make is None else make().prepare(config)
+    except OSError:
+        return config  # loading says what is wrong
 
 
 def desired_state(config: Config) -> DesiredState:

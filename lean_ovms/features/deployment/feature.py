@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...config.options import Options, option
-from ...manifest import DEPLOYMENT, Feature, PartRow
+from ...manifest import DEPLOYMENT, SOURCES, Feature, PartRow
 
 _deployment = partial(option, group="deployment")
 _model = partial(option, group="model")
@@ -44,5 +44,8 @@ FEATURE = Feature(
     essential=True,
     options=DeploymentOptions,
     flags="flags.txt",
-    parts=(PartRow(seam=DEPLOYMENT, make="manager:DeploymentManager"),),
+    parts=(
+        PartRow(seam=DEPLOYMENT, make="manager:DeploymentManager"),
+        PartRow(seam=SOURCES, make="desired:ServedModels"),
+    ),
 )

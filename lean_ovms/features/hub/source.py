@@ -22,7 +22,7 @@ CONVERSION = ("weight_format", "extra_quantization_params")
 
 
 class HubSource:
-    """A `cli.commands.ModelSource` of the hub that the environment names."""
+    """A `deployment.desired.ModelSource` of the hub that the environment names."""
 
     def check(self, config: Config, command: str) -> None:
         """Implements ModelSource."""

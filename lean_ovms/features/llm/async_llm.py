@@ -120,10 +120,10 @@ class AsyncLLM:
 
     def pull(self) -> None:
         """Downloads the model of a hub, unless it is there. Blocks. Raises StartError."""
-        from ...cli.commands import available
+        from ..deployment.desired import ServedModels
 
         with python_options():
-            self.config = available(self.config)
+            self.config = ServedModels().available(self.config)
 
     async def __aenter__(self) -> AsyncLLM:
         """Loads the model. Raises StartError."""

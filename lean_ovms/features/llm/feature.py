@@ -7,6 +7,6 @@ from ...manifest import Feature
 FEATURE = Feature(
     name="llm",
     summary="offers vLLM's classes LLM and AsyncLLM to Python programs",
-    needs=("chat", "completions", "foreign_flags"),
+    needs=("chat", "completions", "deployment", "foreign_flags"),
     packages=("tqdm",),
 )

@@ -10,12 +10,12 @@ from typing import Any
 
 from ...cli.arguments import own, parse
 from ...cli.command_table import add_json, parser, print_json, table
-from ...cli.commands import repository_of
 from ...composition import compose
 from ...config import Config
 from ...errors import ExitStatus, StartError
 from ...repository import model_dir, weights
 from ...util.sizes import human_size
+from ..deployment.desired import repository_of
 from ..deployment.listing import servable
 
 HEAD = ("NAME", "SIZE", "WEIGHTS", "TASK", "CHANGED")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from ...cli.arguments import own, parse
 from ...cli.command_table import hint, parser
-from ...cli.commands import repository_of
 from ...errors import ExitStatus, StartError
 from ...observability.logging import abbreviate
 from ...util.sizes import human_size
+from ..deployment.desired import repository_of
 from ..deployment.listing import servable
 from .list import size
 

@@ -15,12 +15,13 @@ from pathlib import Path
 
 from ...cli.arguments import names_model, own, parse
 from ...cli.client import READY, CommandFailed, ServerClient, is_url
-from ...cli.commands import fetched, set_up_log, with_repository
+from ...cli.commands import set_up_log
 from ...composition import compose
 from ...errors import ExitStatus, StartError
 from ...manifest import ENCRYPTION
 from ...server.checks import checked
 from ...util import child_process
+from ..deployment.desired import ServedModels, fetched
 from ..terminal import chat
 
 NOTES = f"""MODEL is a directory, {compose().a_model_file}demo, or the name of a hub's model, which is pulled if it is
@@ -39,7 +40,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         return chat.main(argv, environ)
     model = [] if names_model(options) else words[:1]
     prompt = chat.prompt_of(words[len(model) :])
-    config = with_repository(checked(parse(["serve", *model, *options], environ)))
+    config = ServedModels().with_repository(checked(parse(["serve", *model, *options], environ)))
     if config.source_model:
         set_up_log(config, plain=True)
         try:

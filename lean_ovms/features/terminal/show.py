@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ...cli.arguments import own, parse
 from ...cli.command_table import add_json, parser, print_json, table
-from ...cli.commands import repository_of
 from ...composition import TEXT_GENERATION, compose
 from ...config import Config
 from ...errors import ExitStatus, StartError
@@ -18,6 +17,7 @@ from ...repository import model_config, model_dir, model_file, weights
 from ...repository.model_dir import ModelDir
 from ...text.template.chat_template import ChatTemplate
 from ...util.sizes import human_size
+from ..deployment.desired import repository_of
 
 NOTES = f"""With the options of the server, such as --cache_size, --target_device or --tool_parser. MODEL is a
 directory, {compose().a_model_file}or the name of a model that was pulled."""

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.cli import commands
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.errors import StartError
-from lean_ovms.features.deployment.desired import desired_state, server_config
+from lean_ovms.features.deployment.desired import desired_state, fetched, server_config
 from lean_ovms.features.hub import pull
 from lean_ovms.features.ovms_files.pbtxt import node_options
 from tests.cli.conftest import Ending, Run
@@ -246,7 +245,7 @@ def test_options_of_a_pull_reach_it(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         extra_quantization_params="--sym",
     )
     with pytest.raises(Enough):
-        commands.fetched(config)
+        fetched(config)
     assert (orders[0].overwrite, orders[0].weight_format, orders[0].extra) == (True, "int4", "--sym")
 
 
