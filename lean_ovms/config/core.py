@@ -190,7 +190,6 @@ class EngineOptions(Options):
         "for hybrid models: KV blocks between saved states of a prompt; 0: 64 with PAGED, else openvino-genai's own",
         low=0,
     )
-    max_prompt_len: int = _engine(0, "longest prompt in tokens that an NPU is compiled for; 0: 1024", low=0)
     model_distribution_policy: str = _engine(
         "", "how several devices share the model; empty: not set", choices=("", "TENSOR_PARALLEL", "PIPELINE_PARALLEL")
     )

@@ -13,7 +13,7 @@ _engine = partial(option, group="engine")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class GenAiOptions(Options):
-    """The parts of the KV cache and of attention that are left out."""
+    """The parts of the KV cache and of attention that are left out, and the length of prompts on an NPU."""
 
     in_engine = True
 
@@ -27,6 +27,7 @@ class GenAiOptions(Options):
         "JSON object with settings of sparse attention (lean_ovms/features/genai_pipelines/README.md); empty: off",
         json_object=True,
     )
+    max_prompt_len: int = _engine(0, "longest prompt in tokens that an NPU is compiled for; 0: 1024", low=0)
 
 
 FEATURE = Feature(

@@ -158,7 +158,7 @@ def _plugin_config(config: Config) -> str:
     properties = read_object("plugin_config", config.plugin_config)
     defaults = _defaults(config)
     for option, name in PLUGIN.items():
-        if (value := config.value(option)) != defaults[option]:
+        if (value := config.given(option)) != defaults.get(option):
             if properties.get(name, value) != value:
                 raise StartError(f"--{option} and --plugin_config disagree about {name}")
             properties[name] = value

@@ -10,6 +10,7 @@ from ....config import EngineConfig
 from ....engine.loading import devices
 from ....engine.loading.settings import NO_LIMIT, PipelineSettings, resolve
 from ....errors import StartError
+from ..feature import GenAiOptions
 
 NPU_PROMPT, NPU_ANSWER = 1024, 128
 """GenAI's defaults on an NPU for MAX_PROMPT_LEN and MIN_RESPONSE_LEN, which it compiles the model for."""
@@ -22,8 +23,8 @@ def resolve_stateful(config: EngineConfig, available: Sequence[str] = ("CPU",)) 
         raise StartError("a draft model and prompt lookup need continuous batching: --pipeline_type LM_CB")
     context, max_prompt_tokens, properties = settings.context, NO_LIMIT, settings.properties
     if devices.is_npu(devices.members(config.target_device, available)):
-        if config.max_prompt_len:
-            properties = {"MAX_PROMPT_LEN": config.max_prompt_len, **properties}
+        if most := config.of(GenAiOptions).max_prompt_len:
+            properties = {"MAX_PROMPT_LEN": most, **properties}
         max_prompt_tokens = _npu_length(properties, "MAX_PROMPT_LEN", NPU_PROMPT)
         context = min(context, max_prompt_tokens + _npu_length(properties, "MIN_RESPONSE_LEN", NPU_ANSWER))
     return replace(
