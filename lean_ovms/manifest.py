@@ -50,9 +50,10 @@ ANSWERS_WITHOUT_MODEL, ENGINE = "answers without a model", "engine"
 """Seams of what answers: where no model is wanted, a class with `from_config`, which makes an
 `engine.generation.backend.Backend` of an EngineConfig, and nothing asks for a model's files then, whatever its task;
 and what makes an `engine.client.interface.ModelEngine` of a Config."""
-API_KEYS, METRICS = "API keys", "metrics"
-"""Seams of all requests: who may send them, a class derived from `api.keys.ApiKeys`; and what makes, of a Config, the
-`observability.records.Metrics` that count them."""
+API_KEYS, METRICS, LOAD_REPORTS = "API keys", "metrics", "load reports"
+"""Seams of all requests: who may send them, a class derived from `api.keys.ApiKeys`; what makes, of a Config, the
+`observability.records.Metrics` that count them; and what is awaited to add a report to a Response, for the value of the
+header that asks for it (`api.app.LOAD_REPORT`) and a Model."""
 GRAMMARS, GENAI_GRAMMARS = "grammars", "grammars of openvino_genai"
 """Seams of what texts can be held to: what makes an `engine.paged.parts.GrammarSource` of an EngineConfig; and what
 makes, of an EngineConfig and the tokenizer of a pipeline of openvino_genai, an `engine.generation.backend.Grammars`
@@ -501,11 +502,6 @@ class DemoModel(Row):
     """The folder with its files, below `package`."""
     task: str
     """The name of its task."""
-
-    @property
-    def path(self) -> Path:
-        """The directory of the model."""
-        return self.inside(self.folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,6 @@ ALLOWED: dict[str, set[str]] = {
     "models": OBSERVED | TEXT | {"engine.client", "engine.protocol", "grammar", "repository", "config", "util"},
     "api": OBSERVED | {"models", "media", "config", "util", "_version"},
     "api.generation": OBSERVED | {"api", "models", "media", "config", "util"},
-    "api.openai": OBSERVED | {"api", "api.generation", "models", "media", "config", "util", "_version"},
     "demo_model": set(),
 }
 """What a module or a folder may import, by the longest name that fits; its own folder always."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from ..composition import below_root
 from ..config import Config
 from ..errors import MethodNotAllowed, NotFound, reported
-from ..manifest import METRICS, Route, named
+from ..manifest import LOAD_REPORTS, METRICS, Route, named
 from ..models.model import Model
 from ..models.registry import ModelRegistry
 from ..observability.logging import safe
@@ -159,10 +159,9 @@ class App:
             route = self._admit(request, record, key)
             response = await (await load(route))(request, self.services)
             record.quiet = record.quiet or (route.vital and response.status < 400)  # it is asked for all the time
-            if form := request.headers.get(LOAD_REPORT, ""):
-                from . import orca_report
-
-                await orca_report.add(response, form, self.registry.names.get(record.model))
+            form = request.headers.get(LOAD_REPORT, "")
+            if form and (add_report := self.config.part(LOAD_REPORTS)) is not None:
+                await add_report(response, form, self.registry.names.get(record.model))
             return response
         except Exception as failure:
             named = (request.method, safe(request.path), record.request_id)

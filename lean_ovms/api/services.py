@@ -3,6 +3,7 @@ App."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -13,6 +14,7 @@ from ..models.model import Model, NotLoaded
 from ..models.registry import Deployment, ModelRegistry
 from ..observability.records import Metrics, log_quietly
 from ..types import Json, Request, Response
+from ..types.engine import EngineStats
 from ..util import chunked_json
 from ..util.budget import Budget, Lease
 from ..util.concurrency import Offload
@@ -47,6 +49,17 @@ class Service(Protocol):
 
     async def close(self) -> None:
         """Ends what still runs, and releases files. Idempotent."""
+
+
+STATS_TIMEOUT_S = 1.0
+
+
+async def read_stats(stats: Awaitable[EngineStats], timeout_s: float = STATS_TIMEOUT_S) -> EngineStats | None:
+    """Returns what an engine answers between two steps; None if it does not within timeout_s."""
+    try:
+        return await asyncio.wait_for(stats, timeout_s)
+    except (RequestError, asyncio.TimeoutError):
+        return None
 
 
 @dataclass(slots=True)

@@ -160,7 +160,7 @@ def _model_among_names(given: dict[str, Any], without: str) -> str:
 
 def _demos(without: str) -> dict[str, Path]:
     """Returns the directories of the package's models by their names in the API, without those of these features."""
-    return {"demo": DEMO_MODEL, **{one.name: one.path for one in compose(without).demos}}
+    return {"demo": DEMO_MODEL, **{one.name: one.inside(one.folder) for one in compose(without).demos}}
 
 
 def _model_of(text: str, command: str, without: str) -> dict[str, str]:

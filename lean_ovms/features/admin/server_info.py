@@ -13,10 +13,9 @@ from collections import Counter
 from typing import Any
 
 from ..._version import __version__
-from ...api import orca_report
 from ...api.fields import RouteDoc
 from ...api.response import json
-from ...api.services import Services
+from ...api.services import Services, read_stats
 from ...config import Config, listed
 from ...models.model import Model
 from ...observability.records import log_quietly
@@ -26,8 +25,6 @@ from ...util.resources import resident_bytes
 PATH = re.compile(r"(?<![\w.:/])(?:/[^/\s\"'=]*)+/(?=[^/\s\"'=])")
 """The directories of an absolute path."""
 
-
-STATS_TIMEOUT_S = 1.0
 SUMMED = {
     "prompt_tokens": "vllm:prompt_tokens_total",
     "generation_tokens": "vllm:generation_tokens_total",
@@ -64,9 +61,7 @@ async def load(services: Services) -> Json:
 
     What features report is summed by the names that their metrics have here.
     """
-    found = await asyncio.gather(
-        *(orca_report.read(model.stats(), STATS_TIMEOUT_S) for model in services.registry.served)
-    )
+    found = await asyncio.gather(*(read_stats(model.stats()) for model in services.registry.served))
     stats = [one for one in found if one is not None]
     blocks = sum(one.kv_blocks_total for one in stats)
     summed = {name: services.metrics.summed(family) for name, family in SUMMED.items()}

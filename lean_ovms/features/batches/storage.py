@@ -20,7 +20,7 @@ from typing import BinaryIO
 import orjson
 
 from ...api.fields import Values
-from ...api.openai.stored_objects import Page
+from ...api.stored_objects import Page
 from ...config import Config
 from ...errors import BadRequest, NotFound, StoreFailure, StoreFull
 from ...media.file_slice import FileSlice

@@ -352,7 +352,7 @@ def _demo(config: Config, row: DemoModel) -> Config:
     own: dict[str, Any] = {
         row.name: row.default for row in listed(config.without) if row.metadata["group"] in PER_MODEL
     }
-    own |= {"model_path": str(row.path), "model_name": row.name, "task": row.task}
+    own |= {"model_path": str(row.inside(row.folder)), "model_name": row.name, "task": row.task}
     return config.replace(**own | {"model_idle_timeout_s": DEMO_IDLE_TIMEOUT_S})
 
 

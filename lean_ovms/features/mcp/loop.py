@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ...api.openai.stored_objects import item_id
 from ...api.services import Services
+from ...api.stored_objects import item_id
 from ...config import Config
 from ...errors import BadRequest, WrongOptions, install_command
 from ...models.generation import DeltaStream, total_usage

@@ -9,16 +9,13 @@ from __future__ import annotations
 import asyncio
 from itertools import chain
 
-from ...api import orca_report
 from ...api.fields import RouteDoc
-from ...api.services import Services
+from ...api.services import Services, read_stats
 from ...errors import NotFound
 from ...models.model import Model
 from ...types import Request, Response
 from ...util.resources import resident_bytes
 from .counts import EngineState, PrometheusMetrics
-
-STATS_TIMEOUT_S = 1.0
 
 
 @RouteDoc("Metrics for Prometheus, with --metrics_enable", errors=(404,), answer="text/plain")
@@ -43,5 +40,5 @@ async def _state(services: Services, model: Model) -> EngineState:
         restarts=model.restarts,
         memory=resident_bytes([] if model.adapter else model.engine.pids),
         info=model.info if model.loaded and not model.adapter else None,
-        stats=await orca_report.read(model.stats(), STATS_TIMEOUT_S),
+        stats=await read_stats(model.stats()),
     )

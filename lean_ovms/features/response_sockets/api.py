@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from ...api.fields import Field, FieldSet, RouteDoc, read
-from ...api.openai.stored_objects import item_id
 from ...api.response import whole_body
 from ...api.services import Services
+from ...api.stored_objects import item_id
 from ...config import Config
 from ...errors import BadRequest, PayloadTooLarge, RequestError
 from ...manifest import BASES

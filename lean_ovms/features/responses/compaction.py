@@ -6,7 +6,7 @@ holds the text of the summary behind a mark, by which it is known again. Knows n
 
 from __future__ import annotations
 
-from ...api.openai.stored_objects import item_id
+from ...api.stored_objects import item_id
 from ...errors import BadRequest
 from ...types import Json
 

@@ -29,9 +29,9 @@ from ...api.generation.common_fields import (
 )
 from ...api.generation.request import SPOKEN_FIELDS
 from ...api.generation.sampling import SAMPLING, GenerationFields
-from ...api.openai.stored_objects import METADATA
 from ...api.response import MAX_REQUEST_ID
 from ...api.schemas import some_of
+from ...api.stored_objects import METADATA
 from ...errors import BadRequest
 from ...types import Json
 from .schemas import CONVERSATION, INPUT

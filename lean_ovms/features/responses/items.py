@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from ...api.generation.content import check_member, left_out
-from ...api.openai.stored_objects import item_id
+from ...api.stored_objects import item_id
 from ...errors import BadRequest
 from ...types import Json
 from . import compaction

@@ -13,9 +13,9 @@ from itertools import groupby
 import orjson
 
 from ...api.fields import parsed_object
-from ...api.openai.stored_objects import item_id
 from ...api.response import logprob_entry
 from ...api.sse import event_pieces, padding
+from ...api.stored_objects import item_id
 from ...types import Json, TokenLogprob
 from ...util.chunked_json import Written
 from .tool_forms import ToolOrigin

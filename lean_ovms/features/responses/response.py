@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 
-from ...api.openai.stored_objects import item_id
 from ...api.response import now, timings
+from ...api.stored_objects import item_id
 from ...errors import BadRequest, RequestError, TooManyRequests
 from ...types import Delta, Json, Timings, Usage
 from .tool_forms import ToolOrigin

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ...api.fields import Values
-from ...api.openai.stored_objects import Page, is_made_here
+from ...api.stored_objects import Page, is_made_here
 from ...config import Config
 from ...errors import BadRequest, NotFound, StartError
 from ...types import Json

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...manifest import BASES, EVERYWHERE, Feature, Route
+from ...manifest import BASES, EVERYWHERE, LOAD_REPORTS, Feature, PartRow, Route
 
 FEATURE = Feature(
     name="vllm_extras",
@@ -12,6 +12,7 @@ FEATURE = Feature(
     needs=("deployment", "chat", "completions"),
     flags="flags.txt",
     harmless=("session_id", "stream_interval", "mm_payload"),
+    parts=(PartRow(seam=LOAD_REPORTS, make="load_report:add"),),
     routes=(
         Route("POST", "/chat/completions/batch", "api.chat_batch:handle", BASES),
         Route("POST", "/chat/completions/render", "api.render:handle_chat", BASES),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ....api.fields import Field, FieldSet, RouteDoc, read, require
-from ....api.openai.stored_objects import METADATA, PAGE, item_id, page_response
 from ....api.queries import read_query
 from ....api.response import json
 from ....api.services import Services
+from ....api.stored_objects import METADATA, PAGE, item_id, page_response
 from ....errors import BadRequest
 from ....types import Request, Response
 from ...deployment.manager import manager_of

@@ -6,10 +6,10 @@ import secrets
 from functools import partial
 
 from ....api.fields import Field, FieldSet, RouteDoc, read, require
-from ....api.openai.stored_objects import page_fields, page_response
 from ....api.queries import read_query
 from ....api.response import json
 from ....api.services import INLINE_BYTES, Services
+from ....api.stored_objects import page_fields, page_response
 from ....observability.logging import safe
 from ....types import Request, Response
 from ...uploads.forms import body_of, read_file, read_form

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from ....api import schemas
 from ....api.fields import FieldSet, RouteDoc
-from ....api.openai.stored_objects import item_id
 from ....api.response import json, now, warning_headers
 from ....api.services import Services
+from ....api.stored_objects import item_id
 from ....errors import EngineFailure
 from ....models.generation import collect
 from ....types import Json, Request, Response

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....api.fields import Field, FieldSet, RouteDoc, Values, read
-from ....api.openai.stored_objects import METADATA, PAGE, item_id, page_response
 from ....api.queries import read_query
 from ....api.response import json, json_bytes, now, warning_headers
 from ....api.services import Services
+from ....api.stored_objects import METADATA, PAGE, item_id, page_response
 from ....errors import BadRequest
 from ....types import Json, Request, Response
 from ..items import read_items

@@ -7,11 +7,11 @@ background response that was created with `stream` can be streamed from any even
 from __future__ import annotations
 
 from ....api.fields import Field, FieldSet, RouteDoc
-from ....api.openai.stored_objects import PAGE, page_response
 from ....api.queries import read_query
 from ....api.response import any_size, json
 from ....api.services import Services
 from ....api.sse import HEADERS
+from ....api.stored_objects import PAGE, page_response
 from ....types import Request, Response
 from ..service import ResponseService
 from ..tables import RESPONSE

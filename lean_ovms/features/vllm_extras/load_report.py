@@ -6,15 +6,11 @@ https://github.com/cncf/xds/blob/main/xds/data/orca/v3/orca_load_report.proto
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
-
 import orjson
 
-from ..errors import RequestError
-from ..models.model import Model
-from ..types import Response
-from ..types.engine import EngineStats
+from ...api.services import read_stats
+from ...models.model import Model
+from ...types import Response
 
 NAME = "endpoint-load-metrics"
 TIMEOUT_S = 0.2
@@ -27,7 +23,7 @@ async def add(response: Response, form: str, model: Model | None) -> None:
     whole = isinstance(response.body, bytes) or ("Content-Type", "application/json") in response.headers
     if model is None or form not in ("TEXT", "JSON") or response.status != 200 or not whole:
         return
-    if (stats := await read(model.engine.stats(), TIMEOUT_S)) is None:
+    if (stats := await read_stats(model.engine.stats(), TIMEOUT_S)) is None:
         return
     metrics = {
         "kv_cache_usage_perc": stats.kv_blocks_used / max(stats.kv_blocks_total, 1),
@@ -38,11 +34,3 @@ async def add(response: Response, form: str, model: Model | None) -> None:
     else:
         report = ", ".join(f"named_metrics.{name}={value}" for name, value in metrics.items())
     response.headers.append((NAME, f"{form} {report}"))
-
-
-async def read(stats: Awaitable[EngineStats], timeout_s: float) -> EngineStats | None:
-    """Returns what an engine answers between two steps; None if it does not within timeout_s."""
-    try:
-        return await asyncio.wait_for(stats, timeout_s)
-    except (RequestError, asyncio.TimeoutError):
-        return None

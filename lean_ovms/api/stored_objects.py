@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import orjson
 
-from ...errors import BadRequest
-from ...types import Json, Response
-from ..fields import Field, FieldSet
-from ..response import json_in_pieces
+from ..errors import BadRequest
+from ..types import Json, Response
+from .fields import Field, FieldSet
+from .response import json_in_pieces
 
 _MADE_HERE = re.compile(r"[a-z]+_[0-9a-f]{48}")
 

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from lean_ovms.api import orca_report
 from lean_ovms.api.app import LOAD_REPORT
 from lean_ovms.errors import EngineFailure
+from lean_ovms.features.vllm_extras import load_report
 from lean_ovms.types.engine import EngineStats
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
@@ -31,7 +31,7 @@ async def reports(
     monkeypatch.setattr(engine, "stats", stats)
     response = await post(app, path, {**HELLO, **changed}, **{LOAD_REPORT: form})
     await response.aclose()
-    return [value for name, value in response.headers if name == orca_report.NAME]
+    return [value for name, value in response.headers if name == load_report.NAME]
 
 
 async def test_a_report_in_both_forms(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ async def test_nothing_where_there_is_no_report(
 async def test_an_engine_that_does_not_report_holds_no_response_up(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, silent: bool
 ) -> None:
-    monkeypatch.setattr(orca_report, "TIMEOUT_S", 0.01)
+    monkeypatch.setattr(load_report, "TIMEOUT_S", 0.01)
     app, engine = await make_app(say("a"))
 
     async def stats() -> EngineStats:
@@ -67,5 +67,5 @@ async def test_an_engine_that_does_not_report_holds_no_response_up(
 
     monkeypatch.setattr(engine, "stats", stats)
     response = await post(app, CHAT, HELLO, **{LOAD_REPORT: "TEXT"})
-    assert orca_report.NAME not in dict(response.headers)
+    assert load_report.NAME not in dict(response.headers)
     assert (await whole(response))["object"] == "chat.completion"
