@@ -8,7 +8,7 @@ from tools.chat_path import measure, numbers
 
 MOST_LOADED = 224
 """Files. Who needs more for a plain chat imports them where they are used first, or lowers what others load."""
-MOST_ENTERED = 90
+MOST_ENTERED = 86
 """Files, four of them for what happens at times: the access line, and looks at files."""
 
 
