@@ -162,7 +162,7 @@ def test_endpoints_never_import_each_other() -> None:
 
 LATER = (
     *("numpy", "websockets", "sqlite3", "python_multipart", "prometheus_client", "jinja2", "google.protobuf"),
-    *("lean_ovms.api.generation", "lean_ovms.features.pooling.api"),
+    *("lean_ovms.api.stored_objects", "lean_ovms.api.generation", "lean_ovms.features.pooling.api"),
     *("lean_ovms.api.schemas", "lean_ovms.features.media_files.audio", "lean_ovms.features.pooling.types"),
     *("lean_ovms.features.pooling.model", "lean_ovms.features.realtime.api"),
     *("lean_ovms.features.speech.model", "lean_ovms.features.voice.model"),
