@@ -164,7 +164,27 @@ def require_identity(request: Request) -> None:
 
 
 def parsed_body(data: bytes) -> Any:
-    """Parses a body as `parsed` does, without the byte order mark that PowerShell writes (RFC 8259 8.1 allows this)."""
+    """Parses a body as `parsed` does, without the byte order mark that PowerShell writes (RFC 8259 8.1 allows this).
+
+    Halves of surrogate pairs become U+FFFD: an agent that cuts what a tool returned inside an emoji sends one with each
+    further request.
+    """
+    try:
+        return _parsed_body(data)
+    except (TooDeep, TextTooLong):
+        raise
+    except ValueError:
+        if b"\\ud" not in data and b"\\uD" not in data:
+            raise
+        from ..util import lone_surrogates  # late: hardly any body has one
+
+        mended = lone_surrogates.replaced(data)
+        if mended == data:
+            raise
+    return _parsed_body(mended)
+
+
+def _parsed_body(data: bytes) -> Any:
     return chunked_json.loads(data) if len(data) > chunked_json.PIECE_BYTES else parsed(data.removeprefix(BOM_UTF8))
 
 
