@@ -18,11 +18,11 @@ from ....config import EngineConfig
 from ....engine.errors import last_line
 from ....engine.generation.backend import ASSISTANT_TOKENS, NGRAM_SIZE
 from ....engine.generation.request_validator import GREEDY_BELOW
-from ....engine.loading.adapters import genai_adapters
 from ....engine.loading.devices import TOKENIZER_PROPERTIES
 from ....engine.loading.load_errors import TEXT_MODEL, as_start_error, check_files
 from ....engine.loading.settings import NO_LIMIT, PipelineSettings, free_memory_bytes, resolve, warm_up_prompts
 from ....errors import BadRequest
+from ....manifest import GENAI_ADAPTERS
 from ....repository.model_config import is_head
 from ....types import SamplingParams
 from .base import GenAiPipeline
@@ -127,8 +127,8 @@ def _build(config: EngineConfig, settings: PipelineSettings) -> Any:
     properties = dict(settings.properties)
     if settings.speculative == "prompt_lookup":
         properties["prompt_lookup"] = True
-    if (adapters := genai_adapters(config)) is not None:
-        properties["adapters"] = adapters
+    if (adapters := config.part(GENAI_ADAPTERS)) is not None:
+        properties["adapters"] = adapters(config)
     if settings.speculative == "draft":
         properties["draft_model"] = _draft(config, settings)
     return genai.ContinuousBatchingPipeline(

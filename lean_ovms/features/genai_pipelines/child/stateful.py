@@ -24,10 +24,10 @@ import openvino_genai as genai
 
 from ....config import EngineConfig
 from ....engine.errors import last_line
-from ....engine.loading.adapters import genai_adapters
 from ....engine.loading.load_errors import TEXT_MODEL, as_start_error, check_files
 from ....engine.loading.settings import WARM_LENGTHS, PipelineSettings
 from ....errors import BadRequest, too_long
+from ....manifest import GENAI_ADAPTERS
 from .base import GenAiPipeline
 from .guard.pipeline import GuardedOutput, Handle, PipelineRequest, Status
 from .settings import resolve_stateful
@@ -107,8 +107,8 @@ class StatefulPipeline(GenAiPipeline):
 
     def _open(self, config: EngineConfig, settings: PipelineSettings) -> Any:
         properties = {"ATTENTION_BACKEND": "SDPA", **settings.properties}
-        if (adapters := genai_adapters(config)) is not None:
-            properties["adapters"] = adapters
+        if (adapters := config.part(GENAI_ADAPTERS)) is not None:
+            properties["adapters"] = adapters(config)
         return genai.LLMPipeline(str(config.model_dir), settings.device, **properties)
 
     # --- pipeline.Pipeline

@@ -30,10 +30,10 @@ import openvino_genai as genai
 from ....config import EngineConfig
 from ....config.options import read_object
 from ....engine.errors import last_line
-from ....engine.loading.adapters import genai_adapters
 from ....engine.loading.load_errors import as_start_error
 from ....engine.loading.settings import base_properties
 from ....errors import BadRequest
+from ....manifest import GENAI_ADAPTERS
 from ....types import Image
 from ....types.engine import ModelInfo
 from ..params import ImageInfo, ImageParams
@@ -55,8 +55,8 @@ class GenAiImagePipeline:
         properties = base_properties(config) | read_object("plugin_config", config.plugin_config)
         if config.num_streams:
             properties["NUM_STREAMS"] = config.num_streams
-        if (adapters := genai_adapters(config)) is not None:
-            properties["adapters"] = adapters
+        if (adapters := config.part(GENAI_ADAPTERS)) is not None:
+            properties["adapters"] = adapters(config)
         self._load = partial(_load, config, properties)
         with as_start_error(config):
             self._pipelines = self._load()
