@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lean_ovms.config import Config
+from lean_ovms.config import DEMO_MODEL, Config
 from tests.e2e.conftest import ANY_MODEL, EXACT, Process, start_process
 from tests.engine.paged.test_zoo import VOCAB, unpacked
 
@@ -22,11 +22,14 @@ BLOCK = 32
 
 @pytest.fixture
 def flags(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
-    """A directory for blocks, and a model: a llama, with a cache of 4 bits, or a hybrid."""
+    """A directory for blocks, and a model: a llama, the demo model with a cache of 4 bits, or a hybrid.
+
+    The demo model has more to write than is written by the time that a server stops.
+    """
     found = ["--model_name", "m", "--metrics_enable", "--prefix_cache_path", str(tmp_path / "cache")]
     found += ["--prefix_cache_disk_gb", "0.05"]
     if request.param in ("llama", "u4"):
-        found += ["--model_path", ANY_MODEL["model_path"]]
+        found += ["--model_path", str(DEMO_MODEL) if request.param == "u4" else ANY_MODEL["model_path"]]
         found += ["--kv_cache_precision", "u4"] if request.param == "u4" else []
     else:
         folder = tmp_path / "model"
