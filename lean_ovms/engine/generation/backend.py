@@ -107,6 +107,9 @@ class Grammars(Protocol):
         Args:
             wake: Ends the wait of the engine's loop; it is called from threads.
             config: The options of the engine.
+
+        Raises:
+            errors.GrammarInvalid: There are none.
         """
 
 
@@ -153,8 +156,8 @@ class LoadedModel(Protocol):
 
     info: ModelInfo
     vocabulary: Vocabulary
-    grammars: Grammars | None
-    """None: no structured output."""
+    grammars: Grammars
+    """The grammars that texts can be held to."""
     long_text_encoder: LongTextEncoder | None
     """None: every text is tokenized between two steps."""
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from functools import cached_property
 
 from ...config import EngineConfig
-from ...errors import BadRequest, GrammarInvalid, RequestError, TooManyRequests, counted, requests_waiting
+from ...errors import BadRequest, RequestError, TooManyRequests, counted, requests_waiting
 from .. import protocol
 from ..task import Task, busy
 from . import request_validator
@@ -61,8 +61,6 @@ class GenerationTask(Task):
     @cached_property
     def grammars(self) -> ConstraintQueue:
         """The requests that wait for their grammar, from the first request with one on. Raises GrammarInvalid."""
-        if self.backend.grammars is None:
-            raise GrammarInvalid("Structured output is not possible with this model")
         queue = self.backend.grammars.new_queue(self._wake, self.config)
         self._other_queues.append(queue)
         self._compiles_grammars = True

@@ -45,10 +45,9 @@ from .parts import (
     DraftPlan,
     EngineSizes,
     NoDrafts,
+    NoGrammars,
     PagedGrammars,
     Parts,
-    no_grammar,
-    one_by_one,
 )
 from .pipeline import Drafting, ModelTokenizer, PagedPipeline, PipelineParts
 
@@ -132,25 +131,22 @@ def load(
             pad_to=TILE if small and not model.hybrid else 1,
         )
         info = model_info.describe(config, settings, sizes.blocks, tokenizer.native, defaults)
-        grammars: PagedGrammars | None = None
+        grammars: PagedGrammars = NoGrammars()
         if new_grammars is not None:
             grammars = new_grammars(tokenizer.vocabulary, model.vocab_size, info.eos_token_ids)
-        prepare = one_by_one if grammars is None else grammars.prepare
         adapters = AdapterProvider()
         if inputs is not None:
             adapters = inputs.provider(model)
         # A hybrid network writes a state for each draft token, where cached prefixes have theirs.
         drafting = Drafting(kind=drafts.kind, ngrams=drafts.ngrams and not model.hybrid)
         parts = PipelineParts(
-            new_matcher=no_grammar if grammars is None else grammars.matcher,
-            prepare=prepare,
-            new_proposer=drafts.proposer_factory(model, sizes, prepare),
+            grammars=grammars,
+            new_proposer=drafts.proposer_factory(model, sizes, grammars.prepare),
             new_text_proposer=config.part(TEXT_PROPOSER) if drafting.possible else None,
             # Few requests ask for one: it is imported with the first.
             new_search=(lambda first: config.part(TEXT_SEARCH)(first)) if config.wants(TEXT_SEARCH) else None,
             adapters=adapters,
             tokenizer=tokenizer,
-            grammars=grammars,
             images=new_embeddings(config, settings, tokenizer, wake) if sees and new_embeddings else None,
             drafting=drafting,
         )

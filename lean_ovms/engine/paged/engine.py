@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ...errors import BadRequest, EngineFailure, NotSupported
 from ...types.engine import EngineStats
 from ..errors import last_line
+from ..generation.backend import Grammars
 from ..generation.fair_queue import FairQueue
 from ..generation.sequence import GenerationRequest
 from ..protocol import PrefixCacheReset, Record, ResetPrefixCache
@@ -54,6 +55,7 @@ class Engine:
         self.states = StateCache(slots)
         self.blocks = BlockManager(sizes.blocks, sizes.block_size, self.states.remove)
         self.requests: dict[int, GenerationRequest] = {}
+        self.grammars: Grammars = parts.grammars
         self.hooks: list[StepHook] = []
         """What features do around the steps."""
         self.outputs = Outputs(self.requests)
@@ -71,7 +73,7 @@ class Engine:
             slots=sizes.max_running,
             split=sizes.split,
             priority_across_clients=sizes.priority_across_clients,
-            new_matcher=parts.new_matcher,
+            new_matcher=parts.grammars.matcher,
             report_failure=self.outputs.fail,
         )
         self.runner = StepRunner(
@@ -80,7 +82,7 @@ class Engine:
             ModelInputs(network, tables, pad_to=sizes.pad_to, padding_block=sizes.blocks, adapters=parts.adapters),
             self.outputs,
             self.hooks,
-            prepare=parts.prepare,
+            prepare=parts.grammars.prepare,
             clock=parts.clock,
         )
         self.max_sequences = tables.total

@@ -13,8 +13,8 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ...errors import BadRequest, RequestError
-from ..generation.backend import Grammars, ImagePlaceholders, WaitingRequests
+from ...errors import BadRequest, GrammarInvalid, RequestError
+from ..generation.backend import ConstraintQueue, Grammars, ImagePlaceholders, WaitingRequests
 from ..record import Record
 from .network import AdapterProvider, NetworkEdit, PromptEmbeddings
 
@@ -90,26 +90,29 @@ def one_by_one(matchers: Seq[Matcher]) -> None:
         matcher.prepare()
 
 
-class MatcherFactory(Protocol):
-    """Makes what matches the texts of sequences against their grammars."""
-
-    def __call__(self, sequence: Sequence) -> Matcher:
-        """Returns a matcher at the beginning of the sequence's grammar. Raises BadRequest."""
-
-
-def no_grammar(sequence: Sequence) -> Matcher:
-    """Refuses every grammar, as a MatcherFactory for a vocabulary that no grammar can be matched with."""
-    raise BadRequest("structured output is not possible with this model")
-
-
 class PagedGrammars(Grammars, Protocol):
     """Grammars that the engine matches texts with."""
 
+    def matcher(self, sequence: Sequence) -> Matcher:
+        """Returns a matcher at the beginning of the sequence's grammar. Raises BadRequest."""
+
     def prepare(self, matchers: Seq[Matcher]) -> None:
-        """Computes the masks of matchers that `matcher` has made."""
+        """Computes the masks of matchers that `matcher` has made, while the network computes."""
+
+
+class NoGrammars:
+    """The PagedGrammars of a server without any, or of a vocabulary that none can be matched with."""
+
+    def new_queue(self, wake: Callable[[], None], config: EngineConfig) -> ConstraintQueue:
+        """Refuses the first request with a grammar, and each further one."""
+        raise GrammarInvalid("Structured output is not possible with this model")
 
     def matcher(self, sequence: Sequence) -> Matcher:
-        """Implements MatcherFactory."""
+        """Refuses the grammar of a sequence. Raises BadRequest."""
+        raise BadRequest("structured output is not possible with this model")
+
+    def prepare(self, matchers: Seq[Matcher]) -> None:
+        """Has nothing to compute."""
 
 
 class GrammarSource(Protocol):
@@ -123,11 +126,10 @@ class GrammarSource(Protocol):
     def install(self) -> str:
         """The command that installs what is missing, as a sentence; empty: there is none."""
 
-    def load(self) -> Callable[[Vocabulary, int, Seq[int]], PagedGrammars | None]:
+    def load(self) -> Callable[[Vocabulary, int, Seq[int]], PagedGrammars]:
         """Imports what the options want. Raises StartError.
 
-        Returns what makes, of a vocabulary, the width of logits and the tokens that end a text, the grammars; it may
-        return None, where none can be matched with that vocabulary.
+        Returns what makes the grammars, of a vocabulary, the width of logits and the tokens that end a text.
         """
 
 
@@ -253,10 +255,8 @@ class NoDrafts:
 class EngineParts:
     """The parts of an engine that depend on the model's kind and on the options."""
 
-    new_matcher: MatcherFactory = no_grammar
-    """Makes the matchers of sequences with a grammar."""
-    prepare: Prepare = one_by_one
-    """Computes the masks of a step's grammars, while the network computes."""
+    grammars: PagedGrammars = field(default_factory=NoGrammars)
+    """The grammars that texts can be held to."""
     new_proposer: ProposerFactory | None = None
     """Makes what drafts tokens for requests that may have drafts; None: nothing but their text does."""
     new_text_proposer: TextProposerFactory | None = None

@@ -10,7 +10,6 @@ from ...types import SamplingParams
 from ...types.engine import ModelInfo, Vocabulary
 from ..generation.backend import (
     ASSISTANT_TOKENS,
-    Grammars,
     ImagePlaceholders,
     LongTextEncoder,
     SpecDecodeStats,
@@ -22,7 +21,7 @@ from ..loading.text_encoder import TextEncoder
 from .engine import Engine
 from .model import PagedModel
 from .params import Params, read
-from .parts import EngineParts, EngineSizes, InputEmbeddings, PagedGrammars
+from .parts import EngineParts, EngineSizes, InputEmbeddings
 
 
 class ModelTokenizer:
@@ -68,8 +67,6 @@ class PipelineParts(EngineParts):
 
     tokenizer: ModelTokenizer
     """The model's tokenizer."""
-    grammars: PagedGrammars | None
-    """The grammars that texts can be held to; None: none can be matched with this vocabulary."""
     images: InputEmbeddings | None
     """What makes embeddings of images; None: a text model."""
     drafting: Drafting
@@ -94,7 +91,6 @@ class PagedPipeline(Engine):
         self.vocabulary = parts.tokenizer.vocabulary
         self.long_text_encoder: LongTextEncoder | None = parts.tokenizer.encode
         self.scheduler.checkpoints.message_starts = parts.tokenizer.encode.dividers
-        self.grammars: Grammars | None = parts.grammars
         self.image_placeholders: ImagePlaceholders | None = self._images
         self.image_queue: WaitingRequests | None = self._images.queue if self._images is not None else None
 

@@ -22,9 +22,8 @@ from ..generation.fair_queue import FairQueue
 from ..generation.sequence import ClientQueue, GenerationRequest
 from .batch_state import BatchState
 from .model_inputs import Chunk
-from .parts import MatcherFactory
 from .prefix_cache import PrefixCache
-from .sequence import Sequence
+from .sequence import Matcher, Sequence
 from .speculation import Speculation
 
 PREFILL_TOKENS = 32
@@ -61,7 +60,7 @@ class Scheduler:
         slots: int,
         split: bool,
         priority_across_clients: bool,
-        new_matcher: MatcherFactory,
+        new_matcher: Callable[[Sequence], Matcher],
         report_failure: Callable[[GenerationRequest, RequestError], bool],
     ) -> None:
         """Begins without any sequence.
@@ -74,7 +73,7 @@ class Scheduler:
             slots: The most sequences that run at once, a beam search counted as one.
             split: Whether a prompt may be computed over several steps.
             priority_across_clients: Whether the priority of a request counts against requests of other clients.
-            new_matcher: Makes what matches the grammar of a sequence.
+            new_matcher: Makes what matches the grammar of a sequence; it may raise BadRequest.
             report_failure: Tells the front end that a request has failed; False if the request has ended already.
         """
         self.batch = batch

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.generation.sequence import repeats
+from lean_ovms.engine.paged.parts import NoGrammars
 from lean_ovms.engine.paged.sampling.logit_state import Thinking, ThinkingState
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.features.scripted_engine.child.network import ScriptedNetwork
@@ -132,7 +133,7 @@ def test_forbidden_tokens_are_left_out():
 @pytest.mark.parametrize("paged", [True, False])
 def test_grammars_go_with_beams_and_min_tokens_where_the_engine_can(fields, paged):
     backend = scripted() if paged else guarded(FakePipeline())
-    backend.grammars = None  # what is refused for another reason is refused before
+    backend.grammars = NoGrammars()  # what is refused for another reason is refused before
     rig = Rig(backend)
     sampling = asdict(SamplingParams(temperature=0.0, **fields))
     rig.put(Submit(1, "hello", False, None, False, sampling, '{"type": "structural_tag"}'))

@@ -7,7 +7,7 @@ from functools import partial
 from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.paged import params
 from lean_ovms.engine.paged.engine import Engine
-from lean_ovms.engine.paged.parts import EngineParts, EngineSizes, one_by_one
+from lean_ovms.engine.paged.parts import EngineParts, EngineSizes, NoGrammars, one_by_one
 from lean_ovms.engine.paged.sampling.logprobs import TokenLogprobs
 from lean_ovms.engine.protocol import (
     ABSENT,
@@ -129,6 +129,19 @@ class NoSuspects:
         pass
 
 
+class Matchers(NoGrammars):
+    """Matchers by the numbers of their requests."""
+
+    def __init__(self, found):
+        self._found = found
+
+    def matcher(self, sequence):
+        return self._found[sequence.request.id].fork()
+
+    def prepare(self, matchers):
+        one_by_one(matchers)
+
+
 class Driver(Engine):
     """An engine with requests that can be read. scheduled: sequences of the last step. on_disk: answers of the tier."""
 
@@ -144,8 +157,8 @@ class Driver(Engine):
         elif getattr(network, "head", None) is not None:
             parts["new_proposer"] = partial(Head, network.head, network, context=options["context"], prepare=one_by_one)
         self.network = network
-        new_matcher = lambda sequence: self._by_request[sequence.request.id].fork()  # noqa: E731
-        super().__init__(network, EngineSizes(**options), EngineParts(new_matcher=new_matcher, **parts))
+        grammars = Matchers(self._by_request)
+        super().__init__(network, EngineSizes(**options), EngineParts(grammars=grammars, **parts))
         self.scheduler.suspects = NoSuspects()
         self._asked = {}
 

@@ -187,7 +187,6 @@ def test_bad_words_are_not_completed_across_tokens(paged):
 def test_min_tokens_and_beams_go_with_a_grammar(paged):
     form = {"type": "grammar", "grammar": 'root ::= ("yes" | "no") (" please")*'}
     tag = json.dumps({"type": "structural_tag", "format": form})
-    assert paged.grammars is not None
     paged.grammars.compile(tag)
     for least, beams in ((6, 1), (4, 3)):
         sampling = SamplingParams(temperature=0.0, beams=beams, n=beams, min_tokens=least)

@@ -13,6 +13,7 @@ from llguidance import LLParserLimits
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.engine.loading.vocabulary import read
 from lean_ovms.engine.paged.params import NoToken
+from lean_ovms.engine.paged.parts import NoGrammars
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
 from lean_ovms.features.guidance.child import library as guidance_module
 from lean_ovms.features.guidance.child import process as guidance_process
@@ -537,8 +538,8 @@ def test_a_library_is_made_by_the_first_grammar_and_once(guidance):
 def test_a_server_has_the_library_unless_it_is_left_out(caplog):
     words = Vocabulary(pieces=PIECES, exact=True)
     usual, none = (GrammarLibraries(Config(without=names)).load() for names in ("", "guidance"))
-    assert usual(words, WIDTH, [EOS]) is not None
-    assert none(words, WIDTH, [EOS]) is None
+    assert isinstance(usual(words, WIDTH, [EOS]), LibraryGrammars)
+    assert isinstance(none(words, WIDTH, [EOS]), NoGrammars)
     assert "required tool calls are refused: the server has no grammar library" in caplog.text
 
 

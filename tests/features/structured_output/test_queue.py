@@ -8,6 +8,7 @@ import pytest
 
 from lean_ovms.engine.generation.sequence import GenerationRequest
 from lean_ovms.engine.generation.task import GenerationTask
+from lean_ovms.engine.paged.parts import NoGrammars
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.errors import EngineFailure, GrammarInvalid, GrammarTooComplex, TooManyRequests, Unavailable
@@ -316,7 +317,7 @@ def test_ignore_eos_gives_way_to_the_end_of_the_grammar(rig):
 
 def test_without_a_gate_a_grammar_is_refused():
     pipeline = FakePipeline()
-    pipeline.grammars = None
+    pipeline.grammars = NoGrammars()
     rig = Rig(pipeline=pipeline)
     rig.put(Submit(1, "hello", False, None, False, {"temperature": 0.0}, tag()))
     rig.run()

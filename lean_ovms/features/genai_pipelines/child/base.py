@@ -14,6 +14,7 @@ from ....engine.generation.request_validator import GREEDY_BELOW, MAX_SEED
 from ....engine.loading import json_tokenizer, model_info, vocabulary
 from ....engine.loading.settings import PipelineSettings
 from ....engine.loading.text_encoder import TextEncoder
+from ....engine.paged.parts import NoGrammars
 from ....errors import BadRequest
 from ....manifest import GENAI_GRAMMARS
 from ....repository import model_file
@@ -34,8 +35,8 @@ class GenAiPipeline:
     """The model's main end token; -1 if it has none."""
     _speculative = ""
     """How the model drafts tokens: "draft", "prompt_lookup", "mtp", "eagle3", or "" if it does not."""
-    grammars: Any = None
-    """The grammars that texts can be held to, with their `native` form; None: there are none."""
+    grammars: Any
+    """The grammars that texts can be held to, with their `native` form."""
 
     def describe(self, config: EngineConfig, settings: PipelineSettings, blocks: int, defaults: Any) -> None:
         """Sets what is known of a loaded model: its description, vocabulary, encoder and grammars.
@@ -54,7 +55,7 @@ class GenAiPipeline:
         self._encode = TextEncoder(config.model_dir, ask, self.vocabulary.pieces, library)
         self.long_text_encoder: LongTextEncoder | None = self._encode
         new_grammars = config.part(GENAI_GRAMMARS)
-        self.grammars = None if new_grammars is None else new_grammars(config, self._tokenizer)
+        self.grammars = NoGrammars() if new_grammars is None else new_grammars(config, self._tokenizer)
 
     def check(self, request: PipelineRequest) -> None:
         try:

@@ -12,7 +12,7 @@ from ....composition import compose
 from ....config import EngineConfig
 from ....engine.errors import RESTARTING, EngineLost, last_line
 from ....engine.generation import fake_tokenizer as words
-from ....engine.generation.backend import Grammars, ImagePlaceholders, LongTextEncoder, WaitingRequests
+from ....engine.generation.backend import ImagePlaceholders, LongTextEncoder, WaitingRequests
 from ....engine.generation.sequence import GenerationRequest
 from ....engine.paged.engine import Engine
 from ....engine.paged.params import read
@@ -48,7 +48,7 @@ class AnyText:
 
 
 class AnyGrammar:
-    """A backend.Grammars that takes any, and its queue, in which none waits."""
+    """A parts.PagedGrammars that takes any, and its queue, in which none waits."""
 
     waiting = 0
     compiling = False
@@ -56,6 +56,13 @@ class AnyGrammar:
     def new_queue(self, wake: Callable[[], None], config: EngineConfig) -> AnyGrammar:
         """Implements Grammars."""
         return self
+
+    def matcher(self, sequence: Sequence) -> AnyText:
+        """Implements PagedGrammars."""
+        return AnyText()
+
+    def prepare(self, matchers: object) -> None:
+        """Implements PagedGrammars: there are no masks."""
 
     def waiting_of(self, client: str) -> int:
         return 0
@@ -105,7 +112,7 @@ class ScriptedEngine(Engine):
         )
         # With this clock, what runs at once depends on no measured time.
         parts = EngineParts(
-            new_matcher=lambda sequence: AnyText(),
+            grammars=AnyGrammar(),
             new_text_proposer=compose().part(TEXT_PROPOSER) if script.speculative else None,
             new_search=compose().part(TEXT_SEARCH),
             clock=lambda: 0.0,
@@ -114,7 +121,6 @@ class ScriptedEngine(Engine):
         self.network.batch = self._sequences
         self._speculative = bool(script.speculative)
         self.vocabulary = words.vocabulary()
-        self.grammars: Grammars | None = AnyGrammar()
         self.image_placeholders: ImagePlaceholders | None = None
         self.image_queue: WaitingRequests | None = None
         self.long_text_encoder: LongTextEncoder | None = None

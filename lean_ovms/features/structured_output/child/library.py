@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
 
 from ....config import EngineConfig
-from ....engine.paged.parts import PagedGrammars
+from ....engine.paged.parts import NoGrammars, PagedGrammars
 from ....engine.paged.sequence import Matcher
 from ....manifest import GRAMMAR_LIBRARY, OTHER_GRAMMAR_LIBRARY
 from ....types.engine import Vocabulary
@@ -150,7 +150,7 @@ class GrammarLibraries:
         """Implements GrammarSource."""
         return "" if self._other is None else self._other.install
 
-    def load(self) -> Callable[[Vocabulary, int, Sequence[int]], PagedGrammars | None]:
+    def load(self) -> Callable[[Vocabulary, int, Sequence[int]], PagedGrammars]:
         """Implements GrammarSource. The usual library is imported by the first grammar."""
         new: NewLibrary | None = self._usual if self._config.wants(GRAMMAR_LIBRARY) else None
         return partial(_grammars, self._config, new if self._other is None else self._other.load())
@@ -163,7 +163,7 @@ class GrammarLibraries:
 
 def _grammars(
     config: EngineConfig, new: NewLibrary | None, words: Vocabulary, width: int, eos: Sequence[int]
-) -> PagedGrammars | None:
+) -> PagedGrammars:
     """Returns the grammars that can be matched with a vocabulary.
 
     Args:
@@ -174,16 +174,16 @@ def _grammars(
         eos: The tokens that end a text.
 
     Returns:
-        The grammars; None if the server has no library, or the texts of the tokens, or those that end a text, are
+        The grammars: none if the server has no library, or the texts of the tokens, or those that end a text, are
         unknown.
     """
     if new is None:
         refused = "schemas, grammars and required tool calls are refused: the server has no grammar library"
         log.warning("%s: %s", config.served_name, refused)
-        return None
+        return NoGrammars()
     if not words.exact or not eos:
         unknown = "that end a text are unknown" if words.exact else "have texts that are not known for certain"
         text = "%s: schemas, grammars and required tool calls are refused, as its tokens %s"
         log.warning(text, config.served_name, unknown)
-        return None
+        return NoGrammars()
     return LibraryGrammars(partial(new, config, words, width, eos))

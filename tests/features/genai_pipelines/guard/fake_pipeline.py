@@ -101,7 +101,7 @@ class FakePipeline:
         self.step_tokens = script.step_tokens
         self.steps = 0
         self.live: list[FakeHandle] = []
-        self.grammars: Grammars | None = AnyGrammar()
+        self.grammars: Grammars = AnyGrammar()
         self.image_token_counter: ImageTokenCounter | None = FakeImageTokens() if script.vision else None
         self.long_text_encoder: LongTextEncoder | None = None
         self.poisoned = False

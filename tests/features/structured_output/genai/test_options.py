@@ -21,7 +21,7 @@ def test_limits_of_grammars_reach_the_queue_and_the_checker(monkeypatch: pytest.
     monkeypatch.setattr(grammar_compiler, "logits_width", lambda _: 8)
     monkeypatch.setattr(grammar_compiler, "GrammarCompiler", Mock)
     grammars = grammar_compiler.grammars(config, tokenizer=None)
-    assert grammars is not None
+    assert isinstance(grammars, grammar_compiler.GenAiGrammars)
     assert isinstance(grammars.checker, ProcessGrammarChecker)
     assert grammars.checker.settings.memory_bytes == 77 << 20
     found = grammars.new_queue(lambda: None, config)

@@ -28,6 +28,7 @@ from openvino.op.util import Variable, VariableInfo
 from .....config import EngineConfig
 from .....engine.errors import last_line
 from .....engine.paged.network import network_input
+from .....engine.paged.parts import NoGrammars
 from .....errors import GrammarInvalid, StartError
 from .....repository import model_file
 from .....util import resources
@@ -160,9 +161,8 @@ def logits_width(model_dir: Path) -> int:
     return int(output.get_partial_shape()[2].get_length())
 
 
-def grammars(config: EngineConfig, tokenizer: Any) -> GenAiGrammars | None:
-    """Returns the compiler and the checker of grammars for the pipelines of this tokenizer; None where they do not
-    work.
+def grammars(config: EngineConfig, tokenizer: Any) -> GenAiGrammars | NoGrammars:
+    """Returns the grammars of the pipelines of this tokenizer; there are none where their compiler does not work.
 
     Raises StartError if another library is asked for.
     """
@@ -176,7 +176,7 @@ def grammars(config: EngineConfig, tokenizer: Any) -> GenAiGrammars | None:
         compiler = GrammarCompiler(tokenizer, width, byte_fallback=has_byte_fallback(config.model_dir))
     except (RuntimeError, TypeError, ValueError, OSError) as error:
         log.warning("no structured output with this model: %s", last_line(error))
-        return None
+        return NoGrammars()
     settings = CheckerSettings(
         model_dir=str(config.model_dir),
         width=width,
