@@ -21,7 +21,6 @@ from ..manifest import Command
 
 ABOUT_MODELS = (Command("serve", "[MODEL]", "serve a model; without a command, too"),)
 ABOUT_SERVERS = (
-    Command("healthcheck", "", "exit with status 0 if the server with these options is ready", "healthcheck:main"),
     Command("version", "", "show the versions of this program and of its libraries", "version:main"),
     Command("features", "", "show the features of the server, and which --without leaves out", "features:main"),
     Command("help", "[COMMAND | TOPIC]", "explain a command or a group of options", "help:main"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from ...manifest import Feature, Route
+from ...manifest import Command, Feature, Route
 
 FEATURE = Feature(
     name="admin",
     summary="says whether the server is ready, what it is and how much it has to do",
     title="The server itself",
     essential=True,
+    commands=(
+        Command("healthcheck", "", "exit with status 0 if the server with these options is ready", "healthcheck:main"),
+    ),
     routes=(
         Route("GET", "/health", "health:handle_health", ("", "/v1"), auth="open", vital=True),
         Route("GET", "/ping", "health:handle_ping", auth="open", vital=True),

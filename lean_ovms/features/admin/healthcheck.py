@@ -10,11 +10,11 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..errors import ExitStatus, StartError
-from .arguments import parse
-from .client import READY, ServerClient, address
-from .command_table import parser
-from .completion import NAMES
+from ...cli.arguments import parse
+from ...cli.client import READY, ServerClient, address
+from ...cli.command_table import parser
+from ...cli.completion import NAMES
+from ...errors import ExitStatus, StartError
 
 TIMEOUT_S = 4.0
 PROC = Path("/proc")

@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 
 from lean_ovms.api import router
-from lean_ovms.cli import client, healthcheck
+from lean_ovms.cli import client
 from lean_ovms.cli.client import address as address_of
 from lean_ovms.cli.command_table import commands
 from lean_ovms.cli.main import run_command
 from lean_ovms.composition import compose, manifests
 from lean_ovms.config import Config
+from lean_ovms.features.admin import healthcheck
 
 READY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
-TLS = Path(__file__).parents[1] / "transports" / "http11" / "tls"
+TLS = Path(__file__).parents[2] / "transports" / "http11" / "tls"
 LOADING = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 7\r\n\r\nloading"
 
 
