@@ -98,6 +98,38 @@ def scaled(yarn: dict[str, Any]) -> dict[str, Any]:
     return {f"rope.scaling.{key}": value for key, value in scaling.items()}
 
 
+LATENT: dict[str, Any] = {
+    "q_lora_rank": 48,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 24,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 20,
+    "num_key_value_heads": 4,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "first_k_dense_replace": 1,
+    "n_shared_experts": 1,
+    "n_group": 1,
+    "topk_group": 1,
+    "routed_scaling_factor": 1.5,
+}
+LATENT_SIZES: dict[str, Any] = {
+    **APART,
+    "expert_count": 4,
+    "expert_weights_norm": True,
+    "expert_weights_scale": 1.5,
+    "attention.kv_lora_rank": 32,
+    "attention.key_length": 48,
+    "attention.value_length": 32,
+    "attention.key_length_mla": 40,
+    "attention.value_length_mla": 20,
+    "attention.head_count_kv": 1,
+    "rope.dimension_count": 16,
+}
+DEEPSEEK = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}
+
+
 MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "llama": ("llama", {}, {}),
     "qwen2": ("qwen2", {}, {}),
@@ -156,6 +188,12 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "moe_intermediate_size": 32,
         },
         {**GEMMA4_SIZES, "expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 32},
+    ),
+    "glm4_moe_lite": ("deepseek2", {**LATENT, "first_k_dense_replace": 1}, {**LATENT_SIZES, "expert_gating_func": 2}),
+    "deepseek_v3": (
+        "deepseek2",
+        {**LATENT, "q_lora_rank": None, "rope_parameters": DEEPSEEK},
+        {**LATENT_SIZES, "rope.scaling.yarn_log_multiplier": 0.1, **scaled(DEEPSEEK)},
     ),
     "phi3": ("phi3", {"original_max_position_embeddings": 2048}, {"rope.scaling.original_context_length": 2048}),
     "olmoe": ("olmoe", {"num_key_value_heads": 4, "num_experts": 4, "num_experts_per_tok": 2}, {}),
@@ -408,6 +446,11 @@ def from_gguf(
 ) -> np.ndarray:
     """Returns the values of a parameter in torch. tensor: returns those of a tensor of the file by name and shape."""
 
+    if torch_name.endswith("kv_b_proj.weight"):
+        layer, heads, (_, rank) = torch_name.split(".")[2], config.num_attention_heads, shape
+        keys = tensor(f"blk.{layer}.attn_k_b.weight", [heads, rank, config.qk_nope_head_dim])
+        rows = [keys.swapaxes(1, 2), tensor(f"blk.{layer}.attn_v_b.weight", [heads, config.v_head_dim, rank])]
+        return np.concatenate(rows, 1).reshape(shape)
     if torch_name.endswith(tuple(ROUTERS)):
         _, _, layer, _, part = torch_name.split(".")
         return tensor(f"blk.{layer}.{ROUTERS[f'.router.{part}']}", shape)

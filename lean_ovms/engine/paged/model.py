@@ -19,6 +19,7 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 from openvino import opset13 as ops
+from openvino.op import _PagedAttentionExtension
 
 from ..generation.worker_thread import in_thread
 from ..loading import weight_pages
@@ -38,6 +39,8 @@ from .network import (
     has_states,
 )
 
+ATTENTION = "PagedAttentionExtension"
+"""The kind of the operations that read the KV cache."""
 CACHES = ("key_cache.", "value_cache.")
 CACHE = "CACHE_DIR"
 """OpenVINO's property for a directory with compiled networks. OpenVINO (2026.4) writes those with paged attention there
@@ -94,6 +97,7 @@ class PagedModel:
         def read() -> Any:
             model = source.read(core)
             weight_pages.keep(model)
+            pad_heads(model)
             _edit_hybrid(model, hybrid_edit, precision)
             choose_scales(model)
             return model
@@ -297,6 +301,50 @@ def _precision(core: Any, device: str, properties: dict[str, Any]) -> Any:
 def _rows(tensors: list[Any]) -> list[NDArray[np.uint8]]:
     """Returns the bytes of tensors, each [blocks or slots, bytes]. Of u4, two in a byte, openvino has no shape."""
     return [tensor.data.reshape(tensor.shape[0], -1).view(np.uint8) for tensor in tensors if tensor.shape[0]]
+
+
+def pad_heads(model: Any) -> None:
+    """Makes the heads of keys and of values equally large, by zeros behind those of the smaller ones.
+
+    Where they are not, OpenVINO (2026.4.1) reads other numbers out of a KV cache in 8 bits than are in it. They are not
+    in multi-head latent attention, whose values are a part of the keys.
+    """
+    for node in model.get_ordered_ops():
+        described = node.get_rt_info() if node.get_type_name() == ATTENTION else {}
+        if "k_head_size" not in described:
+            continue
+        keys, values = (described[f"{kind}_head_size"].astype(int) for kind in "kv")
+        if keys == values:
+            continue
+        size, readers = max(keys, values), node.output(0).get_target_inputs()
+        inputs = node.input_values()
+        inputs[:3] = [_padded(rows, own, size) for rows, own in zip(inputs[:3], (keys, keys, values), strict=True)]
+        padded = _PagedAttentionExtension(inputs)
+        padded.set_friendly_name(node.get_friendly_name())
+        for kind in "kv":
+            padded.get_rt_info()[f"num_{kind}_heads"] = described[f"num_{kind}_heads"].astype(int)
+            padded.get_rt_info()[f"{kind}_head_size"] = size
+        found = _padded(padded.output(0), size, values)
+        for reader in readers:
+            reader.replace_source_output(found)
+
+
+def _padded(rows: Any, own: int, size: int) -> Any:
+    """Returns rows [tokens, heads * size] as an output, with zeros behind the elements of each head, or without some.
+
+    Args:
+        rows: The rows [tokens, heads * own].
+        own: The elements that a head has there.
+        size: The elements that it has then.
+    """
+    if own == size:
+        return rows
+    heads = ops.reshape(rows, np.array([0, -1, own]), True)
+    if own < size:
+        heads = ops.pad(heads, np.zeros(3, np.int64), np.array([0, 0, size - own]), "constant", np.float32(0))
+    else:
+        heads = ops.variadic_split(heads, np.int64(2), np.array([size, own - size])).output(0)
+    return ops.reshape(heads, np.array([0, -1]), True).output(0)
 
 
 def _edit_hybrid(model: Any, hybrid_edit: Callable[[], HybridEdit | None], precision: Callable[[], Any]) -> None:

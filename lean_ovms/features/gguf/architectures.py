@@ -31,12 +31,15 @@ LAYERS = {
 }
 """The names of the tensors of a decoder's layer."""
 OWN = {
+    "deepseek2": {
+        *(f"attn_{name}.weight" for name in ("q_a", "q_a_norm", "q_b", "kv_a_mqa", "kv_a_norm", "k_b", "v_b")),
+    },
     "gemma4": {
         *(f"per_layer_{name}.weight" for name in ("token_embd", "model_proj", "proj_norm")),
         *(f"{name}.weight" for name in ("inp_gate", "proj", "post_norm", "layer_output_scale")),
         *(f"{name}.weight" for name in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2", "ffn_gate_up_exps")),
         *("ffn_gate_inp.scale", "ffn_down_exps.scale"),
-    }
+    },
 }
 """Those that only networks of one architecture have, of the whole and of layers."""
 ENCODER_WHOLE = {
@@ -106,6 +109,8 @@ class Architecture:
 
 PARTS = ("gate", "up", "down")
 """The layers of a feed-forward network."""
+SHARED_EXPERTS = {f"mlp.shared_expert.{part}_proj": f"mlp.shared_experts.{part}_proj" for part in PARTS}
+"""The other name of the layers of an expert that all tokens have."""
 LFM2 = Architecture(
     last_norm="token_embd_norm",
     renamed={
@@ -116,6 +121,7 @@ LFM2 = Architecture(
     },
 )
 ARCHITECTURES = {
+    "deepseek2": Architecture(pairs=True, sums_to_one=False, renamed=SHARED_EXPERTS),
     "ernie4_5": Architecture(pairs=True),
     "exaone4": Architecture(window_period=4, unrotated=4, windowed=True),
     "gemma": Architecture(activation="gelu", scaled_embeddings=True),
@@ -131,7 +137,7 @@ ARCHITECTURES = {
     "glm4": Architecture(pairs=True),
     "glm4moe": Architecture(
         forward_norm="post_attention_norm",
-        renamed={f"mlp.shared_expert.{part}_proj": f"mlp.shared_experts.{part}_proj" for part in PARTS},
+        renamed=SHARED_EXPERTS,
     ),
     "gpt-oss": Architecture(window_period=2, forward_norm="post_attention_norm", clamped=True, whole_ramp=False),
     "granite": Architecture(pairs=True, permuted=True),

@@ -32,6 +32,8 @@ DELTAS = {"RoPE": 2, "RMS": 8, "PagedAttention": 1, "PagedCausalConv1D": 1, "Pag
 HYBRIDS = {
     "gemma4_text": {"RoPE": 10, "RMS": 46},
     "glm4_moe": {"GatherMatmul": 3},
+    "glm4_moe_lite": {"RMS": 9, "GatherMatmul": 3},
+    "deepseek_v3": {"RMS": 7, "GatherMatmul": 3},
     "lfm2_moe": {"RoPE": 2, "RMS": 9, "PagedAttention": 1, "PagedCausalConv1D": 2, "GatherMatmul": 6},
     "granitemoehybrid": {"RoPE": 0, "RMS": 6, "PagedAttention": 1, "PagedCausalConv1D": 1, "PagedSelectiveSSM": 1},
     "lfm2": {"RoPE": 2, "RMS": 9, "PagedAttention": 1, "PagedCausalConv1D": 2},
@@ -45,11 +47,12 @@ FOUR = (
 )
 NORMS = {"gemma3_text": 6, "gemma4_text-equal": 7, "gemma4_text-moe": 11, **dict.fromkeys(FOUR, 4)}
 """Norms of a layer, where these are not 2."""
-SHARED = ("qwen2_moe", "qwen3_5_moe_text", "glm4_moe")
+LATENT = ("deepseek_v3", "glm4_moe_lite")
+SHARED = ("qwen2_moe", "qwen3_5_moe_text", "glm4_moe", *LATENT)
 """Models with an expert that all tokens have."""
 THREE = (
     *("glm4_moe", "granitemoe", "granitemoehybrid", "lfm2_moe", "mixtral", "olmoe", *SHARED[:2], "qwen3_moe"),
-    *("gemma4_text-moe", "qwen3_moe-vision"),
+    *("gemma4_text-moe", "qwen3_moe-vision", *LATENT),
 )
 EXPERTS = {"gpt_oss": 2, **dict.fromkeys(THREE, 3)}
 """Products of a layer that gather the experts of each token."""
@@ -89,10 +92,12 @@ def test_layers_have_the_names_that_adapters_know(name, tmp_path):
         other = {"self_attn.v_proj"}  # its values are keys
     if name in EXPERTS and name != "gemma4_text-moe":  # which has both
         other = {layer for layer in PROJECTIONS if layer.startswith("mlp.")}
+    if name in LATENT:
+        other |= {f"self_attn.{letter}_proj" for letter in "qkv"}
     renamed = ARCHITECTURES[RECORDED[name]["architecture"]].renamed
     wanted = {renamed.get(layer, layer) for layer in PROJECTIONS - other}
     if name in SHARED:
-        shared = {layer.replace("mlp.", "mlp.shared_expert.") for layer in other}
+        shared = {layer.replace("mlp.", "mlp.shared_expert.") for layer in other if layer.startswith("mlp.")}
         wanted |= {renamed.get(layer, layer) for layer in shared}
     assert {layer.removeprefix("model.layers.1.") for layer in found if ".1." in layer} == wanted
 

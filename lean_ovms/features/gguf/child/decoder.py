@@ -165,7 +165,8 @@ class FileDecoder:
             mixed = self._scanned if self._layers.has(f"blk.{layer}.ssm_in") else self._remembered
             return mixed(layer, x, sequences), last
         last = LinearLayer(f"blk.{layer}.attn_output", self._name(layer, "self_attn.o_proj"))
-        return self._attention(layer, x, positions, sequences), last
+        attention = self._latent if self._layers.has(f"blk.{layer}.attn_kv_a_mqa") else self._attention
+        return attention(layer, x, positions, sequences), last
 
     def _convolved(self, layer: int, x: Any, sequences: Sequences) -> Any:
         """Returns the result of a short convolution between two gates."""
@@ -273,6 +274,60 @@ class FileDecoder:
         found = ops.reshape(found, np.array([0, 1, width]), True)
         return found if gate is None else ops.multiply(found, ops.sigmoid(gate))
 
+    def _latent(self, layer: int, x: Any, positions: Any, sequences: Sequences) -> Any:
+        """Returns the result of a multi-head latent attention [tokens, 1, heads * size of a value].
+
+        All heads share one key, a latent vector and a part that is turned by positions, and the latent vector as their
+        value: the cache keeps these alone. Queries are projected to the latent space, and results from it.
+        """
+        name, number = f"blk.{layer}", self._header.number
+        heads, rank = number("attention.head_count"), number("attention.kv_lora_rank")
+        turned = number("rope.dimension_count")
+        plain = number("attention.key_length_mla") - turned
+        if self._layers.has(f"{name}.attn_q_a"):
+            queries = self._layers.product(x, LinearLayer(f"{name}.attn_q_a", ""))
+            queries, last = self._layers.norm(queries, f"{name}.attn_q_a_norm"), "attn_q_b"
+        else:
+            queries, last = x, "attn_q"
+        queries = self._layers.product(queries, LinearLayer(f"{name}.{last}", "", order=_last(heads, plain, turned)))
+        rest, query = _split(ops.reshape(queries, np.array([0, heads, 1, plain + turned]), True), plain, turned)
+        both = LinearLayer(f"{name}.attn_kv_a_mqa", "", order=_last(1, rank, turned))
+        latent, key = _split(ops.unsqueeze(self._layers.product(x, both), np.array([2])), rank, turned)
+        latent = self._layers.norm(latent, f"{name}.attn_kv_a_norm")
+        angles = self._angles(positions, turned, False)
+        query, key = (layers.rotate(each, angles, turned, turned) for each in (query, key))
+        rest = self._by_heads(rest, f"{name}.attn_k_b.weight")
+        values = [ops.concat([rest, query], -1), ops.concat([latent, key], -1), latent]
+        rows = [ops.reshape(value, np.array([0, -1]), True) for value in values]
+        sizes = [rank + turned, rank + turned, rank]
+        scale = np.float32(self._latent_scale(plain + turned))
+        found = sequences.attend(Projected(rows, [heads, 1, 1], sizes, scale, 0))
+        found = self._by_heads(ops.reshape(found, np.array([0, heads, 1, rank]), True), f"{name}.attn_v_b.weight")
+        return ops.reshape(found, np.array([0, 1, -1]), True)
+
+    def _by_heads(self, x: Any, name: str) -> Any:
+        """Returns the product of the vectors of each head [tokens, heads, 1, columns] and its own matrix.
+
+        Args:
+            x: The vectors.
+            name: The tensor of the matrices [heads, rows, columns].
+        """
+        order = np.array([1, 0, 2])
+        by_heads = ops.transpose(ops.squeeze(x, np.array([2])), order)
+        found = ops.matmul(by_heads, ops.constant(self._tensors.numbers(name)), False, True)
+        return ops.unsqueeze(ops.transpose(found, order), np.array([2]))
+
+    def _latent_scale(self, size: int) -> float:
+        """Returns the factor of products of queries and keys, which grows where YaRN scales the positions.
+
+        Args:
+            size: The elements of the query of a head.
+        """
+        more = self._header.real("rope.scaling.yarn_log_multiplier", 0.0)
+        factor = self._header.real("rope.scaling.factor", 1.0) if self._header.scaling == "yarn" else 1.0
+        growth = 1 + more * math.log(factor)
+        return growth * growth / math.sqrt(size)
+
     def _is_gated(self, layer: int, heads: Heads) -> bool:
         """Returns whether the rows of a head's queries are followed by those of gates of its results."""
         name = f"blk.{layer}.attn_q"
@@ -351,6 +406,8 @@ class FileDecoder:
         count, used = self._tensors.shape(f"{down}.weight")[0], self._header.number("expert_used_count")
         if not 0 < used <= count:
             raise ValueError(f"a token has {used} of {count} experts")
+        if self._header.number("expert_group_count") > 1:
+            raise ValueError("its experts are chosen by groups")
         last = self._tensors.experts(f"{down}.weight")
         if self._row.clamped:
             joined, first, second, third = (
@@ -366,12 +423,12 @@ class FileDecoder:
             else:
                 first, second = (self._tensors.experts(each) for each in weights)
             known = Experts(count, last, gate=first, up=second, activation=self._row.activation)
-        if self._header.number("expert_gating_func") != SIGMOID:
+        bias = f"blk.{layer}.exp_probs_b.bias"
+        if self._header.number("expert_gating_func") != SIGMOID and bias not in self._tensors:
             ids, shares = chosen(scores, used, sums_to_one=self._row.sums_to_one)
             if (factors := f"{down}.scale") in self._tensors:
                 shares = ops.multiply(shares, ops.gather(self._tensors.numbers(factors), ids, np.int64(0)))
             return mixed(x, (ids, shares), known)
-        bias = f"blk.{layer}.exp_probs_b.bias"
         found = chosen_apart(
             scores,
             used,
@@ -454,6 +511,20 @@ class FileDecoder:
                 found, factor = frequencies(self._header, self._tensors, rotated, whole_ramp=whole)
             self._turned[local] = layers.angles(positions, found.astype(np.float32), factor)
         return self._turned[local]
+
+
+def _split(x: Any, *sizes: int) -> list[Any]:
+    """Returns the parts of vectors that have these numbers of elements."""
+    found: list[Any] = ops.variadic_split(x, np.int64(-1), np.array(sizes)).outputs()
+    return found
+
+
+def _last(heads: int, plain: int, rotated: int) -> Order:
+    """Returns the order of rows in which the last ones of each head are as `_halves` has them, behind plain ones."""
+    size = plain + rotated
+    order = np.arange(heads * size).reshape(heads, size)
+    order[:, plain:] = order[:, plain:].reshape(heads, -1, 2).swapaxes(1, 2).reshape(heads, rotated)
+    return order.reshape(-1)
 
 
 def _halves(heads: int, size: int, rotated: int) -> Order:

@@ -11,6 +11,8 @@ from ..header import Header
 from .tensors import Tensors
 
 Frequencies = NDArray[np.float64]
+WRITTEN = {"deepseek2": 0.1}
+"""What llama.cpp's converter multiplies YaRN's factor of logarithms by, of architectures where it does."""
 
 
 def frequencies(header: Header, tensors: Tensors, rotated: int, *, whole_ramp: bool) -> tuple[Frequencies, float]:
@@ -46,7 +48,7 @@ def _yarn(header: Header, found: Frequencies, base: float, whole_ramp: bool) -> 
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, 2 * pairs - 1)
     ramp = np.clip((np.arange(pairs) - low) / max(high - low, 0.001), 0, 1)
-    less = header.real("rope.scaling.yarn_log_multiplier", 0.0)
+    less = header.real("rope.scaling.yarn_log_multiplier", 0.0) / WRITTEN.get(header.architecture, 1.0)
     logarithm = 0.1 * math.log(factor)
     turned = header.real("rope.scaling.yarn_attn_factor", (logarithm + 1) / (logarithm * less + 1))
     return found / factor * ramp + found * (1 - ramp), turned * header.real("rope.scaling.attn_factor", 1.0)
