@@ -290,6 +290,12 @@ def test_metrics_that_the_file_does_not_ask_for_may_be_switched_on_otherwise(tmp
     assert server_config(Config(config_path=str(path), metrics_enable=True)).value("metrics_enable") is True
 
 
+def test_metrics_that_the_server_has_not_are_not_switched_on(tmp_path: Path) -> None:
+    path = write_config(tmp_path, model_config_list=[], monitoring={"metrics": {"enable": True}})
+    with pytest.raises(StartError, match="it sets metrics_enable, an option of a feature that is left out"):
+        server_config(Config(config_path=str(path), without="metrics"))
+
+
 def test_paths_of_an_entry_are_relative_to_the_file(tmp_path: Path) -> None:
     paths = {"draft_model_path": "d", "cache_dir": "/c", "prefix_cache_path": "p"}
     config = by_name(write_config(tmp_path, mediapipe_config_list=[{"name": "m", **paths}]))["m"].config
