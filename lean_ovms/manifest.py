@@ -34,8 +34,8 @@ ADAPTER_SET, ADAPTER_INPUTS, GENAI_ADAPTERS = "adapter set", "adapter inputs", "
 """Seams of adapters: what makes a `models.lifecycle.AdapterSet` of a model; a function from an EngineConfig to
 `engine.paged.network.AdapterInputs`; and one to openvino_genai's AdapterConfig."""
 DEPLOYMENT, SOURCES, MODEL_SOURCE, RUNTIME_PULLS = "deployment", "sources", "model source", "runtime pulls"
-"""Seams of the models of a server: classes of `models.registry.Deployment` and `cli.commands.Sources`, and of what
-fetches or converts a model; and what makes, of the path of a directory of models, what pulls and deletes them."""
+"""Seams of the models of a server: classes of `models.registry.Deployment` and `cli.commands.Sources`, of what
+fetches or converts a model, and of an `api.services.Service` that pulls and deletes models for clients."""
 INPUT_EMBEDDINGS, IMAGES_IN_TEXTS = "input embeddings", "images in texts"
 """Seams of what prompts have beside text, for models whose network takes embeddings of it: what makes an
 `engine.paged.parts.InputEmbeddings` of an EngineConfig, its PipelineSettings, the model's tokenizer and what ends the

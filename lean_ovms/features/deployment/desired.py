@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -313,6 +313,35 @@ def _with_task(spec: ModelSpec) -> ModelSpec:
         return spec
     found = model_dir.detect_task(config.model_dir, config.composition)
     return spec if found in ("", TEXT_GENERATION.name) else replace(spec, config=config.replace(task=found))
+
+
+Reload = Callable[[], Awaitable[object]]
+Report = Callable[[str, str, int, int], None]
+"""Takes the path of a file, its SHA-256 ("" for small files), its size, and how much of it is there."""
+
+
+class RepositoryPulls(Protocol):
+    """The changes that clients make in the directory of models, where they may: an `api.services.Service`."""
+
+    async def pull(self, name: str, report: Report, serve: Reload) -> None:
+        """Fetches a model. Raises RequestError.
+
+        Args:
+            name: The name of the model.
+            report: Is called on the event loop with how far each file is.
+            serve: Is called when all files are there.
+        """
+
+    async def delete(self, name: str, unserve: Reload) -> None:
+        """Deletes a model.
+
+        Args:
+            name: The name of the model.
+            unserve: Is awaited between taking the model out of the directory and deleting its files.
+
+        Raises:
+            RequestError: It cannot be deleted.
+        """
 
 
 def pulls_at_run_time(config: Config) -> bool:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ...composition import TEXT_GENERATION
 from ...config import Config
-from ...errors import StartError, Unavailable, WrongOptions
-from ...manifest import RUNTIME_PULLS
+from ...errors import StartError, WrongOptions
 from ...models.lifecycle import RETRY_S
 from ...models.model import Model, make_model
 from ...models.registry import Deployment, ModelRegistry
@@ -38,38 +37,6 @@ ALL_CACHES_PERCENT = 50
 
 LOADED_TOGETHER = 4
 """Models that share this memory where requests load them and only the memory limits their number."""
-
-
-Reload = Callable[[], Awaitable[object]]
-Report = Callable[[str, str, int, int], None]
-"""Takes the path of a file, its SHA-256 ("" for small files), its size, and how much of it is there."""
-
-
-class RepositoryPulls(Protocol):
-    """The changes that clients make in the directory of models, where they may."""
-
-    async def pull(self, name: str, report: Report, serve: Reload) -> None:
-        """Fetches a model. Raises RequestError.
-
-        Args:
-            name: The name of the model.
-            report: Is called on the event loop with how far each file is.
-            serve: Is called when all files are there.
-        """
-
-    async def delete(self, name: str, unserve: Reload) -> None:
-        """Deletes a model.
-
-        Args:
-            name: The name of the model.
-            unserve: Is awaited between taking the model out of the directory and deleting its files.
-
-        Raises:
-            RequestError: It cannot be deleted.
-        """
-
-    def stop(self) -> None:
-        """Ends what is fetched. Idempotent."""
 
 
 class DeploymentManager(Deployment):
@@ -107,7 +74,6 @@ class DeploymentManager(Deployment):
         self._next: asyncio.Task[bool] | None = None  # the reload that has not read anything yet
         self._later: asyncio.Task[None] | None = None  # the reload for models that did not load
         self._draining: set[asyncio.Task[None]] = set()
-        self._pulls: RepositoryPulls | None = None
         self._stopped = False
         for spec in self._desired.models:
             self._install(spec)
@@ -160,23 +126,6 @@ class DeploymentManager(Deployment):
         self._reloading, self._next = self._next, None
         return await self._reload()
 
-    async def pull(self, name: str, report: Report) -> None:
-        """Fetches a model into the repository and serves it. Raises RequestError."""
-        await self._repository_pulls().pull(name, report, self.reload)
-
-    async def delete(self, name: str) -> None:
-        """Deletes a model of the repository, which is served no longer. Raises RequestError."""
-        await self._repository_pulls().delete(name, self.reload)
-
-    def _repository_pulls(self) -> RepositoryPulls:
-        """Imports what fetches models when a client first asks for that. Raises Unavailable."""
-        if self._stopped:
-            raise Unavailable("the server is shutting down", code="shutting_down")
-        if self._pulls is None:
-            self._pulls = self._config.composition.part(RUNTIME_PULLS)(Path(self._config.model_repository_path))
-        assert self._pulls is not None
-        return self._pulls
-
     async def watch(self, period_s: float) -> None:
         """Reloads whenever one of the files has changed; runs until cancelled."""
         while True:
@@ -193,8 +142,6 @@ class DeploymentManager(Deployment):
     async def stop(self) -> None:
         """Stops every engine, also those of models that load or drain. Idempotent."""
         self._stopped = True
-        if self._pulls is not None:
-            self._pulls.stop()
         tasks = (self._later, self._next, self._reloading, *self._draining)
         running = [task for task in tasks if task is not None and not task.done()]
         for task in running:

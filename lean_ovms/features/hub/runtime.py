@@ -12,9 +12,10 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ...errors import RequestError, StartError
+from ...config import Config
+from ...errors import RequestError, StartError, Unavailable
 from ..deployment import listing
-from ..deployment.manager import Reload, Report
+from ..deployment.desired import Reload, Report
 from .client import PullError, open_hub
 from .pull import PullRequest, check_name, pull
 
@@ -33,15 +34,17 @@ class NotChanged(RequestError):
 
 
 class HubPulls:
-    """Pulls and deletions in one directory of models, a `deployment.manager.RepositoryPulls`."""
+    """Pulls and deletions in one directory of models, a `deployment.desired.RepositoryPulls`."""
 
-    def __init__(self, repository: Path) -> None:
-        self._repository = repository
+    def __init__(self, config: Config) -> None:
+        self._repository = Path(config.model_repository_path)
         self._threads: ThreadPoolExecutor | None = None
         self._stopped = False
 
     async def pull(self, name: str, report: Report, serve: Reload) -> None:
         """Pulls a model; `report` is called on the event loop, `serve` when all is there. Raises RequestError."""
+        if self._stopped:
+            raise Unavailable("the server is shutting down", code="shutting_down")
         loop, abandoned = asyncio.get_running_loop(), False
 
         def progress(path: str, digest: str, size: int, there: int) -> None:
@@ -86,7 +89,10 @@ class HubPulls:
             raise NotChanged(error.reason) from error
         await asyncio.to_thread(_delete, removed)
 
-    def stop(self) -> None:
+    async def drain(self, timeout_s: float) -> None:
+        """Pulls are requests that run: the server waits for them."""
+
+    async def close(self) -> None:
         """Ends the pulls. Idempotent."""
         self._stopped = True
         if self._threads is not None:

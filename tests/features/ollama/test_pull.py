@@ -161,8 +161,7 @@ async def test_only_servers_of_a_repository_allow_it(tmp_path: Path, options: An
 
 async def test_a_stopped_server_ends_its_pulls(app: App, go_on: threading.Event) -> None:
     told = await begun(await post(app, "/api/pull", {"model": NAME}))
-    assert app.services.manager is not None
-    await app.services.manager.stop()
+    await app.close()
     go_on.set()
     *_, last = [part async for part in told]
     assert "the pull was stopped" in orjson.loads(last)["error"]

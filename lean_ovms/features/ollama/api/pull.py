@@ -16,11 +16,12 @@ from ....api.generation.common_fields import MODEL
 from ....api.response import json
 from ....api.services import Services
 from ....errors import Forbidden, ModelNotFound, RequestError, reported
+from ....manifest import RUNTIME_PULLS
+from ....models.registry import Deployment
 from ....observability.logging import safe
 from ....types import Request, Response
 from ....types.push import Sink
-from ...deployment.desired import pulls_at_run_time
-from ...deployment.manager import DeploymentManager, manager_of
+from ...deployment.desired import Report, RepositoryPulls, pulls_at_run_time
 from ..errors import ollama_error
 from ..fields import STREAMED
 from . import names
@@ -60,7 +61,8 @@ async def handle_pull(request: Request, services: Services) -> Response:
 async def handle_delete(request: Request, services: Services) -> Response:
     values = await parse_body(request, services, lambda body, _: read(DELETE_FIELDS, body))
     name = names.find(values, services.registry)
-    await _manager(services).delete(services.registry.get(name).name)
+    pulls, manager = _pulls(services)
+    await pulls.delete(services.registry.get(name).name, manager.reload)
     return Response(200)
 
 
@@ -70,9 +72,8 @@ async def handle_unsupported(request: Request, services: Services) -> Response:
     raise RequestError(text, status=501, code="not_supported")
 
 
-Report = Callable[[str, str, int, int], None]
 Pull = Callable[[Report], Awaitable[None]]
-"""Pulls a model. The argument is called as DeploymentManager.pull says."""
+"""Pulls a model. The argument is called as RepositoryPulls.pull says."""
 
 
 async def _nothing(report: Report) -> None:
@@ -85,15 +86,17 @@ def _pull_of(values: Values, services: Services) -> Pull:
         names.find(values, services.registry)
     except ModelNotFound:
         name = names.without_hub(values["model"] or values["name"]).removesuffix(names.LATEST)
-        return partial(_manager(services).pull, name)
+        pulls, manager = _pulls(services)
+        return partial(pulls.pull, name, serve=manager.reload)
     return _nothing
 
 
-def _manager(services: Services) -> DeploymentManager:
-    manager = manager_of(services)
+def _pulls(services: Services) -> tuple[RepositoryPulls, Deployment]:
+    """Returns what pulls and deletes, and what serves the changed models. Raises RequestError."""
+    manager = services.manager
     if manager is None or not pulls_at_run_time(services.config):
         raise Forbidden(NOT_ALLOWED, code="pull_not_allowed")
-    return manager
+    return services.get(services.config.part(RUNTIME_PULLS)), manager
 
 
 class PullStream:
