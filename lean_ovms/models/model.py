@@ -5,7 +5,6 @@ A subclass names its task and adds the methods that requests call. Knows no HTTP
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +17,7 @@ from ..errors import BadRequest, ModelNotFound, RequestError, RequestTimeout, Un
 from ..manifest import named
 from ..observability.logging import safe
 from ..observability.records import GenerationRecord, current_record
-from ..repository import model_config, weights
-from ..repository.weights import WeightsSummary
+from ..repository import model_config
 from ..types import Json
 from .lifecycle import RETRY_S, ModelLifecycle, arrival, not_loaded, sleeping
 
@@ -104,7 +102,6 @@ class Model(ModelLifecycle):
     """The name by which routes of other features say that they serve it, too (`Route.serves`); empty: none does."""
     wrong_task_status: int = 400
     """The status of the error for a request that needs a model of another task, or that such a model gets."""
-    _weights: WeightsSummary | None = None
 
     @property
     def served_under(self) -> str:
@@ -135,12 +132,6 @@ class Model(ModelLifecycle):
         info = self.info
         engine = {"type": info.pipeline, "reason": info.pipeline_reason}
         return {"max_model_len": info.context_length, **({"generates_by": engine} if info.pipeline else {})}
-
-    async def weights(self) -> WeightsSummary:
-        """Returns what its files show of its weights, without a load. The first call reads them, in a thread."""
-        if self._weights is None and not self.config.without_model:
-            self._weights = await asyncio.to_thread(weights.summary, self.config.model_dir)
-        return self._weights or WeightsSummary()
 
     async def hold(self: M, *, engine: bool = True) -> Hold[M]:
         """Returns a context manager of the model that serves a request for this one: resolved once, loaded, and not

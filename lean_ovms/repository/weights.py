@@ -6,10 +6,7 @@ https://docs.openvino.ai/2026/documentation/openvino-ir-format.html
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..composition import compose
@@ -27,27 +24,9 @@ TEXT_NETWORKS = ("openvino_model.xml", LANGUAGE_MODEL)
 TOKENIZERS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
 """The networks of a tokenizer, and of its inverse."""
 _CONSTANT = re.compile(rb'<data element_type="(\w+)"[^>]*? offset="(\d+)" size="(\d+)"')
-_BITS = {"u4": 4, "i4": 4, "nf4": 4, "u8": 8, "i8": 8, "f8e4m3": 8, "f8e5m2": 8, "f16": 16, "bf16": 16, "f32": 32}
-"""The bits of one weight; constants of other types are indices and the like."""
 GIGA = 1e9
 EDGE_BYTES = 1024
 """Bytes of a network's file in which its begin and its end are looked for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightsSummary:
-    """The weights of one model, for people."""
-
-    bytes: int = 0
-    """Their size."""
-    precision: str = ""
-    """The type that most of the bytes have, as `precision` returns it; empty: not known."""
-    parameters: int = 0
-    """Their number, scales of quantized ones included; 0: not known."""
-    modified: float = 0.0
-    """When a file was last changed, in seconds since 1970."""
-    digest: str = ""
-    """64 hexadecimal digits that change when a file does."""
 
 
 def networks() -> tuple[str, ...]:
@@ -60,41 +39,17 @@ def needed_networks() -> tuple[str, ...]:
     return (*TEXT_NETWORKS, *(name for row in compose().tasks for name in row.networks))
 
 
-def summary(path: Path) -> WeightsSummary:
-    """Returns what is known of a model directory or model file; it reads no weights, but the networks."""
-    files = model_file.parts(path) if path.is_file() else sorted(filter(_is_weights, path.glob("*")))
-    found = [(file.name, stat.st_size, stat.st_mtime) for file in files if (stat := _stat(file))]
-    sizes = _bytes_by_type(path)
-    return WeightsSummary(
-        bytes=sum(size for name, size, _ in found if not name.endswith(".xml")),
-        precision=_most(sizes),
-        parameters=sum(8 * size // _BITS[kind] for kind, size in sizes.items() if kind in _BITS),
-        modified=max((modified for _, _, modified in found), default=0.0),
-        digest=hashlib.sha256(repr(found).encode()).hexdigest(),
-    )
-
-
-def _is_weights(file: Path) -> bool:
-    return file.suffix in (".bin", ".xml") or model_file.is_one(file)
-
-
-def _stat(file: Path) -> os.stat_result | None:
-    try:
-        return file.stat()
-    except OSError:
-        return None
-
-
 def precision(directory: Path) -> str:
     """Returns the element type of most bytes of the model's weights, such as u4 or f16; "" if that is not known."""
-    return _most(_bytes_by_type(directory))
+    return most_used(bytes_by_type(directory))
 
 
-def _most(sizes: dict[str, int]) -> str:
+def most_used(sizes: dict[str, int]) -> str:
+    """Returns the type with the most bytes; "" if there is none."""
     return max(sizes, key=lambda kind: sizes[kind], default="")
 
 
-def _bytes_by_type(directory: Path) -> dict[str, int]:
+def bytes_by_type(directory: Path) -> dict[str, int]:
     """Returns the size of the constants of each element type; {} if the network is not known."""
     network = next((directory / name for name in TEXT_NETWORKS if (directory / name).is_file()), None)
     sizes: dict[str, int] = {}

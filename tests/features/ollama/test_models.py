@@ -8,6 +8,7 @@ import pytest
 
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.features.ollama.api.models import capabilities, human
+from lean_ovms.features.ollama.api.weights import weights_of
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository.model_dir import ModelDir
 from lean_ovms.types import Request
@@ -84,7 +85,7 @@ async def test_what_files_tell_of_a_model_that_is_not_loaded() -> None:
     await model.open()
     assert await capabilities(model) == ["completion", "tools", "thinking"]
     assert model.context_length == 131072
-    weights = await model.weights()
+    weights = await weights_of(model)
     assert (weights.precision, weights.bytes > 1_000_000, weights.parameters > 1_000_000) == ("u8", True, True)
     assert re.fullmatch("[0-9a-f]{64}", weights.digest)
     model.config = config.replace(tool_parser="none")

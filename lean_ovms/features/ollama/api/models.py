@@ -28,6 +28,7 @@ from ...pooling.types import VECTORS
 from . import names
 from .answer import timestamp
 from .body import parse_body
+from .weights import weights_of
 
 VERSION = "0.33.0"
 """The release of Ollama whose API is served: clients compare it with the oldest one that they support."""
@@ -84,20 +85,20 @@ async def handle_show(request: Request, services: Services) -> Response:
 
 async def _row(name: str, model: Model) -> Json:
     """Returns what every list says of a model."""
-    weights, tagged = await model.weights(), names.tagged(name)
+    weights, tagged = await weights_of(model), names.tagged(name)
     details = await _details(model)
     return {"name": tagged, "model": tagged, "size": weights.bytes, "digest": weights.digest, "details": details}
 
 
 async def _listed(name: str, model: Model) -> Json:
-    row, weights = await _row(name, model), await model.weights()
+    row, weights = await _row(name, model), await weights_of(model)
     modified = timestamp(weights.modified or model.created)
     return {**row, "modified_at": modified, "capabilities": await capabilities(model)}
 
 
 async def _loaded(model: Model) -> Json:
     left = model.residence.seconds_left if model.residence is not None else None
-    weights = await model.weights()
+    weights = await weights_of(model)
     return {
         **await _row(model.name, model),
         "expires_at": timestamp(time.time() + (FOR_EVER_S if left is None else left)),
@@ -107,7 +108,7 @@ async def _loaded(model: Model) -> Json:
 
 
 async def _shown(name: str, model: Model) -> Json:
-    weights, details, can = await model.weights(), await _details(model), await capabilities(model)
+    weights, details, can = await weights_of(model), await _details(model), await capabilities(model)
     family = details["family"] or "unknown"
     info: Json = {"general.architecture": family, "general.basename": name}
     info["general.parameter_count"] = weights.parameters
@@ -127,7 +128,7 @@ async def _shown(name: str, model: Model) -> Json:
 
 
 async def _details(model: Model) -> Json:
-    weights = await model.weights()
+    weights = await weights_of(model)
     family = model.directory.config.get("model_type")
     family = family if isinstance(family, str) else ""
     width = model.own_pooling.dimensions if isinstance(model, PoolingModel) and model.known else 0
