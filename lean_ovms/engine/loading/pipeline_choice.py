@@ -42,8 +42,8 @@ class Choice(NamedTuple):
     """Why, as a part of a sentence, for the log."""
 
 
-def only_genai(config: EngineConfig) -> str:
-    """Returns what the options and the model need that only openvino_genai's pipeline has; "" if nothing."""
+def unsupported(config: EngineConfig) -> str:
+    """Returns what the options and the model need that the paged engine does not have; "" if nothing."""
     drafts, source = drafts_of(config), grammar_source(config)
     lacking, backend = "" if source is None else source.missing, config.composition.backend
     needs = {
@@ -74,7 +74,7 @@ def obstacle(config: EngineConfig) -> str:
     vision = has_vision(config.model_dir)
     if vision and speaks(config.model_dir):
         return "the model hears and speaks"
-    need = only_genai(config)
+    need = unsupported(config)
     if need:
         return f"the paged engine does not support {need}"
     draft = drafts_of(config).model

@@ -241,11 +241,13 @@ def _install_features(
 
 
 def _refuse(config: EngineConfig) -> None:
-    """Raises StartError for an option that is set and that openvino_genai supports, but not this engine."""
-    need = pipeline_choice.only_genai(config)
-    source = pipeline_choice.grammar_source(config)
-    if need and source is not None and source.install and need == source.missing:
-        raise StartError(f"--pipeline_type PAGED does not support {need}; {source.install}")
-    if need:
-        other = "VLM_CB" if pipeline_choice.has_vision(config.model_dir) else "LM_CB"
-        raise StartError(f"--pipeline_type PAGED does not support {need}; --pipeline_type {other} does")
+    """Raises StartError for an option that is set and that this engine does not support."""
+    need = pipeline_choice.unsupported(config)
+    if not need:
+        return
+    source, hint = pipeline_choice.grammar_source(config), ""
+    if source is not None and source.install and need == source.missing:
+        hint = f"; {source.install}"
+    elif config.composition.backend is not None:
+        hint = f"; --pipeline_type {'VLM_CB' if pipeline_choice.has_vision(config.model_dir) else 'LM_CB'} does"
+    raise StartError(f"--pipeline_type PAGED does not support {need}{hint}")

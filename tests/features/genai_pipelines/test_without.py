@@ -10,6 +10,8 @@ import pytest
 from lean_ovms.cli.arguments import parse
 from lean_ovms.composition import compose
 from lean_ovms.config import Config
+from lean_ovms.engine.loading import settings
+from lean_ovms.engine.paged import assemble
 from lean_ovms.engine.worker.text_model import choose, load_text_model
 from lean_ovms.errors import StartError
 
@@ -36,3 +38,10 @@ def test_a_model_with_which_the_paged_engine_is_not_tested_does_not_start_by_its
         choose(config, ("CPU",))
     config = config.replace(pipeline_type="PAGED")
     assert choose(config, ("CPU",)).pipeline == "PAGED"
+
+
+def test_no_other_pipeline_is_pointed_to(tmp_path: Path) -> None:
+    config = Config(model_path=str(tmp_path), target_device="GPU", without="genai_pipelines")
+    with pytest.raises(StartError) as error:
+        assemble.load(config, settings.resolve(config, 1 << 30, paged=True))
+    assert str(error.value) == "--pipeline_type PAGED does not support --target_device GPU"
