@@ -367,8 +367,7 @@ def in_common(ids, others):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [*range(6), 1022, 5066])
+@pytest.mark.parametrize("seed", [0, 1, 1022, 5066])
 @pytest.mark.parametrize(
     ("blocks", "states", "step_tokens", "caching"),
     [(400, 0, 32, True), (60, 14, 32, True), (48, 12, 16, False), (60, 13, 64, True)],
