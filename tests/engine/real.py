@@ -1,7 +1,11 @@
 """Shared by the tests on the real engine: pipelines set up so that results do not depend on the batch."""
 
+import hashlib
+import json
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.engine.generation.sequence import GenerationRequest
@@ -19,6 +23,8 @@ QUESTIONS = [
     "Say hello in Japanese.",
     "What color is the sky?",
 ]
+TOKENIZERS = {}
+"""Tokenizers by what their files say. To load one takes as long as to compile a small network, twice."""
 DRAFT = Path(__file__).parents[1] / "data" / "demo_draft"
 
 
@@ -31,15 +37,61 @@ def chat(text):
     return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
 
 
-def load(blocks=2000, **options):
-    """A pipeline of openvino_genai, or the paged one with pipeline_type="PAGED"."""
+def said_of_tokens(directory):
+    """What a directory's tokenizer is made of: its files, and the ids of config.json."""
+    found = {}
+    for path in sorted(directory.iterdir()):
+        if path.name == "config.json":
+            known = json.loads(path.read_text())
+            found |= {name: str(value) for name, value in known.items() if name.endswith("token_id")}
+        elif path.is_file() and (path.suffix not in (".xml", ".bin") or "tokenizer" in path.name):
+            found[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return tuple(found.items())
+
+
+def compiled_once(*given, separate_prefill_model=False, **more):
+    """A PagedModel without another network for steps with prompts."""
+    from lean_ovms.engine.paged.model import PagedModel
+
+    return PagedModel(*given, **more)
+
+
+def assembled(*given, compiled_twice=True):
+    """What assemble.load returns, with a tokenizer that is loaded once.
+
+    compiled_twice: whether a small network has, as a server's, another one for steps with prompts.
+    """
     from lean_ovms.engine.paged import assemble
+    from lean_ovms.features.drafting.child import network_drafts
+
+    new_loader = assemble._tokenizer_loader
+
+    def loader(directory, file):
+        load_tokenizer = new_loader(directory, file)
+
+        def load_once():
+            key = said_of_tokens(directory)
+            if key not in TOKENIZERS:
+                TOKENIZERS[key] = load_tokenizer()
+            return TOKENIZERS[key]
+
+        return load_once if directory.is_dir() else load_tokenizer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assemble, "_tokenizer_loader", loader)
+        for module in () if compiled_twice else (assemble, network_drafts):
+            patch.setattr(module, "PagedModel", compiled_once)
+        return assemble.load(*given)
+
+
+def load(blocks=2000, *, compiled_twice=True, **options):
+    """A pipeline of openvino_genai, or the paged one with pipeline_type="PAGED"."""
     from lean_ovms.features.genai_pipelines.child.continuous import ContinuousPipeline
 
     config = Config(**{**EXACT, "enable_prefix_caching": False, **options})
     paged = config.pipeline_type == "PAGED"
     made = replace(settings.resolve(config, 1 << 30, paged=paged), blocks=blocks)
-    return assemble.load(config, made) if paged else ContinuousPipeline(config, made)
+    return assembled(config, made, compiled_twice=compiled_twice) if paged else ContinuousPipeline(config, made)
 
 
 def outcome(rig, request):

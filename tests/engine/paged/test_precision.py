@@ -85,7 +85,7 @@ def assert_as_near(name, opened):
 def test_a_text_model_is_as_near_to_f32_as_torchs_bf16(name, tmp_path):
     path = str(zoo_gguf.write(tmp_path / name, name[:-5]) if name.endswith(".gguf") else unpacked(name, tmp_path))
     options = {"pipeline_type": "PAGED", "model_path": path}
-    assert_as_near(name, lambda **more: Rig(pipeline=load(60, **options, **more)))
+    assert_as_near(name, lambda **more: Rig(pipeline=load(60, compiled_twice=False, **options, **more)))
 
 
 @needs_bf16
@@ -111,7 +111,8 @@ def test_far_positions_are_as_near_to_f32_as_the_first(name, tmp_path, monkeypat
     found = {}
     for hint in ("f32", "bf16"):
         properties = json.dumps({"INFERENCE_PRECISION_HINT": hint, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"})
-        pipe = load(60, pipeline_type="PAGED", model_path=path, kv_cache_precision="", plugin_config=properties)
+        options = {"model_path": path, "kv_cache_precision": "", "plugin_config": properties}
+        pipe = load(60, compiled_twice=False, pipeline_type="PAGED", **options)
         for moved in (0, FAR):
             answer = Rig(pipeline=pipe).ask(ids, max_tokens=1, prompt_logprobs=True)
             found[hint, moved] = np.array(answer.prompt_logprobs[1:])
@@ -125,7 +126,8 @@ def in_both(path, name, **more):
     for hint in ("f32", "bf16"):
         properties = json.dumps({"INFERENCE_PRECISION_HINT": hint, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"})
         options = {"kv_cache_precision": hint, "plugin_config": properties, **more}
-        rig = Rig(pipeline=load(200, pipeline_type="PAGED", model_path=str(path), **options))
+        pipe = load(200, compiled_twice=False, pipeline_type="PAGED", model_path=str(path), **options)
+        rig = Rig(pipeline=pipe)
         number = rig.submit(networks_bf16.tokens(name), max_tokens=1, prompt_logprobs=True)
         rig.transport.inbox[-1][0].adapter = adapter
         rig.run()

@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("gguf")
 
 from lean_ovms.config import Config
-from lean_ovms.engine.paged import assemble
 from lean_ovms.features.compiled_cache.child import compiler, network, store
 from lean_ovms.features.compiled_cache.child.store import (
     ABOUT,
@@ -31,14 +30,13 @@ USED = "the network of an earlier start is used"
 
 
 @pytest.fixture(autouse=True)
-def one_network(monkeypatch, caplog):
-    """Small networks are compiled twice, for steps with prompts as well, and these are not kept."""
-    monkeypatch.setattr(assemble, "is_small", lambda file: False)
+def told(caplog):
+    """What is logged of networks that are kept."""
     caplog.set_level(logging.INFO, "lean_ovms.compiled_cache")
 
 
 def start(model: Path, folder: Path, **options):
-    """Returns the answers of a model that keeps its network in a folder."""
+    """Returns the answers of a model that keeps its network in a folder, as it keeps none that is compiled twice."""
     return answers(load(60, model_path=str(model), cache_dir=str(folder), **OPTIONS, **options))
 
 
@@ -77,9 +75,7 @@ def whole(tmp_path_factory):
     """A model, a folder in which its network is kept, and its answers."""
     folder = tmp_path_factory.mktemp("kept")
     file = zoo_gguf.write(folder / "x.gguf", "llama", "Q4_0")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assemble, "is_small", lambda file: False)
-        return file, folder, start(file, folder)
+    return file, folder, start(file, folder)
 
 
 def flip(path: Path, place: int) -> None:

@@ -99,7 +99,7 @@ def test_a_model_with_a_small_head_answers(file):
     options = {"pipeline_type": "PAGED", "model_path": str(file.parent if file.suffix == ".xml" else file)}
     prompt, found = [], []
     for precision in ("", "int8"):
-        pipe = load(blocks=60, head_precision=precision, **options)
+        pipe = load(60, compiled_twice=False, head_precision=precision, **options)
         prompt = prompt or pipe.encode(chat("What is the capital of France?"), False)
         found.append(Rig(pipeline=pipe).ask(prompt, max_tokens=8).tokens[0])
     assert found[0] == found[1]

@@ -25,7 +25,7 @@ def log_probabilities(path, step_tokens, edit=networks.compute_in_chunks, others
         patch.setattr(networks, "compute_in_chunks", edit)
         options = {"max_num_batched_tokens": step_tokens, "plugin_config": json.dumps(config), "blocks": 60}
         options |= {"enable_prefix_caching": False, "kv_cache_precision": hint}
-        pipe = load(pipeline_type="PAGED", model_path=path, **options)
+        pipe = load(compiled_twice=False, pipeline_type="PAGED", model_path=path, **options)
     dice, rig = random.Random(3), Rig(pipeline=pipe)
     prompt = [dice.randrange(3, VOCAB) for _ in range(TOKENS)]
     for length in range(1, others + 1):
@@ -40,7 +40,7 @@ def by_tokens(network, precision):
     """Leaves a network as it is."""
 
 
-@pytest.mark.parametrize(("name", "sizes"), [("qwen3_5_text", (1, 17, 64, 200, 2000)), ("qwen3_next", (64,))])
+@pytest.mark.parametrize(("name", "sizes"), [("qwen3_5_text", (1, 17, 200)), ("qwen3_next", (64,))])
 def test_prompts_in_parts_of_any_size_have_the_same_log_probabilities(name, sizes, tmp_path):
     path = unpacked(name, tmp_path)
     wanted = log_probabilities(path, 256, edit=by_tokens)

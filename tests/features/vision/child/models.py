@@ -10,7 +10,7 @@ from lean_ovms.engine.loading import settings
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.types import Image, SamplingParams
 from tests.archives import extract
-from tests.engine.real import EXACT
+from tests.engine.real import EXACT, assembled
 from tests.engine.rig import Rig
 
 ZOO = Path(__file__).parents[3] / "data" / "zoo_vision"
@@ -62,12 +62,10 @@ class ImageRig(Rig):
         return number
 
 
-def load(path, blocks=400, **options):
+def load(path, blocks=400, *, compiled_twice=True, **options):
     """A rig on the paged engine with this model, in f32."""
-    from lean_ovms.engine.paged import assemble
-
     wake = threading.Event()
     options = {**EXACT, "plugin_config": json.dumps(F32), "max_num_batched_tokens": 64, **options}
     config = Config(model_path=str(path), pipeline_type="PAGED", **options)
     made = replace(settings.resolve(config, 1 << 30, paged=True), blocks=blocks)
-    return ImageRig(assemble.load(config, made, wake.set), wake)
+    return ImageRig(assembled(config, made, wake.set, compiled_twice=compiled_twice), wake)
