@@ -8,6 +8,7 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 from array import array
@@ -203,8 +204,9 @@ class Header:
 
     @property
     def classes(self) -> int:
-        """The rows of the last layer of a classifier; 0: there is none."""
-        return self.tensors.get("cls.output.weight", [0, 0])[-1]
+        """The rows of the last layer of a classifier, which has one dimension if it is one row; 0: there is none."""
+        shape = self.tensors.get("cls.output.weight")
+        return 0 if shape is None else math.prod(shape[1:])
 
     def _labels(self) -> list[str]:
         """Returns the names of a classifier's classes, as many as there are."""

@@ -231,6 +231,13 @@ def test_a_classifier_scores_or_names_classes(tmp_path, classes, name):
     assert [*header_of(path).config()["id2label"].values()] == ["a", "b", "c"][:classes]
 
 
+def test_one_row_of_a_classifier_has_one_dimension_in_files_that_were_quantized(tmp_path):
+    path = tmp_path / "x.gguf"
+    shapes = {"cls.weight": [64, 64], "cls.output.weight": [64], "token_types.weight": [64]}
+    path.write_bytes(encoder(*((name, shape, 1, 0) for name, shape in shapes.items())))
+    assert (model_dir.detect_task(path), header_of(path).classes) == ("rerank", 1)
+
+
 @pytest.mark.parametrize("architecture", ["bert", "gemma-embedding"])
 def test_some_architectures_are_of_embedding_models(tmp_path, architecture):
     path = tmp_path / "x.gguf"

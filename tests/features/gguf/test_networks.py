@@ -240,6 +240,24 @@ def test_what_the_network_lacks_is_named(tmp_path):
         network.read(path)
 
 
+@pytest.mark.parametrize(
+    ("key", "number", "tensor"),
+    [
+        ("attention.key_length_mla", None, "attn_q_b"),
+        ("attention.key_length_mla", 16, "attn_q_b"),
+        ("attention.head_count", 1 << 30, "attn_q_b"),
+        ("attention.kv_lora_rank", 1 << 30, "attn_kv_a_mqa"),
+        ("attention.kv_lora_rank", None, "attn_kv_a_mqa"),
+        ("rope.dimension_count", 8, "attn_kv_a_mqa"),
+    ],
+)
+def test_sizes_of_latent_attention_that_are_not_those_of_its_tensors_are_refused(tmp_path, key, number, tensor):
+    """Before an order of as many rows is made, which could be larger than the memory."""
+    path = zoo_gguf.write(tmp_path / "x.gguf", "glm4_moe_lite", **{f"deepseek2.{key}": number})
+    with pytest.raises(StartError, match=rf"blk\.0\.{tensor}\.weight has other rows"):
+        network.read(path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scaled", ["linear", "factors"])
 def test_positions_are_scaled_as_the_file_says(scaled, tmp_path):

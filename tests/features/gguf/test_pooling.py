@@ -96,6 +96,16 @@ def test_a_classifier_of_an_encoder_reads_the_first_token(tmp_path: Path, task: 
         assert np.abs(rows[0] - wanted).max() < 5e-3
 
 
+def test_a_single_row_has_one_dimension_in_files_that_were_quantized(tmp_path: Path) -> None:
+    """As llama.cpp's quantization writes the type of tokens and the score of a reranker of XLM-RoBERTa."""
+    found = []
+    for types, score in (([1, 64], [1, 64]), ([64], [64])):
+        sizes = {**RECORDED["bert"]["tensors"], **CLASSIFIER, "token_types.weight": types, "cls.output.weight": score}
+        found.append(load(packed(tmp_path, "bert", sizes), "rerank").ask(*prompts(), activation=False))
+    for one, other in zip(*found, strict=True):
+        assert np.abs(one - other).max() < 5e-3
+
+
 def packed(folder: Path, name: str, tensors: dict[str, list[int]], **changes: Any) -> Path:
     """Writes the file of a recorded model with other tensors."""
     made = {tensor: zoo_gguf.values(tensor, shape) for tensor, shape in tensors.items()}

@@ -239,3 +239,21 @@ def test_probable_pieces_are_those_of_transformers(made):
     assert tokenizer.decode(tokenizer.encode("one \ufb01", True), True) == "one fi"
     with pytest.raises(StartError, match="its pieces have no scores"):
         made({**metadata, "tokenizer.ggml.scores": [0.5]})
+    with pytest.raises(StartError, match="no token of its vocabulary stands for what is unknown"):
+        made({**metadata, "tokenizer.ggml.token_type": None})
+    for charsmap in broken(metadata["tokenizer.ggml.precompiled_charsmap"]).values():
+        with pytest.raises(StartError, match=r"precompiled_charsmap (is|are) not whole"):
+            made({**metadata, "tokenizer.ggml.precompiled_charsmap": charsmap})
+
+
+def broken(charsmap):
+    """What the library would read outside of, and end the process, some of it when it reads a text."""
+    nodes = 4 + int.from_bytes(bytes(charsmap[:4]), "little")
+    return {
+        "no node": [0] * 400,
+        "a short size": [1],
+        "no texts": charsmap[:nodes],
+        "a first node that leads outside": [*charsmap[:4], *[0xFF] * 4, *charsmap[8:]],
+        "nodes that lead outside": [*charsmap[:4], *[0x7F] * (nodes - 4), *charsmap[nodes:]],
+        "texts that begin within a letter": [*charsmap[:nodes], *"\u00e9".encode() * 20],
+    }

@@ -289,6 +289,10 @@ class FileDecoder:
             queries, last = self._layers.norm(queries, f"{name}.attn_q_a_norm"), "attn_q_b"
         else:
             queries, last = x, "attn_q"
+        if plain <= 0 or self._tensors.rows(f"{name}.{last}.weight") != heads * (plain + turned):
+            raise ValueError(f"{name}.{last}.weight has other rows than {heads} heads of {plain + turned} elements")
+        if self._tensors.rows(f"{name}.attn_kv_a_mqa.weight") != rank + turned:
+            raise ValueError(f"{name}.attn_kv_a_mqa.weight has other rows than {rank} and {turned}")
         queries = self._layers.product(queries, LinearLayer(f"{name}.{last}", "", order=_last(heads, plain, turned)))
         rest, query = _split(ops.reshape(queries, np.array([0, heads, 1, plain + turned]), True), plain, turned)
         both = LinearLayer(f"{name}.attn_kv_a_mqa", "", order=_last(1, rank, turned))

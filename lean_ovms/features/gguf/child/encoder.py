@@ -43,7 +43,8 @@ class FileEncoder:
         """
         x = self._looked_up("token_embd", tokens)
         if "token_types.weight" in self._tensors:
-            x = ops.add(x, self._tensors.numbers("token_types.weight")[:1])
+            types = self._tensors.numbers("token_types.weight")  # one alone has one dimension in quantized files
+            x = ops.add(x, types.reshape(-1, types.shape[-1])[:1])
         if "position_embd.weight" in self._tensors:
             x = ops.add(x, self._looked_up("position_embd", positions))
         x = self._norm(x, "token_embd_norm")

@@ -355,15 +355,39 @@ def _unigram(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int], p
     if not isinstance(scores, list) or len(scores) < len(tokens):
         raise ValueError("its pieces have no scores")
     rarest = min((score for score, kind in zip(scores, kinds, strict=False) if kind == NORMAL), default=0.0)
-    unknown = next((number for number, kind in enumerate(kinds) if kind == UNKNOWN), None)
+    if (unknown := next((number for number, kind in enumerate(kinds) if kind == UNKNOWN), None)) is None:
+        raise ValueError("no token of its vocabulary stands for what is unknown")
     vocab = [(token, max(score, rarest)) for token, score in zip(tokens, scores, strict=False)]
     made = Tokenizer(models.Unigram(vocab=vocab, unk_id=unknown))
     charsmap = header.metadata.get("tokenizer.ggml.precompiled_charsmap")
     if isinstance(charsmap, list) and charsmap:
-        made.normalizer = normalizers.Precompiled(bytes(each & 0xFF for each in charsmap))
+        replacing = bytes(each & 0xFF for each in charsmap)
+        _check_charsmap(replacing)
+        made.normalizer = normalizers.Precompiled(replacing)
     pieces = pre_tokenizers.Metaspace(SPACE, prepend_scheme="always" if prefix else "never")
     made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pieces])
     return made
+
+
+def _check_charsmap(data: bytes) -> None:
+    """Raises ValueError for what SentencePiece replaces if the library would read outside of it, and end the process.
+
+    That is a double array of 32 bits, behind its size, and then texts, to whose beginnings it leads. A node has the
+    distance of its children from bit 10 on (times 256 with bit 9), and with bit 8 the first of them is a text's place.
+    """
+    size = int.from_bytes(data[:4], "little") // 4 * 4
+    nodes = np.frombuffer(data[4 : 4 + min(size, len(data) // 4 * 4 - 4)], "<u4").astype(np.int64)
+    texts = np.frombuffer(data[4 + size :], np.uint8)
+    read = nodes < 1 << 31  # others are places of texts; the first one is a node whatever it says
+    read[:1] = True
+    places = np.flatnonzero(read)
+    found = nodes[places]
+    children = places ^ (found >> 10 << ((found & 1 << 9) >> 6))
+    if not nodes.size or (children | 0xFF).max(initial=0) >= nodes.size:
+        raise ValueError("its tokenizer.ggml.precompiled_charsmap is not whole")
+    begins = nodes[children[found & 1 << 8 > 0]] & ~(1 << 31)
+    if begins.max(initial=0) >= max(texts.size, 1) or (texts[begins] & 0xC0 == 0x80).any():
+        raise ValueError("the texts of its tokenizer.ggml.precompiled_charsmap are not whole")
 
 
 def _wordpiece(header: gguf.Header, tokens: Sequence[str], kinds: Sequence[int]) -> Any:
