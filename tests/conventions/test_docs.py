@@ -51,6 +51,17 @@ def test_files_that_the_documentation_names_exist() -> None:
             assert (ROOT / name).exists(), f"{file.name} names {name}"
 
 
+def test_files_in_the_pictures_and_tables_of_the_tour_exist() -> None:
+    """Those are named below lean_ovms, in pictures without a mark, and folders of a package by their last name."""
+    text = (ROOT / "docs/tour.md").read_text("utf-8")
+    for picture in re.findall(r"^```\n(.*?)^```$", text, re.M | re.S):
+        for name in re.findall(r"\b\w+/[\w/]+\.py\b", picture):
+            assert (ROOT / "lean_ovms" / name).exists(), name
+    for folder, what in re.findall(r"^\| `(\w+)/` \|([^|]*)\|", text, re.M):
+        for name in re.findall(r"`(\w+/)`", what):
+            assert (ROOT / "lean_ovms" / folder / name).exists(), f"{folder}/{name}"
+
+
 def test_options_that_the_documentation_names_exist() -> None:
     """Those with an underscore: other programs write their options with hyphens. --flag_name stands for any of them."""
     flags = foreign_flags.known()
