@@ -29,7 +29,7 @@ OTHERS = {"gpt_oss", "qwen3_next", *(f"{VISION}{name}" for name in ("qwen2_vl", 
 """Models whose files have other weights than torch has now."""
 NAMES = [
     *zoo.MODELS,
-    *(f"{name}{GGUF}" for name in zoo_gguf.MODELS if name not in zoo_gguf.EMBEDDING),
+    *(f"{name}{GGUF}" for name in zoo_gguf.MODELS if not (name in zoo_gguf.EMBEDDING or name.endswith("-vision"))),
     *(f"{VISION}{name}" for name in zoo_vision.MODELS if name != "gemma4_unified"),
 ]
 
