@@ -123,8 +123,6 @@ class Content(Blocks):
     def end_block(self) -> None:
         block, text = self.blocks[-1], "".join(self._texts)
         if block["type"] == TOOL_USE:
-            block["input"] = (
-                parsed_object(text) or {}
-            )  # of what is cut off the stop reason says so, which is not tool_use
+            block["input"] = parsed_object(text) or {}  # that it is cut off says the stop reason, which is not tool_use
         else:
             block[block["type"]] = text
