@@ -23,7 +23,7 @@ from ...errors import StartError
 from ...repository.model_file import parts
 from ...types import Json
 from ...util.files import open_regular
-from .architectures import ARCHITECTURES, ENCODERS, SCALINGS, is_known
+from .architectures import ARCHITECTURES, ENCODERS, LAYER, SCALINGS, is_known
 
 REFUSED = {"gemma2": "the soft cap of its attention cannot be paged"}
 """What networks lack of architectures that are not known."""
@@ -461,15 +461,20 @@ def _require_whole(header: Header) -> None:
 
 
 def _expected(header: Header) -> Iterator[str]:
-    """Yields names of tensors that a file cannot lack: each layer has those of the others."""
+    """Yields names of tensors that a file cannot lack: each layer has those of the others of its kind."""
     yield "token_embd.weight"
-    parts = {name.split(".", 2)[2] for name in header.tensors if name.startswith("blk.") and name.count(".") > 1}
-    kinds = header.number("leading_dense_block_count") or header.number("attention.key_length_swa")
-    if kinds or any(part.startswith(("shortconv.", "ssm_")) for part in parts):
+    parts: dict[str, set[str]] = {}
+    for name in header.tensors:
+        if (found := LAYER.fullmatch(name)) is not None:
+            parts.setdefault(found[1], set()).add(found[2])
+    mixed = any(part.startswith(("shortconv.", "ssm_")) for each in parts.values() for part in each)
+    if header.number("attention.key_length_swa") or mixed:
         return  # its layers are of two kinds; what one lacks is named when the network is built
-    for layer in range(min(header.number("block_count"), len(header.tensors) + 1)):
-        for part in sorted(parts):
-            yield f"blk.{layer}.{part}"
+    dense = header.number("leading_dense_block_count")
+    count = min(header.layers if dense else header.number("block_count"), len(header.tensors) + 1)
+    for layers in (range(min(dense, count)), range(dense, count)):
+        whole = sorted(set[str]().union(*(parts.get(str(layer), ()) for layer in layers)))
+        yield from (f"blk.{layer}.{part}" for layer in layers for part in whole)
 
 
 def only_paged(header: Header) -> str:

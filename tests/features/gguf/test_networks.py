@@ -2,6 +2,7 @@
 recorded, and every type of weights against the same weights in F32."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -237,6 +238,20 @@ def test_what_the_network_lacks_is_named(tmp_path):
     metadata = {**known["metadata"], **zoo_gguf.WORDS}
     path = make_gguf.pack(tmp_path / "x.gguf", "llama", metadata, tensors.items(), "F16")
     with pytest.raises(StartError, match=r"blk\.0\.ffn_up\.weight"):
+        network.read(path)
+
+
+@pytest.mark.parametrize("missing", ["blk.1.attn_kv_a_norm.weight", "blk.2.ffn_norm.weight", "blk.2.exp_probs_b.bias"])
+def test_layers_with_experts_and_those_before_them_lack_nothing_of_their_kind(missing, tmp_path):
+    """Without its norm a layer would compute something else."""
+    known = RECORDED["glm4_moe_lite"]
+    shapes = {
+        name.replace("blk.1.", f"blk.{layer}."): shape for layer in (1, 2) for name, shape in known["tensors"].items()
+    }
+    tensors = {name: zoo_gguf.values(name, shape) for name, shape in shapes.items() if name != missing}
+    metadata = {**known["metadata"], **zoo_gguf.WORDS, "deepseek2.block_count": 3}
+    path = make_gguf.pack(tmp_path / "x.gguf", "deepseek2", metadata, tensors.items(), "F16")
+    with pytest.raises(StartError, match=f"it has no {re.escape(missing)}"):
         network.read(path)
 
 
