@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from .types import Response
 
+CLIENT_LEFT = 499
+"""The status of a request whose client did not wait for the response (nginx's number; it is never sent)."""
 NO_VIDEO = "This servable does not support video input, but video_url has been provided"
 
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Protocol
 
 from ..config import Config
-from ..errors import Forbidden, StartError, install_command
+from ..errors import CLIENT_LEFT, Forbidden, StartError, install_command
 from ..manifest import ObserverRow, Route, named
 from ..observability.logging import Access, safe
-from ..observability.records import CLIENT_LEFT, Metrics, RequestRecord, current_record
+from ..observability.records import Metrics, RequestRecord, current_record
 from ..types import ByteStream, Request, Response, Switch
 from ..types.push import Sink
 from .response import is_safe_id

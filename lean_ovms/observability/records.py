@@ -210,9 +210,6 @@ class Metrics:
         return None
 
 
-CLIENT_LEFT = 499
-"""The status of a request whose client did not wait for the response (nginx's number; it is never sent)."""
-
 current_record: ContextVar[RequestRecord | None] = ContextVar("current_record", default=None)
 """The record of the request that this task serves."""
 

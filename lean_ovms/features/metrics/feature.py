@@ -7,9 +7,8 @@ from functools import partial
 from typing import Any
 
 from ...config.options import Options, option
-from ...errors import StartError
+from ...errors import CLIENT_LEFT, StartError
 from ...manifest import METRICS, SECONDS_BUCKETS, Feature, Metric, PartRow, Route
-from ...observability.records import CLIENT_LEFT
 
 _option = partial(option, group="behaviour")
 
