@@ -178,15 +178,7 @@ class ServedModels(Sources):
     """The models that options point to: a directory, or the name of one in a directory of models or of a hub."""
 
     def check(self, config: Config, command: str) -> None:
-        """Checks the options that point to models, as OVMS does.
-
-        Args:
-            config: All options.
-            command: The option that asks for a command; "": the models are to be served.
-
-        Raises:
-            WrongOptions: They do not fit together.
-        """
+        """Implements Sources.check, as OVMS checks them."""
         settings, fetches = config.composition.settings, command in config.composition.fetching_commands
         if config.source_model and config.model_path:
             raise WrongOptions("--source_model and --model_path exclude each other")
