@@ -22,6 +22,7 @@ from openvino._offline_transformations import paged_attention_transformation
 
 from ..errors import last_line
 from .network import (
+    ATTENTION,
     EMBEDDINGS_INPUT,
     LOGITS_INPUT,
     Miscounting,
@@ -33,9 +34,8 @@ from .network import (
     network_input,
 )
 
-ATTENTION = "PagedAttentionExtension"
 SLIDING_WINDOW, ALIBI_SLOPES = 10, 11
-"""Inputs of this operation."""
+"""Inputs of ATTENTION."""
 
 
 class IrWeights:

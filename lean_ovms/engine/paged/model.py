@@ -24,6 +24,7 @@ from openvino.op import _PagedAttentionExtension
 from ..generation.worker_thread import in_thread
 from ..loading import weight_pages
 from .network import (
+    ATTENTION,
     IMAGE_DEEPER,
     IMAGE_ROWS,
     NEW_STATES,
@@ -39,8 +40,6 @@ from .network import (
     has_states,
 )
 
-ATTENTION = "PagedAttentionExtension"
-"""The kind of the operations that read the KV cache."""
 CACHES = ("key_cache.", "value_cache.")
 CACHE = "CACHE_DIR"
 """OpenVINO's property for a directory with compiled networks. OpenVINO (2026.4) writes those with paged attention there
@@ -99,7 +98,7 @@ class PagedModel:
             weight_pages.keep(model)
             pad_heads(model)
             _edit_hybrid(model, hybrid_edit, precision)
-            choose_scales(model)
+            choose_quantization_group(model)
             return model
 
         compiling: list[tuple[Future[Any], Kinds]] = []  # what is for fewer kinds of steps is behind
@@ -365,9 +364,9 @@ def _name(port: Any) -> str:
 # do not, OpenVINO (2026.4) rounds nothing, and a step of eight sequences takes twice as long. A row of weights with one
 # scale may have any width.
 
-OPTION = ("runtime_options", "DYNAMIC_QUANTIZATION_GROUP_SIZE")
+GROUP_OPTION = ("runtime_options", "DYNAMIC_QUANTIZATION_GROUP_SIZE")
 """Where a network says it; OpenVINO's property of the second name wins."""
-GROUPS = (128, 64)
+GROUP_SIZES = (128, 64)
 """The numbers that are tried, the largest first, before OpenVINO's own."""
 LEAST_ELEMENTS = 1 << 30
 """The elements of compressed weights from which on a network gets another number than OpenVINO's own.
@@ -383,14 +382,14 @@ DECOMPRESSION = ("Convert", "Subtract", "Multiply", "Reshape")
 """What makes floats of compressed weights."""
 
 
-def choose_scales(model: Any) -> None:
+def choose_quantization_group(model: Any) -> None:
     """Makes the number that suits the weights of a network its own, which options win over, as those of its file do."""
-    if not model.has_rt_info([*OPTION]) and (group := group_of(model)):
-        model.set_rt_info(str(group), [*OPTION])
+    if not model.has_rt_info([*GROUP_OPTION]) and (group := group_size_of(model)):
+        model.set_rt_info(str(group), [*GROUP_OPTION])
 
 
-def group_of(model: Any) -> int:
-    """Returns the largest of GROUPS that suits the weights of a network; 0: OpenVINO's own is the best."""
+def group_size_of(model: Any) -> int:
+    """Returns the largest of GROUP_SIZES that suits the weights of a network; 0: OpenVINO's own is the best."""
     elements = Counter[int]()  # by how many have one scale; 0: a whole row
     for node in model.get_ops():
         if node.get_type_name() == "MatMul":
@@ -398,7 +397,7 @@ def group_of(model: Any) -> int:
             elements[size] += count
     if elements.total() < LEAST_ELEMENTS:
         return 0
-    for group in GROUPS:
+    for group in GROUP_SIZES:
         suited = sum(count for size, count in elements.items() if size % group == 0)
         if suited >= NEARLY_ALL * elements.total():
             return group

@@ -18,6 +18,8 @@ from ...manifest import named
 from ...types.engine import Vocabulary
 from ..loading.json_tokenizer import JsonTokenizer
 
+ATTENTION = "PagedAttentionExtension"
+"""The kind of the operations that read the KV cache."""
 EMBEDDINGS_INPUT = "inputs_embeds"
 """The input of a language model whose embeddings of tokens are a network of their own."""
 LOGITS_INPUT = "sampled_tokens_indices"

@@ -19,9 +19,9 @@ from typing import Any
 import openvino as ov
 
 from ....engine.loading.plugin import cpu_plugin
+from ....engine.paged.network import ATTENTION
 from .store import GRAPH, WEIGHTS, KeptNetwork, NotAsWritten, checksum
 
-ATTENTION = "PagedAttentionExtension"
 HEAD_BYTES = 1 << 16
 """Bytes of a file of openvino's in which its table of contents begins."""
 CONTENTS = struct.Struct("<6Q")

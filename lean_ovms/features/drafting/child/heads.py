@@ -23,7 +23,7 @@ from ....engine.paged.ir_weights import (
     paged,
     takes_embeddings,
 )
-from ....engine.paged.network import HIDDEN_INPUT, STATES, NotPageable
+from ....engine.paged.network import ATTENTION, HIDDEN_INPUT, STATES, NotPageable
 from ....repository import model_config
 from ....repository.weights import MTP_HEAD, TEXT_EMBEDDINGS
 
@@ -120,7 +120,7 @@ def _layer_inputs(model: Any, layers: list[int] | None) -> list[Any]:
     """Returns what enters these layers of a model whose attention is paged; None: those of the method's own code."""
     if any(STATES in node.get_friendly_name() for node in model.get_parameters()):
         raise NotPageable("Eagle-3 heads are not tested with models that have layers without attention")
-    attentions = [node for node in model.get_ordered_ops() if node.get_type_name() == "PagedAttentionExtension"]
+    attentions = [node for node in model.get_ordered_ops() if node.get_type_name() == ATTENTION]
     count = len(attentions)
     layers = layers or [2, count // 2, count - 3]
     if not all(0 < layer < count for layer in layers):
