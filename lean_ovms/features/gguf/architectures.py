@@ -121,7 +121,7 @@ LFM2 = Architecture(
     },
 )
 ARCHITECTURES = {
-    "deepseek2": Architecture(pairs=True, sums_to_one=False, renamed=SHARED_EXPERTS),
+    "deepseek2": Architecture(sums_to_one=False, renamed=SHARED_EXPERTS),
     "ernie4_5": Architecture(pairs=True),
     "exaone4": Architecture(window_period=4, unrotated=4, windowed=True),
     "gemma": Architecture(activation="gelu", scaled_embeddings=True),

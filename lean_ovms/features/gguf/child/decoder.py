@@ -293,9 +293,10 @@ class FileDecoder:
             raise ValueError(f"{name}.{last}.weight has other rows than {heads} heads of {plain + turned} elements")
         if self._tensors.rows(f"{name}.attn_kv_a_mqa.weight") != rank + turned:
             raise ValueError(f"{name}.attn_kv_a_mqa.weight has other rows than {rank} and {turned}")
-        queries = self._layers.product(queries, LinearLayer(f"{name}.{last}", "", order=_last(heads, plain, turned)))
+        order = _halves(heads, plain + turned, turned, plain)
+        queries = self._layers.product(queries, LinearLayer(f"{name}.{last}", "", order=order))
         rest, query = _split(ops.reshape(queries, np.array([0, heads, 1, plain + turned]), True), plain, turned)
-        both = LinearLayer(f"{name}.attn_kv_a_mqa", "", order=_last(1, rank, turned))
+        both = LinearLayer(f"{name}.attn_kv_a_mqa", "", order=_halves(1, rank + turned, turned, rank))
         latent, key = _split(ops.unsqueeze(self._layers.product(x, both), np.array([2])), rank, turned)
         latent = self._layers.norm(latent, f"{name}.attn_kv_a_norm")
         angles = self._angles(positions, turned, False)
@@ -523,16 +524,15 @@ def _split(x: Any, *sizes: int) -> list[Any]:
     return found
 
 
-def _last(heads: int, plain: int, rotated: int) -> Order:
-    """Returns the order of rows in which the last ones of each head are as `_halves` has them, behind plain ones."""
-    size = plain + rotated
-    order = np.arange(heads * size).reshape(heads, size)
-    order[:, plain:] = order[:, plain:].reshape(heads, -1, 2).swapaxes(1, 2).reshape(heads, rotated)
-    return order.reshape(-1)
+def _halves(heads: int, size: int, rotated: int, plain: int = 0) -> Order:
+    """Returns the order of rows in which those that are turned together are not neighbours, but half of these apart.
 
-
-def _halves(heads: int, size: int, rotated: int) -> Order:
-    """Returns the order of rows in which those that are turned together are not neighbours, but half of these apart."""
-    order = np.arange(heads * size).reshape(heads, size)
-    order[:, :rotated] = order[:, :rotated].reshape(heads, -1, 2).swapaxes(1, 2).reshape(heads, rotated)
+    Args:
+        heads: The number of heads.
+        size: The rows of each.
+        rotated: How many of them are turned.
+        plain: How many rows of a head are before these.
+    """
+    order, turned = np.arange(heads * size).reshape(heads, size), slice(plain, plain + rotated)
+    order[:, turned] = order[:, turned].reshape(heads, -1, 2).swapaxes(1, 2).reshape(heads, rotated)
     return order.reshape(-1)

@@ -144,20 +144,19 @@ class GgufTokenizer:
         metadata, tokens = header.metadata, header.strings("tokenizer.ggml.tokens")
         kinds = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
         model = metadata["tokenizer.ggml.model"]
-        pieces, words, merged, likely = model != "gpt2", model == "bert", model == "gemma4", model == "t5"
-        framed = likely or metadata.get("tokenizer.ggml.pre") == ROBERTA
+        pieces, words, merged, unigram = model != "gpt2", model == "bert", model == "gemma4", model == "t5"
+        framed = unigram or metadata.get("tokenizer.ggml.pre") == ROBERTA
         self.single = _frame(header, "bos", pieces or framed), _frame(header, "eos", framed)
-        self.between = self.single[1]
         if words:
             self.single = _mark(header, tokens, "cls", "[CLS]"), _mark(header, tokens, "seperator", "[SEP]")
-            self.between = self.single[1]
-        elif metadata.get("tokenizer.ggml.add_sep_token", framed):
+        self.between = self.single[1]
+        if not words and metadata.get("tokenizer.ggml.add_sep_token", framed):
             self.between += _mark(header, tokens, "seperator", "</s>")
         prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", pieces and not merged)) and pieces
         try:
             if words:
                 made = _wordpiece(header, tokens, kinds)
-            elif likely:
+            elif unigram:
                 made = _unigram(header, tokens, kinds, prefix)
             else:
                 made = _sentencepiece(header, tokens, prefix, merged) if pieces else _bytes(header, tokens)
