@@ -46,10 +46,10 @@ HUB_MODEL = re.compile(r"(?:(?:https://)?(?:hf\.co|huggingface\.co)/)?([\w-][\w.
 """Matches organisation/name, as hubs have them, and the quantization of a model file behind a colon."""
 TRUTH = dict.fromkeys(("true", "1", "on", "yes"), True) | dict.fromkeys(("false", "0", "off", "no"), False)
 COMMON = (
-    "model_name", "rest_port", "rest_bind_address", "api_key_file", "target_device", "cache_size", "max_model_len",
-    "max_tokens_limit", "chat_template", "tool_parser", "reasoning_parser", "metrics_enable", "log_level",
+    "model_name", "rest_port", "rest_bind_address", "target_device", "cache_size", "max_model_len",
+    "max_tokens_limit", "chat_template", "tool_parser", "reasoning_parser", "log_level",
 )  # fmt: skip
-"""The options that a first start needs, in this order, behind those that select the models."""
+"""The options of the core that a first start needs, in this order, behind those that select the models."""
 
 EXAMPLES = """examples:
   lean_ovms                                      the demo model, on port 8000
@@ -385,7 +385,8 @@ class _Help(argparse.Action):
             _add_groups(result, chosen, self._without)
         else:
             group = result.add_argument_group("options")
-            for name in filter(rows.__contains__, (*pointers(self._without), *COMMON)):
+            more = [name for name, row in rows.items() if row.metadata["common"]]
+            for name in filter(rows.__contains__, (*pointers(self._without), *COMMON, *more)):
                 _add_option(group, rows[name], OtherFlags(self._without))
         print(result.format_help(), end="")
         if not topic:

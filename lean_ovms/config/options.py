@@ -40,6 +40,7 @@ def option(
     tasks: tuple[str, ...] = (),
     not_of: str = "",
     path: str = "",
+    common: bool = False,
 ) -> Any:
     """Declares one option, as a field of a class of options.
 
@@ -61,13 +62,14 @@ def option(
         not_of: The one task of models that does not have it; empty: all have it.
         path: Whose path the value is: GIVEN, PRESENT_DIRECTORY, MODEL, DIRECTORY or PRIVATE_DIRECTORY; empty: it is no
             path.
+        common: Whether a first start may need it, so that --help without a topic lists it, behind the core's.
 
     Returns:
         The field of a dataclass, with all of this as its metadata.
     """
     row = {"help": help, "group": group, "low": low, "high": high, "choices": choices, "env": env, "secret": secret,
            "private": private or secret, "json_object": json_object,
-           "several": several, "of_one": of_one, "tasks": tasks, "not_of": not_of, "path": path,
+           "several": several, "of_one": of_one, "tasks": tasks, "not_of": not_of, "path": path, "common": common,
            "bare": "true" if isinstance(default, bool) else bare}  # fmt: skip
     return field(default=default, metadata=row, repr=not row["private"])
 

@@ -14,6 +14,7 @@ import pytest
 from lean_ovms.cli import completion
 from lean_ovms.cli import main as cli_main
 from lean_ovms.cli.arguments import COMMON, parse, parser, pointers
+from lean_ovms.composition import compose
 from lean_ovms.config import Config, listed
 from lean_ovms.errors import StartError
 from lean_ovms.features import NAMES
@@ -228,7 +229,8 @@ def test_help_has_the_most_used_options_a_group_or_one_option(capsys: pytest.Cap
             parse(argv, {})
         shown[argv[-1]] = set(re.findall(r"^  --(\w+)", capsys.readouterr().out, re.M))
     everything = {row.name for row in listed() if not row.metadata["secret"]}
-    assert shown["--help"] == shown["-h"] == {*COMMON, *pointers()}
+    assert shown["--help"] == shown["-h"] == {*COMMON, "api_key_file", "metrics_enable", *pointers()}
+    assert not compose("").option_owners.keys() & {*COMMON}, "options of features say themselves that they are common"
     assert shown["--help=all"] == everything
     assert shown["limits"] == {row.name for row in listed() if row.metadata["group"] == "limits"}
     assert shown["--help=--max-images"] == {"max_images"}

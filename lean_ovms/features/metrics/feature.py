@@ -17,7 +17,7 @@ _option = partial(option, group="behaviour")
 class MetricOptions(Options):
     """The switch of metrics, and which are served."""
 
-    metrics_enable: bool = _option(False, "serve Prometheus metrics at /metrics")
+    metrics_enable: bool = _option(False, "serve Prometheus metrics at /metrics", common=True)
     metrics_list: str = _option(
         "", "names of the metrics to serve, separated by commas (docs/operations.md lists them); empty: all"
     )

@@ -19,6 +19,7 @@ class KeyOptions(Options):
         " and limits (lean_ovms/features/named_keys/README.md); empty: the environment variable API_KEY is the key."
         " With named keys API_KEY is the one that this program's own commands send",
         group="listen",
+        common=True,
     )
     api_key_usage_file: str = option(
         "",
