@@ -103,10 +103,7 @@ class Member:
     # --- requests
 
     async def hold(self) -> bool:
-        """Counts one use of the model in its in_flight, once it is loaded. Returns False if it is replaced or removed.
-
-        Raises RequestError: too many requests wait, the load failed, the server sleeps or stops.
-        """
+        """Implements Residence.hold."""
         model = self.model
         if self.group is None:
             return False
