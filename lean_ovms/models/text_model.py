@@ -70,9 +70,7 @@ class TokenModel(Model):
         return False
 
     def _import(self) -> None:
-        """Imports what is a third of all imports of the front end, jinja2 among them, while the engine loads, after
-        listening.
-        """
+        """Imports jinja2 and others, a third of the front end's imports, once it listens and while the engine loads."""
         from . import chat_format  # noqa: F401
 
     def _prepare(self, info: ModelInfo) -> None:

@@ -35,6 +35,28 @@ def test_no_public_class_name_occurs_twice() -> None:
     assert twice == {}
 
 
+MENTIONED = re.compile(r"\b((?:[a-z]\w*\.)+)([A-Z]+[a-z]\w*)\b")
+"""Matches a class or a type with its module, as docstrings name it."""
+TYPE = re.compile(r"^([A-Z]\w*)(?::.+)? = ", re.MULTILINE)
+"""Matches the name that a module gives a type."""
+
+
+def test_types_that_docstrings_name_are_where_they_say() -> None:
+    known: defaultdict[str, set[str]] = defaultdict(set)
+    for file, code in sources():
+        parts = file.removesuffix(".py").removesuffix("/__init__").split("/")
+        names = {*TYPE.findall((ROOT / file).read_text("utf-8")), *(name for _, name in code.classes)}
+        for first in range(len(parts)):
+            known[".".join(parts[first:])] |= names
+    assert not [
+        f"{file}:{line}: {module}{name}"
+        for file, code in sources()
+        for line, text in code.strings
+        for module, name in MENTIONED.findall(text)
+        if module[:-1] in known and name not in known[module[:-1]]
+    ]
+
+
 def test_docstrings_have_a_subject_or_a_verb() -> None:
     assert not [
         f"{file}:{line}: {text[:60]}"

@@ -278,13 +278,16 @@ async def read_media(prompt: ChatPrompt, model: TextModel, services: Services) -
 async def _leaving_out(
     prompt: ChatPrompt, work: Callable[[ChatPrompt], Awaitable[_T]], notices: list[str], services: Services
 ) -> tuple[ChatPrompt, _T]:
-    """Returns what the work makes of the prompt, and the prompt with texts in place of parts of tools it refuses.
+    """Does some work with a prompt, in which texts replace the parts of tools' results that the work refuses.
 
     Args:
         prompt: The prompt.
         work: The work, which is done again for each such part.
         notices: Gets a line about each.
         services: The services of the server.
+
+    Returns:
+        The prompt that the work has taken, and its result.
 
     Raises:
         RequestError: The work refuses something else, or too many parts.

@@ -40,7 +40,7 @@ WHOLE = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioAnswer:
-    """A generation.request.AnswerAudio."""
+    """The voice and the format of a spoken answer, and who speaks it: an `api.generation.request.AnswerAudio`."""
 
     model: Speaker | None
     """The model that speaks; None: the one that answers speaks itself."""

@@ -204,7 +204,7 @@ class PoolingOutput:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingOutput:
-    """A vector."""
+    """The vector of one text."""
 
     embedding: list[float]
     """The numbers of the vector."""

@@ -242,7 +242,7 @@ class ToolLoop:
 
 
 class McpTools:
-    """A `features.responses.server_tools.ServerTools`."""
+    """The tools of a server's MCP servers, for responses: a `features.responses.server_tools.ServerTools`."""
 
     def __init__(self, config: Config) -> None:
         """Knows the servers of the options."""

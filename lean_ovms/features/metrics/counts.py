@@ -81,7 +81,7 @@ def initial_labels(family: Metric, model: str) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineState:
-    """One model at the time of a scrape."""
+    """The state of one model when metrics are asked for."""
 
     model: str
     """The name of the model."""

@@ -28,7 +28,7 @@ class MetricOptions(Options):
     )
 
     def check(self, config: Any) -> None:
-        """Raises StartError for a list of metrics where there are none."""
+        """Raises StartError if metrics are chosen, and none are served."""
         if self.metrics_list and not self.metrics_enable:
             raise StartError("--metrics_list needs --metrics_enable")
 

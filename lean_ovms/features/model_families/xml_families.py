@@ -15,7 +15,7 @@ from .xml_calls import XmlCalls
 
 
 class InvokeCalls(XmlCalls):
-    """<invoke name="NAME"><parameter name="KEY">value</parameter>…</invoke>…, in a block."""
+    """Reads a block of calls such as <invoke name="NAME"><parameter name="KEY">value</parameter></invoke>."""
 
     call_tag = "<invoke name="
     any_quotes = True

@@ -56,7 +56,7 @@ class Draft:
 
 
 class Drafter:
-    """A proposer.Proposer that runs a network.
+    """A paged.parts.Proposer that runs a network.
 
     A drafter whose network fails is not used any more. No completion depends on it.
     """
@@ -99,7 +99,7 @@ class Drafter:
         self._drafts: dict[Sequence, Draft] = {}
         self._failed = False
 
-    # --- proposer.Proposer
+    # --- paged.parts.Proposer
 
     def computed(self, decoding: int, chunks: list[Chunk]) -> None:
         """Implements Proposer.computed: a drafter with a network of its own needs nothing of a step."""

@@ -317,7 +317,7 @@ def _error(message: str) -> GrammarInvalid | GrammarTooComplex:
 
 
 class GuidanceMatcher:
-    """An engine.paged.parts.Matcher: the state of a sequence in its grammar, and the mask of what may come next."""
+    """An engine.paged.sequence.Matcher: the state of a sequence in its grammar, and the mask of what may come next."""
 
     __slots__ = ("_needed", "_ready", "_slow", "_stops", "_tokens", "mask", "state")
 

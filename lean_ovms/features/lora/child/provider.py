@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class LoraInputs:
-    """A parts.AdapterInputs: the inputs of LoRA adapters."""
+    """A paged.network.AdapterInputs: the inputs of LoRA adapters."""
 
     def __init__(self, most: int) -> None:
         """Keeps how many adapters may be in the network at once."""

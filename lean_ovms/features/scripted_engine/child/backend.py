@@ -29,7 +29,7 @@ BEAMS = 20
 
 
 class AnyText:
-    """A matcher.Matcher that allows everything; it is its own fork, as it has no state."""
+    """A paged.sequence.Matcher that allows everything; it is its own fork, as it has no state."""
 
     def prepare(self) -> None:
         """Implements Matcher.prepare: there is no mask."""

@@ -36,7 +36,7 @@ def _lines() -> NDArray[np.float32]:
 
 @dataclass(slots=True)
 class Tensor:
-    """A network.InferTensor."""
+    """An input of the network, with its memory: a `paged.network.InferTensor`."""
 
     data: NDArray[Any]
     """The memory."""

@@ -27,7 +27,7 @@ REPORT = SAMPLE_RATE
 
 
 class Transcription:
-    """A request."""
+    """A request while its audio is transcribed, window by window."""
 
     def __init__(
         self, command: Transcribe, window: int, detector: Callable[[], Detector], clock: Callable[[], float]

@@ -47,7 +47,7 @@ class SileroVad:
 
 
 class SileroDetector:
-    """A vad.Detector."""
+    """Finds speech in frames of audio, with a state of Silero's network for one request: a `vad.Detector`."""
 
     def __init__(self, request: Any) -> None:
         self._request = request

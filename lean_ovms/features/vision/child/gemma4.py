@@ -93,7 +93,7 @@ class Gemma4:
 
 
 class Gemma4Unified(Gemma4):
-    """A family.VideoFamily."""
+    """Encodes images and videos for Gemma 4 models whose patches are joined first: a `family.VideoFamily`."""
 
     def __init__(self, files: Files) -> None:
         super().__init__(files)

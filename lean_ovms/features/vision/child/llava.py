@@ -12,7 +12,7 @@ from .family import Files, Layout
 
 
 class Llava:
-    """A family.VisionFamily."""
+    """Encodes images for LLaVA and Gemma 3: a `family.VisionFamily`."""
 
     before, after = "", "\n"
     whole = pads = False

@@ -19,7 +19,7 @@ from .llava import Llava
 
 
 class LlavaNext(Llava):
-    """A family.VisionFamily."""
+    """Encodes images for LLaVA-NeXT: a `family.VisionFamily`."""
 
     pads = True
 

@@ -17,7 +17,7 @@ from .family import Files, Layout
 
 
 class Mistral3:
-    """A family.VisionFamily."""
+    """Encodes images for Mistral 3: a `family.VisionFamily`."""
 
     before, after = "", "[IMG_END]"
     whole = False

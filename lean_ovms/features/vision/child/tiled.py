@@ -25,7 +25,7 @@ TENS = "", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty
 
 
 class Tiled:
-    """A family.VisionFamily."""
+    """Encodes images for Idefics 3 and SmolVLM: a `family.VisionFamily`."""
 
     before, after = "", EDGE
     whole = False

@@ -19,7 +19,7 @@ PROCESS = (sys.executable, "-m", f"{__package__}.process")
 
 
 class XGrammarLibrary:
-    """A `structured_output.child.library.OtherLibrary`."""
+    """Loads XGrammar, where its package is installed: a `structured_output.child.library.OtherLibrary`."""
 
     install = "pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2 typing-extensions installs it"
 

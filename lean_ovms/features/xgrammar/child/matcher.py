@@ -154,7 +154,7 @@ class XGrammar:
 
 
 class XGrammarMatcher:
-    """A `matcher.Matcher`."""
+    """The state of a sequence in its grammar, by XGrammar: a `paged.sequence.Matcher`."""
 
     def __init__(
         self, state: Any, compiled: _Compiled, stops: frozenset[int], tokens: GrammarTokens, thread: CallThread

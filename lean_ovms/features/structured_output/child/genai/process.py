@@ -1,6 +1,6 @@
 """Compiles grammars where it may take too long, use too much memory, or crash: `python -m` this module <fd>.
 
-It loads the model's tokenizer (not the model), limits its own memory, and answers with a pipeline.GrammarCost, on its
+It loads the model's tokenizer (not the model), limits its own memory, and answers with a limits.GrammarCost, on its
 end of a socket pair (answers.py). The process that started it kills it when no answer comes.
 """
 
