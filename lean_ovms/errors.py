@@ -8,6 +8,7 @@ front end. Numbers with their nouns, for these messages, are here as well, and t
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Iterable
@@ -334,6 +335,21 @@ class StoreFull(StoreFailure):
     code = "storage_full"
 
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the operating system says where a disk, or a user's share of it, is full."""
+
+
+def store_failure(error: OSError, full: str, otherwise: str) -> StoreFailure:
+    """Returns the error for clients whose request could not be stored.
+
+    Args:
+        error: Why it could not be written.
+        full: What clients are told where the disk, or a quota of it, is full.
+        otherwise: What they are told in other cases.
+    """
+    return StoreFull(full) if error.errno in DISK_FULL else StoreFailure(otherwise)
+
+
 class Unavailable(RequestError):
     """503: the model is loading or restarting, or the server is shutting down."""
 
@@ -344,9 +360,11 @@ class Unavailable(RequestError):
 
 
 _BY_NAME = {
-    c.__name__: c for c in (BadRequest, GrammarInvalid, GrammarTooComplex, TooManyRequests, EngineFailure, Unavailable)
+    name: found
+    for name, found in list(globals().items())
+    if isinstance(found, type) and issubclass(found, RequestError) and "__init__" not in vars(found)
 }
-"""The errors that an engine child may send."""
+"""The errors that an engine child may send: those that are made as a RequestError is."""
 
 
 def from_wire(fields: list[str | None]) -> RequestError:

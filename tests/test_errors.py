@@ -55,6 +55,16 @@ def test_the_front_end_gets_the_error_that_the_engine_sent(error: errors.Request
     assert (again.body(), again.headers(), again.status) == (error.body(), error.headers(), error.status)
 
 
+def test_every_kind_of_error_keeps_its_status_on_its_way_from_the_engine() -> None:
+    classes = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.RequestError)]
+    plain = [c for c in classes if "__init__" not in vars(c)]
+    assert len(plain) > 15
+
+    for kind in plain:
+        again = errors.from_wire(kind("m").to_wire())
+        assert (again.status, again.code) == (kind.status, kind.code)
+
+
 def test_an_error_of_an_unknown_class_is_an_engine_failure() -> None:
     assert isinstance(errors.from_wire(["Surprise", None, None, None]), errors.EngineFailure)
 

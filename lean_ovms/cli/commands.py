@@ -26,8 +26,8 @@ FEWEST_FILES = 32
 """Open files of a server. With 24 the demo model is served; with 20 an import, the event loop or the engine fails."""
 
 
-class Sources(Protocol):
-    """Knows where the models of a server come from, as its options say."""
+class CheckedSource(Protocol):
+    """A source of models whose options are checked before a command or the server runs."""
 
     def check(self, config: Config, command: str) -> None:
         """Checks the options that point to models.
@@ -39,6 +39,10 @@ class Sources(Protocol):
         Raises:
             WrongOptions: They do not fit together.
         """
+
+
+class Sources(CheckedSource, Protocol):
+    """Knows where the models of a server come from, as its options say."""
 
     def with_repository(self, config: Config) -> Config:
         """Returns the options with the directory of models, where a model is meant by its name. Raises StartError."""

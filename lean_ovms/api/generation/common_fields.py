@@ -227,8 +227,10 @@ STRUCTURED = (
     _form("grammar", "any", "llama.cpp's form: a grammar (GBNF)", read=_gbnf, schema=STRING),
 )  # fmt: skip
 """The fields of every generating endpoint that say what its text must match."""
-FORMS = ("response_format", "text.format", "output_config.format", *(field.name for field in STRUCTURED))
-"""All names of what says so: chat's, the Responses API's, Anthropic's, and these."""
+FORMATS = ("response_format", "text.format", "output_config.format", "format")
+"""What says so in OpenAI's form, by its name in chat, the Responses API, Anthropic's API and Ollama's."""
+FORMS = (*FORMATS, *(field.name for field in STRUCTURED))
+"""All names of what says so."""
 
 
 def template_kwargs(values: Values) -> Json:

@@ -8,7 +8,6 @@ methods that change something wait for the disk: they are called in one thread. 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import time
@@ -22,7 +21,7 @@ import orjson
 from ...api.fields import Values
 from ...api.stored_objects import Page
 from ...config import Config
-from ...errors import BadRequest, NotFound, StoreFailure, StoreFull
+from ...errors import BadRequest, NotFound, StoreFailure, StoreFull, store_failure
 from ...media.file_slice import FileSlice
 from ...types import Json
 from ...types.push import Sink
@@ -263,9 +262,7 @@ class Storage:
 def failure(error: OSError) -> StoreFailure:
     """Returns the error for clients; the log has the details."""
     logger.error("--files_path cannot be written: %s", error)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StoreFull("The disk of this server's files is full; delete some.")
-    return StoreFailure("A file could not be stored.")
+    return store_failure(error, "The disk of this server's files is full; delete some.", "A file could not be stored.")
 
 
 class FileStream:

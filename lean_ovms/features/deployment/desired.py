@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ...cli.commands import Sources, require
+from ...cli.commands import CheckedSource, Sources, require
 from ...composition import TEXT_GENERATION, compose
 from ...config import PER_MODEL, Config, listed
 from ...errors import StartError, WrongOptions, counted
@@ -81,19 +81,8 @@ class DesiredState:
     """How many groups are in memory at once; 0: as many as the memory holds."""
 
 
-class ModelSource(Protocol):
+class ModelSource(CheckedSource, Protocol):
     """A source of models that are not in the directory of models, or not in OpenVINO's format."""
-
-    def check(self, config: Config, command: str) -> None:
-        """Checks the options of the models that are to be fetched.
-
-        Args:
-            config: All options.
-            command: The option that asks for a command; "": the models are to be served.
-
-        Raises:
-            WrongOptions: They do not fit together.
-        """
 
     def fetch(self, config: Config) -> Config:
         """Puts source_model into the directory of models, unless it is there. Returns the options that serve it.

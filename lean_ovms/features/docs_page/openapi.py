@@ -33,6 +33,7 @@ _ERRORS = {
     500: "The engine failed, or what should be kept could not be.",
     501: "This server lacks a package or an option that this needs.",
     503: "The model is loading or restarting, or the server is stopping.",
+    507: "The disk is full, or what clients may store on it is.",
 }
 _DESCRIPTION = f"""{ABOUT}
 

@@ -2,8 +2,8 @@
 
 An adapter is a .safetensors file, or a directory as peft writes it (adapter_model.safetensors, adapter_config.json).
 openvino-genai 2026.4.1 multiplies an adapter's weights by alpha alone: it reads no adapter_config.json. It skips
-tensors that the model has no layer for, so an adapter of another model changes nothing, without an error. Both are
-handled here.
+tensors that the model has no layer for, without an error. Here, as in vLLM, they are refused by name: an answer with a
+part of an adapter is not its answer.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+from ...errors import counted
 from ...repository import safetensors
 from ...repository.weights import LANGUAGE_MODEL
 from ...util import files
@@ -28,6 +29,10 @@ MOST = 32768
 training that diverged. Of a step's tokens, which share products, all would get numbers that are not finite."""
 NOT_FINITE = f"has a weight that is not finite, or not below {MOST}"
 MOST_SCALE = 1000.0
+MOST_NAMES = 3
+"""Names of layers or tensors in one message."""
+BASE_WEIGHTS = ".base_layer.weight"
+"""How the names of copies of the model's own weights end, which peft adds for embeddings. vLLM ignores them, too."""
 NETWORKS = ("openvino_model.xml", LANGUAGE_MODEL)
 IMAGE_MODEL = "model_index.json"
 """File of a model that makes images: its adapters have the names of kohya or of diffusers, which GenAI resolves."""
@@ -98,11 +103,37 @@ def check(module: LoraModule, model_dir: Path) -> None:
     if network is None:
         return
     text = files.read_text(network, "utf-8", "replace")
-    if found.keys().isdisjoint(_KNOWN.findall(text)):
-        raise invalid(f"{file} belongs to another model: it adapts {min(found)}, which this model does not have")
+    missing = found.keys() - set(_KNOWN.findall(text))
+    of_none = len(missing) == len(found)
+    if missing and (of_none or (missing := missing & changed(file))):
+        raise invalid(f"{file} {foreign(missing, of_none=of_none)}")
     for name, widths in linear_layers(text).items():
         if name in found and found[name] != widths:
             raise invalid(f"{file} belongs to another model: {misfit(name, widths)}")
+
+
+def foreign(missing: Collection[str], *, of_none: bool) -> str:
+    """Returns what is wrong with an adapter of layers that a model does not have.
+
+    Args:
+        missing: The names of the layers.
+        of_none: Whether the model has none of the adapter's layers.
+    """
+    names = sorted(missing)
+    text = f"it adapts {', '.join(names[:MOST_NAMES])}"
+    if len(names) > MOST_NAMES:
+        text += f" and {counted(len(names) - MOST_NAMES, 'more layer')}"
+    return f"{'belongs to another model' if of_none else 'fits only in part'}: {text}, which this model does not have"
+
+
+def changed(file: Path) -> set[str]:
+    """Returns the layers that an adapter changes: of others, such as those that no token of its training passed
+    through, A or B is all zeros. Raises StartError."""
+    try:
+        zeros = {layer(name) for name, tensor in safetensors.tensors(file, layer) if not any(tensor.data)}
+    except (OSError, ValueError) as error:
+        raise invalid(f"{file} cannot be read: {error}") from None
+    return pairs(file).keys() - zeros
 
 
 def misfit(name: str, widths: tuple[int, int]) -> str:
@@ -122,10 +153,12 @@ def linear_layers(network: str) -> dict[str, tuple[int, int]]:
 
 def pairs(file: Path) -> dict[str, tuple[int, int]]:
     """Returns the widths of x and y of the layers that an adapter adapts, by name. Raises StartError where a layer has
-    not one matrix A and one B of the same rank."""
+    not one matrix A and one B of the same rank, and for tensors of another kind, which would have no effect."""
     found: dict[str, dict[str, list[int]]] = {}
+    strange = list[str]()
     for name, row in _rows(file).items():
         if not (adapted := layer(name)):
+            strange += [] if name.endswith(BASE_WEIGHTS) else [name]
             continue
         part = "A" if ".lora_A." in name else "B"
         if row["dtype"] not in safetensors.FLOATS or len(row["shape"]) != 2 or 0 in row["shape"]:
@@ -134,6 +167,9 @@ def pairs(file: Path) -> dict[str, tuple[int, int]]:
         if part in found.setdefault(adapted, {}):
             raise invalid(f"{file} has two tensors {part} of {adapted}")
         found[adapted][part] = row["shape"]
+    if found and strange:
+        kept = f"{', '.join(sorted(strange)[:MOST_NAMES])}{', ...' if len(strange) > MOST_NAMES else ''}"
+        raise invalid(f"{file} has tensors that are not A or B of a linear layer: {kept}")
     for adapted, shapes in found.items():
         if len(shapes) < 2:
             raise invalid(f"{file}: {adapted} has no lora_{'B' if 'A' in shapes else 'A'}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...api import schemas
 from ...api.fields import UINT32_MAX, Field, FieldSet, Values, read
-from ...api.generation.common_fields import KEEP_ALIVE, LOGPROBS, MODEL, RESPONSE_FORMAT, STREAM
+from ...api.generation.common_fields import KEEP_ALIVE, LOGPROBS, MODEL, STREAM
 from ...api.generation.sampling import SAMPLING, GenerationFields
 from ...errors import BadRequest
 from ...observability.logging import safe
@@ -119,7 +119,7 @@ GENERATE = FieldSet((
     Field("context", "array", "token ids of earlier turns, as in the last object of an answer", schema=schemas.TOKENS),
     Field("template", "string", "refused: the chat template is the model's", default="", schema={"enum": [""]}),
 ))  # fmt: skip
-AS_CHAT = GenerationFields((MODEL, STREAM, KEEP_ALIVE, RESPONSE_FORMAT, *SAMPLING))
+AS_CHAT = GenerationFields((MODEL, STREAM, KEEP_ALIVE, *SAMPLING))
 """The fields of `translated`."""
 
 
@@ -143,7 +143,7 @@ def translated(values: Values, model: str, keep_alive: Any) -> tuple[Json, list[
         body["top_k"] = top_k if top_k > 0 else -1
     if (seed := options["seed"]) is not None and seed >= 0:
         body["seed"] = seed
-    body |= {"model": model, "stream": values["stream"], "keep_alive": keep_alive, "response_format": values["format"]}
+    body |= {"model": model, "stream": values["stream"], "keep_alive": keep_alive}
     body["include_stop_str_in_output"] = False
     without_effect = [name for name in given if name in SAMPLER_OPTIONS or name not in OPTIONS.names]
     return body, [f"options.{safe(name, 40)} has no effect" for name in without_effect]

@@ -19,7 +19,7 @@ from ...api.generation.content import refuse_media
 from ...api.generation.request import GenerationBody
 from ...api.services import Services
 from ...config import Config
-from ...errors import BadRequest, NotSupported, RequestError, StartError, StoreFailure, WrongOptions
+from ...errors import BadRequest, NotSupported, RequestError, StartError, WrongOptions, store_failure
 from ...models.generation import collect, total_usage
 from ...models.model import Model
 from ...models.registry import ModelRegistry
@@ -61,7 +61,9 @@ async def handle(request: Request, services: Services) -> Response:
             saved = await asyncio.to_thread(file.add, _path(model.config), body)
         except (OSError, WrongOptions) as error:
             log.error("%s", error)
-            raise StoreFailure("the file of --prewarm cannot be changed; the server's log says why") from None
+            why = "the file of --prewarm cannot be changed"
+            failed = error if isinstance(error, OSError) else OSError()
+            raise store_failure(failed, f"{why}: the disk is full", f"{why}; the server's log says why") from None
     answer = {"object": "prewarm", "model": model.name, "saved": saved, "usage": response.usage(total)}
     return response.json(answer, generation.headers)
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from ...errors import StartError, StoreFailure, install_command
+from ...errors import StartError, StoreFailure, StoreFull, install_command
 from .connection import Connection, Rows, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ CONNECT_TIMEOUT_S = 3
 
 NETWORK_TIMEOUT_S = 6
 """A lost network connection is detected within this time."""
+
+DISK_FULL = "53100"
+"""PostgreSQL's class of errors where its disk is full."""
 
 WRITERS = 0x6C65616E
 """The key of the advisory lock."""
@@ -147,6 +150,8 @@ class Postgres(Connection):
         password = urlsplit(path).password or ""
         for secret in {password, unquote(password)} - {""}:
             text = text.replace(secret, "***")
+        if getattr(error, "sqlstate", "") == DISK_FULL:
+            return StoreFull("the response store's database is full"), text
         if isinstance(error, (OperationalError, InterfaceError)):
             return StoreUnavailable("the response store's database is not available"), text
         return StoreFailure("the response store failed; see the server's log"), text

@@ -55,7 +55,7 @@ async def handle(request: Request, services: Services) -> Response:
     body=FIELDS,
     body_optional=True,
     query=ACTION_QUERY,
-    errors=(404, 501, 503),
+    errors=(404, 501, 503, 507),
 )
 async def handle_action(request: Request, services: Services) -> Response:
     given = read_query(ACTION_QUERY, request.query)

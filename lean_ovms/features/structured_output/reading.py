@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from ...api.fields import parsed
+from ...api.generation.common_fields import FORMATS
 from ...api.generation.tools import ToolOffer
 from ...config import Config
 from ...errors import BadRequest, GrammarInvalid, GrammarTooComplex
@@ -40,7 +41,7 @@ def _constraint(requested: Json, config: Config) -> tuple[OutputConstraint | Non
     if len(requested) > 1:
         _refuse_different(requested)
     for name, value in requested.items():
-        strict = name not in ("response_format", "text.format", "output_config.format")
+        strict = name not in FORMATS
         try:
             form = _READERS[name](value, name)
         except GrammarInvalid as error:
@@ -216,9 +217,7 @@ _PARTS: dict[str, Callable[[Any, str], Json]] = {
     "structural_tag": _tag,
 }
 _READERS: dict[str, Callable[[Any, str], Json | None]] = {
-    "response_format": read_format,
-    "text.format": read_format,  # the Responses API's name
-    "output_config.format": read_format,  # Anthropic's
+    **dict.fromkeys(FORMATS, read_format),
     "structured_outputs": _structured,
     "guided_json": _json,
     "guided_regex": _regex,

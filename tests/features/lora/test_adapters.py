@@ -148,7 +148,8 @@ def test_without_adapters_nothing_changes():
     ("layers", "wrong"),
     [
         ({"a": (4, 6)}, ""),
-        ({"b": (4, 6)}, ""),  # it has no such layer
+        ({"b": (4, 6)}, "it belongs to another model: it adapts b, which this model does not have"),
+        ({"a": (4, 6), "b": (4, 6)}, "it fits only in part: it adapts b, which this model does not have"),
         ({"a": (5, 6)}, "its a is not of 4 to 6"),
         ({"a": (4, 5)}, "its a is not of 4 to 6"),
         ({"a": (4, 6), "head": (4, 9)}, "it adapts head, which is possible with --pipeline_type LM_CB alone"),
@@ -156,9 +157,15 @@ def test_without_adapters_nothing_changes():
     ],
 )
 def test_an_adapter_that_does_not_fit_is_refused_before_it_is_written(layers, wrong):
-    weights = {
-        name: (np.zeros((2, width), np.float32), np.zeros((height, 2), np.float32))
-        for name, (width, height) in layers.items()
-    }
+    weights = {name: ones(*widths) for name, widths in layers.items()}
     found = fits(Adapter("x", 1.0, weights), {"a": (4, 6)}, frozenset({"head", "experts"}))
     assert found.endswith(wrong) if wrong else not found
+
+
+def test_a_missing_layer_that_an_adapter_does_not_change_is_no_fault():
+    untrained = {"a": ones(4, 6), "b": (ones(4, 6)[0], np.zeros((6, 2), np.float32))}
+    assert not fits(Adapter("x", 1.0, untrained), {"a": (4, 6)}, frozenset())
+
+
+def ones(width, height):
+    return np.ones((2, width), np.float32), np.ones((height, 2), np.float32)

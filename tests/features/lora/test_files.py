@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import struct
 
 import numpy as np
@@ -12,6 +13,7 @@ from lean_ovms.errors import StartError
 from lean_ovms.features.lora import files as lora
 from lean_ovms.features.lora import modules as lora_modules
 from lean_ovms.features.lora.modules import LoraModule
+from lean_ovms.repository import safetensors
 from tests.makers.make_lora import make, write
 
 LAYER = "base_model.model.model.layers.0.self_attn.q_proj"
@@ -77,6 +79,47 @@ def test_an_adapter_is_as_strong_as_its_settings_say(adapter, settings, scale):
 
 def test_an_adapter_of_this_model_passes(tmp_path):
     lora.check(LoraModule("a", str(make(tmp_path / "x"))), DEMO_MODEL)
+
+
+def with_more(path, **tensors):
+    """Adds tensors to an adapter of the demo model; its module."""
+    file = make(path) / lora.WEIGHTS
+    found = safetensors.tensors(file, lambda name: True)
+    arrays = {name: np.frombuffer(one.data, "<f4").reshape(one.shape) for name, one in found}
+    write(file, arrays | {name: np.full((2, 2), value) for name, value in tensors.items()})
+    return LoraModule("a", str(path))
+
+
+@pytest.mark.parametrize("layer", ["layers.77.self_attn.q_proj", "layers.0.mlp.experts.1.up_proj"])
+def test_what_the_model_has_no_layer_for_is_refused_by_name(tmp_path, layer):
+    """Here two layers are missing, each of which the adapter would change."""
+    names = {f"base_model.model.model.{layer}{n}.lora_{part}.weight": 1.0 for n in ("", "x", "y", "z") for part in "AB"}
+    with pytest.raises(StartError, match=rf"fits only in part: it adapts model\.{layer}, .*and 1 more layer, which"):
+        lora.check(with_more(tmp_path, **names), DEMO_MODEL)
+
+
+def test_a_missing_layer_that_the_adapter_does_not_change_is_no_fault(tmp_path):
+    names = {"base_model.model.visual.proj.lora_A.weight": 1.0, "base_model.model.visual.proj.lora_B.weight": 0.0}
+    lora.check(with_more(tmp_path, **names), DEMO_MODEL)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "base_model.model.lm_head.weight",
+        "base_model.model.model.embed_tokens.lora_embedding_A",
+        "base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector",
+        "base_model.model.model.layers.0.self_attn.q_proj.lora_B.bias",
+        "model.layers.0.self_attn.q_proj.lora_A.weight",
+    ],
+)
+def test_a_tensor_that_would_have_no_effect_is_refused_by_name(tmp_path, name):
+    with pytest.raises(StartError, match=rf"tensors that are not A or B of a linear layer: {re.escape(name)}$"):
+        lora.check(with_more(tmp_path, **{name: 1.0}), DEMO_MODEL)
+
+
+def test_copies_of_the_models_own_weights_are_no_fault(tmp_path):
+    lora.check(with_more(tmp_path, **{"base_model.model.model.embed_tokens.base_layer.weight": 1.0}), DEMO_MODEL)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from lean_ovms.errors import BadRequest, EngineFailure, StartError
+from lean_ovms.errors import BadRequest, StartError, StoreFailure, StoreFull
 from lean_ovms.features.slots.child.files import HEAD, MOST_SALT, MOST_SLOTS, SlotFiles
 from lean_ovms.features.slots.child.install import Slots
 from lean_ovms.features.slots.records import SlotAction
@@ -200,23 +200,27 @@ def test_what_is_no_file_is_refused(saved):
     for name in ("none", "fifo", "folder", "link"):
         with pytest.raises(BadRequest, match="cannot be read"):
             act(made, "restore", 0, name)
-    with pytest.raises(EngineFailure, match="cannot be written"):
+    with pytest.raises(StoreFailure, match="cannot be written"):
         act(made, "save", 0, "folder")
     assert sorted(os.listdir(path)) == [FILE, "fifo", "folder", "link"]
 
 
-def test_a_file_system_that_is_read_only_is_told(saved, monkeypatch):
+@pytest.mark.parametrize(
+    ("number", "error"), [(errno.EROFS, StoreFailure), (errno.ENOSPC, StoreFull), (errno.EDQUOT, StoreFull)]
+)
+def test_why_a_file_cannot_be_written_is_told(saved, monkeypatch, number, error):
     path, ids, kind, _ = saved
     made = with_slots(path, kind=kind)
     cached(made, ids, salt="s")
 
     def refused(*_, **__):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("lean_ovms.features.slots.child.files.open_file", refused)
     monkeypatch.setattr(type(path), "unlink", refused)
-    with pytest.raises(EngineFailure, match="cannot be written: Read-only file system"):
+    with pytest.raises(StoreFailure, match=f"cannot be written: {os.strerror(number)}") as failed:
         act(made, "save", 0, "b.bin")
+    assert type(failed.value) is error
 
 
 def test_the_files_have_a_limit_together(saved):
@@ -226,7 +230,7 @@ def test_the_files_have_a_limit_together(saved):
     before = (path / FILE).read_bytes()
     (path / f".{FILE}.0.part").write_bytes(bytes(1000))  # of a process that died
     assert act(made, "save", 0, FILE)[1] == size  # in its place
-    with pytest.raises(BadRequest, match="together"):
+    with pytest.raises(StoreFull, match="together"):
         act(made, "save", 0, "b.bin")
     assert os.listdir(path) == [FILE]
     assert len((path / FILE).read_bytes()) == len(before)

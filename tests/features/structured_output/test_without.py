@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -61,6 +62,16 @@ async def test_the_responses_api_names_its_own_field(make_app: MakeApp) -> None:
     form = {"type": "json_schema", "name": "p", "schema": SCHEMA}
     found = await error(await post(app, "/v1/responses", {"model": "m", "input": "hi", "text": {"format": form}}))
     assert (found["param"], found["message"]) == ("text.format", f"text.format {ASKED}")
+
+
+async def test_ollamas_api_names_its_own_field(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"), **WITHOUT)
+    for path, prompt in (
+        ("/api/chat", {"messages": [{"role": "user", "content": "hi"}]}),
+        ("/api/generate", {"prompt": "hi"}),
+    ):
+        response = await post(app, path, {"model": "m", "format": SCHEMA, **prompt})
+        assert (response.status, json.loads(response.body)) == (400, {"error": f"format {ASKED}"})
 
 
 async def test_the_grammar_of_a_custom_tool_is_shown_to_the_model(make_app: MakeApp) -> None:

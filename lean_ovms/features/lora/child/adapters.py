@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....engine.paged.network import AdapterProvider, AdapterWeights, Network, Part
-from ..files import misfit
+from ..files import foreign, misfit
 
 Weights = NDArray[np.float32]
 Sizes = Mapping[str, tuple[int, int]]
@@ -54,7 +54,7 @@ def fits(adapter: Adapter, layers: Sizes, fixed: frozenset[str]) -> str:
     """Returns why a network cannot take an adapter; "" if it can.
 
     Args:
-        adapter: The adapter; those of its layers that the network lacks are ignored, as openvino_genai ignores them.
+        adapter: The adapter; layers that it does not change, as A or B is all zeros, may be missing in the network.
         layers: The layers of the network that take adapters, with the widths of their inputs and outputs.
         fixed: The layers of the network that take no adapters.
     """
@@ -64,7 +64,10 @@ def fits(adapter: Adapter, layers: Sizes, fixed: frozenset[str]) -> str:
         shapes = (down.shape[1:], up.shape[:1])
         if name in layers and shapes != tuple((size,) for size in layers[name]):
             return f"it belongs to another model: {misfit(name, layers[name])}"
-    return ""
+    missing = adapter.layers.keys() - layers.keys()
+    of_none = len(missing) == len(adapter.layers)
+    missing = {name for name in missing if of_none or all(part.any() for part in adapter.layers[name])}
+    return f"it {foreign(missing, of_none=of_none)}" if missing else ""
 
 
 class AdapterTable(AdapterProvider):

@@ -167,7 +167,7 @@ def parse_chat(body: Json, services: Services) -> OllamaRequest | LoadModelReque
         raise BadRequest(f'"{values["model"]}" does not support tools', param="tools")
     offer = read_offer(values["tools"], None, None)
     messages = read_messages(to_messages(values["messages"]), services.config.composition)
-    generation = reader.generation(offer=offer, logprobs=_logprobs(values))
+    generation = reader.generation(_form(values), offer=offer, logprobs=_logprobs(values))
     prefill = messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls")
     prompt = ChatPrompt(
         messages=messages,
@@ -192,7 +192,7 @@ def parse_generate(body: Json, services: Services) -> OllamaRequest | LoadModelR
     plain = values["raw"] or values["suffix"] or reader.model.chat_format.template.problem
     if (plain or values["context"]) and values["images"]:
         raise BadRequest("images need a prompt for the chat template, without context and suffix", param="images")
-    generation = reader.generation(logprobs=_logprobs(values), parsed=not plain)
+    generation = reader.generation(_form(values), logprobs=_logprobs(values), parsed=not plain)
     prompt: Prompt = TextPrompt(values["prompt"])
     if not plain:
         system = [{"role": "system", "content": values["system"]}] if values["system"] else []
@@ -234,6 +234,11 @@ def _reader(
         if num_ctx != context:
             warnings.append(f"options.num_ctx has no effect: the context has {context} tokens")
     return reader, warnings
+
+
+def _form(values: Values) -> Values:
+    """Returns what the answer must match, by the name of its field here, which errors have too."""
+    return {"format": values["format"]}
 
 
 def _logprobs(values: Values) -> LogprobsRequest:

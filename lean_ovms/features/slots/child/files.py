@@ -22,7 +22,7 @@ from ....engine.paged.block_manager import BlockManager
 from ....engine.paged.network import Network
 from ....engine.paged.sequence import NO_STATE
 from ....engine.paged.state_checkpoints import StateCache
-from ....errors import BadRequest, EngineFailure
+from ....errors import BadRequest, StoreFull, store_failure
 from ...disk_cache.child.segment import Bytes, checksum, nbytes, open_file, private_directory, transfer, write_all
 
 MAGIC = b"LOVMSSL1"
@@ -176,7 +176,7 @@ class SlotFiles:
                 others = sum(one.stat(follow_symlinks=False).st_size for one in files if one.name not in replaced)
             if others + size > self._limit:
                 why = f"all files of slots may have {self._limit} bytes together; this one would have {size}"
-                raise BadRequest(f"{why}, the others have {others}", param="filename")
+                raise StoreFull(f"{why}, the others have {others}")
             file = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             try:
                 write_all(file, head)
@@ -188,7 +188,8 @@ class SlotFiles:
         except OSError as error:
             with contextlib.suppress(OSError):  # a file system that is read-only, again
                 temporary.unlink(missing_ok=True)
-            raise EngineFailure(f"the file cannot be written: {error.strerror}") from None
+            why = f"the file cannot be written: {error.strerror}"
+            raise store_failure(error, why, why) from None
         return size
 
     def _read(self, slot: int, file: int) -> tuple[int, int]:
