@@ -77,21 +77,21 @@ class EngineConfig(ModelOptions, EngineOptions):
             parts.get(owners.get(name, Options), own)[name] = value
         super().__init__(**own)
         made = {kind: kind(**given) if given else kind.defaults() for kind, given in parts.items()}
+        object.__setattr__(self, "composition", composition)
         object.__setattr__(self, "_parts", made)
+        object.__setattr__(self, "_makers", {})
         for part in self._parts.values():
             part.check(self)
 
+    composition: ClassVar[Composition]
+    """The features that there are."""
     _parts: ClassVar[dict[type[Options], Options]]
+    _makers: ClassVar[dict[str, Any]]
 
     @classmethod
     def _has(cls, kind: type[Options]) -> bool:
         """Returns whether the options of this class are part of it."""
         return kind.in_engine
-
-    @property
-    def composition(self) -> Composition:
-        """The features that there are."""
-        return compose(self.without)
 
     def of(self, kind: type[T]) -> T:
         """Returns the options of a feature."""
@@ -115,7 +115,9 @@ class EngineConfig(ModelOptions, EngineOptions):
 
     def part(self, seam: str) -> Any:
         """Returns what makes the part at a seam, with its module imported; None: these options want none there."""
-        return self.composition.part(seam) if self.wants(seam) else None
+        if seam not in self._makers:  # requests ask for some
+            self._makers[seam] = self.composition.part(seam) if self.wants(seam) else None
+        return self._makers[seam]
 
     def wants(self, seam: str) -> bool:
         """Returns whether these options, and the files of their model, want a part at the seam, and there is one."""

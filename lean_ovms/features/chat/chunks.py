@@ -139,6 +139,8 @@ class ChunkOptions:
 
     def times(self, generation: DeltaStream) -> Json:
         """Returns the members about time at the end of a response."""
+        if not self.timings and not self.metrics and self.further_metrics is None:
+            return {}
         times = generation.timings
         found = {"timings": timings(times)} if self.timings else {}
         if self.metrics:
