@@ -1,7 +1,8 @@
 """Declares what a feature tells the core about itself: one `Feature`, of rows that the core composes into its tables.
 
 A feature is what a user can name in one sentence and switch off. It lives in `features/NAME/`, whose feature.py has its
-`FEATURE`. This module is imported by every start, before options are read: it imports nothing but the standard library.
+`FEATURE`. This module is imported by every start, before options are read: it imports nothing but the standard library,
+and its classes have no methods to print and to compare, which took 5 ms of each start.
 
 A text such as "api:handle" names a function of a module of the feature's own folder. It is imported by its first use.
 """
@@ -82,7 +83,7 @@ def named(package: str, text: str) -> Any:
     return getattr(importlib.import_module(f"{package}.{module}"), name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Route:
     """A method and path, and its handler."""
 
@@ -150,7 +151,7 @@ class Route:
         return self.package.rpartition(".")[2]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class PageRow:
     """A part of the page for browsers that uses an endpoint of a feature, where the server has it."""
 
@@ -162,7 +163,7 @@ class PageRow:
     """Options all of which must be set, or the page does not offer it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class Row:
     """A row that a feature adds to one of the core's tables."""
 
@@ -174,7 +175,7 @@ class Row:
         return Path(__file__).parent.joinpath(*self.package.split(".")[1:], name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class PanelRow(Row):
     """A panel of the page for browsers, for models of some tasks. What it shows is in the folder `web` of the feature:
     panel.html, its script panel.js, and its texts in other languages in strings/."""
@@ -191,7 +192,7 @@ class PanelRow(Row):
     """The names of the tasks, each with what it is called on the page."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class TaskRow(Row):
     """A task of models: what its models are known by, and what serves them in both processes."""
 
@@ -221,7 +222,7 @@ class TaskRow(Row):
     """Where a body goes that is sent to no endpoint of its own: to the path of the first row whose members it has."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class EngineRow(Row):
     """The work of a feature inside the steps of the paged engine. Nothing of it is imported unless one of its options
     is set."""
@@ -240,7 +241,7 @@ class EngineRow(Row):
     returns the options that this process has instead, by their names; empty: it has those of the model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class PartRow(Row):
     """A part of a model, an engine or a server that a feature supplies, in the place of the core's own."""
 
@@ -255,7 +256,7 @@ class PartRow(Row):
     """A file without which a model's directory wants no such part; empty: it does in any case."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class BackendRow(Row):
     """Pipelines that generate text in the place of the paged engine."""
 
@@ -268,7 +269,7 @@ class BackendRow(Row):
     """Options that the paged engine does not have: any one that is set keeps AUTO from it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class FormatRow(Row):
     """A form of files of which one is a whole model."""
 
@@ -289,7 +290,7 @@ class FormatRow(Row):
     `engine.paged.network.EngineFile`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class SettingsRow(Row):
     """Files that hold options of models: one that lists several models, and one in the directory of each."""
 
@@ -304,7 +305,7 @@ class SettingsRow(Row):
     a file, or one is to be written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class ContentRow(Row):
     """Parts of messages beside text, and what reads them."""
 
@@ -318,7 +319,7 @@ class ContentRow(Row):
     """An `api.generation.content.ContentReader` as "module:name"; the first request with such a part imports it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class ParserRow(Row):
     """A family of models, by how they write tool calls or reasoning, and what their chat templates are known by."""
 
@@ -341,7 +342,7 @@ class ParserRow(Row):
     """The reasoning parser goes only with a template that has one of these as well; empty: with every one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class BodyRow(Row):
     """Fields that clients of an API send to OpenAI's endpoints as well, which do not know them."""
 
@@ -355,7 +356,7 @@ class BodyRow(Row):
     imports it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class HelperRow:
     """A model that works for those that read and write text, where an option of these names it."""
 
@@ -367,7 +368,7 @@ class HelperRow:
     """What they write by it; empty: nothing more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class StartRow(Row):
     """The work of a feature while a server starts, before models are loaded, where one of its options is set."""
 
@@ -377,7 +378,7 @@ class StartRow(Row):
     """Options of which any one that is set makes the function be called."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class ModelRow(Row):
     """The work of a feature for a model before requests may use it, where one of its options is set."""
 
@@ -388,7 +389,7 @@ class ModelRow(Row):
     """Options of which any one that is set for a model makes the function be called for it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class ObserverRow(Row):
     """The use that a feature makes of the record of each request, where one of its options is set."""
 
@@ -401,7 +402,7 @@ class ObserverRow(Row):
     """The extra of the feature; the composition sets it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Metric:
     """One metric, as Prometheus has them."""
 
@@ -424,7 +425,7 @@ class Metric:
     none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class ErrorForm(Row):
     """The form of errors for clients of an API that has another one than OpenAI's."""
 
@@ -446,7 +447,7 @@ class ErrorForm(Row):
     """A further header in which its responses, errors or not, have the id of the request; empty: none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Command:
     """A command of the command line."""
 
@@ -482,7 +483,7 @@ class Command:
         return self.first if self.option else self.run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class Companion:
     """A further model that a model uses, and that is pulled from a hub into its directory."""
 
@@ -492,7 +493,7 @@ class Companion:
     """The option with the path of one that is there already."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class DemoModel(Row):
     """A small model in the package, which is served beside the demo model where no option points to a model."""
 
@@ -504,7 +505,7 @@ class DemoModel(Row):
     """The name of its task."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class Feature:
     """A feature, as the core knows it: what it is, and the rows that it adds to the core's tables."""
 

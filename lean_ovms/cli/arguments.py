@@ -67,7 +67,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     without = without_of(argv, environ)
     others = other_flags(without)
     _check_command(others.without_program(argv), without)
-    given = vars(parser(without).parse_intermixed_args(_normalized(argv, without)))
+    words = _normalized(argv, without)
+    given = vars(_parser_for(words, without).parse_intermixed_args(words))
     others.settle(given)
     _read_words(given, without)
     _check_pointers(given, without)
@@ -251,6 +252,21 @@ def _text(
 @cache
 def parser(without: str = "") -> argparse.ArgumentParser:
     """Returns the argument parser of a server without these features, with a group for each group of options."""
+    result = _parser_of_own_flags(without)
+    other_flags(without).add_to(result)
+    return result
+
+
+def _parser_for(words: Sequence[str], without: str) -> argparse.ArgumentParser:
+    """Returns a parser that knows all flags of a command line which there are. To add a thousand of other servers takes
+    as long as half of all else that is done with the options, so this is done only where one may be meant."""
+    own = _parser_of_own_flags(without)
+    flags = {word.partition("=")[0] for word in words if word.startswith("-")}
+    return own if flags <= own._option_string_actions.keys() else parser(without)
+
+
+def _parser_of_own_flags(without: str) -> argparse.ArgumentParser:
+    """Returns the argument parser without the flags of other servers."""
     result = _make_parser()
     result.add_argument(
         "-h", "--help", nargs="?", const="", metavar="TOPIC", action=_Help, without=without, help=argparse.SUPPRESS
@@ -262,7 +278,6 @@ def parser(without: str = "") -> argparse.ArgumentParser:
     _add_groups(result, shown(without), without)
     result.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     result.add_argument("--model", default=None, help=argparse.SUPPRESS)  # the same as a word without a flag
-    other_flags(without).add_to(result)
     return result
 
 

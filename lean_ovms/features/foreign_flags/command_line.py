@@ -310,7 +310,7 @@ class ForeignCommandLine(OtherFlags):
                 raise StartError(f"{flag(name)} is not possible: {why}")
             if why := self._known.ignored.get(name):
                 print(f"lean_ovms: {flag(name)} has no effect: {why}", file=sys.stderr)
-        if given["port"] is None:
+        if given.get("port") is None:
             return
         # It is --rest_port of vLLM and llama.cpp, or OVMS's gRPC port where --rest_port is given, too.
         if given["rest_port"] is None:
