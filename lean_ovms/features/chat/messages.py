@@ -7,6 +7,7 @@ https://platform.openai.com/docs/api-reference/chat.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from ...api.fields import Values
@@ -93,9 +94,27 @@ def _checked(message: Any, param: str, composition: Composition) -> Json:
         message = {**message, "content": parts}
     elif content is not None and not isinstance(content, str):
         raise BadRequest("Message content must be a string, an array or null", param=f"{param}.content")
-    checked: Json = message
+    elif content is None and isinstance(message.get("refusal"), str):
+        message = {**message, "content": message["refusal"]}
+    checked: Json = _with_functions(message)
     _check_calls(checked, param)
     return checked
+
+
+def _with_functions(message: Json) -> Json:
+    """Returns a message with its calls of OpenAI's custom tools, which take a text, as calls of functions."""
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list) or not any(isinstance(call, dict) and "custom" in call for call in calls):
+        return message
+    return {**message, "tool_calls": list(map(_as_function, calls))}
+
+
+def _as_function(call: Any) -> Any:
+    custom = call.get("custom") if isinstance(call, dict) else None
+    if not isinstance(custom, dict) or not isinstance(custom.get("input"), str):
+        return call
+    function = {"name": custom.get("name"), "arguments": json.dumps({"input": custom["input"]}, ensure_ascii=False)}
+    return {"id": call.get("id"), "type": "function", "function": function}
 
 
 def _check_calls(message: Json, param: str) -> None:

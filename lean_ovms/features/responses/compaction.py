@@ -30,16 +30,17 @@ def item(summary: str) -> Json:
 
 
 def read(given: Json, param: str) -> Json:
-    """Returns an item of a request. Raises BadRequest for one of another server."""
+    """Returns an item of a request; one of another server cannot be read by anybody else. Raises BadRequest."""
     content, known = given.get("encrypted_content"), given.get("id")
-    if not isinstance(content, str) or not content.startswith(MARK):
-        raise BadRequest(
-            "a compaction item must be one of this server, from POST …/responses/compact: those of other servers are "
-            "encrypted",
-            param=f"{param}.encrypted_content",
-        )
-    made = item(content.removeprefix(MARK))
+    if not isinstance(content, str):
+        raise BadRequest("compaction requires a valid encrypted_content field", param=f"{param}.encrypted_content")
+    made = {"id": item_id("cmp"), "type": KIND, "encrypted_content": content}
     return made | {"id": known} if isinstance(known, str) and known else made
+
+
+def is_own(item: Json) -> bool:
+    """Returns whether a compaction item is of this server."""
+    return str(item["encrypted_content"]).startswith(MARK)
 
 
 def text(item: Json) -> str:
@@ -51,7 +52,7 @@ def current(items: list[Json]) -> list[Json]:
     """Returns the items without what the last summary replaces: all before it but the user's messages and
     instructions.
     """
-    last = max((place for place, one in enumerate(items) if one["type"] == KIND), default=-1)
+    last = max((place for place, one in enumerate(items) if one["type"] == KIND and is_own(one)), default=-1)
     if last < 0:
         return items
     return [one for one in items[:last] if one.get("role") in _LASTING] + items[last:]

@@ -1,21 +1,22 @@
 """Input items: their validation, their stored form, and their conversion to messages for a chat template.
 
-The sources are those of create.py. Unsupported items are refused, not ignored. Knows no model and no
+The sources are those of create.py; items that only other servers write are in foreign_items.py. Knows no model and no
 store; references to stored items are resolved earlier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 import orjson
 
 from ...api.generation.content import check_member, left_out
+from ...api.generation.foreign import NO_RESULT, arguments
 from ...api.stored_objects import item_id
 from ...errors import BadRequest
 from ...types import Json
-from . import compaction
+from . import compaction, foreign_items
 from .tool_forms import APPROVAL_REQUEST, APPROVAL_RESPONSE, CALL, LISTING, error_text, function_name
 
 MAX_ITEMS = 10_000
@@ -54,7 +55,7 @@ def _item(value: Any, param: str) -> Json:
         if "content" in value:  # an empty answer comes back from some clients as null
             given.setdefault("content", [])
         return _message(given, param)
-    read = _READERS.get(kind) if isinstance(kind, str) else None
+    read = _READERS.get(kind) or foreign_items.reader(kind) if isinstance(kind, str) else None
     if read is None:
         known = ", ".join(sorted(["message", *_READERS]))
         raise BadRequest(f"input item type {str(kind)[:60]!r} is not supported; supported: {known}", param=param)
@@ -145,9 +146,9 @@ def _file(part: Json, param: str) -> Json:
 
 
 def _image(part: Json, param: str) -> Json:
-    if part.get("file_id") is not None:
-        raise _NotRead("input_image.file_id is not supported: send the image in image_url", param=f"{param}.file_id")
     url = part.get("image_url")
+    if url is None and part.get("file_id") is not None:
+        raise _NotRead("input_image.file_id is not supported: send the image in image_url", param=f"{param}.file_id")
     if url is None:
         raise BadRequest("input_image requires image_url field", param=f"{param}.image_url")
     if isinstance(url, dict):
@@ -295,17 +296,24 @@ def _plain_part(part: Json) -> Json:
 
 def to_messages(items: list[Json]) -> list[Json]:
     """Returns items as chat messages. Consecutive reasoning, text and calls of the assistant become one message."""
-    builder = _MessageBuilder()
+    builder = _MessageBuilder({foreign_items.call_id(item) for item in items if item["type"].endswith("_output")})
     for item in compaction.current(items):
-        builder.add(item)
+        if not foreign_items.is_unshown(item):
+            builder.add(item)
     return builder.finished()
 
 
 class _MessageBuilder:
     """Collects messages. One of the assistant at the end may be extended by further items."""
 
-    def __init__(self) -> None:
+    def __init__(self, answered: Set[str]) -> None:
+        """Begins without a message.
+
+        Args:
+            answered: The ids of the calls whose results are items of their own.
+        """
         self.messages: list[Json] = []
+        self._answered = answered
         self._requests: dict[str, Json] = {}  # for approval
 
     def finished(self) -> list[Json]:
@@ -334,6 +342,11 @@ class _MessageBuilder:
         elif kind == compaction.KIND:
             self._join_users()
             self.messages.append({"role": "assistant", "content": compaction.text(item)})
+        elif foreign_items.is_call(kind):
+            self._add_foreign(item)
+        elif foreign_items.is_output(kind):
+            call_id = foreign_items.call_id(item)
+            self.messages.append({"role": "tool", "tool_call_id": call_id, "content": foreign_items.output(item)})
         elif item["role"] == "assistant":
             self._turn("content")["content"] = _content(item["content"])
         else:
@@ -372,6 +385,13 @@ class _MessageBuilder:
         """Adds a call of an MCP tool and its result."""
         self._add_call(item["id"], function_name(item["name"], item["server_label"]), item["arguments"])
         self.messages.append({"role": "tool", "tool_call_id": item["id"], "content": text})
+
+    def _add_foreign(self, item: Json) -> None:
+        """Adds a call of another provider's tool, and its result unless that is an item of its own."""
+        call_id, found = foreign_items.call_id(item), foreign_items.result(item)
+        self._add_call(call_id, foreign_items.tool(item), arguments(foreign_items.given(item)))
+        if found is not None or call_id not in self._answered:
+            self.messages.append({"role": "tool", "tool_call_id": call_id, "content": found or NO_RESULT})
 
     def _add_reasoning(self, text: str) -> None:
         self._turn("content", "tool_calls").setdefault("reasoning_content", []).append(text)

@@ -20,6 +20,7 @@ from ...manifest import ANSWER_RULES
 from ...types import Json, Request
 from .agent_tools import AgentTools, read_agent_tools
 from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT
+from .foreign_items import unshown
 from .items import read_input
 from .request import ResponsesRequest
 from .response import ResponseObject
@@ -78,6 +79,7 @@ def parse_response(body: Json, services: Services) -> ResponsesRequest:
         what = "MCP tools" if tools.mcp else "background"
         raise BadRequest(f"an answer with {what} is not spoken", param="modalities")
     items, unread = ([], []) if values["input"] is None else sealer.opened(read_input(values["input"]), "input")
+    unread += unshown(items, "input")
     return ResponsesRequest(
         values=values,
         generation=generation,

@@ -31,6 +31,10 @@ USE = {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}, "cache_co
 CALL = {"id": "t1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
 
 
+def called(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
 def result(content: Any = None, **more: Any) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": "t1", **({} if content is None else {"content": content}), **more}
 
@@ -104,6 +108,58 @@ CASES: list[tuple[str, Any, list[Any], list[Any]]] = [
         [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
     ),
     (
+        "tools that Anthropic has run",
+        None,
+        [
+            user(text("a")),
+            assistant(
+                text("b"),
+                {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "q"}},
+                {
+                    "type": "web_search_tool_result",
+                    "tool_use_id": "s1",
+                    "content": [{"type": "web_search_result", "url": "u", "title": "T", "encrypted_content": "zz"}],
+                },
+                text("c"),
+                {"type": "mcp_tool_use", "id": "s2", "name": "f", "server_name": "srv", "input": {}},
+                {
+                    "type": "mcp_tool_result",
+                    "tool_use_id": "s2",
+                    "is_error": True,
+                    "content": [text("no"), text("way")],
+                },
+            ),
+            user(text("d")),
+        ],
+        [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "b", "tool_calls": [called("s1", "web_search", '{"query":"q"}')]},
+            {
+                "role": "tool",
+                "tool_call_id": "s1",
+                "content": '[{"type":"web_search_result","url":"u","title":"T"}]',
+            },
+            {"role": "assistant", "content": "c", "tool_calls": [called("s2", "srv__f", "{}")]},
+            {"role": "tool", "tool_call_id": "s2", "content": "Error: no\nway"},
+            {"role": "user", "content": "d"},
+        ],
+    ),
+    (
+        "a summary by Anthropic",
+        "S",
+        [
+            user(text("a")),
+            assistant(text("b"), {"type": "compaction", "content": "so far"}, text("c")),
+            user(text("d")),
+        ],
+        [
+            {"role": "system", "content": "S"},
+            {"role": "user", "content": "Summary of the conversation so far:\nso far"},
+            {"role": "assistant", "content": "c"},
+            {"role": "user", "content": "d"},
+        ],
+    ),
+    (
         "documents and search results",
         None,
         [
@@ -126,7 +182,7 @@ CASES: list[tuple[str, Any, list[Any], list[Any]]] = [
 
 @pytest.mark.parametrize(("system", "given", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_blocks_become_messages(system: Any, given: list[Any], expected: list[Any]) -> None:
-    assert to_messages(system, given) == expected
+    assert to_messages(system, given) == (expected, [])
 
 
 @pytest.mark.parametrize(
@@ -138,15 +194,22 @@ def test_blocks_become_messages(system: Any, given: list[Any], expected: list[An
     ],
 )
 def test_a_text_stands_for_what_a_tool_returned_and_nothing_reads(block: Any, why: str) -> None:
-    [message] = to_messages(None, [user(result([text("a"), block]))])
+    [message], _ = to_messages(None, [user(result([text("a"), block]))])
     assert message["content"].startswith(f"a\n[The tool returned content of the type {block['type']} here.")
     assert why in message["content"]
 
 
+def test_what_the_model_cannot_be_shown_is_left_out_with_a_warning() -> None:
+    upload = {"type": "container_upload", "file_id": "f"}
+    messages, [warning] = to_messages(None, [user(upload, text("a"))])
+    assert messages == [{"role": "user", "content": "a"}]
+    assert warning.startswith("messages.0.content.0 (container_upload) are left out")
+
+
 def test_an_assistants_text_at_the_end_is_continued() -> None:
-    assert is_prefill(to_messages(None, [user(text("a")), assistant(text("The answer is"))]))
-    assert not is_prefill(to_messages(None, [user(text("a")), assistant()]))
-    assert not is_prefill(to_messages(None, [user(text("a")), assistant(text("b"), USE)]))
+    assert is_prefill(to_messages(None, [user(text("a")), assistant(text("The answer is"))])[0])
+    assert not is_prefill(to_messages(None, [user(text("a")), assistant()])[0])
+    assert not is_prefill(to_messages(None, [user(text("a")), assistant(text("b"), USE)])[0])
 
 
 WRONG = [
@@ -160,7 +223,10 @@ WRONG = [
     ([user({"type": "video"})], "messages.0.content.0.type: blocks of type 'video' are not read"),
     ([user(USE)], "messages.0.content.0.type: blocks of type 'tool_use'"),
     ([assistant(IMAGE)], "messages.0.content.0.type: blocks of type 'image'"),
-    ([assistant({"type": "server_tool_use", "id": "x"})], "blocks of type 'server_tool_use' are not read"),
+    ([user({"type": "server_tool_use", "id": "x"})], "blocks of type 'server_tool_use' are not read"),
+    ([assistant({"type": "server_tool_use", "id": "x"})], "messages.0.content.0.name: Field required"),
+    ([assistant({"type": "web_search_tool_result"})], "messages.0.content.0.tool_use_id: Field required"),
+    ([assistant({"type": "compaction", "content": 1})], "messages.0.content.0.content must be a string"),
     *(
         ([assistant({**USE, "input": given})], "messages.0.content.0.input must be an object")
         for given in ("x", "", 0, [])

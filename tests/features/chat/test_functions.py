@@ -101,3 +101,21 @@ async def test_wrong_fields_are_named(make_app: MakeApp, fields: dict[str, Any],
     response = await post(app, PATH, ask(**fields))
     assert response.status == 400
     assert (await whole(response))["error"]["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("message", "seen"),
+    [
+        (
+            {"tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "sh", "input": "ls"}}]},
+            '<tool_call>\n{"name": "sh", "arguments": {"input": "ls"}}\n</tool_call>',
+        ),
+        ({"refusal": "No."}, "No."),
+    ],
+)
+async def test_other_answers_of_openai_are_shown(make_app: MakeApp, message: dict[str, Any], seen: Any) -> None:
+    template = "{{ messages[1].content | tojson }}"
+    app, engine = await make_app(say("x"), chat_template=template)
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", **message}, {"role": "user", "content": "hi"}]
+    assert (await post(app, PATH, ask(messages=messages))).status == 200
+    assert json.loads(engine.submitted[0][0]) == seen

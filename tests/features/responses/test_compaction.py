@@ -79,11 +79,22 @@ async def test_a_model_that_writes_nothing_gives_no_summary(make_app: MakeApp) -
     assert "no summary" in (await whole(response))["error"]["message"]
 
 
-@pytest.mark.parametrize("content", ["gAAAAB", None, 3])
-def test_a_summary_of_another_server_is_refused(content: Any) -> None:
+@pytest.mark.parametrize("content", [None, 3])
+def test_a_summary_without_content_is_refused(content: Any) -> None:
     with pytest.raises(BadRequest) as caught:
         read_input([{"type": "compaction", "encrypted_content": content}])
     assert caught.value.param == "input[0].encrypted_content"
+
+
+async def test_a_summary_of_another_server_is_left_out_with_a_warning(make_app: MakeApp) -> None:
+    foreign = {"type": "compaction", "encrypted_content": "gAAAAB"}
+    items = [*TALK[1:3], foreign, {"role": "user", "content": "and?"}]
+    assert to_messages(read_input(items)) == to_messages(read_input([*TALK[1:3], items[-1]]))
+    app, _ = await make_app(lambda *_: say("x"))
+    for path, field in (("/v1/responses", "input"), ("/v1/conversations", "items")):
+        response = await post(app, path, {"model": "m", field: items})
+        assert response.status == 200
+        assert f"{field}[2] (compaction) are left out" in dict(response.headers)["Warning"]
 
 
 def test_a_summary_replaces_what_is_before_it_but_the_users_messages() -> None:

@@ -1,7 +1,7 @@
 """Anthropic's `system` and `messages` as the messages of chat. Knows no model and no template.
 
-Blocks that a server tool has written, and files by their id or address, are refused: the model would answer without
-what they hold.
+What Anthropic's servers have written into a conversation goes on as text: calls of their tools, results, summaries.
+Files by their id or address are refused: the model would answer without what they hold.
 """
 
 from __future__ import annotations
@@ -12,26 +12,35 @@ from typing import Any
 import orjson
 
 from ....api.generation.content import OF_TOOL, check_member, left_out
+from ....api.generation.foreign import as_text, call, unshown_line
 from ....errors import BadRequest
 from ....types import Json
 from ...chat.messages import without_changing_line
 from ..feature import CHANGING_LINES
 
 ROLES = ("user", "assistant", "system")
+CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
+RESULT_ENDS = "_tool_result"
+"""How the types of the results of Anthropic's own tools end."""
+UNSHOWN = ("container_upload", "fallback", "mcp_tool_listing", "tool_addition", "tool_removal")
+"""Blocks that hold nothing for the model."""
+SUMMARY = "Summary of the conversation so far:\n"
 
 
-def to_messages(system: Any, messages: list[Any]) -> list[Json]:
-    """Returns the whole conversation. Raises BadRequest with the field's place as param."""
+def to_messages(system: Any, messages: list[Any]) -> tuple[list[Json], list[str]]:
+    """Returns the whole conversation, and warnings about blocks that the model is not shown. Raises BadRequest with the
+    field's place as param."""
     if not messages:
         raise BadRequest("messages: at least one message is required", param="messages")
-    found: list[Json] = []
+    found, unshown = list[Json](), list[Block]()
     if system is not None:
         _add_system(found, _system(system, "system"))
     for place, message in enumerate(messages):
-        _add(found, message, f"messages.{place}")
+        _add(found, message, f"messages.{place}", unshown)
     if all(message["role"] == "system" for message in found):
         raise BadRequest("messages: no message of a user or an assistant has content", param="messages")
-    return list(map(_joined, found))
+    warnings = unshown_line([place for _, place in unshown], [block["type"] for block, _ in unshown])
+    return list(map(_joined, found)), warnings
 
 
 def is_prefill(messages: list[Json]) -> bool:
@@ -81,7 +90,7 @@ def _object(block: Any, param: str) -> Json:
     return block
 
 
-def _add(found: list[Json], message: Any, param: str) -> None:
+def _add(found: list[Json], message: Any, param: str, unshown: list[Block]) -> None:
     if not isinstance(message, dict):
         raise BadRequest(f"{param}: a message is an object", param=param)
     role, content = message.get("role"), message.get("content")
@@ -96,7 +105,9 @@ def _add(found: list[Json], message: Any, param: str) -> None:
     if not isinstance(content, list):
         raise BadRequest(f"{param}.content must be a string or an array of blocks", param=f"{param}.content")
     add = _add_assistant if role == "assistant" else _add_user
-    add(found, [(_object(b, f"{param}.content.{i}"), f"{param}.content.{i}") for i, b in enumerate(content)])
+    blocks = [(_object(b, f"{param}.content.{i}"), f"{param}.content.{i}") for i, b in enumerate(content)]
+    unshown += [block for block in blocks if block[0]["type"] in UNSHOWN]
+    add(found, [block for block in blocks if block[0]["type"] not in UNSHOWN])
     return None
 
 
@@ -150,21 +161,55 @@ def _tool_result(block: Json, param: str) -> tuple[str, str, list[Json]]:
 def _add_assistant(found: list[Json], blocks: list[Block]) -> None:
     if not blocks:
         return
-    turn = _turn(found, "assistant")
+    turn = first = _turn(found, "assistant")
     for block, param in blocks:
-        kind = block["type"]
-        if kind == "text":
-            if text := _text(block, param):
-                turn["content"].append(text)
-        elif kind == "thinking":
-            if not isinstance(block.get("thinking"), str):
-                raise BadRequest(f"{param}.thinking: Field required", param=f"{param}.thinking")
-            if block["thinking"]:
-                turn.setdefault("reasoning_content", []).append(block["thinking"])
-        elif kind == "tool_use":
-            turn.setdefault("tool_calls", []).append(_tool_use(block, param))
-        elif kind != "redacted_thinking":  # it holds nothing that can be read here
-            raise _unsupported(kind, param)
+        if block["type"].endswith(RESULT_ENDS):
+            turn = _add_result(found, block, param)
+        elif block["type"] == "compaction":
+            turn = _add_summary(found, block, param)
+        else:
+            _extend(turn, block, param)
+    if turn is not first and len(turn) == 2 and not turn["content"]:
+        found.pop()  # nothing follows the result of a call, or a summary
+
+
+def _extend(turn: Json, block: Json, param: str) -> None:
+    """Adds a block that the model has written to a turn of the assistant. Raises BadRequest."""
+    kind = block["type"]
+    if kind == "text":
+        if text := _text(block, param):
+            turn["content"].append(text)
+    elif kind == "thinking":
+        if not isinstance(block.get("thinking"), str):
+            raise BadRequest(f"{param}.thinking: Field required", param=f"{param}.thinking")
+        if block["thinking"]:
+            turn.setdefault("reasoning_content", []).append(block["thinking"])
+    elif kind in CALLS:
+        turn.setdefault("tool_calls", []).append(_tool_use(block, param))
+    elif kind != "redacted_thinking":  # it holds nothing that can be read here
+        raise _unsupported(kind, param)
+
+
+def _add_result(found: list[Json], block: Json, param: str) -> Json:
+    """Adds the result of a call that the server has run. Returns the assistant's turn behind it. Raises BadRequest."""
+    if not isinstance(block.get("tool_use_id"), str):
+        raise BadRequest(f"{param}.tool_use_id: Field required", param=f"{param}.tool_use_id")
+    text = as_text(block.get("content") or "")
+    if block.get("is_error") is True and "error" not in text[:40].lower():
+        text = f"Error: {text}"
+    found.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": text})
+    return _turn(found, "assistant")
+
+
+def _add_summary(found: list[Json], block: Json, param: str) -> Json:
+    """Puts a summary in place of what is before it. Returns the assistant's turn that it is in. Raises BadRequest."""
+    text = block.get("content")
+    if not isinstance(text, str | None):
+        raise BadRequest(f"{param}.content must be a string", param=f"{param}.content")
+    if text:
+        found[:] = [message for message in found if message["role"] == "system"]
+        _turn(found, "user")["content"].append(_part(f"{SUMMARY}{text}"))
+    return _turn(found, "assistant")
 
 
 def _tool_use(block: Json, param: str) -> Json:
@@ -174,8 +219,11 @@ def _tool_use(block: Json, param: str) -> Json:
     given = {} if block.get("input") is None else block["input"]
     if not isinstance(given, dict):
         raise BadRequest(f"{param}.input must be an object", param=f"{param}.input")
-    function = {"name": block["name"], "arguments": orjson.dumps(given).decode()}
-    return {"id": block["id"], "type": "function", "function": function}
+    if block["type"] == "tool_use":
+        function = {"name": block["name"], "arguments": orjson.dumps(given).decode()}
+        return {"id": block["id"], "type": "function", "function": function}
+    server = block.get("server_name")
+    return call(block["id"], f"{server}__{block['name']}" if isinstance(server, str) else block["name"], given)
 
 
 def _unsupported(kind: str, param: str) -> BadRequest:

@@ -61,7 +61,7 @@ def parse_message(body: Json, services: Services, required: Sequence[str] = REQU
     values = reader.values
     reader.check_max_tokens("max_tokens")
     tools, (choice, parallel) = read_tools(values["tools"]), read_choice(values["tool_choice"])
-    messages = to_messages(values["system"], values["messages"])
+    messages, unshown = to_messages(values["system"], values["messages"])
     renamed = {
         "stop": values["stop_sequences"],
         "include_stop_str_in_output": False,
@@ -79,7 +79,7 @@ def parse_message(body: Json, services: Services, required: Sequence[str] = REQU
         add_generation_prompt=not prefill,
         continue_final_message=prefill,
     )
-    headers = generation.headers + warning_headers(fields.warnings(values))
+    headers = generation.headers + warning_headers(fields.warnings(values) + unshown)
     return MessageRequest(values, generation, prompt, headers)
 
 

@@ -14,6 +14,7 @@ from ....api.services import Services
 from ....api.stored_objects import METADATA, PAGE, item_id, page_response
 from ....errors import BadRequest
 from ....types import Json, Request, Response
+from ..foreign_items import unshown
 from ..items import read_items
 from ..schemas import INPUT_ITEM
 from ..service import ResponseService
@@ -38,7 +39,8 @@ def _store(services: Services) -> Store:
 def _conversation(body: Json, services: Services) -> tuple[Values, list[Json], list[str]]:
     values = read(FIELDS, body)
     items = read_items(values["items"] or [], "items")
-    return values, *services.get(ResponseService).sealer.opened(items, "items")
+    items, unread = services.get(ResponseService).sealer.opened(items, "items")
+    return values, items, unread + unshown(items, "items")
 
 
 @RouteDoc("Create a conversation", body=FIELDS, body_optional=True)

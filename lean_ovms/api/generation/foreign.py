@@ -1,0 +1,80 @@
+"""Conversations that began at another provider: what a model is shown of items that only that provider writes.
+
+Its tools ran there, so their calls and results are text here, as of any tool. Ciphertext, files and pictures in base64
+are for nobody else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from ...types import Json
+
+UNSHOWN = frozenset(("cache_control", "caller", "citations", "fingerprint"))
+"""Members that no model is shown; nor are those whose names begin with ENCRYPTED."""
+ENCRYPTED = "encrypted_"
+MOST_SHOWN = 3
+"""Places that are named in a warning."""
+NO_RESULT = "The result of this call is not part of the conversation."
+
+
+def shown(value: Any) -> Any:
+    """Returns a value without what is of no use to a model: members without a value, ciphertext, and base64."""
+    if isinstance(value, dict):
+        binary = "data" if value.get("type") == "base64" else ""
+        return {
+            name: shown(inner)
+            for name, inner in value.items()
+            if inner is not None and name not in UNSHOWN and name != binary and not name.startswith(ENCRYPTED)
+        }
+    if isinstance(value, list):
+        return list(map(shown, value))
+    if isinstance(value, str) and value.startswith("data:") and ";base64," in value[:200]:
+        return f"[{value[5:200].partition(';')[0]}]"
+    return value
+
+
+def as_text(value: Any) -> str:
+    """Returns what a model sees of a tool's result: a text as it is, the texts of parts one after the other, and JSON
+    of all else."""
+    if isinstance(value, str):
+        return str(shown(value))
+    if isinstance(value, list) and value and all(map(_is_text, value)):
+        return "\n".join(part["text"] for part in value)
+    return orjson.dumps(shown(value), option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def arguments(value: Any) -> str:
+    """Returns the arguments of a call as the JSON of an object."""
+    return orjson.dumps(shown(value) if isinstance(value, dict) else {"input": shown(value)}).decode()
+
+
+def call(call_id: str, name: str, given: Any) -> Json:
+    """Returns a call as a message of the assistant has it.
+
+    Args:
+        call_id: The id of the call.
+        name: The name of the tool.
+        given: What the tool was given; an object, if its parameters have names.
+    """
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments(given)}}
+
+
+def unshown_line(places: list[str], kinds: list[str]) -> list[str]:
+    """Returns the warning about items that the model is not shown; none if there are none.
+
+    Args:
+        places: Where they are in the body.
+        kinds: Their types.
+    """
+    if not places:
+        return []
+    more = f" and {len(places) - MOST_SHOWN} more" if len(places) > MOST_SHOWN else ""
+    of = ", ".join(sorted(set(kinds)))
+    return [f"{', '.join(places[:MOST_SHOWN])}{more} ({of}) are left out: only the server that made them can read them"]
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)

@@ -1,0 +1,104 @@
+"""Input items that OpenAI's own tools write, and those of other providers: what this server keeps and shows of them.
+
+A conversation that began there goes on here. Calls are those of a tool of that name, in whatever way it was run;
+https://platform.openai.com/docs/api-reference/responses/create has the items. Knows no model and no store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...api.generation.foreign import NO_RESULT, as_text, unshown_line
+from ...api.stored_objects import item_id
+from ...errors import BadRequest
+from ...types import Json
+from . import compaction
+
+CALL_ENDS = "_call"
+OUTPUT_ENDS = "_call_output"
+CALLS, OUTPUTS = ("program",), ("program_output", "tool_search_output")
+"""Types of calls and of their results beside those that end so."""
+UNSHOWN = ("additional_tools", "configuration_update")
+"""Items that hold nothing for the model."""
+RESULTS = ("results", "outputs", "output", "result", "tools", "error")
+"""The members that have what a call gave."""
+OF_ITEM = frozenset((
+    "id", "type", "status", "call_id", "role", "container_id", "environment", "execution", "created_by",
+    "pending_safety_checks", "acknowledged_safety_checks", "max_output_length", "svg_usage", "name", "namespace",
+))  # fmt: skip
+"""Members that are no arguments of a call."""
+BINARY = {"image_generation_call": "result"}
+"""The members that have a picture in base64, which are not kept."""
+
+
+def is_call(kind: str) -> bool:
+    """Returns whether a type is that of a call of another provider's tool."""
+    return kind in CALLS or kind.endswith(CALL_ENDS)
+
+
+def is_output(kind: str) -> bool:
+    """Returns whether a type is that of the result of such a call, as an item of its own."""
+    return kind in OUTPUTS or kind.endswith(OUTPUT_ENDS)
+
+
+def reader(kind: str) -> Callable[[Json, str], Json] | None:
+    """Returns what reads items of a type; None for one that no other provider has."""
+    return _read if is_call(kind) or is_output(kind) or kind in UNSHOWN else None
+
+
+def _read(given: Json, param: str) -> Json:
+    """Returns an item as it is kept: as it was given, with an id. Raises BadRequest."""
+    for name in ("id", "call_id"):
+        if not isinstance(given.get(name, ""), str):
+            raise BadRequest(f"{given['type']}.{name} is not a string", param=f"{param}.{name}")
+    kept = {name: value for name, value in given.items() if name != BINARY.get(given["type"])}
+    return {"status": "completed", **kept, "id": given.get("id") or item_id("item")}
+
+
+def call_id(item: Json) -> str:
+    """Returns the id by which a call and its result belong together."""
+    return str(item.get("call_id") or item["id"])
+
+
+def tool(item: Json) -> str:
+    """Returns the name of the tool of a call."""
+    return str(item.get("name") or item["type"].removesuffix(CALL_ENDS))
+
+
+def given(item: Json) -> Any:
+    """Returns what the tool of a call was given: its one member that is an object or a text, or all members."""
+    found = {name: value for name, value in item.items() if name not in OF_ITEM and name not in RESULTS}
+    return next(iter(found.values())) if len(found) == 1 and isinstance(next(iter(found.values())), dict) else found
+
+
+def result(item: Json) -> str | None:
+    """Returns what the model sees of the result that is in an item; None if none is."""
+    found = {name: item[name] for name in RESULTS if item.get(name) is not None}
+    if found:
+        return as_text(next(iter(found.values())) if len(found) == 1 else found)
+    return "The picture is not part of the conversation." if item["type"] in BINARY else None
+
+
+def output(item: Json) -> str | list[Json]:
+    """Returns the content of a message with the result of a call: a text, or a screenshot as a part."""
+    value = item.get("output")
+    if isinstance(value, dict) and isinstance(value.get("image_url"), str):
+        return [{"type": "image_url", "image_url": {"url": value["image_url"]}}]
+    return result(item) or NO_RESULT
+
+
+def unshown(items: list[Json], param: str) -> list[str]:
+    """Returns a warning about the items that no model is shown.
+
+    Args:
+        items: The items of a request.
+        param: The field that they are in.
+    """
+    found = [(place, one["type"]) for place, one in enumerate(items) if is_unshown(one)]
+    return unshown_line([f"{param}[{place}]" for place, _ in found], [kind for _, kind in found])
+
+
+def is_unshown(item: Json) -> bool:
+    """Returns whether no model can be shown an item: it holds nothing for one, or is another server's ciphertext."""
+    return item["type"] in UNSHOWN or (item["type"] == compaction.KIND and not compaction.is_own(item))
