@@ -98,8 +98,9 @@ def compose(without: str = "") -> Composition:
     Raises:
         StartError: A name is no feature's, or that of one that cannot be left out.
     """
-    names = set(without.replace(",", " ").split())
     found = manifests()
+    taken_in = {name: one.name for one in found for name in one.formerly}
+    names = {taken_in.get(name, name) for name in without.replace(",", " ").split()}
     if unknown := sorted(names - {one.name for one in found}):
         known = ", ".join(one.name for one in found if not one.essential)
         raise StartError(f"--without {unknown[0]}: there is no such feature; there are {known}")
@@ -186,7 +187,8 @@ class Composition:
     @cached_property
     def routes(self) -> tuple[Route, ...]:
         """The endpoints of the features."""
-        return self._rows(lambda one: one.routes)
+        names = {"", *(one.name for one in self.features)}
+        return self._rows(lambda one: [row for row in one.routes if row.beside in names])
 
     @cached_property
     def tasks(self) -> tuple[TaskRow, ...]:

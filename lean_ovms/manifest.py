@@ -105,8 +105,7 @@ class Route:
     changes: bool = False
     """Whether it changes the state of the server for all clients, so that without a key no foreign page may use it."""
     by_one: bool = False
-    """Whether one server makes such a change where several serve the same models, instead of each: what it changes is
-    files that they share or another server's, or one server has it."""
+    """Whether of several servers of the same models one makes such a change: of files that they share, or its own."""
     lasting: str = ""
     """For a change that a server which starts later beside this one has to make, too: the member of its body that names
     what is changed, or another word for a change of the whole server. Of several changes of the same thing, by any
@@ -122,6 +121,8 @@ class Route:
     """The name of a class of models: the handler is imported while a server starts that has one."""
     only_with: str = ""
     """An option that must be set, or the server does not have the route at all; empty: it always has it."""
+    beside: str = ""
+    """Another feature that the handler imports: without it the server does not have the route; empty: none."""
     page: bool = False
     """Whether it is a page for people, to which the server points."""
     serves: str = ""
@@ -517,6 +518,8 @@ class Feature:
     """The heading of its endpoints in the documentation; empty: they have none."""
     reference: str = ""
     """The address of the documentation of the API that it follows."""
+    formerly: tuple[str, ...] = ()
+    """Names of features that it has taken in: --without leaves it out by each of these, too."""
     essential: bool = False
     """Whether a server makes no sense without it, so that it cannot be left out."""
     needs: tuple[str, ...] = ()

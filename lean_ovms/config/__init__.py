@@ -17,7 +17,7 @@ from ..composition import TEXT_GENERATION, Composition, compose
 from ..errors import StartError
 from ..manifest import ANSWERS_WITHOUT_MODEL, EngineRow, TaskRow
 from .core import DEMO_MODEL, EngineOptions, LimitOptions, ModelOptions, ServerOptions
-from .options import Options
+from .options import MODEL, Options
 
 __all__ = [
     "DEMO_MODEL",
@@ -122,7 +122,7 @@ class EngineConfig(ModelOptions, EngineOptions):
     def wants(self, seam: str) -> bool:
         """Returns whether these options, and the files of their model, want a part at the seam, and there is one."""
         row = self.composition.parts.get(seam)
-        if row is None or (row.options and not any(map(self.given, row.options))):
+        if row is None or (row.options and not any(map(self._is_set, row.options))):
             return False
         return not row.file or (self.model_dir / row.file).is_file()
 
@@ -130,6 +130,11 @@ class EngineConfig(ModelOptions, EngineOptions):
     def without_model(self) -> bool:
         """Whether answers need no model, and so none of its files."""
         return self.wants(ANSWERS_WITHOUT_MODEL)
+
+    def _is_set(self, name: str) -> bool:
+        """Returns whether there is an option of this name, which differs from its default."""
+        owner = self.composition.option_owners.get(name, type(self))
+        return self.given(name) not in (None, getattr(owner, name, None))
 
     def given(self, name: str) -> Any:
         """Returns an option by its name; None if it is that of a feature that is left out."""
@@ -197,11 +202,13 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
     def engine_features(self, task: TaskRow) -> list[str]:
         """Returns the names of the features of which the engine process of a model of this task needs something."""
         features = self.composition.features
+        models = (row.name for row in listed(self.without) if row.metadata["path"] == MODEL)
+        suffixes = {self.model_dir.suffix, *(PurePath(self.value(name)).suffix for name in models)}
         needed = {
             one.name
             for one in features
             if task.name in [row.name for row in one.tasks]
-            or one.formats
+            or any(row.suffix in suffixes for row in one.formats)
             or (one.backend and task is TEXT_GENERATION)
             or (one.engine is not None and self.any_set(one.engine.options))
             or any(row.make.startswith("child.") and self.wants(row.seam) for row in one.parts)

@@ -62,7 +62,8 @@ def test_the_core_imports_no_feature_and_spells_no_name_of_one() -> None:
 def test_a_feature_imports_other_features_only_if_it_needs_them(one: Feature) -> None:
     folder = FOLDER / one.name
     others = {other for path in files(folder) for name in imported(path) if (other := feature_of(name))}
-    assert others - {one.name} - {needed for name, needed in DEBTS if name == one.name} <= {*one.needs}
+    beside = {row.beside for row in one.routes}
+    assert others - {one.name} - {needed for name, needed in DEBTS if name == one.name} <= {*one.needs, *beside}
 
 
 def test_packages_of_a_feature_are_imported_in_its_folder_only() -> None:

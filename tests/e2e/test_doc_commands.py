@@ -66,10 +66,10 @@ VISION = "curl http://localhost:8000/v1/chat/completions -H 'Content-Type: appli
 NOT_RUN = {
     ("README.md", "pip install ."): "installs: the tests run from the source",
     ("README.md", 'pip install ".[test]"'): "installs, and runs the tests: .ci/run does it",
-    ("README.md", "lean_ovms launch"): "needs the agent; tests/features/launch starts another program",
+    ("README.md", "lean_ovms launch"): "needs the agent; tests/features/terminal starts another program",
     ("README.md", VISION): "needs a vision model and a picture; tests/e2e/test_vision.py runs it",
     ("features/named_keys", "python -c"): "makes an API key; tests/features/named_keys/test_keys.py runs it",
-    ("features/launch", "lean_ovms launch"): "needs the agent; tests/features/launch starts another program",
+    ("features/terminal", "lean_ovms launch"): "needs the agent; tests/features/terminal starts another program",
     ("features/pdf", "curl"): "needs a PDF file; tests/features/pdf/test_pdf.py sends one",
     ("agents.md", "cline"): "needs the agents; tests/api/agents replays their requests",
     ("agents.md", "ANTHROPIC_API_BASE"): "needs the agent; tests/api/agents replays its requests",

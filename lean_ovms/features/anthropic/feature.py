@@ -11,9 +11,10 @@ CHANGING_LINES = ("x-anthropic-billing-header:",)
 
 FEATURE = Feature(
     name="anthropic",
-    summary="Anthropic's Messages API, for Claude Code and other clients of it",
+    summary="Anthropic's Messages API with its batches, for Claude Code and other clients of it",
     title="Anthropic",
     reference="https://docs.anthropic.com/en/api/messages",
+    formerly=("anthropic_batches",),
     needs=("chat",),
     flags="flags.txt",
     changing_lines=CHANGING_LINES,
@@ -23,6 +24,12 @@ FEATURE = Feature(
     routes=(
         Route("POST", "/messages", "api.messages:handle", BASES),
         Route("POST", "/messages/count_tokens", "api.messages:handle_count_tokens", BASES),
+        Route("POST", "/messages/batches", "api.batches:handle_create", BASES, beside="batches"),
+        Route("GET", "/messages/batches", "api.batches:handle_list", BASES, beside="batches"),
+        Route("GET", "/messages/batches/{id}", "api.batches:handle_get", BASES, beside="batches"),
+        Route("DELETE", "/messages/batches/{id}", "api.batches:handle_delete", BASES, beside="batches"),
+        Route("POST", "/messages/batches/{id}/cancel", "api.batches:handle_cancel", BASES, beside="batches"),
+        Route("GET", "/messages/batches/{id}/results", "api.batches:handle_results", BASES, beside="batches"),
         Route("GET", "/models", "api.models:handle_list", BASES, auth="models", header=HEADER),
         Route("GET", "/models/{id}", "api.models:handle_one", BASES, auth="models", header=HEADER),
     ),

@@ -16,7 +16,9 @@ _responses = partial(option, group="responses")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ResponseOptions(Options):
-    """The place where responses are stored, and how many there may be."""
+    """The place where responses are stored, how many there may be, and how many WebSockets of them."""
+
+    max_response_websockets: int = option(64, "most open WebSockets of /responses; more: 429", group="realtime", low=1)
 
     response_store: str = _responses(
         "",
@@ -54,15 +56,17 @@ class ResponseOptions(Options):
 
 FEATURE = Feature(
     name="responses",
-    summary="OpenAI's Responses API: stored and background responses, conversations",
+    summary="OpenAI's Responses API: stored and background responses, conversations, a WebSocket",
     title="OpenAI: responses and conversations",
     reference="https://platform.openai.com/docs/api-reference/responses",
+    formerly=("response_sockets",),
     needs=("chat",),
     packages=("cryptography", "psycopg"),
     options=ResponseOptions,
     start=StartRow(prepare="api.create:prepare", options=("response_store", "reasoning_key_file")),
     harmless=("access_programs", "background_options", "image", "prompt_cache_options", "client_metadata"),
     routes=(
+        Route("GET", "/responses", "api.sockets:handle", EVERYWHERE, beside="websocket"),
         Route("POST", "/responses/compact", "api.compact:handle", EVERYWHERE),
         Route("POST", "/conversations", "api.conversations:handle_create", BASES),
         Route("GET", "/conversations/{id}", "api.conversations:handle_get", BASES),

@@ -17,7 +17,8 @@ class ListOptions(Options):
 
 FEATURE = Feature(
     name="terminal",
-    summary="chats with a model in the terminal, or answers one prompt there; lists, explains and deletes models",
+    summary="chats with a model in the terminal, lists, explains and deletes models, measures a server, starts agents",
+    formerly=("bench", "launch"),
     needs=("deployment",),
     options=ListOptions,
     commands=(
@@ -35,5 +36,7 @@ FEATURE = Feature(
         Command("show", "MODEL", "say how a model would be served, and whether it can be", "show:main"),
         Command("rm", "NAME ...", "delete models that were pulled", "rm:main"),
         Command("ps", "[URL]", "show the models of a running server", "ps:main"),
+        Command("launch", "AGENT [URL]", "start a coding agent that uses a running server", "launch:main"),
+        Command("bench", "[URL] [MODEL]", "measure a running server with a small load", "bench:main"),
     ),
 )

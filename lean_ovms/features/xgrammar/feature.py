@@ -10,5 +10,9 @@ FEATURE = Feature(
     needs=("structured_output",),
     extra="xgrammar",
     packages=("tvm_ffi",),
-    parts=(PartRow(seam=OTHER_GRAMMAR_LIBRARY, make="child.library:XGrammarLibrary"),),
+    parts=(
+        PartRow(
+            seam=OTHER_GRAMMAR_LIBRARY, make="child.library:XGrammarLibrary", options=("structured_output_backend",)
+        ),
+    ),
 )

@@ -279,7 +279,7 @@ async def test_a_line_that_changes_with_each_request_of_an_agent_is_left_out(
 
 
 async def test_a_server_without_the_feature_knows_no_such_line(make_app: MakeApp) -> None:
-    app, engine = await make_app(say("x"), without="anthropic anthropic_batches")
+    app, engine = await make_app(say("x"), without="anthropic")
     messages = [{"role": "system", "content": HEADER}, {"role": "user", "content": "hi"}]
     assert (await post(app, "/v1/chat/completions", {"messages": messages})).status == 200
     assert engine.submitted[0][0] == f"system:{HEADER};user:hi;"

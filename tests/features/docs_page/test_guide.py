@@ -59,7 +59,7 @@ def test_every_page_of_the_documentation_is_there_and_in_the_list() -> None:
     assert dict(guide.groups()[0].pages)["how_to"] == "How do I …"
 
 
-@pytest.mark.parametrize("path", ["/docs/", "/docs/how_to", "/docs/features/launch", "/docs/search?q="])
+@pytest.mark.parametrize("path", ["/docs/", "/docs/how_to", "/docs/features/terminal", "/docs/search?q="])
 async def test_pages_need_no_script_and_no_key(make_app: MakeApp, path: str) -> None:
     app, _ = await make_app(api_key="secret", protect_models=True)
     path, _, query = path.partition("?")

@@ -11,18 +11,18 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from ...api.fields import Field, FieldSet, RouteDoc, read, require
-from ...api.response import json
-from ...api.services import Services
-from ...errors import BadRequest, InternalError
-from ...types import Json, Request, Response
-from ...util import chunked_json
-from ..anthropic.api.pages import PAGE, page, written_time
-from ..anthropic.errors import anthropic_error
-from ..batches.feature import BatchOptions
-from ..batches.lines import check
-from ..batches.service import KINDS, BatchService, batch_body, file_body, owner
-from ..batches.storage import FILE, PIECE, RETENTION_S, Entry, FileStream
+from ....api.fields import Field, FieldSet, RouteDoc, read, require
+from ....api.response import json
+from ....api.services import Services
+from ....errors import BadRequest, InternalError
+from ....types import Json, Request, Response
+from ....util import chunked_json
+from ...batches.feature import BatchOptions
+from ...batches.lines import check
+from ...batches.service import KINDS, BatchService, batch_body, file_body, owner
+from ...batches.storage import FILE, PIECE, RETENTION_S, Entry, FileStream
+from ..errors import anthropic_error
+from .pages import PAGE, page, written_time
 
 URL = "/v1/messages"
 BATCH = "message_batch"

@@ -17,23 +17,23 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ...api.fields import Field, FieldSet, RouteDoc, read
-from ...api.response import whole_body
-from ...api.services import Services
-from ...api.stored_objects import item_id
-from ...config import Config
-from ...errors import BadRequest, PayloadTooLarge, RequestError
-from ...manifest import BASES
-from ...types import Json, Request, Response, Usage
-from ...types.push import StreamIterator
-from ...util import chunked_json
-from ...util.concurrency import INLINE_CHARACTERS
-from ..responses.items import is_usable, read_input, without_logprobs
-from ..responses.response import counts
-from ..websocket.endpoint import OpenWebSockets, no_upgrade, read_event
-from ..websocket.feature import WebSocketOptions
-from ..websocket.types import GOING_AWAY, NORMAL, Close, WebSocket, WebSocketMessage
-from .feature import ResponseSocketOptions
+from ....api.fields import Field, FieldSet, RouteDoc, read
+from ....api.response import whole_body
+from ....api.services import Services
+from ....api.stored_objects import item_id
+from ....config import Config
+from ....errors import BadRequest, PayloadTooLarge, RequestError
+from ....manifest import BASES
+from ....types import Json, Request, Response, Usage
+from ....types.push import StreamIterator
+from ....util import chunked_json
+from ....util.concurrency import INLINE_CHARACTERS
+from ...websocket.endpoint import OpenWebSockets, no_upgrade, read_event
+from ...websocket.feature import WebSocketOptions
+from ...websocket.types import GOING_AWAY, NORMAL, Close, WebSocket, WebSocketMessage
+from ..feature import ResponseOptions
+from ..items import is_usable, read_input, without_logprobs
+from ..response import counts
 
 PATH = BASES[0] + "/responses"
 CREATE, STEER = "response.create", "response.steer"
@@ -60,7 +60,7 @@ class ResponseSockets(OpenWebSockets["ResponseSocket"]):
 
     def __init__(self, config: Config) -> None:
         super().__init__(
-            config.of(ResponseSocketOptions).max_response_websockets,
+            config.of(ResponseOptions).max_response_websockets,
             "too many WebSockets of /responses: --max_response_websockets",
         )
         self._most_kept = (config.max_body_memory_mb << 20) // KEPT_SHARE

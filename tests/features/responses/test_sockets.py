@@ -20,8 +20,8 @@ from openai.types.responses import ResponsesServerEvent
 
 from lean_ovms.api.app import BODY_FACTOR, App
 from lean_ovms.features.embed.websocket import Closed, LocalWebSocket, WebSocketRefused, connect
-from lean_ovms.features.response_sockets import api as responses_websocket
-from lean_ovms.features.response_sockets.api import ResponseSockets
+from lean_ovms.features.responses.api import sockets as responses_websocket
+from lean_ovms.features.responses.api.sockets import ResponseSockets
 from lean_ovms.features.websocket.types import GOING_AWAY
 from lean_ovms.types import Request
 from lean_ovms.util import budget, chunked_json

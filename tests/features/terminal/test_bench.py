@@ -10,7 +10,7 @@ import pytest
 
 from lean_ovms.cli.command_table import commands
 from lean_ovms.cli.main import run_command
-from lean_ovms.features.bench.command import Timing, percentile, report, results
+from lean_ovms.features.terminal.bench import Timing, percentile, report, results
 from tests.cli.scripted import ScriptedServer
 
 COMPLETIONS = "/v1/completions"

@@ -14,7 +14,7 @@ import pytest
 
 from lean_ovms.cli.command_table import commands
 from lean_ovms.cli.main import run_command
-from lean_ovms.features.launch.command import AGENTS
+from lean_ovms.features.terminal.launch import AGENTS
 from tests.cli.scripted import ScriptedServer, scripted_server
 
 AGENT = f"""#!{sys.executable}

@@ -1,1 +1,0 @@
-"""A small load that measures a running server."""

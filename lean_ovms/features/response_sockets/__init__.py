@@ -1,1 +1,0 @@
-"""The Responses API over a WebSocket."""

@@ -1,0 +1,41 @@
+"""What a composition has of the features: names that others have taken in, routes beside others, engines' features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lean_ovms.composition import TEXT_GENERATION, compose, manifests
+from lean_ovms.config import Config
+
+
+def test_by_a_name_that_a_feature_has_taken_in_the_whole_is_left_out() -> None:
+    assert set(compose("bench, launch").left_out) == {"terminal"}
+    names = {one.name for one in manifests()}
+    assert names.isdisjoint(name for one in manifests() for name in one.formerly)
+
+
+@pytest.mark.parametrize(
+    ("without", "path"), [("websocket", ("GET", "/responses")), ("batches", ("GET", "/messages/batches"))]
+)
+def test_a_route_that_needs_another_feature_goes_with_it(without: str, path: tuple[str, str]) -> None:
+    other, some = ({(row.method, row.path) for row in compose(name).routes} for name in (without, ""))
+    assert path in some - other
+    assert {("POST", "/responses"), ("POST", "/messages")} <= other
+
+
+def engine_features(**options: Any) -> list[str]:
+    return Config(**options).engine_features(TEXT_GENERATION)
+
+
+def test_an_engine_process_knows_forms_of_files_that_its_models_have() -> None:
+    assert "gguf" not in engine_features()
+    assert "gguf" in engine_features(model_path="/models/m.gguf")
+    assert "gguf" in engine_features(draft_model_path=str(Path("/models/draft.gguf")))
+
+
+def test_an_engine_process_knows_another_grammar_library_that_is_asked_for() -> None:
+    assert "xgrammar" not in engine_features()
+    assert "xgrammar" in engine_features(structured_output_backend="xgrammar")
