@@ -111,13 +111,18 @@ def network(name: str) -> Any:
 
     torch.manual_seed(1)
     config = AutoConfig.for_model(name.partition("-")[0], **{**COMMON, **MODELS[name]})
-    model = AutoModelForCausalLM.from_config(config).float().eval()
+    model = AutoModelForCausalLM.from_config(config, **attention(config)).float().eval()
     with torch.no_grad():
         for weights in model.parameters():
             if weights.ndim > 1 and not weights.any():  # afmoe's router: with equal scores any expert would do
                 weights.normal_(std=0.3)
             weights.copy_((weights * 16).round() / 16)
     return model
+
+
+def attention(config: Any) -> dict[str, str]:
+    """The attention in torch, by from_config's argument: torch's own operation, the default, leaves out a soft cap."""
+    return {"attn_implementation": "eager"} if getattr(config, "attn_logit_softcapping", None) else {}
 
 
 def make(name: str, target: Path) -> None:

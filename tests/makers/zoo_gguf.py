@@ -22,7 +22,7 @@ import numpy as np
 
 from lean_ovms.repository.model_file import parts
 from tests.makers.make_gguf import pack
-from tests.makers.zoo import COMMON, DELTA_NET, MAMBA, QWEN_EXPERTS, SHARED_EXPERT
+from tests.makers.zoo import COMMON, DELTA_NET, MAMBA, QWEN_EXPERTS, SHARED_EXPERT, attention
 from tests.makers.zoo_torch import TOKENS, Answer, prompts
 
 FILE = Path(__file__).parents[2] / "tests" / "data" / "zoo" / "gguf.json"
@@ -140,6 +140,15 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"expert_feed_forward_length": 32},
     ),
     "gemma": ("gemma", {"head_dim": 32}, {}),
+    "gemma2": (
+        "gemma2",
+        {**GEMMA, "attn_logit_softcapping": 4.0, "final_logit_softcapping": 20.0, "num_hidden_layers": 4},
+        {
+            "attention.sliding_window": WINDOW,
+            "attn_logit_softcapping": 4.0,
+            "final_logit_softcapping": 20.0,
+        },
+    ),
     "gemma3_text": ("gemma3", {**GEMMA, "num_hidden_layers": 6}, {"attention.sliding_window": WINDOW}),
     "ernie4_5": ("ernie4_5", {"head_dim": 16}, {}),
     "exaone4": (
@@ -360,7 +369,7 @@ def network(name: str) -> tuple[Any, dict[str, list[int]]]:
     architecture, changes, _ = MODELS[name]
     config = AutoConfig.for_model(name.partition("-")[0], **{**COMMON, **HEADS, **changes})
     kind = AutoModel if name in EMBEDDING else AutoModelForCausalLM
-    model = kind.from_config(config).float().eval()
+    model = kind.from_config(config, **attention(config)).float().eval()
     tensors: dict[str, list[int]] = {}
 
     def tensor(name: str, shape: list[int]) -> np.ndarray:

@@ -20,6 +20,7 @@ import openvino as ov
 from openvino import opset13 as ops
 from openvino._offline_transformations import paged_attention_transformation
 
+from ...repository import model_config
 from ..errors import last_line
 from .network import (
     ATTENTION,
@@ -282,7 +283,23 @@ def open_weights(
     """
     if (single := file_of(file)) is not None:
         return single.weights(edits, trees=trees, adapted=adapted, exact=exact)
-    return IrWeights(file, [embedding_edit(file.parent), *edits], trees=trees)
+    capped = attention_cap(file.parent)
+    if capped:
+        edits = [*edits, partial(_cap, capped)]
+    return IrWeights(file, [embedding_edit(file.parent), *edits], trees=trees and not capped)
+
+
+def attention_cap(folder: Path) -> float:
+    """Returns the soft cap of the products of queries and keys of a folder's model; 0: it has none."""
+    found = model_config.read(folder).get("attn_logit_softcapping")
+    return float(found) if isinstance(found, int | float) else 0.0
+
+
+def _cap(cap: float, core: Any, model: Any) -> None:
+    """Gives a network the soft cap that optimum-intel's exports leave out, as torch's own attention does."""
+    from . import capped_attention  # few models have one
+
+    capped_attention.insert(model, cap)
 
 
 def embedding_edit(folder: Path) -> NetworkEdit:

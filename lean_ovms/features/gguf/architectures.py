@@ -86,6 +86,10 @@ class Architecture:
     """The number of layers with which attention is scaled by the width of the model for each head; 0: never."""
     attention_scale: float = 0.0
     """The factor of the products of queries and keys; 0: it follows from the size of a head."""
+    attention_cap: float = 0.0
+    """The soft cap of the products of queries and keys where the file names none; 0: there is none."""
+    logits_cap: float = 0.0
+    """The same of logits."""
     late_norms: bool = False
     """Whether queries and keys have their norms behind the rotation."""
     unit_values: bool = False
@@ -127,6 +131,14 @@ ARCHITECTURES = {
     "gemma": Architecture(activation="gelu", scaled_embeddings=True),
     "gemma-embedding": Architecture(
         activation="gelu", scaled_embeddings=True, window_period=6, local_base=10000.0, causal=False
+    ),
+    "gemma2": Architecture(
+        activation="gelu",
+        scaled_embeddings=True,
+        window_period=2,
+        scales_by_width=46,
+        attention_cap=50.0,
+        logits_cap=30.0,
     ),
     "gemma3": Architecture(
         activation="gelu", scaled_embeddings=True, window_period=6, local_base=10000.0, scales_by_width=62

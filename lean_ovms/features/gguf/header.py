@@ -25,8 +25,6 @@ from ...types import Json
 from ...util.files import open_regular
 from .architectures import ARCHITECTURES, ENCODERS, LAYER, SCALINGS, is_known
 
-REFUSED = {"gemma2": "the soft cap of its attention cannot be paged"}
-"""What networks lack of architectures that are not known."""
 GENAI = ("llama", "qwen2", "qwen3")
 """The architectures that openvino-genai 2026.4.1 can load; the only tokenizer that it supports is "gpt2"."""
 TOKENIZERS = ("bert", "gemma4", "gpt2", "llama", "t5")
@@ -406,8 +404,6 @@ def _size(shape: list[int], kind: int) -> int:
 def _check(header: Header) -> None:
     """Raises Unsupported for a file of which no network can be built."""
     architecture, tokenizer = header.architecture, header.metadata.get("tokenizer.ggml.model")
-    if architecture in REFUSED:
-        raise Unsupported(f"it is of the architecture {architecture}: {REFUSED[architecture]}")
     if architecture not in ARCHITECTURES | ENCODERS:
         names = ", ".join(sorted(ARCHITECTURES | ENCODERS))
         raise Unsupported(f"GGUF files of {names} are served, not of {architecture or 'nothing'}")

@@ -62,6 +62,11 @@ class FileDecoder:
         self._temperature: Any = None
         self._trained = f"{header.architecture}.rope.scaling.finetuned"
 
+    @property
+    def attention_cap(self) -> float:
+        """The soft cap of products of queries and keys; 0: there is none."""
+        return self._header.real("attn_logit_softcapping", self._row.attention_cap)
+
     def hidden(self, tokens: Any, positions: Any, sequences: Sequences, wanted: Any = None) -> Any:
         """Returns the hidden states [tokens, 1, width] before the last projection.
 
@@ -130,7 +135,7 @@ class FileDecoder:
         """Returns the logits of hidden states."""
         found = layers.product(hidden, self.head(), self._layers.sums, None, "lm_head")
         found = layers.times(found, self._logits_scale)
-        cap = self._header.real("final_logit_softcapping", 0.0)
+        cap = self._header.real("final_logit_softcapping", self._row.logits_cap)
         return layers.times(ops.tanh(layers.times(found, 1 / cap)), cap) if cap else found
 
     def vectors(self, hidden: Any) -> Any:

@@ -130,6 +130,10 @@ def read(path: Path, *, adapted: bool = False, exact: bool = False) -> Any:
         logits = decoder.logits(ops.gather(hidden, wanted, np.array([0])) if adapted else hidden)
     model = ov.Model([logits.output(0)], [tokens, positions, wanted, *state.inputs], "gguf")
     _share_constants(model)
+    if cap := decoder.attention_cap:
+        from ....engine.paged import capped_attention  # few files have one
+
+        capped_attention.insert(model, cap)
     return model
 
 
