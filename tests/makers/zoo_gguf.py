@@ -285,7 +285,7 @@ FACTORS = {
 """The tensors of files that are no parameters in torch."""
 EMBEDDING = ("bert", "gemma3_text-embedding", "nomic_bert")
 """Models that write no text: the vectors of the last token are recorded."""
-POOLED = ("gemma3_text", "qwen3", *EMBEDDING)
+POOLED = ("gemma2", "gemma3_text", "qwen3", *EMBEDDING)
 """Models of which these are recorded."""
 ADAPTED = ("llama", "qwen3")
 """Models whose answers with an adapter are recorded."""

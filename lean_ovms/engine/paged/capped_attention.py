@@ -63,7 +63,7 @@ def insert(model: Any, cap: float) -> None:
     model.validate_nodes_and_infer_types()
 
 
-class CappedAttention(ov.Op):
+class CappedAttention(ov.Op):  # type: ignore[misc]
     """The operation, in the form that OpenVINO has for operations in Python."""
 
     def __init__(self, inputs: list[Any], cap: float) -> None:
@@ -97,7 +97,7 @@ class CappedAttention(ov.Op):
         queries, keys, values, *caches, past, begins, blocks, first_blocks, scale, window = (
             tensor.data for tensor in inputs
         )
-        groups, key_size, value_size = *caches[0].shape[2:], caches[1].shape[3]
+        (groups, key_size), value_size = caches[0].shape[2:], caches[1].shape[3]
         outputs[0].shape = [len(queries), queries.shape[1] // key_size * value_size]
         parts = [
             Part(slice(begin, end), int(computed), blocks[first:last])
@@ -168,7 +168,8 @@ class Attention(NamedTuple):
         groups, shared, tokens, size = queries.shape
         if tokens > 1:  # else each product is one of a vector: of few rows numpy's would take three times as long
             queries = queries.reshape(groups, 1, shared * tokens, size)
-        products = queries @ keys.transpose(1, 2, 0)[:, None]
+        products = np.empty((*queries.shape[:3], len(keys)), np.float32)  # rows side by side, whatever numpy prefers
+        np.matmul(queries, keys.transpose(1, 2, 0)[:, None], out=products)
         np.tanh(products, out=products)
         products *= self.cap
         if tokens > 1:
@@ -221,10 +222,8 @@ def _seen(cache: Floats, blocks: Ints, begin: int, end: int) -> Floats:
     """
     first = begin // BLOCK
     used = blocks[first : -(-end // BLOCK)]
-    if (np.diff(used) == 1).all():  # side by side, as those of most prompts: nothing is copied
-        rows = cache[used[0] : used[-1] + 1]
-    else:
-        rows = cache[used]
+    side_by_side = (np.diff(used) == 1).all()  # as those of most prompts: nothing is copied
+    rows = cache[used[0] : used[-1] + 1] if side_by_side else cache[used]
     return rows.reshape(-1, *cache.shape[2:])[begin - first * BLOCK : end - first * BLOCK]
 
 

@@ -221,3 +221,15 @@ def test_compiled_models_are_kept_in_the_given_directory(tmp_path):
 def test_a_prefix_cache_on_disk_that_the_pipeline_does_not_have_is_logged(tmp_path, caplog):
     load_text_model(Config(pipeline_type="LM_CB", prefix_cache_path=str(tmp_path)))
     assert "--prefix_cache_path has no effect: it needs the prefix cache of PAGED, not of LM_CB" in caplog.text
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("cap", [None, 50.0])
+def test_a_soft_cap_that_the_pipeline_does_not_have_is_logged(cap, tmp_path, caplog):
+    for file in Config().model_dir.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    known = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "config.json").write_text(json.dumps({**known, "attn_logit_softcapping": cap}))
+    load_text_model(Config(model_path=str(tmp_path), pipeline_type="LM_CB"))
+    assert ("exports for LM_CB lack the soft cap of its attention" in caplog.text) is (cap is not None)

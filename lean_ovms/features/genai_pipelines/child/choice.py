@@ -14,7 +14,7 @@ from ....config import EngineConfig
 from ....engine.loading import devices
 from ....engine.loading.load_errors import TEXT_MODEL
 from ....engine.loading.pipeline_choice import PROVEN, Choice, has_vision, speaks
-from ....engine.paged.ir_weights import miscounts
+from ....engine.paged.ir_weights import attention_cap, miscounts
 from ....errors import StartError
 from ....manifest import CHANGED_WEIGHTS
 from ....repository import model_config, model_file
@@ -65,6 +65,9 @@ class GenAiPipelines:
 
         found = load_guarded(self._config, choice.pipeline, self._available)
         self._say_what_is_lost(choice, found.info.capabilities)
+        if attention_cap(self._config.model_dir):
+            said = "answers are not the model's: exports for %s lack the soft cap of its attention, which PAGED adds"
+            log.warning(said, choice.pipeline)
         return found
 
     def _as_asked(self) -> Choice:

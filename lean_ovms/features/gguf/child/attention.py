@@ -29,6 +29,8 @@ class Projected:
     """The tokens that each token sees at most; 0: all before it."""
     sinks: Any = None
     """The logits of attention sinks; None: there are none."""
+    cap: float = 0.0
+    """The soft cap of the products of queries and keys; 0: there is none."""
 
 
 class Sequences(Protocol):
@@ -65,6 +67,8 @@ class Sequences(Protocol):
 def paged(rows: Projected, state: list[Any], longest: Any) -> Any:
     """Returns the result of PagedAttentionExtension, with the constants that `paged_attention_transformation` gives it.
 
+    It has no soft cap: `capped_attention.insert` gives one to the whole network.
+
     Args:
         rows: What it is computed of.
         state: The caches of keys and of values, and the inputs of sequences.
@@ -98,9 +102,28 @@ def masked(rows: Projected, shape: Any, seen: Any) -> Any:
         part = ops.transpose(ops.reshape(value, sizes, False), np.array([0, 2, 1, 3]))
         parts.append(_repeated(part, rows.heads[0] // heads))
     query, key, value = parts
-    found = ops.scaled_dot_product_attention(query, key, value, seen, ops.constant(rows.scale))
+    if rows.cap:
+        found = _capped(query, key, value, seen, rows)
+    else:
+        found = ops.scaled_dot_product_attention(query, key, value, seen, ops.constant(rows.scale))
     width = np.array([-1, rows.heads[0] * rows.sizes[2]])
     return ops.reshape(ops.transpose(found, np.array([0, 2, 1, 3])), width, False)
+
+
+def _capped(query: Any, key: Any, value: Any, seen: Any, rows: Projected) -> Any:
+    """Returns the result of an attention with a soft cap [texts, heads, tokens, size of a value].
+
+    Args:
+        query: Queries [texts, heads, tokens, size of a head].
+        key: Keys, of the same heads.
+        value: Values, of the same heads.
+        seen: Which tokens each token sees.
+        rows: What has the cap, and the factor of products.
+    """
+    products = ops.multiply(ops.matmul(query, key, False, True), np.float32(rows.scale / rows.cap))
+    products = ops.multiply(ops.tanh(products), np.float32(rows.cap))
+    shown = ops.select(seen, products, np.float32(-np.inf))
+    return ops.matmul(ops.softmax(shown, -1), value, False, False)
 
 
 def _repeated(part: Any, times: int) -> Any:

@@ -275,7 +275,8 @@ class FileDecoder:
         sinks = None
         if (name := f"blk.{layer}.attn_sinks.weight") in self._tensors:
             sinks = ops.constant(self._tensors.numbers(name).reshape(1, -1, 1, 1))
-        found = sequences.attend(Projected(values, heads.counts, heads.sizes, np.float32(scale), window, sinks))
+        attention = Projected(values, heads.counts, heads.sizes, np.float32(scale), window, sinks, self.attention_cap)
+        found = sequences.attend(attention)
         found = ops.reshape(found, np.array([0, 1, width]), True)
         return found if gate is None else ops.multiply(found, ops.sigmoid(gate))
 
