@@ -64,6 +64,7 @@ FOREIGN = {
         "features/structured_output/child/genai/compiler.py",
         "features/genai_pipelines/child/",
         "engine/loading/",
+        "engine/paged/capped_attention.py",
         "engine/paged/ir_weights.py",
         "engine/paged/model.py",
         "engine/paged/network.py",

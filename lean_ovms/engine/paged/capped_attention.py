@@ -100,7 +100,7 @@ class CappedAttention(ov.Op):  # type: ignore[misc]
         (groups, key_size), value_size = caches[0].shape[2:], caches[1].shape[3]
         outputs[0].shape = [len(queries), queries.shape[1] // key_size * value_size]
         parts = [
-            Part(slice(begin, end), int(computed), blocks[first:last])
+            SequencePart(slice(begin, end), int(computed), blocks[first:last])
             for (begin, end), computed, (first, last) in zip(
                 pairwise(begins.tolist()), past.tolist(), pairwise(first_blocks.tolist()), strict=True
             )
@@ -110,16 +110,16 @@ class CappedAttention(ov.Op):  # type: ignore[misc]
             part.write(values, caches[1])
         by_heads = queries.reshape(len(queries), groups, -1, key_size) * np.float32(scale.item() / self._cap)
         found = outputs[0].data.reshape(*by_heads.shape[:3], -1)
-        attention = Attention(by_heads, found, (caches[0], caches[1]), np.float32(self._cap), window.item())
+        attention = LayerAttention(by_heads, found, (caches[0], caches[1]), np.float32(self._cap), window.item())
         _compute(attention, parts)
         return True
 
 
-class Part(NamedTuple):
+class SequencePart(NamedTuple):
     """The part of a sequence that a step computes."""
 
     rows: slice
-    """Its tokens among those of the step."""
+    """The tokens of the part among those of the step."""
     start: int
     """The tokens of the sequence before them."""
     blocks: Ints
@@ -137,14 +137,14 @@ class Part(NamedTuple):
         cache[self.blocks[blocks], offsets] = written.reshape(len(written), *cache.shape[2:])
 
 
-class Attention(NamedTuple):
+class LayerAttention(NamedTuple):
     """The attention of one layer in a step."""
 
     queries: Floats
     """Queries [tokens, heads of keys, queries of each of these, size of a head], multiplied by the factor of products
     and divided by the cap."""
     found: Floats
-    """Its result, in the same shape."""
+    """The result is written here, in the same order [tokens, heads of keys, queries of each, size of a value]."""
     caches: tuple[Floats, Floats]
     """The caches of keys and of values [blocks, BLOCK, heads, size of a head]."""
     cap: np.float32
@@ -152,7 +152,7 @@ class Attention(NamedTuple):
     window: int
     """The tokens that each token sees at most; 0: all before it."""
 
-    def compute(self, part: Part, first: int, last: int, heads: slice) -> None:
+    def compute(self, part: SequencePart, first: int, last: int, heads: slice) -> None:
         """Computes some of the tokens of a sequence.
 
         Args:
@@ -182,7 +182,7 @@ class Attention(NamedTuple):
         self.found[rows, heads] = found.reshape(groups, shared, tokens, -1).transpose(2, 0, 1, 3)
 
 
-def _compute(attention: Attention, parts: list[Part]) -> None:
+def _compute(attention: LayerAttention, parts: list[SequencePart]) -> None:
     """Computes the parts of all sequences, in several threads where these are long."""
     groups, shared, size = attention.queries.shape[1:]
     pieces = [piece for part in parts for piece in _pieces(part, groups * shared)]
@@ -203,7 +203,7 @@ def _compute(attention: Attention, parts: list[Part]) -> None:
         future.result()
 
 
-def _pieces(part: Part, heads: int) -> Iterator[tuple[Part, int, int]]:
+def _pieces(part: SequencePart, heads: int) -> Iterator[tuple[SequencePart, int, int]]:
     """Yields the tokens of a part that are computed at once, as the places of the first and behind the last one."""
     count = part.rows.stop - part.rows.start
     most = max(1, PRODUCTS // (heads * (part.start + count)))

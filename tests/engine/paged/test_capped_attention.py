@@ -98,6 +98,6 @@ def test_what_fails_in_a_thread_fails_the_step(monkeypatch):
     def fail(*given):
         raise ValueError("no numbers")
 
-    monkeypatch.setattr(capped_attention.Attention, "compute", fail)
+    monkeypatch.setattr(capped_attention.LayerAttention, "compute", fail)
     with pytest.raises(RuntimeError, match="no numbers"):
         Texts([5], False).step(compiled(), [5], [0], 0)
