@@ -90,6 +90,7 @@ class DecodeRow:
         self._tried: list[Attempt] = []
         room = files.positions - self.prompt_length - 1
         self.limit = max(1, min(job.max_tokens or room, room))
+        self._half = files.positions // 2
         self._single = len(self._ladder) == 1 and job.params.beams == 1  # its first text is its last
         self._streams = job.stream and self._single
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -148,9 +149,17 @@ class DecodeRow:
         if token < self._files.eot:
             if self._streams:
                 self._stream(token, logprob)
-            if self._single and loops(attempt.text_tokens) and not self._is_varied(attempt):
-                attempt.ended = True  # there is no other temperature that could do better
+            attempt.ended |= self._repeats_itself(attempt)
         return token
+
+    def _repeats_itself(self, attempt: Attempt) -> bool:
+        """Returns whether a text has come into a loop, or is half as long as any can be and says little.
+
+        It is not credible then, however it goes on: with a wrong language all texts of most temperatures are such, and
+        each would take as many steps as fit. OpenAI's Whisper ends every text at that half.
+        """
+        tokens = attempt.text_tokens
+        return (len(tokens) == self._half or loops(tokens)) and not self._is_varied(attempt)
 
     def finish_beam_search(self, beam: Beam) -> None:
         """Takes the result of a beam search, which ends the row."""

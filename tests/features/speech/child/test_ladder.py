@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,18 @@ import pytest
 
 from lean_ovms.features.speech.child.decode_loop import SLOTS, DecodeLoop
 from lean_ovms.features.speech.child.decode_rows import DRAWS, LADDER, Attempt, DecodeRow, loops
+from lean_ovms.features.speech.child.logits import Rules
 from lean_ovms.features.speech.child.recognizer import Job
 from lean_ovms.features.speech.params import TranscribeParams
 from lean_ovms.types.engine import Vocabulary
 from tests.features.speech.child.test_rules import FILES, SIZE
 
 PIECES = [b" " + bytes([97 + token]) * 3 for token in range(10)] + [b""] * (SIZE - 10)
+OPEN = (0, 1, 2, 5, 6, 7, 8, 9)
+"""Tokens that the rules allow anywhere."""
+LETTERS = [bytes([97 + token]) for token in range(10)] + [b""] * (SIZE - 10)
+"""Of these eight in any order compress by less than 2.4, and two by more."""
+LONG = replace(FILES, positions=448)
 LOOP, SPEECH = [1] * 60, [1, 2, 3, 4]
 
 
@@ -101,7 +108,7 @@ class Network:
 
 
 def transcribe(network: Network, count: int, **params: Any) -> list[Job]:
-    loop = DecodeLoop(FILES, network, None, Vocabulary(pieces=PIECES))
+    loop = DecodeLoop(LONG, network, None, Vocabulary(pieces=PIECES))
     jobs = [Job(np.zeros(1600, np.float32), 0.0, TranscribeParams(**params), stream=True) for _ in range(count)]
     loop.start(jobs)
     while not all(job.done for job in jobs):
@@ -120,11 +127,24 @@ def test_the_draws_of_a_temperature_are_decoded_together_within_the_slots() -> N
         assert "".join(piece.text for piece in job.pieces) == job.result.text
 
 
-@pytest.mark.parametrize("params", [{"fallback": False}, {"temperature": 0.01}])
-def test_without_the_ladder_a_text_that_repeats_itself_ends(params: dict[str, Any]) -> None:
+@pytest.mark.parametrize("params", [{"fallback": False}, {"temperature": 0.01}, {}])
+def test_a_text_that_repeats_itself_ends(params: dict[str, Any]) -> None:
+    """On the ladder, too: all texts of a wrong language do, at most temperatures."""
     logits = np.full(SIZE, -20.0)
     logits[5] = 0
     [job] = transcribe(Network(logits), 1, **params)
     assert job.result is not None
     assert (job.result.tokens, job.result.stopped) == (40, "stop")
     assert "".join(piece.text for piece in job.pieces) == job.result.text
+
+
+@pytest.mark.parametrize(("letters", "tokens"), [(2, 224), (8, 300)])
+def test_a_text_of_half_the_positions_ends_if_it_says_little(letters: int, tokens: int) -> None:
+    """Letters in any order are no loop."""
+    made = DecodeRow(Job(np.zeros(160, np.float32), 0.0, TranscribeParams()), LONG, LETTERS, [])
+    [attempt], dice = made.attempts, np.random.default_rng(1)
+    while len(attempt.tokens) < 300 and not attempt.ended:
+        logits = np.full(SIZE, -20.0, np.float32)
+        logits[OPEN[dice.integers(letters)]] = 0
+        made.choose(attempt, logits, Rules(LONG))
+    assert len(attempt.tokens) == tokens
