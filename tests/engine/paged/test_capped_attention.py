@@ -37,7 +37,9 @@ class Texts:
         ]
         most = -(-max(lengths) // BLOCK)
         blocks = np.arange(most * len(lengths), dtype=np.int32).reshape(len(lengths), most)
-        self.blocks = dice.permutation(blocks.reshape(-1)).reshape(blocks.shape) if spread else blocks
+        self.blocks = blocks
+        if spread:  # some of a text's blocks are side by side, and not all
+            blocks[:, -1] = blocks[::-1, -1].copy()
         self.caches = [np.full((blocks.size, BLOCK, GROUPS, size), np.nan, np.float32) for size in (KEY, VALUE)]
 
     shapes = ((GROUPS * SHARED, KEY), (GROUPS, KEY), (GROUPS, VALUE))
