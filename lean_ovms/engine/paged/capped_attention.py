@@ -18,7 +18,7 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
-from ...util.resources import allowed_cores
+from ...util.resources import cores
 from .network import ATTENTION
 
 Floats = NDArray[np.float32]
@@ -36,7 +36,7 @@ PRODUCTS = 1 << 20
 """Products of queries and keys that a thread has in memory at most, unless those of one token are more."""
 SHARED = 1 << 19
 """Elements of keys that the tokens of a step see, counted for each, from which on several threads share the step."""
-THREADS = allowed_cores()
+THREADS = cores()
 
 
 def insert(model: Any, cap: float) -> None:

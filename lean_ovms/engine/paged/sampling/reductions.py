@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ....util.resources import allowed_cores
+from ....util.resources import cores
 
 Floats = NDArray[np.float32]
 Logits = NDArray[np.float32]
@@ -36,7 +36,7 @@ exp(-40 - 40), with all its digits.
 """
 
 
-THREADS = min(4, allowed_cores())
+THREADS = min(4, cores())
 
 _local = threading.local()
 _pool: ThreadPoolExecutor | None = None
