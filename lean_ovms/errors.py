@@ -335,11 +335,12 @@ class StoreFull(StoreFailure):
     code = "storage_full"
 
 
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-"""What the operating system says where a disk, or a user's share of it, is full."""
+def is_disk_full(error: BaseException | None) -> bool:
+    """Returns whether the operating system has said that a disk, or a user's share of it, is full."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def store_failure(error: OSError, full: str, otherwise: str) -> StoreFailure:
+def store_failure(error: Exception, full: str, otherwise: str) -> StoreFailure:
     """Returns the error for clients whose request could not be stored.
 
     Args:
@@ -347,7 +348,7 @@ def store_failure(error: OSError, full: str, otherwise: str) -> StoreFailure:
         full: What clients are told where the disk, or a quota of it, is full.
         otherwise: What they are told in other cases.
     """
-    return StoreFull(full) if error.errno in DISK_FULL else StoreFailure(otherwise)
+    return StoreFull(full) if is_disk_full(error) else StoreFailure(otherwise)
 
 
 class Unavailable(RequestError):

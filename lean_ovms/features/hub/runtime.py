@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ...config import Config
-from ...errors import DISK_FULL, RequestError, StartError, StoreFull, Unavailable
+from ...errors import RequestError, StartError, StoreFull, Unavailable, is_disk_full
 from ..deployment import listing
 from ..deployment.desired import Reload, Report
 from .client import PullError, open_hub
@@ -68,8 +68,7 @@ class HubPulls:
             await loop.run_in_executor(self._threads, work)
             await serve()
         except StartError as error:
-            full = isinstance(error.__context__, OSError) and error.__context__.errno in DISK_FULL
-            raise (StoreFull if full else NotChanged)(error.reason) from error
+            raise (StoreFull if is_disk_full(error.__context__) else NotChanged)(error.reason) from error
         finally:
             abandoned = True
 

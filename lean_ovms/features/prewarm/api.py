@@ -62,8 +62,7 @@ async def handle(request: Request, services: Services) -> Response:
         except (OSError, WrongOptions) as error:
             log.error("%s", error)
             why = "the file of --prewarm cannot be changed"
-            failed = error if isinstance(error, OSError) else OSError()
-            raise store_failure(failed, f"{why}: the disk is full", f"{why}; the server's log says why") from None
+            raise store_failure(error, f"{why}: the disk is full", f"{why}; the server's log says why") from None
     answer = {"object": "prewarm", "model": model.name, "saved": saved, "usage": response.usage(total)}
     return response.json(answer, generation.headers)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...api.generation.foreign import NO_RESULT, as_text, unshown_line
 from ...api.stored_objects import item_id
 from ...errors import BadRequest
 from ...types import Json
+from ..chat.foreign import NO_RESULT, as_text, unshown_line
 from . import compaction
 
 CALL_ENDS = "_call"
@@ -67,9 +67,10 @@ def tool(item: Json) -> str:
 
 
 def given(item: Json) -> Any:
-    """Returns what the tool of a call was given: its one member that is an object or a text, or all members."""
+    """Returns what the tool of a call was given: its only argument if that is an object, else all by their names."""
     found = {name: value for name, value in item.items() if name not in OF_ITEM and name not in RESULTS}
-    return next(iter(found.values())) if len(found) == 1 and isinstance(next(iter(found.values())), dict) else found
+    only = next(iter(found.values())) if len(found) == 1 else None
+    return only if isinstance(only, dict) else found
 
 
 def result(item: Json) -> str | None:

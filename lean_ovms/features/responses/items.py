@@ -12,10 +12,10 @@ from typing import Any
 import orjson
 
 from ...api.generation.content import check_member, left_out
-from ...api.generation.foreign import NO_RESULT, arguments
 from ...api.stored_objects import item_id
 from ...errors import BadRequest
 from ...types import Json
+from ..chat.foreign import NO_RESULT, arguments
 from . import compaction, foreign_items
 from .tool_forms import APPROVAL_REQUEST, APPROVAL_RESPONSE, CALL, LISTING, error_text, function_name
 
@@ -296,7 +296,7 @@ def _plain_part(part: Json) -> Json:
 
 def to_messages(items: list[Json]) -> list[Json]:
     """Returns items as chat messages. Consecutive reasoning, text and calls of the assistant become one message."""
-    builder = _MessageBuilder({foreign_items.call_id(item) for item in items if item["type"].endswith("_output")})
+    builder = _MessageBuilder({foreign_items.call_id(item) for item in items if foreign_items.is_output(item["type"])})
     for item in compaction.current(items):
         if not foreign_items.is_unshown(item):
             builder.add(item)

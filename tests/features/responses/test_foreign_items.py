@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.api.generation.foreign import NO_RESULT
+from lean_ovms.features.chat.foreign import NO_RESULT
 from lean_ovms.features.responses.items import read_input, to_messages
 from lean_ovms.types import Json
 

@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 
 from ....api.generation.content import OF_TOOL, check_member, left_out
-from ....api.generation.foreign import as_text, call, unshown_line
 from ....errors import BadRequest
 from ....types import Json
+from ...chat.foreign import arguments, as_text, unshown_line
 from ...chat.messages import without_changing_line
 from ..feature import CHANGING_LINES
 
@@ -219,11 +219,12 @@ def _tool_use(block: Json, param: str) -> Json:
     given = {} if block.get("input") is None else block["input"]
     if not isinstance(given, dict):
         raise BadRequest(f"{param}.input must be an object", param=f"{param}.input")
-    if block["type"] == "tool_use":
-        function = {"name": block["name"], "arguments": orjson.dumps(given).decode()}
-        return {"id": block["id"], "type": "function", "function": function}
-    server = block.get("server_name")
-    return call(block["id"], f"{server}__{block['name']}" if isinstance(server, str) else block["name"], given)
+    function = {"name": block["name"], "arguments": orjson.dumps(given).decode()}
+    if block["type"] != "tool_use":  # the server of that provider has run it
+        server = block.get("server_name")
+        name = f"{server}__{block['name']}" if isinstance(server, str) else block["name"]
+        function = {"name": name, "arguments": arguments(given)}
+    return {"id": block["id"], "type": "function", "function": function}
 
 
 def _unsupported(kind: str, param: str) -> BadRequest:

@@ -10,8 +10,6 @@ from typing import Any
 
 import orjson
 
-from ...types import Json
-
 UNSHOWN = frozenset(("cache_control", "caller", "citations", "fingerprint"))
 """Members that no model is shown; nor are those whose names begin with ENCRYPTED."""
 ENCRYPTED = "encrypted_"
@@ -49,17 +47,6 @@ def as_text(value: Any) -> str:
 def arguments(value: Any) -> str:
     """Returns the arguments of a call as the JSON of an object."""
     return orjson.dumps(shown(value) if isinstance(value, dict) else {"input": shown(value)}).decode()
-
-
-def call(call_id: str, name: str, given: Any) -> Json:
-    """Returns a call as a message of the assistant has it.
-
-    Args:
-        call_id: The id of the call.
-        name: The name of the tool.
-        given: What the tool was given; an object, if its parameters have names.
-    """
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments(given)}}
 
 
 def unshown_line(places: list[str], kinds: list[str]) -> list[str]:
