@@ -64,7 +64,7 @@ def insert(model: Any, cap: float) -> None:
 
 
 class CappedAttention(ov.Op):  # type: ignore[misc]
-    """The operation, in the form that OpenVINO has for operations in Python."""
+    """Attention over a paged KV cache with a soft cap, as an OpenVINO operation that is written in Python."""
 
     def __init__(self, inputs: list[Any], cap: float) -> None:
         """Makes the operation.
@@ -183,7 +183,7 @@ class LayerAttention(NamedTuple):
 
 
 def _compute(attention: LayerAttention, parts: list[SequencePart]) -> None:
-    """Computes the parts of all sequences, in several threads where these are long."""
+    """Computes the attention of all sequences of a step, by several threads where there is much to compute."""
     groups, shared, size = attention.queries.shape[1:]
     pieces = [piece for part in parts for piece in _pieces(part, groups * shared)]
     elements = sum((last - first) * (part.start + last) for part, first, last in pieces) * groups * size

@@ -16,7 +16,7 @@ _responses = partial(option, group="responses")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ResponseOptions(Options):
-    """The place where responses are stored, how many there may be, and how many WebSockets of them."""
+    """The place where responses are stored, the most that are stored, and the most WebSockets that are open."""
 
     max_response_websockets: int = option(64, "most open WebSockets of /responses; more: 429", group="realtime", low=1)
 
