@@ -1,8 +1,9 @@
 """The manifest of pooling models.
 
-Their rules are OVMS's, except that "…Model" counts as an embeddings model only without a generation_config.json
-(GPT2LMHeadModel and ChatGLMModel generate text), and that a classifier with labels of its own, or with more than two,
-is no reranker. https://github.com/openvinotoolkit/model_server/blob/main/src/default_task_detector.cpp
+Models are recognized by the rules of OVMS, with two exceptions: an architecture "…Model" is an embeddings model only
+without a generation_config.json (GPT2LMHeadModel and ChatGLMModel generate text), and a classifier with labels of its
+own, or with more than two labels, is not a reranker.
+https://github.com/openvinotoolkit/model_server/blob/main/src/default_task_detector.cpp
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ def _scores(files: ModelFiles) -> bool:
 
 
 def _classifies(files: ModelFiles) -> bool:
-    """Returns whether the model is a sequence classifier with labels that mean something, or too many for a score."""
+    """Returns whether the model is a sequence classifier: its labels have names of their own, or are too many for a
+    reranker."""
     labels = files.config.get("id2label")
     names = list(labels.values()) if isinstance(labels, dict) else []
     named = any(not re.fullmatch(r"LABEL_\d+", str(name)) for name in names)
@@ -129,7 +131,8 @@ def _embeds(files: ModelFiles) -> bool:
 
 
 def _is_headless(files: ModelFiles) -> bool:
-    """Returns whether an ambiguous model was exported without what generates text: the network takes no beam_idx."""
+    """Returns whether a model that could be a generator was exported as an encoder: its network has no
+    input beam_idx."""
     if not any(name in AMBIGUOUS for name in files.architectures):
         return False
     head = files.network_head()

@@ -116,12 +116,15 @@ ONE_INPUT = schemas.one_of("input", "messages")
 
 
 def vectors_doc(summary: str, body: FieldSet) -> RouteDoc:
-    """Returns the description of an endpoint whose response has vectors, as JSON or bytes."""
+    """Makes the description of an endpoint whose response has vectors, as JSON or bytes."""
     return RouteDoc(summary, body=body, media=("application/octet-stream",), rules=ONE_INPUT)
 
 
 def activation(values: Values) -> bool | None:
-    """Returns use_activation, or its other name; None: the model's default. Raises BadRequest for a contradiction."""
+    """Returns the value of use_activation or its alias normalize, or None if neither is set.
+
+    Raises BadRequest if they differ.
+    """
     one: bool | None = values["use_activation"]
     other: bool | None = values.get("normalize")
     if one is not None and other is not None and one != other:
@@ -130,7 +133,7 @@ def activation(values: Values) -> bool | None:
 
 
 def tei_truncation(values: Values) -> Json:
-    """Returns the values of vLLM's fields that these two stand for."""
+    """Translates text-embeddings-inference's truncate and truncation_direction to vLLM's fields."""
     return {
         **({"truncate_prompt_tokens": -1} if values["truncate"] else {}),
         **({"truncation_side": values["truncation_direction"]} if values["truncation_direction"] else {}),

@@ -1,7 +1,8 @@
 """Vectors, scores and classes as methods of LLM and AsyncLLM.
 
-Of each, llm is what reads fields and has the model, and `fields` are further ones of its endpoint. They raise
-RequestError where the request is not valid or the model fails, and TypeError for a field that the endpoint has not.
+In each function, `llm` is the LLM, which reads the fields and has the model, and `fields` are further fields of the
+endpoint. The functions raise RequestError if the request is not valid or the model fails, and TypeError for a field
+that the endpoint does not have.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ async def embed(llm: Caller, text: TextOrTokens, fields: Json) -> list[float]:
 
 
 async def encode(llm: Caller, text: TextOrTokens, fields: Json) -> Any:
-    """Returns what the model computes of a text, as an array; where that is of each token, it has a row for each."""
+    """Returns the model's output for a text as an array; if the model has an output for each token, a row for each."""
     call, inputs = await llm.read(pooling.parse, pooling.FIELDS, {"input": text}, fields)
     [found], per_token = await pooling.compute(call, inputs)
     await call.load_numpy()
@@ -34,14 +35,15 @@ async def encode(llm: Caller, text: TextOrTokens, fields: Json) -> Any:
 
 
 async def score(llm: Caller, data: tuple[str | list[str], str | list[str]], fields: Json) -> list[float]:
-    """Returns how well texts fit each other."""
+    """Returns the score of each pair of texts in `data`, which has the first and the second side of the pairs."""
     given = {"data_1": data[0], "data_2": data[1]}
     found = await scoring.score(await llm.read(scores.parse_score, scores.FIELDS, given, fields))
     return list(found.values)
 
 
 async def classify(llm: Caller, text: TextOrTokens, fields: Json) -> tuple[list[float], str | None]:
-    """Returns the probabilities of the labels, and the likeliest label; None if the labels have no names."""
+    """Returns the probability of each label, and the name of the likeliest label, or None if the labels
+    have no names."""
     call, inputs = await llm.read(classes.parse_classify, classes.FIELDS, {"input": text}, fields)
     info, [found] = await classes.classify(call, inputs)
     return found.values, classes.likeliest(found.values, info)

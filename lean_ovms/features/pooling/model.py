@@ -1,4 +1,4 @@
-"""A model that computes vectors, scores or classes: inputs in, numbers out. Knows no HTTP and no JSON bodies."""
+"""The front end's side of a model that computes vectors, scores or classes. It knows no HTTP and no JSON bodies."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ DEMO = Path(__file__).parent / "demo_embed"
 
 
 class PoolingModel(TokenModel):
-    """Each method that serves a request resolves the model once (`hold`)."""
+    """A served model that computes vectors, scores or classes.
+
+    A model may be replaced while it is served: each method that serves a request fetches the current one once (`hold`).
+    """
 
     task = "embeddings, rerank or classification"
     endpoints: tuple[str, ...] = ("/v1/embeddings", "/rerank", "/score", "/classify", "/pooling")
@@ -84,31 +87,33 @@ class PoolingModel(TokenModel):
             self.endpoints = ("/rerank", "/score", "/pooling")  # its classes are not known
 
     async def _render(self, prompt: ChatPrompt) -> str:
-        """Returns the text of a conversation; without a template its texts are one after the other, as for CLIP in
-        vLLM."""
+        """Returns the text of a conversation. Without a template, the texts of a CLIP-like model's messages are
+        concatenated, as in vLLM."""
         if self.pooling.images != IMAGES_ALONE or prompt.template or self.chat_format.template.source:
             return await super()._render(prompt)
         return "".join(_text(message.get("content")) for message in prompt.messages)
 
     @property
     def input_modalities(self) -> tuple[str, ...]:
-        """By its files until it is loaded."""
+        """The kinds of input that the model takes, judged by its files until it is loaded."""
         images = bool(self.own_pooling.images if self.known else self.directory.config.get("vision_config"))
         return ("text", *["image"] * images)
 
     @property
     def output_modalities(self) -> tuple[str, ...]:
-        """The name of its task: "embeddings" and "rerank" are OpenRouter's, too."""
+        """The kind of output, which is the name of the task; "embeddings" and "rerank" are OpenRouter's
+        names as well."""
         return (self.config.task,)
 
     @property
     def pooling(self) -> PoolingInfo:
-        """What the model computes. Raises RequestError if it is not loaded."""
+        """The description of the model that serves requests now. Raises RequestError if none is loaded."""
         return self.serving().own_pooling
 
     @property
     def own_pooling(self) -> PoolingInfo:
-        """What this model computes, which is known; a successor that has replaced it may compute something else."""
+        """The description of this very model, not of a successor that may have replaced it and may be of
+        another kind."""
         info = self.info
         if self._own_pooling is None or self._own_pooling[0] is not info:
             self._own_pooling = info, PoolingInfo(**info.of_task)
@@ -123,7 +128,7 @@ class PoolingModel(TokenModel):
         return {**super().reported, "pooling": _described(self.pooling)}
 
     def require_kind(self, *kinds: str) -> PoolingModel:
-        """Returns this model, of one of these kinds (of types.py). Raises RequestError: it is another, or not
+        """Returns the model that serves requests now. Raises RequestError if it is of none of these kinds, or not
         loaded."""
         model = self.serving()
         if model.own_pooling.kind not in kinds:
@@ -137,9 +142,9 @@ class PoolingModel(TokenModel):
         return model
 
     async def pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
-        """Returns the result of each input, in their order. Inputs are all single or all pairs.
+        """Computes the inputs, and returns their results in the same order. Inputs are all single or all pairs.
 
-        Cancelled in the engine when the waiting task is. Raises RequestError.
+        If the calling asyncio task is cancelled, so is the request in the engine. Raises RequestError.
         """
         with await self.hold() as model:
             model._check_characters(inputs, params)
@@ -160,7 +165,7 @@ class PoolingModel(TokenModel):
         return results.all()
 
     def _check_characters(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> None:
-        """Refuses a text that cannot fit before it is tokenized; with truncation any text fits."""
+        """Raises BadRequest for a text with so many characters that its tokens cannot fit, before it is tokenized."""
         window, longest = self.own_pooling.window, self._longest_token()
         limit = window * longest
         if params.truncate is not None:
@@ -174,13 +179,14 @@ class PoolingModel(TokenModel):
         self.check_total(total)
 
     def check_total(self, characters: int) -> None:
-        """Raises BadRequest for inputs of so many characters in all that they have more tokens than a request may."""
+        """Raises BadRequest if inputs with this many characters must have more tokens than a request may have."""
         most = self.options.max_pooling_tokens
         if characters > most * self._longest_token():
             raise BadRequest(f"the inputs have {characters} characters in all, which cannot be {most} tokens")
 
     def _longest_token(self) -> int:
-        """Returns Vocabulary.longest, which takes a millisecond, and is computed once for each vocabulary."""
+        """Returns the length of the vocabulary's longest token in characters, computed once, as it takes
+        a millisecond."""
         vocabulary = self.vocabulary
         if self._measured is None or self._measured[0] is not vocabulary:
             self._measured = vocabulary, vocabulary.longest
@@ -188,7 +194,7 @@ class PoolingModel(TokenModel):
 
 
 def _described(info: PoolingInfo) -> Json:
-    """Returns what a model computes, and how that was decided."""
+    """Describes for /v1/models what a model computes, and how that was decided."""
     known: Json = {"kind": info.kind, "dimensions": info.dimensions}
     if info.kind in VECTORS:
         known["pooling"] = {"type": info.pooling, "source": info.pooling_source, "assumed": info.pooling_assumed}

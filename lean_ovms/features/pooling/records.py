@@ -10,46 +10,46 @@ from ...engine.record import ANSWER, COMMAND, PARTIAL, DataRecord, PixelsRecord
 
 @dataclass(slots=True)
 class Pool(PixelsRecord):
-    """Compute vectors, scores or classes. Answered by PooledPart records and a Pooled with all results, or by one
-    Refused or Failed."""
+    """The command to compute vectors, scores or classes. It is answered by any number of PooledPart records and a last
+    Pooled, or by one Refused or Failed."""
 
     role = COMMAND
     id: int
     inputs: list[str | list[int]]
     """Texts, which the engine tokenizes, or token ids."""
     queries: list[str | list[int]]
-    """The first halves of pairs whose second halves are the inputs: one for each input, or one for all. Empty: the
-    inputs are no pairs."""
+    """The first halves of pairs whose second halves are the inputs: one for each input, or one for all; empty if the
+    inputs are not pairs."""
     params: dict[str, Any]
     """The fields of a PoolingParams that differ from their defaults."""
     images: list[list[int]] = field(default_factory=list)
-    """The number of each image's input, in which a tag stands for it, its height and its width."""
+    """For each image: the index of its input, in whose text a tag marks the image's place, its height and its width."""
     image_params: list[str] = field(default_factory=list)
-    """The fields of the request that have the images."""
+    """For each image the name of the request's field that has it, for errors."""
     pixels: list[bytes] = field(default_factory=list, metadata={"attached": True})
-    """The bytes of these images, sent as attachments."""
+    """The pixels of each image, sent as attachments."""
 
 
 @dataclass(slots=True)
 class PooledPart(DataRecord):
-    """Results of some inputs of a Pool, in any order."""
+    """The results of some inputs of a Pool command, in any order."""
 
     role = PARTIAL
     id: int
     indices: list[int]
-    """The numbers of the inputs."""
+    """The indices of the inputs in the command."""
     tokens: list[int]
-    """The number of tokens of each."""
+    """The number of tokens of each input."""
     rows: list[int]
-    """The number of rows of each."""
+    """The number of rows of each input's result."""
     width: int
-    """The numbers in a row."""
+    """The length of a row."""
     data: bytes = field(default=b"", metadata={"attached": True})
     """All rows, in the order of the indices: float32, little-endian; sent as an attachment."""
 
 
 @dataclass(slots=True)
 class Pooled(PooledPart):
-    """Those of its last inputs."""
+    """The results of the last inputs of a Pool command, after which no further record follows."""
 
     role = ANSWER

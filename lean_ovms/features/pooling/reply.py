@@ -1,4 +1,4 @@
-"""The request of a pooling model as a record, and the records of its results as one list. Knows no process."""
+"""Makes the record of a request to a pooling model, and collects the records of its results as one list."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _changed = changed_fields(PoolingParams)
 
 
 def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingParams) -> Pool:
-    """Returns the record of a request. Inputs are all single or all pairs; a query of all pairs is sent once."""
+    """Makes the record of a request. Inputs are all single or all pairs; a query that all pairs share is sent once."""
     queries: list[TextOrTokens] = []
     single: list[TextOrTokens] = []
     images: list[tuple[int, Image]] = []
@@ -42,13 +42,13 @@ def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingPara
 
 
 class PooledOutputs:
-    """Collects the results of one request."""
+    """Collects the results of one request's inputs."""
 
     def __init__(self, count: int) -> None:
         self._outputs: list[PooledOutput | None] = [None] * count
 
     def add(self, record: PooledPart) -> None:
-        """Takes the results of some inputs. Raises FrameError for a record that does not fit the request."""
+        """Adds the results of some inputs. Raises FrameError if the record does not fit the request."""
         at, row_bytes = 0, record.width * FLOAT_BYTES
         for index, tokens, rows in zip(record.indices, record.tokens, record.rows, strict=True):
             end = at + rows * row_bytes
@@ -58,7 +58,7 @@ class PooledOutputs:
             at = end
 
     def all(self) -> list[PooledOutput]:
-        """Returns the result of each input, in their order. Raises FrameError if there are too few."""
+        """Returns the result of each input, in the order of the inputs. Raises FrameError if one is missing."""
         found = [output for output in self._outputs if output is not None]
         if len(found) < len(self._outputs):
             raise FrameError("a request without all its results")

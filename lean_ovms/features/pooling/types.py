@@ -1,4 +1,4 @@
-"""The dataclasses of pooling models (embeddings, rerank, score, classification); lean_ovms/types has those of others.
+"""The dataclasses of pooling models (embeddings, rerank, score, classification).
 
     api --PoolingInput, PoolingParams--> model.py --> engine
     api <--------- PooledOutput -------- model.py <-- engine
@@ -34,7 +34,8 @@ Pair = tuple[TextOrTokens, TextOrTokens]
 
 @dataclass(frozen=True, slots=True)
 class TextWithImages:
-    """A text in which the tags types.IMAGE_TAG stand for its images, by their numbers from 0."""
+    """A text with images, whose places in the text are marked by tags (IMAGE_TAG) with the numbers of the images from
+    0."""
 
     text: str
     images: tuple[Image, ...]
@@ -53,73 +54,73 @@ class PoolingInfo:
     kind: str
     """"embed": vectors, pooled or one per token; "score": one number for a text or a pair (rerank, cross-encoder);
     "classify": a number per label; "token_classify": a number per label and token; "token_embed": a vector per token,
-    and a score by late interaction (ColBERT)."""
+    with scores by late interaction (ColBERT)."""
     dimensions: int
     """The length of a vector, or the number of labels (1 for a score)."""
     window: int
     """The most tokens of an input, special tokens included."""
     labels: list[str] = field(default_factory=list)
-    """The names of its labels, by index; [] if it has none."""
+    """The names of the labels, by index; [] if the model has none."""
     activation: str = ""
-    """What is applied to scores and classes: "sigmoid", "softmax" or "none"; empty for vectors."""
+    """The activation function of scores and classes: "sigmoid", "softmax" or "none"; "" for vectors."""
     outputs: int = 1
-    """The number of the network's own outputs before a score is made of them (2: softmax or sigmoid of the second)."""
+    """The number of the network's own outputs, from which a score is computed (of 2, the second counts)."""
     pooling: str = ""
-    """CLS, LAST, MEAN, MAX, MEAN_SQRT_LEN, WEIGHTED_MEAN, MODEL (in the network), ALL (a vector per token), or empty:
-    the model does not pool here."""
+    """The pooling mode: CLS, LAST, MEAN, MAX, MEAN_SQRT_LEN, WEIGHTED_MEAN, MODEL (the network pools itself), ALL (a
+    vector per token), or "" for scores and classes."""
     pooling_source: str = ""
-    """What decided that, for people."""
+    """The source that decided the pooling mode, as a text for people."""
     pooling_assumed: bool = False
-    """Whether nothing decided it, so that it is an assumption."""
+    """Whether nothing decided the pooling mode, so that it is only assumed."""
     normalize: bool = False
     """Whether vectors are L2-normalized by default."""
     matryoshka: bool = False
     """Whether requests may set the number of dimensions."""
     matryoshka_dimensions: list[int] = field(default_factory=list)
-    """The only numbers that they may set; []: any."""
+    """The only numbers of dimensions that requests may set; []: any."""
     prompts: dict[str, str] = field(default_factory=dict)
-    """Texts that go before an input, by their names, of sentence-transformers or task_instructions."""
+    """The texts that can be put before an input, by their names, from sentence-transformers' files or
+    task_instructions."""
     lower_case: bool = False
-    """Whether texts are lowered first."""
+    """Whether texts are converted to lower case before they are tokenized."""
     special_single: int = 0
     """The number of special tokens that one text gets."""
     special_pair: int = 0
     """The number of special tokens that a pair gets."""
     pair: str = ""
-    """How a pair becomes one input: "tokens" (the tokenizer's template), "prompt" (a text prompt, such as
-    Qwen3-Reranker's), or empty: not at all."""
+    """How a pair becomes one input: "tokens" (by the tokenizer's template), "prompt" (by a text prompt, such as
+    Qwen3-Reranker's), or "" if the model takes no pairs."""
     images: str = ""
-    """IMAGES_ALONE, IMAGES_IN_TEXT, or empty: the model reads text only."""
+    """IMAGES_ALONE, IMAGES_IN_TEXT, or "" if the model reads text only."""
 
 
 @dataclass(slots=True, kw_only=True)
 class PoolingParams:
-    """The parameters with which the inputs of one request are encoded. Complete and in range: defaults are filled in,
-    values are validated.
+    """The parameters with which the inputs of one request are encoded. Defaults are filled in and values are validated.
 
-    Not changed once it is built; frozen it would take four times as long to build.
+    An instance is never changed. The class is not frozen, since that would take four times as long to build.
     """
 
     output: str = POOLED
-    """POOLED: one row per input; PER_TOKEN: one row per token, for the kinds "embed", "token_classify" and
-    "token_embed" (of these two the only one)."""
+    """POOLED: one row per input; PER_TOKEN: one row per token, which models of the kind "embed" also have, and those of
+    the kinds "token_classify" and "token_embed" only."""
     dimensions: int | None = None
-    """How many numbers at the beginning of a vector are taken, before it is normalized; None: all."""
+    """The number of dimensions to which a vector is cut before it is normalized; None: it is not cut."""
     normalize: bool | None = None
     """Whether vectors are normalized; None: the model's default."""
     activation: bool = True
-    """Whether scores and classes get their activation; if not, they are logits."""
+    """Whether the activation function is applied to scores and classes; otherwise they are logits."""
     truncate: int | None = None
-    """The most tokens of an input, special tokens included, which are kept; -1: those of the window; None: a longer
-    input is an error. Of a pair only the document is cut."""
+    """The number of tokens, special tokens included, to which an input is truncated; -1: to the window; None: an input
+    that does not fit the window is an error."""
     truncation_side: str = "right"
-    """The end that is dropped, "left" or "right"."""
+    """The end at which tokens are dropped, "left" or "right"."""
     add_special_tokens: bool = True
     """Whether texts and pairs get special tokens; token ids of a single input never get any."""
     priority: int = 0
-    """The lower one is sooner."""
+    """The priority of the request; lower values are computed first."""
     instruction: str = ""
-    """The instruction of a pair that becomes a prompt; empty: the model's own."""
+    """The instruction in the prompt of a pair; "": the model's default instruction."""
 
 
 @dataclass(slots=True)
@@ -127,13 +128,13 @@ class PooledOutput:
     """The result of one input."""
 
     data: bytes
-    """rows * width float32, little-endian, row by row."""
+    """The numbers, little-endian float32 [rows, width]."""
     rows: int
     """The number of rows."""
     width: int
-    """The numbers of a row."""
+    """The length of a row."""
     tokens: int
-    """The tokens of the input, special ones included, after truncation."""
+    """The number of the input's tokens after truncation, special tokens included."""
 
     @property
     def values(self) -> list[float]:

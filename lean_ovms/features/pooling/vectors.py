@@ -1,6 +1,6 @@
 """Arithmetic on float32 vectors: number formats, similarities.
 
-numpy costs 0.1 s and 15 MB, so what needs this module imports it for the first request that needs it.
+Importing numpy takes 0.1 s and 15 MB, so this module is imported only when a request needs it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def array(data: bytes, shape: tuple[int, ...]) -> Array:
-    """Returns the float32 array in these little-endian bytes; not writable."""
+    """Returns a read-only array on the little-endian float32 bytes."""
     return np.frombuffer(data, LITTLE).reshape(shape)
 
 
@@ -28,7 +28,7 @@ def json(data: bytes, shape: tuple[int, ...]) -> bytes:
 
 
 def packed(data: bytes, dtype: str, *, big_endian: bool) -> bytes:
-    """Returns little-endian float32 as numbers of another type: float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2."""
+    """Converts little-endian float32 to bytes of another type: float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2."""
     values = np.frombuffer(data, LITTLE)
     if dtype == "float32":
         numbers = values
@@ -43,7 +43,7 @@ def packed(data: bytes, dtype: str, *, big_endian: bool) -> bytes:
 
 
 def _bfloat16(values: Array) -> Array:
-    """Returns the upper half of each float32, rounded to nearest, ties to even."""
+    """Rounds each float32 to bfloat16, to nearest with ties to even, and returns the bits as uint16."""
     bits = values.view("<u4").astype(np.uint64)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
 
@@ -54,7 +54,7 @@ _FP8 = {"fp8_e4m3": (4, 3), "fp8_e5m2": (5, 2)}
 
 @cache
 def _fp8_table(exponent_bits: int, fraction_bits: int) -> Array:
-    """Returns the value of every non-negative finite code, ascending."""
+    """Returns the values of all non-negative finite codes of an 8-bit float type, ascending."""
     codes = np.arange(1 << (exponent_bits + fraction_bits))
     exponent, fraction = codes >> fraction_bits, codes & ((1 << fraction_bits) - 1)
     bias = (1 << (exponent_bits - 1)) - 1
@@ -65,7 +65,8 @@ def _fp8_table(exponent_bits: int, fraction_bits: int) -> Array:
 
 
 def _fp8(values: Array, exponent_bits: int, fraction_bits: int) -> Array:
-    """Returns the codes of the nearest values, ties to even; what is larger than the largest becomes the largest."""
+    """Converts numbers to the codes of an 8-bit float type, to nearest with ties to even; larger ones become the
+    largest."""
     table = _fp8_table(exponent_bits, fraction_bits)
     middles = (table[:-1] + table[1:]) / 2
     sizes = np.abs(values.astype(np.float64))
@@ -79,8 +80,8 @@ def _fp8(values: Array, exponent_bits: int, fraction_bits: int) -> Array:
 def by_type(data: bytes, name: str) -> bytes:
     """Returns one vector as JSON in Cohere's types: int8, uint8, binary or ubinary.
 
-    int8: 127 times the value, rounded, for vectors of length 1; uint8: the same plus 128. ubinary: a bit for each value
-    that is not negative, most significant bit first; binary: each of these bytes less 128.
+    The vector has length 1. int8: each value times 127, rounded; uint8: the int8 value plus 128. ubinary: one bit per
+    value, set if it is not negative, most significant bit first; binary: the bytes of ubinary minus 128.
     """
     values = np.frombuffer(data, LITTLE)
     if name in ("binary", "ubinary"):
@@ -93,9 +94,9 @@ def by_type(data: bytes, name: str) -> bytes:
 
 
 def cosines(left: list[bytes], right: list[bytes]) -> list[float]:
-    """Returns the cosine of the angle between the vectors of each pair, or a single left one and each; 0 for zeros.
+    """Returns the cosine similarity of each pair, or of a single left vector with each right one; 0 for a zero vector.
 
-    A few hundred pairs at a time, so that other threads have their turns, and as float64 they take little memory.
+    It computes a few hundred pairs at a time, so that other threads get their turns and the float64 copies stay small.
     """
     found: list[float] = []
     for start in range(0, len(right), PAIRS):
@@ -112,8 +113,10 @@ def _rows(vectors: list[bytes]) -> Array:
 
 
 def max_sims(pairs: list[tuple[bytes, bytes]], width: int) -> list[float]:
-    """Returns MaxSim of each query and document, whose rows of this width are the vectors of their tokens: the largest
-    product of each row of the query with a row of the document, summed over the query."""
+    """Returns the MaxSim score of each pair of a query and a document, each given as rows of `width` numbers.
+
+    A row is the vector of a token. The score is the largest dot product of each row of the query with a row of the
+    document, summed over the query."""
     found = []
     for query, document in pairs:
         products = (
@@ -124,11 +127,11 @@ def max_sims(pairs: list[tuple[bytes, bytes]], width: int) -> list[float]:
 
 
 def mean(vectors: list[bytes], weights: list[int], *, normalize: bool) -> bytes:
-    """Returns the weighted mean of vectors.
+    """Returns the weighted mean of vectors as little-endian float32.
 
     Args:
         vectors: The vectors, of equal length, as little-endian float32.
-        weights: The weight of each.
+        weights: The weight of each vector.
         normalize: Whether the mean is scaled to length 1.
     """
     found = np.average(_rows(vectors), axis=0, weights=weights)

@@ -1,2 +1,1 @@
-"""Holds what the APIs of embeddings, rerank, scores and classes share: inputs, options, the engine's call,
-encodings."""
+"""The endpoints of embeddings, rerank, score, classify and pooling, and the code that they share."""

@@ -1,9 +1,11 @@
-"""Long inputs: texts that are cut, and what is computed in pieces that fill the window.
+"""Long inputs: texts that are cut, and texts that are computed in pieces, each of which fits the window.
 
-Of a long document the best piece counts, as in OVMS's rerank: a query takes at most half of the window, and a piece
-the rest of it, less the special tokens of a pair. Pieces are token ids; a document that is certainly short enough stays
-a text, which the engine tokenizes. Of an input of embeddings, with --embed_long_inputs mean, the mean of its pieces
-counts, as in vLLM's chunked processing: weighted by their tokens, and normalized again.
+The score of a long document is that of its best piece, as in OVMS's rerank. The query takes at most half of the window,
+and a piece takes the rest of it, less the special tokens of a pair. Pieces are token ids. A document that is certainly
+short enough stays a text, which the engine tokenizes.
+
+With --embed_long_inputs mean, the vector of a long input of embeddings is the mean of the vectors of its pieces,
+weighted by their tokens and normalized again, as in vLLM's chunked processing.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ class ChunkLimits:
     pieces: int
     """The most pieces of all documents together."""
     pieces_per_document: int = 0
-    """The most pieces of a document, whose other pieces are dropped; 0: all are kept."""
+    """The most pieces of one document; further pieces are dropped. 0: all are kept."""
 
 
 async def tokens_of(call: PoolingRequest, texts: Sequence[str], param: str) -> list[Tokens]:
-    """Returns the token ids of each text, without special tokens. Raises RequestError."""
+    """Returns the token ids of each text, without special tokens. Raises RequestError if they are too many in all."""
     found: list[Tokens] = []
     count = 0
     for group in _groups(texts):
@@ -49,7 +51,8 @@ async def tokens_of(call: PoolingRequest, texts: Sequence[str], param: str) -> l
 
 
 def _groups(texts: Sequence[str]) -> list[list[str]]:
-    """Returns the texts in calls of CALL_CHARACTERS."""
+    """Groups the texts, in their order, so that each group has about CALL_CHARACTERS characters: one call of the
+    tokenizer."""
     groups: list[list[str]] = []
     space = 0
     for text in texts:
@@ -67,7 +70,7 @@ async def cut_texts(call: PoolingRequest, texts: Sequence[str], most: int, param
     Args:
         call: The request.
         texts: The texts.
-        most: The most tokens of a text, without special ones; 0: no text is cut.
+        most: The most tokens of a text, without special tokens; 0: no text is cut.
         param: The field that has the texts, for errors.
 
     Raises:
@@ -92,8 +95,8 @@ async def chunked(
         query: The tokens of the query, of which at most half of the window is used.
         documents: The texts of the documents.
         info: The description of the model, with its window.
-        limits: The most pieces.
-        most: The most tokens of a document that are used; 0: all.
+        limits: The limits of the number of pieces.
+        most: The most tokens of a document that are used; 0: all are used.
 
     Returns:
         The pairs, and for each pair the number of its document.
@@ -127,7 +130,7 @@ async def chunked(
 
 
 def _pieces(tokens: Tokens, size: int, most: int = 0) -> list[Tokens]:
-    """Returns the first pieces of so many tokens, one at least; 0: all."""
+    """Splits tokens into pieces of `size` tokens, and returns the first `most` pieces (0: all), at least one."""
     starts = range(0, max(len(tokens), 1), size)[: most or None]
     return [tokens[start : start + size] for start in starts]
 
@@ -138,7 +141,7 @@ def _pieces(tokens: Tokens, size: int, most: int = 0) -> list[Tokens]:
 async def encode_in_pieces(
     call: PoolingRequest, inputs: Sequence[PoolingInput], params: PoolingParams, info: PoolingInfo
 ) -> list[PooledOutput]:
-    """Returns one result for each input; a long one is computed in pieces where the model's options say so."""
+    """Returns one result for each input. With --embed_long_inputs mean, long inputs are computed in pieces."""
     if params.truncate is not None or call.model.options.embed_long_inputs != "mean":
         return await call.encode(inputs, params)
     long = await _long(call, inputs, params, info)
@@ -169,7 +172,7 @@ def _joined(outputs: list[PooledOutput], *, normalize: bool) -> PooledOutput:
 async def _long(
     call: PoolingRequest, inputs: Sequence[PoolingInput], params: PoolingParams, info: PoolingInfo
 ) -> dict[int, list[PoolingInput]]:
-    """Returns the pieces of every input that does not fit the window, by its number. Raises RequestError."""
+    """Returns the pieces of each input that does not fit the window, by the input's number. Raises RequestError."""
     space = info.window - (info.special_single if params.add_special_tokens else 0)
     found: dict[int, list[PoolingInput]] = {}
     for number, one in enumerate(inputs):
@@ -185,7 +188,7 @@ async def _long(
 
 
 async def _around(call: PoolingRequest) -> tuple[Tokens, Tokens]:
-    """Returns the special tokens before and after a text."""
+    """Returns the special tokens that the model's tokenizer puts before and after a text."""
     [plain] = await call.model.encode(["a"], False)
     [whole] = await call.model.encode(["a"], True)
     at = next(i for i in range(len(whole)) if whole[i : i + len(plain)] == plain)

@@ -1,4 +1,4 @@
-"""POST /classify: the probability of each label of a text, by a model that classifies sequences. vLLM's endpoint."""
+"""POST /classify, vLLM's endpoint: the probability of each label for a text, by a model that classifies sequences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 async def classify(call: PoolingRequest, inputs: Inputs) -> tuple[PoolingInfo, list[PooledOutput]]:
-    """Returns the probabilities of the labels for each input, and what the model is. Raises RequestError."""
+    """Returns the description of the model, and the probabilities of its labels for each input. Raises RequestError."""
     info = call.info((CLASSIFY, SCORE))
     if info.kind == SCORE and info.outputs > 1:  # of its two classes only the score of the second is known
         call.info((CLASSIFY,))
@@ -35,7 +35,7 @@ async def classify(call: PoolingRequest, inputs: Inputs) -> tuple[PoolingInfo, l
 
 
 def full(call: PoolingRequest, info: PoolingInfo, outputs: list[PooledOutput]) -> Response:
-    """Returns the list of classes."""
+    """Returns the response: for each input its likeliest label and the probabilities of all labels."""
     items = [_item(index, info, output) for index, output in enumerate(outputs)]
     counts = usage(sum(output.tokens for output in outputs))
     return json_list(call.envelope("classify"), items, counts, call.headers)
@@ -53,6 +53,6 @@ def _item(index: int, info: PoolingInfo, output: PooledOutput) -> bytes:
 
 
 def likeliest(values: list[float], info: PoolingInfo) -> str | None:
-    """Returns the label of the highest probability; None if the model has no names for its labels."""
+    """Returns the name of the label with the highest probability, or None if the model's labels have no names."""
     best = max(range(len(values)), key=values.__getitem__)
     return info.labels[best] if best < len(info.labels) else None

@@ -1,8 +1,8 @@
-"""Responses of pooling models, and how vectors are written in them: JSON lists, base64, or raw bytes with their
-description in a header.
+"""Responses of pooling models, whose vectors are JSON lists, base64, or raw bytes with a header that describes them.
 
-https://platform.openai.com/docs/api-reference/embeddings, and vLLM's encodings bytes, bytes_only, embed_dtype and
-endianness. Base64 of little-endian float32, which OpenAI's client asks for, is made without Python numbers.
+They follow https://platform.openai.com/docs/api-reference/embeddings, and vLLM for the encodings bytes and bytes_only
+and the fields embed_dtype and endianness. Base64 of little-endian float32, which OpenAI's client asks for, is made
+straight from the engine's bytes, without a Python number for each value.
 """
 
 from __future__ import annotations
@@ -52,20 +52,23 @@ ENCODING = (
 
 @dataclass(slots=True)
 class Encoding:
-    """Says how the vectors of a response are written: the three fields of ENCODING. Not changed once it is built."""
+    """The form of the vectors in a response: the values of the three fields of ENCODING. It is never changed."""
 
     format: str
     """The value of encoding_format: "float", "base64", "bytes" or "bytes_only"."""
     dtype: str
-    """The type of the numbers that are not written as text."""
+    """The type of the numbers in base64 and in bytes, such as "float16"."""
     endianness: str
-    """The order of the bytes of these numbers."""
+    """The byte order of the numbers in base64 and in bytes."""
     per_token: bool = False
-    """True: a result is a matrix with a row for each token."""
+    """Whether each result is a matrix with a row for each token, instead of one vector."""
 
     @classmethod
     def of(cls, values: Values, *, per_token: bool = False) -> Encoding:
-        """Returns the encoding that the fields' values name. Raises BadRequest."""
+        """Makes the encoding that the values of the request's fields name.
+
+        Raises BadRequest if they exclude each other.
+        """
         encoding = cls(values["encoding_format"], values["embed_dtype"], values["endianness"], per_token)
         if encoding.format == "float" and encoding.dtype != "float32":
             raise BadRequest("embed_dtype is for encoding_format base64, bytes and bytes_only", param="embed_dtype")
@@ -78,7 +81,8 @@ class Encoding:
 
     @property
     def needs_numpy(self) -> bool:
-        """Whether numbers are converted: all but little-endian float32 as bytes."""
+        """Whether numpy must convert the numbers; little-endian float32 in base64 or bytes is sent as the engine
+        returned it."""
         return self.format == "float" or self.dtype != "float32" or self.endianness not in LITTLE
 
     def shape(self, output: PooledOutput) -> tuple[int, ...]:
@@ -86,7 +90,7 @@ class Encoding:
         return (output.rows, output.width) if self.per_token else (output.rows * output.width,)
 
     def packed(self, output: PooledOutput) -> bytes:
-        """Returns the numbers as bytes."""
+        """Returns the numbers of one result as bytes of this encoding's type and byte order."""
         if self.dtype == "float32" and self.endianness in LITTLE:
             return output.data
         from .. import vectors
@@ -115,17 +119,17 @@ def results_response(
     kind: bytes,
     member: bytes,
 ) -> Response:
-    """Returns the response with the results: a JSON list, or vLLM's form, which is the bytes of all results.
+    """Returns the response with the results: a JSON list, or the bytes of all results, as vLLM sends them.
 
-    With encoding_format bytes, the header `metadata` tells the place, the type and the shape of each vector in these
+    With encoding_format bytes, the header `metadata` gives the offset, the type and the shape of each vector in these
     bytes.
 
     Args:
         call: The request.
         encoding: How the vectors are written.
         outputs: The results.
-        prefix: The beginning of the response's id.
-        kind: The member `object` of a result in JSON.
+        prefix: The prefix of the response's id.
+        kind: The value of the member `object` of a result in JSON.
         member: The name of the member that has the vector of a result in JSON.
 
     Raises:
@@ -172,7 +176,7 @@ def _metadata(
 
 
 def usage(prompt_tokens: int) -> Json:
-    """Returns the usage object; nothing is generated."""
+    """Returns the usage object of a request that generates no tokens."""
     return {
         "prompt_tokens": prompt_tokens,
         "total_tokens": prompt_tokens,
@@ -182,7 +186,8 @@ def usage(prompt_tokens: int) -> Json:
 
 
 def json_list(envelope: Json, items: Iterable[bytes], counts: Json, headers: list[tuple[str, str]]) -> Response:
-    """Returns {"id", "object": "list", "created", "model", "data": items, "usage": counts}; items are JSON already."""
+    """Returns a response {"id", "object": "list", "created", "model", "data": items, "usage": counts}; each item is
+    JSON text."""
     head = orjson.dumps({"id": envelope["id"], "object": "list", **envelope})
     parts = [head[:-1], b',"data":']
     for item in items:  # one copy of long vectors, not two
@@ -193,10 +198,11 @@ def json_list(envelope: Json, items: Iterable[bytes], counts: Json, headers: lis
 
 
 def bare_list(items: Iterable[bytes], headers: list[tuple[str, str]]) -> Response:
-    """Returns a list and nothing around it; items are JSON already."""
+    """Returns a response whose body is the list of the items, each of which is JSON text, without an
+    object around it."""
     return json_bytes(b"[%b]" % b",".join(items), headers)
 
 
 def shortest(value: float) -> float:
-    """Returns a score with seven digits, which is as exact as float32."""
+    """Rounds a score to seven significant digits, the precision of float32."""
     return float(f"{value:.7g}")

@@ -1,6 +1,6 @@
-"""The field `input` in all its forms, and texts, documents and sides of pairs: shapes are checked here.
+"""Reads and checks the field `input` in all its forms, and the texts of documents and of pairs.
 
-Rules and texts are OVMS's (src/embeddings/embeddings_api.cpp) where OVMS has the field, else vLLM's.
+The rules and the error texts are those of OVMS (src/embeddings/embeddings_api.cpp) where it has the field, else vLLM's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ INT32_MAX = 2**31 - 1
 
 
 def is_conversation(value: Any) -> bool:
-    """Returns whether this is a list of messages, or a list of such lists."""
+    """Returns whether the value is a list of messages, or a list of such lists."""
     return _is_messages(value) or (isinstance(value, list) and bool(value) and _is_messages(value[0]))
 
 
@@ -25,7 +25,7 @@ def _is_messages(value: Any) -> bool:
 
 
 def conversations(value: list[Any]) -> list[list[Json]]:
-    """Returns several conversations, or the one that this is, as a list."""
+    """Returns a list of conversations, whether the value is such a list or the messages of one conversation."""
     return value if _is_messages(value[0]) else [value]
 
 
@@ -41,7 +41,7 @@ def read_inputs(value: Any, most: int, name: str = "input") -> list[TextOrTokens
         The inputs, each a string or token ids.
 
     Raises:
-        BadRequest: The value is none of these, or has too many inputs.
+        BadRequest: The value has none of these forms, or has too many inputs.
     """
     if value is None:
         raise BadRequest(f"{name} field is required", param=name)
@@ -65,7 +65,7 @@ def read_inputs(value: Any, most: int, name: str = "input") -> list[TextOrTokens
 
 
 def _kinds(values: list[Any]) -> set[type]:
-    """Returns the types of these values; whole numbers become integers in place."""
+    """Returns the types of the values. A float that is a whole number is replaced by an integer in the list."""
     kinds = set(map(type, values))
     if float in kinds:
         values[:] = map(whole, values)
@@ -80,7 +80,7 @@ def _wrong_kinds(name: str, kinds: set[type]) -> str:
 
 
 def _inner(tokens: list[Any], name: str, param: str) -> list[int]:
-    """Returns one list of a list of lists."""
+    """Checks one input that is a list of token ids, and returns the ids."""
     if not tokens:
         raise BadRequest(f"inner arrays in {name} should not be empty", param=param)
     kinds = _kinds(tokens)
@@ -94,14 +94,17 @@ def _inner(tokens: list[Any], name: str, param: str) -> list[int]:
 
 
 def _tokens(tokens: list[int], name: str, param: str) -> list[int]:
-    """Returns the ids of 32 bits; the engine compares them with its vocabulary."""
+    """Returns the ids if all fit in 32 bits, else raises BadRequest.
+
+    The engine compares them with its vocabulary later.
+    """
     if max(tokens) > INT32_MAX or min(tokens) < -INT32_MAX - 1:
         raise BadRequest(f"every element in {name} array should be either string or int", param=param)
     return tokens
 
 
 def check_count(count: int, most: int, name: str) -> None:
-    """Raises BadRequest for more than most elements."""
+    """Raises BadRequest if there are more than `most` elements."""
     if count > most:
         raise BadRequest(
             f"{name} has {count} elements; the maximum allowed count is {most}", param=name, code="too_many_inputs"
@@ -109,7 +112,7 @@ def check_count(count: int, most: int, name: str) -> None:
 
 
 def content_text(value: Any, param: str) -> str:
-    """Returns a string, or the texts of {"content": [parts]} joined by line breaks. Raises BadRequest."""
+    """Returns the text of a string or of an object {"content": [parts]}, whose texts are joined by line breaks."""
     if isinstance(value, str):
         return value
     content = value.get("content") if isinstance(value, dict) else None

@@ -1,4 +1,4 @@
-"""Request fields of rerank and score: what both sides of a pair may be, and how they are cut."""
+"""Request fields that rerank and score share, for the two texts of a pair and how they are truncated."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PAIR_FIELDS = (
 
 
 def limits(values: Values) -> Json:
-    """Returns the members of a ScoreRequest that these fields set. Raises BadRequest."""
+    """Returns the fields of ScoreRequest that truncation, instruction and template fields set. Raises BadRequest."""
     kwargs = template_kwargs(values)
     instruction = values["instruction"] if values["instruction"] is not None else kwargs.get("instruction", "")
     if not isinstance(instruction, str):
@@ -57,7 +57,10 @@ def limits(values: Values) -> Json:
 
 
 def side(value: Any, name: str, most: int) -> list[str]:
-    """Returns the texts of one side of score: a string, an object with content, or a list. Raises BadRequest."""
+    """Returns the texts of one side of the pairs: a string, an object with content, or a list of those.
+
+    Raises BadRequest.
+    """
     if not isinstance(value, list):
         return [content_text(value, name)]
     check_count(len(value), most, name)

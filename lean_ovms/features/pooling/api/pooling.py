@@ -1,4 +1,4 @@
-"""POST /pooling: vectors, vectors of tokens or classes, by any pooling model. vLLM's endpoint."""
+"""POST /pooling, vLLM's endpoint: vectors of texts, vectors of tokens, or classes, by any pooling model."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 async def compute(call: PoolingRequest, inputs: Inputs) -> tuple[list[PooledOutput], bool]:
-    """Returns the result of each input, and whether each is a row for each token. Raises RequestError."""
+    """Returns the result of each input, and whether a result has a row for each token. Raises RequestError."""
     info = call.info(KINDS)
     per_token = _task(call.values["task"], info) in ONLY_PER_TOKEN
     params = call.params(info, output=PER_TOKEN if per_token else POOLED, add_special_tokens=inputs.adds_special(info))
@@ -74,14 +74,14 @@ async def compute(call: PoolingRequest, inputs: Inputs) -> tuple[list[PooledOutp
 
 
 def parse(body: Json, services: Services) -> tuple[PoolingRequest, Inputs]:
-    """Reads a body. Raises RequestError."""
+    """Reads the body of a pooling request. Raises RequestError."""
     call, inputs = parse_with_inputs(body, services, fields=FIELDS)
     Encoding.of(call.values)
     return call, inputs
 
 
 def _task(task: str | None, info: PoolingInfo) -> str:
-    """Returns the task, the model's own if none is given. Raises BadRequest."""
+    """Returns the requested task, or the model's default one. Raises BadRequest if the model does not support it."""
     supported = TASKS[info.kind]
     if task is None:
         return supported[0]

@@ -1,7 +1,7 @@
-"""A request to a pooling model: its fields, its model, its inputs; how they are computed and how results are sent.
+"""A request to a pooling model: reading its fields and inputs, computing them, and rendering the response.
 
-Every endpoint takes the same way: `parse`, then `PoolingRequest.open` (what needs a loaded model), then `encode`, then
-a response. Knows no fields of single endpoints.
+Every endpoint takes the same steps: `parse` the body, make the `params`, `encode` the inputs, `render` the response.
+This module knows no field that only one endpoint has.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ OTHER_INPUT_TYPES = ("classification", "clustering", "image")
 
 @dataclass(slots=True, kw_only=True)
 class PoolingRequest:
-    """The fields of a body, and its model. Not changed once it is built."""
+    """A parsed request to a pooling model: its fields and its model. It is never changed."""
 
     values: Values
     """The value of every field, by name; those that were not sent have their defaults."""
     model: PoolingModel
     """The model that the body names."""
     services: Services
-    """The options, and the state of the server."""
+    """The options and the state of the server."""
     warnings: list[str]
     """The warnings about the body, for the response."""
 
     @property
     def headers(self) -> list[tuple[str, str]]:
-        """The Warning headers of the response, to which the model adds one where it may compute something else."""
+        """The Warning headers of the response; one of them says if the pooling of the model is only assumed."""
         info = self.model.own_pooling if self.model.known else None
         if info is None or not info.pooling_assumed:
             return warning_headers(self.warnings)
@@ -71,15 +71,15 @@ class PoolingRequest:
         return warning_headers([*self.warnings, text])
 
     def with_values(self, renamed: Json) -> PoolingRequest:
-        """Returns the same with other values of these fields."""
+        """Returns a copy of the request with other values for the given fields."""
         return replace(self, values={**self.values, **renamed})
 
     def info(self, kinds: tuple[str, ...]) -> PoolingInfo:
-        """Returns what the model computes, if that is one of `kinds`. Raises RequestError."""
+        """Returns the description of the model. Raises RequestError if the model is not of one of these kinds."""
         return self.model.require_kind(*kinds).own_pooling
 
     def params(self, info: PoolingInfo, **more: Any) -> PoolingParams:
-        """Returns how inputs are encoded. Raises BadRequest."""
+        """Returns the parameters of encoding that the fields set; `more` overrides them. Raises BadRequest."""
         values = self.values
         wanted, truncate = shared.activation(values), values["truncate_prompt_tokens"]
         if truncate is not None and truncate > info.window:
@@ -118,23 +118,23 @@ class PoolingRequest:
             raise
 
     def envelope(self, prefix: str) -> Json:
-        """Returns id, created and model of the response."""
+        """Returns the members id, created and model of the response, with an id of this prefix."""
         return {"id": new_id(prefix, self.values["request_id"]), "created": now(), "model": self.model.name}
 
     async def load_numpy(self) -> None:
-        """Imports numpy outside the event loop: the first time it takes 0.1 s."""
+        """Imports numpy in a thread, since the first import takes 0.1 s, which would block the event loop."""
         if "numpy" not in sys.modules:
             await self.services.offload.run(0, lambda: importlib.import_module("numpy"))
 
     async def render(
         self, outputs: Sequence[PooledOutput], work: Callable[[], Response], *, numpy: bool = True
     ) -> Response:
-        """Returns the response with these outputs; where they are many, it is written in the offload thread.
+        """Returns the response that `work` writes, in the offload thread if the outputs are large.
 
         Args:
-            outputs: The outputs.
+            outputs: The outputs, whose size decides where `work` runs.
             work: Writes the response.
-            numpy: Whether that needs numpy, which is imported first.
+            numpy: Whether `work` needs numpy, which is then imported first.
 
         Returns:
             What `work` returns.
@@ -146,7 +146,7 @@ class PoolingRequest:
 
 
 def parse(body: Json, services: Services, *, fields: FieldSet) -> PoolingRequest:
-    """Returns the fields of a body and its model. Raises RequestError."""
+    """Reads the fields of a body and finds its model. Raises RequestError."""
     values = read(fields, body)
     model = services.named_model(values, PoolingModel)
     kept = model.keep_loaded(values.get("keep_alive"))
@@ -165,31 +165,34 @@ def parse(body: Json, services: Services, *, fields: FieldSet) -> PoolingRequest
 
 @dataclass(slots=True)
 class Inputs:
-    """The inputs of a request. Not changed once it is built."""
+    """The inputs of a request: texts and token ids, or conversations. It is never changed."""
 
     items: list[TextOrTokens]
-    """Texts and token ids."""
+    """Inputs that are texts or token ids."""
     prompts: list[ChatPrompt] = field(default_factory=list)
-    """Conversations that become texts."""
+    """Inputs that are conversations, which the model's template renders as texts."""
     special: bool | None = None
-    """Whether the tokenizer adds special tokens; None: as it is usual."""
+    """The value of add_special_tokens; None if the request does not set it."""
     places: Sequence[str] = ()
-    """Where the conversations' images are, see content.PLACE."""
+    """The path of each conversation in the body, by which errors name the place of an image."""
 
     def adds_special(self, info: PoolingInfo) -> bool:
-        """Returns whether the tokenizer adds special tokens: to texts, but not to what a template has rendered."""
+        """Returns whether the tokenizer adds special tokens: by default to texts, but not to rendered conversations."""
         usual = not self.prompts or info.images == IMAGES_ALONE
         return usual if self.special is None else self.special
 
 
 def parse_with_inputs(body: Json, services: Services, *, fields: FieldSet) -> tuple[PoolingRequest, Inputs]:
-    """Returns the request of an endpoint that takes inputs one by one, and these. Raises RequestError."""
+    """Reads the body of an endpoint that computes each input alone, and returns request and inputs.
+
+    Raises RequestError.
+    """
     call = parse(body, services, fields=fields)
     return call, _inputs(call.values, services)
 
 
 def _inputs(values: Values, services: Services) -> Inputs:
-    """Reads `input` or `messages`. Raises BadRequest."""
+    """Reads the inputs from the field `input` or `messages`. Raises BadRequest."""
     most = services.config.of(PoolingOptions).max_pooling_inputs
     value, messages, special = values["input"], values["messages"], values["add_special_tokens"]
     if value is not None and messages is not None:
@@ -218,7 +221,8 @@ def _conversations(several: list[Any], values: Values, composition: Composition)
 
 
 async def items_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[PoolingInput]:
-    """Returns every input as text, maybe with images, or token ids, the named prompt before it. Raises RequestError."""
+    """Returns each input as a text, perhaps with images, or as token ids, with the prompt that the request names before
+    it."""
     items: list[PoolingInput] = [*inputs.items]
     if inputs.prompts:
         prompts = await _with_images(request, inputs, info)
@@ -250,13 +254,14 @@ async def _with_images(request: PoolingRequest, inputs: Inputs, info: PoolingInf
 
 
 async def rendered(request: PoolingRequest, prompts: Iterable[ChatPrompt]) -> list[str]:
-    """Yields the text of each prompt, written by the model's template.
+    """Returns the text of each prompt, rendered by the model's template.
 
-    What cannot be computed is not rendered to the end: each text may have all of a tool or a query.
+    Rendering stops as soon as the texts are longer than a request may be: each of them may repeat a long query or a
+    tool.
 
     Args:
         request: The request.
-        prompts: The prompts, which take little memory where they are made while they are iterated over.
+        prompts: The prompts. A generator saves memory, as only one prompt exists at a time.
 
     Raises:
         RequestError: A prompt cannot be rendered.
@@ -273,7 +278,10 @@ async def rendered(request: PoolingRequest, prompts: Iterable[ChatPrompt]) -> li
 
 
 def prompt_text(values: Values, info: PoolingInfo) -> str:
-    """Returns the text of the prompt that prompt_name or input_type names; "" without one. Raises BadRequest."""
+    """Returns the text of the prompt that prompt_name or input_type names, or "" if neither is set.
+
+    Raises BadRequest.
+    """
     name = "input_type" if values.get("prompt_name") is None else "prompt_name"
     if values.get(name) is None:
         return ""
@@ -289,7 +297,7 @@ def prompt_text(values: Values, info: PoolingInfo) -> str:
 
 
 def dimensions(value: int | None, request: PoolingRequest, info: PoolingInfo, name: str = "dimensions") -> int | None:
-    """Returns the value of `dimensions`, None for all. Raises BadRequest (vLLM's texts)."""
+    """Returns the number of dimensions of the vectors, or None for all. Raises BadRequest with vLLM's texts."""
     if value is None or value == info.dimensions:
         return None
     start = f"Model {request.model.name!r}"

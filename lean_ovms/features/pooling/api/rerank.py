@@ -1,8 +1,8 @@
-"""POST /rerank, /v1/rerank, /v2/rerank, …: documents by their relevance for a query.
+"""POST /rerank, /v1/rerank, /v2/rerank, …: documents in the order of their relevance to a query.
 
-OVMS's /v3/rerank, https://docs.cohere.com/reference/rerank, https://jina.ai/reranker and vLLM's fields of the same
-endpoint. Where they differ, paths under /v3 follow OVMS and the others vLLM. A body with `texts` is that of llama.cpp
-and of https://huggingface.github.io/text-embeddings-inference (not under /v3).
+The fields are those of OVMS's /v3/rerank, https://docs.cohere.com/reference/rerank, https://jina.ai/reranker and vLLM.
+Where these differ, paths under /v3 follow OVMS and the others vLLM. A body with `texts` has the form of llama.cpp and
+of https://huggingface.github.io/text-embeddings-inference (not under /v3).
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class RerankRequest:
     """The body of a request to rank documents."""
 
     score: ScoreRequest
-    """What is scored."""
+    """The query and the documents that are scored."""
     shown: bool
-    """Whether the results have their documents."""
+    """Whether each result contains its document."""
     bare: bool = False
-    """Whether the results are the response, as with text-embeddings-inference and llama.cpp."""
+    """Whether the response is just the list of results, as with text-embeddings-inference and llama.cpp."""
 
 
 @RouteDoc(
@@ -142,7 +142,7 @@ def _documents(given: Any, name: str, *, ovms: bool) -> list[str]:
 
 
 def _object(document: Json, param: str) -> str:
-    """Returns the text of a document with "text" and perhaps "title", which becomes its first line, or with content."""
+    """Returns the text of a document that is an object: its content, or its text with its title as the first line."""
     if "content" in document and "text" not in document:
         return content_text(document, param)
     title, text = document.get("title"), document.get("text")
@@ -156,13 +156,13 @@ def _object(document: Json, param: str) -> str:
 
 
 def bare(rerank: RerankRequest, scores: Scores) -> list[Json]:
-    """Returns the results, best first; equal ones in the order of the documents."""
+    """Returns the list of results, best first; results of equal scores keep the order of their documents."""
     order = sorted(enumerate(scores.values), key=lambda scored: -scored[1])
     return [_result(rerank, index, value) for index, value in order[: rerank.score.call.values["top_n"] or None]]
 
 
 def full(rerank: RerankRequest, scores: Scores) -> Json:
-    """Returns the results with what is around them."""
+    """Returns the response object: the results, id, model and usage."""
     call = rerank.score.call
     envelope = call.envelope("rerank")
     return {

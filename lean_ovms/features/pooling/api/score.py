@@ -1,6 +1,7 @@
-"""POST /score and /v1/score: how well texts fit each other, pair by pair, in the order of the request.
+"""POST /score and /v1/score, vLLM's endpoint: the similarity or relevance of each pair of texts.
 
-vLLM's endpoint: one text and one, one and several, or as many and as many; each side has several names.
+A request has one text on each side, one on the first side and several on the second, or equally many on both. The
+fields of the two sides have several names. The scores are in the order of the pairs.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ FIELDS = FieldSet(
 
 
 def _only(*names: str) -> Json:
-    """Returns a rule for a body: these two sides are there, and none of another name."""
+    """Returns the JSON schema rule that a body has the fields with these names, and no field with another name for a
+    side."""
     return all_of(*names) | {"not": any_of(*(all_of(name) for name in _NAMES if name not in names))}
 
 
@@ -55,7 +57,7 @@ async def handle(request: Request, services: Services) -> Response:
 
 
 def parse_score(body: Json, services: Services, *, ovms: bool = False) -> ScoreRequest:
-    """Reads the body of a request for scores. Raises RequestError."""
+    """Reads the body of a score request. Raises RequestError."""
     call = parse(body, services, fields=FIELDS)
     values, most = call.values, services.config.of(PoolingOptions).max_pooling_inputs
     names = next((pair for pair in SIDES if all(values[name] is not None for name in pair)), None)
@@ -84,6 +86,6 @@ def parse_score(body: Json, services: Services, *, ovms: bool = False) -> ScoreR
 
 
 def full(call: PoolingRequest, scores: Scores) -> Json:
-    """Returns the list of scores."""
+    """Returns the response object with the list of scores."""
     data = [{"index": i, "object": "score", "score": shortest(value)} for i, value in enumerate(scores.values)]
     return {**call.envelope("score"), "object": "list", "data": data, "usage": usage(scores.tokens)}

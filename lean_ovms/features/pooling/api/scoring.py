@@ -1,9 +1,9 @@
-"""Scores of queries and documents: by a cross-encoder, by a generating reranker, or by the angle of two vectors.
+"""Scores of queries and documents, for rerank and score.
 
-For rerank and score. A cross-encoder reads a query and a document together; of an embedding model the score is the
-cosine of their vectors, and equal texts are computed once. Of a model with a vector for each token (ColBERT) it is
-MaxSim, as in vLLM: for each token of the query the largest product with a token of the document, and their sum.
-https://arxiv.org/abs/2004.12832
+A cross-encoder or a generating reranker reads a query and a document together. With an embedding model, the score is
+the cosine of the two vectors, and equal texts are computed once. With a model that has a vector for each token
+(ColBERT), the score is MaxSim, as in vLLM: for each token of the query the largest dot product with a token of the
+document, summed over the query. https://arxiv.org/abs/2004.12832
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ BY_TOKENS = "tokens"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRequest:
-    """Documents, and one query for all of them or one for each."""
+    """A request for scores: documents, and either one query for all of them or one for each."""
 
     call: PoolingRequest
     """The fields of the request, and its model."""
     queries: Sequence[str]
-    """The query, or the query of each document."""
+    """One query for all documents, or one for each."""
     documents: Sequence[str]
     """The documents."""
     query_param: str
@@ -53,31 +53,31 @@ class ScoreRequest:
     document_param: str
     """The field that has the documents, for errors."""
     max_query: int = 0
-    """The most tokens of a query that are used; 0: all."""
+    """The most tokens of a query that are used; 0: all are used."""
     max_document: int = 0
-    """The most tokens of a document that are used; 0: all."""
+    """The most tokens of a document that are used; 0: all are used."""
     instruction: str = ""
-    """The instruction for models that are given one; "": the model's own."""
+    """The instruction in the prompt of a generating reranker; "": the model's default instruction."""
     template_kwargs: Json = field(default_factory=dict)
     """Further variables of the model's prompt template."""
     chunks: ChunkLimits | None = None
-    """The limits of documents that are cut into pieces; None: a document is one piece."""
+    """The limits of the pieces into which long documents are cut; None if documents are not cut into pieces."""
     cuts: bool = False
-    """True: a limit of tokens beyond the window cuts at the window, as Cohere's does, and is no error."""
+    """Whether a limit beyond the window means to cut at the window, as with Cohere; otherwise it is an error."""
     ovms: bool
-    """True: the path is one of OVMS's, whose rules hold where they differ from those of vLLM and Cohere."""
+    """Whether the path is one of OVMS's, whose rules hold where they differ from those of vLLM and Cohere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """One score for each document, and the number of tokens that were computed."""
+    """One score for each document, and the number of tokens that were computed for them."""
 
     values: list[float]
     tokens: int
 
 
 async def score(request: ScoreRequest) -> Scores:
-    """Returns a score for each document and its query. Raises RequestError."""
+    """Computes the score of each document with its query. Raises RequestError."""
     info = request.call.info(KINDS)
     if request.cuts and request.max_document >= info.window:
         request = _cut_at_the_window(request)
@@ -90,7 +90,7 @@ async def score(request: ScoreRequest) -> Scores:
 
 
 def _cut_at_the_window(request: ScoreRequest) -> ScoreRequest:
-    """Returns the same without the limit of documents: what does not fit into the window is cut off."""
+    """Returns a copy of the request that truncates documents at the window instead of at its own limit."""
     truncate = request.call.values["truncate_prompt_tokens"]
     call = request.call.with_values({"truncate_prompt_tokens": -1 if truncate is None else truncate})
     return replace(request, call=call, max_document=0)
@@ -115,11 +115,11 @@ async def _by_vectors(request: ScoreRequest, info: PoolingInfo) -> Scores:
 
 
 def _cut(params: PoolingParams, limit: int, info: PoolingInfo) -> PoolingParams:
-    """Returns the parameters with which a text is cut.
+    """Returns parameters that truncate a text to a number of tokens.
 
     Args:
         params: The parameters of the request.
-        limit: The most tokens of the text without special ones; 0 if the request has no limit.
+        limit: The most tokens of the text, without special tokens; 0 if the request has no limit.
         info: The description of the model, with its window and its special tokens.
     """
     if not limit:
@@ -178,11 +178,11 @@ async def _by_pairs(request: ScoreRequest, info: PoolingInfo) -> Scores:
 
 
 def _value(output: PooledOutput, *, sigmoid: bool) -> float:
-    """Returns the score of a pair.
+    """Returns the score of one pair.
 
     Args:
-        output: What the model returned.
-        sigmoid: Whether the score is the sigmoid of that, as OVMS has it for every model.
+        output: The model's output for the pair; its last value counts.
+        sigmoid: Whether that value is a logit, whose sigmoid is the score, as OVMS has it for every model.
     """
     value = output.values[-1]
     if not sigmoid:
@@ -192,7 +192,8 @@ def _value(output: PooledOutput, *, sigmoid: bool) -> float:
 
 
 async def _pairs(request: ScoreRequest, info: PoolingInfo) -> tuple[list[PoolingInput], list[int]]:
-    """Returns the pairs, and the number of the document of each; a document in pieces has several."""
+    """Returns the pairs to compute, and for each its document's number; a document cut into pieces has
+    several pairs."""
     if request.call.model.config.chat_template:
         return await _rendered(request), list(range(len(request.documents)))
     if info.pair != BY_TOKENS:
@@ -211,8 +212,10 @@ async def _pairs(request: ScoreRequest, info: PoolingInfo) -> tuple[list[Pooling
 
 
 async def _rendered(request: ScoreRequest) -> list[PoolingInput]:
-    """Returns each pair as a text by the operator's score template, which has vLLM's form: messages of the roles query
-    and document, and the variable instruction. Raises RequestError.
+    """Renders each pair as a text with the operator's score template.
+
+    The template has vLLM's form: messages of the roles query and document, and the variable instruction. Raises
+    RequestError if a pair cannot be rendered.
     """
     left = await cut_texts(request.call, request.queries, request.max_query, request.query_param)
     right = await cut_texts(request.call, request.documents, request.max_document, request.document_param)

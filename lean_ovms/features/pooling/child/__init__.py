@@ -1,1 +1,1 @@
-"""The engine child's task for models that compute vectors, scores or classes, on plain openvino."""
+"""The task of the engine process for models that compute vectors, scores or classes, on plain OpenVINO."""

@@ -1,7 +1,7 @@
-"""Makes numbers of the bytes of a text in place of a pooling model, where --fake_engine is set.
+"""A fake pooling model for --fake_engine, whose results are computed from the bytes of a text.
 
-Vectors are sums of a fixed random-looking vector per byte, so equal texts are equal and similar ones are close. The
-vocabulary is that of fake_tokenizer; some special tokens make it fail, as in the fake pipeline.
+A text's vector is the sum of a fixed pseudo-random vector for each byte: equal texts have equal vectors, and similar
+texts have close ones. The vocabulary is that of fake_tokenizer. Some special tokens make the model fail, for tests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TABLE = np.sin(np.outer(np.arange(1, tokenizer.VOCAB_SIZE + 1), np.arange(1, DI
 
 
 class FakePooler:
-    """A pooler.Pooler without a model: <bos> text <eos>, and <bos> query <|end|> document <eos> for a pair."""
+    """A Pooler without a model. A text becomes <bos> text <eos>, and a pair <bos> query <|end|> document <eos>."""
 
     def __init__(self, config: EngineConfig) -> None:
         self.vocabulary = tokenizer.vocabulary()
@@ -61,7 +61,7 @@ class FakePooler:
         return tokenizer.decode(tokens, skip_special_tokens)
 
     def widen(self) -> None:
-        """Does nothing: the fake has as many slots as the options say."""
+        """Does nothing, since the fake always has as many slots as the options say."""
 
     def padded_length(self, needed: int) -> int:
         return needed
@@ -116,7 +116,7 @@ def _info(config: EngineConfig) -> PoolingInfo:
 
 
 def _overlap(ids: Array, mask: Array) -> float:
-    """Returns a logit: 6 for a document with every byte of the query, -6 for one with none."""
+    """Returns a pair's logit, from -6 for a document with no byte of the query to 6 for one with all of them."""
     tokens = ids[mask == 1].tolist()
     if END not in tokens:
         return 0.0

@@ -1,7 +1,7 @@
-"""The files of a directory that say how a pooling model pools, what it answers and how long its inputs may be.
+"""Reads the files of a model directory that say how the model pools, what its labels are and how long inputs may be.
 
 sentence-transformers' files (modules.json, 1_Pooling, sentence_bert_config.json, config_sentence_transformers.json) may
-be missing, as optimum-cli does not copy them. Nothing is decided here; model_kind.py does that.
+be missing, as optimum-cli does not copy them. This module only reads; model_kind.py decides.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ NO_LIMIT = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolingFiles:
-    """The files of a model directory that say how it pools."""
+    """The contents of the files of a model directory that say how the model pools."""
 
     path: Path
     """The directory."""
     config: Json = field(default_factory=dict)
     """The members of config.json."""
     modules: list[str] | None = None
-    """The class names in modules.json; None without the file."""
+    """The class names in modules.json; None if the file is missing."""
     pooling: list[str] = field(default_factory=list)
-    """The modes that `pooling_source` sets: [] without that file, several if it is ambiguous."""
+    """The pooling modes that `pooling_source` sets: [] if the file is missing, several if it is ambiguous."""
     pooling_source: str = "1_Pooling/config.json"
     """The file that says how the model pools."""
     max_seq_length: int = 0
-    """The tokens of an input in sentence_bert_config.json; 0: it sets none."""
+    """The most tokens of an input by sentence_bert_config.json; 0 if it sets none."""
     model_max_length: int = 0
-    """The tokens of an input in tokenizer_config.json; 0: it sets none."""
+    """The most tokens of an input by tokenizer_config.json; 0 if it sets none."""
     lower_case: bool = False
-    """Whether texts are lowered first."""
+    """Whether texts are converted to lower case before they are tokenized."""
     prompts: dict[str, str] = field(default_factory=dict)
-    """Texts that go before an input, by their names."""
+    """The texts that can be put before an input, by their names, such as "query"."""
     tokenizer_config: Json = field(default_factory=dict)
     """The members of tokenizer_config.json."""
     projection: Path | None = None
-    """The file of a last layer that no export has in its network; None: there is none."""
+    """The file with the weights of a final projection, which exported networks lack; None if there is no such file."""
 
     @property
     def normalizes(self) -> bool | None:
-        """Whether modules.json ends with a normalization; None without the file."""
+        """Whether the last module in modules.json is a normalization; None if the file is missing."""
         return None if self.modules is None else "Normalize" in self.modules
 
     @property
     def labels(self) -> list[str]:
-        """id2label of config.json, in the order of its ids."""
+        """The names of the labels by id2label of config.json, in the order of their ids."""
         names = self.config.get("id2label")
         if not isinstance(names, dict):
             return []
@@ -73,7 +73,7 @@ class PoolingFiles:
 
 
 def read(path: Path) -> PoolingFiles:
-    """Returns the files at path; those that are missing or damaged count as empty."""
+    """Reads the files of the model directory at `path`. A file that is missing or damaged counts as empty."""
     if (file := model_file.of(path)) is not None:
         return _of_file(path, file)
     config = model_config.read(path)
@@ -107,7 +107,7 @@ def _of_file(path: Path, file: model_file.ModelFile) -> PoolingFiles:
 
 
 def _modules(path: Path) -> list[tuple[str, str]] | None:
-    """Returns type and path of every module in modules.json."""
+    """Returns the type and the path of each module in modules.json; None if the file is missing."""
     entries = files.read_or_none(path / "modules.json")
     if not isinstance(entries, list):
         return None
@@ -115,7 +115,7 @@ def _modules(path: Path) -> list[tuple[str, str]] | None:
 
 
 def _place(path: Path, modules: list[tuple[str, str]], kind: str) -> Path | None:
-    """Returns the folder of the first module of a kind, below path."""
+    """Returns the folder, below the model directory, of the first module of a kind; None if there is none."""
     place = Path(next((where for name, where in modules if name.endswith(kind)), f"1_{kind}"))
     return None if place.is_absolute() or ".." in place.parts else path / place
 

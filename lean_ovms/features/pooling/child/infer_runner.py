@@ -1,6 +1,6 @@
-"""Runs forward passes: one that this thread waits for, or several at once, each in a thread of its own.
+"""Runs forward passes, either one for which the calling thread waits, or several at once, each in a thread of its own.
 
-Some networks are compiled in a thread when there is work for them; until then another one does that work.
+Some networks are compiled in a thread when there is work for them. Until one is ready, another network does its work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class InferRequestPool:
-    """The infer requests of one compiled network."""
+    """A pool of the OpenVINO infer requests of one compiled network."""
 
     def __init__(self, compiled: Any, count: int) -> None:
         self.count = count
@@ -30,7 +30,7 @@ class InferRequestPool:
         self.stateful = bool(self._free[0].query_state())
 
     def start(self, batch: Batch) -> Any:
-        """Returns a request that computes the batch; at most `count` at once. Raises RuntimeError."""
+        """Starts computing a batch, and returns its infer request. At most `count` run at once. Raises RuntimeError."""
         request = self._free.pop()
         if self.stateful:
             request.reset_state()  # without it the next answer is silently another
@@ -43,7 +43,7 @@ class InferRequestPool:
         return request
 
     def wait(self, request: Any) -> Array:
-        """Returns the output of a request. Raises RuntimeError."""
+        """Waits for an infer request, puts it back into the pool, and returns its output. Raises RuntimeError."""
         try:
             request.wait()
             return np.array(request.get_output_tensor(0).data, np.float32)
@@ -68,15 +68,15 @@ def _input(name: str, batch: Batch) -> Array:
 
 
 class LazyCompiledModel:
-    """A network that is compiled when it is needed."""
+    """A network that is compiled in a thread once there has been enough work for it."""
 
     def __init__(self, name: str, compile_network: Callable[[], InferRequestPool], after: int = 1) -> None:
-        """Keeps how it is compiled.
+        """Keeps the function that compiles the network.
 
         Args:
             name: The name of the network in the log.
-            compile_network: Compiles it. Where this raises RuntimeError, there is never such a network.
-            after: How many calls of `needed` come before it is compiled.
+            compile_network: Compiles the network. If it raises RuntimeError, the network is never available.
+            after: The number of calls of `needed` at which compilation begins.
         """
         self._name = name
         self._compile = compile_network
@@ -84,16 +84,16 @@ class LazyCompiledModel:
         self._requests: Future[InferRequestPool | None] | None = None
 
     def needed(self) -> None:
-        """Notes that there is work for the network."""
+        """Notes that there is work for the network, whose compilation begins after enough of these calls."""
         self._left -= 1
         if self._left == 0:
             self._requests = in_thread("compile", self._compiled)
 
     def get(self, timeout_s: float = 0.0) -> InferRequestPool | None:
-        """Returns the network's infer requests; None as long as it is not compiled.
+        """Returns the network's infer requests, or None if the network is not compiled yet, or cannot be.
 
         Args:
-            timeout_s: The seconds for which that is waited for.
+            timeout_s: The seconds to wait for a compilation that has begun; 0: do not wait.
         """
         if self._requests is None or not (timeout_s or self._requests.done()):
             return None
@@ -108,7 +108,7 @@ class LazyCompiledModel:
 
 
 class InferRunner:
-    """Runs the passes that are computed now."""
+    """Runs forward passes, either one in the calling thread or several in threads of their own."""
 
     def __init__(self) -> None:
         self._own: tuple[Batch, InferRequestPool, Any] | None = None
@@ -116,18 +116,21 @@ class InferRunner:
         self._finished: SimpleQueue[tuple[Batch, Array | RuntimeError]] = SimpleQueue()
 
     def start(self, batch: Batch, requests: InferRequestPool) -> None:
-        """Starts a pass for which `wait` waits itself, without another thread: 0.1 ms less. Raises RuntimeError."""
+        """Starts the only pass, for which `wait` waits in its own thread; this saves 0.1 ms. Raises RuntimeError."""
         assert self._own is None
         self._own = batch, requests, requests.start(batch)
 
     def start_in_thread(self, batch: Batch, requests: InferRequestPool) -> None:
-        """Starts one of several passes."""
+        """Starts one of several passes that run at once, in a thread of its own."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(requests.count, "pass")
         self._threads.submit(self._compute, batch, requests)
 
     def wait(self) -> tuple[Batch, Array | RuntimeError]:
-        """Returns a batch that has been computed, with its output or its error; at least one is started."""
+        """Waits until a pass has ended, and returns its batch with the output or the error.
+
+        At least one must be running.
+        """
         if self._own is None:
             return self._finished.get()
         (batch, requests, request), self._own = self._own, None

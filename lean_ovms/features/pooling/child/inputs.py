@@ -1,4 +1,4 @@
-"""From a request's inputs to checked token ids with special tokens: templates, truncation, limits. Knows no queue."""
+"""Turns a request's inputs into checked token ids with special tokens: templates, truncation, limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_IMAGES = "This model reads text only"
 
 
 def with_images(command: Pool) -> list[Input]:
-    """Returns the inputs of a request, those with images as such. Raises BadRequest."""
+    """Returns the inputs of a request, with the images that belong to a text attached to it. Raises BadRequest."""
     images: dict[int, list[Image]] = {}
     for (at, *size), pixels, param in zip(command.images, command.pixels, command.image_params, strict=True):
         images.setdefault(at, []).append(checked_image(size, pixels, param))
@@ -29,7 +29,7 @@ def with_images(command: Pool) -> list[Input]:
 
 
 def check_ids(tokens: Sequence[int], size: int, param: str | None = None) -> None:
-    """Raises BadRequest for an id outside a vocabulary of this size (vLLM's text, then what is allowed)."""
+    """Raises BadRequest if an id is outside a vocabulary of `size` tokens, with vLLM's text and the allowed range."""
     if tokens and not (min(tokens) >= 0 and max(tokens) < size):
         wrong = next(token for token in tokens if not 0 <= token < size)
         raise BadRequest(f"Token id {wrong} is out of vocabulary: ids are from 0 to {size - 1}", param=param)
@@ -50,7 +50,7 @@ class InputBuilder:
 
         Args:
             inputs: The inputs; those that are token ids give no text.
-            queries: The first halves of pairs: one for each input, or one for all; empty: the inputs are no pairs.
+            queries: The first halves of pairs: one for each input, or one for all; empty if the inputs are not pairs.
             params: How the inputs are encoded, with the instruction for a model that takes a pair as a prompt.
 
         Raises:
@@ -81,12 +81,12 @@ class InputBuilder:
         encoded: list[list[int]],
         params: PoolingParams,
     ) -> list[tuple[list[int], list[int] | None]]:
-        """Returns the token ids of each input with its special tokens, and their token types; None: all types are 0.
+        """Returns the token ids of each input with its special tokens, and their token types (None if all are 0).
 
         Args:
             inputs: The inputs.
-            queries: The first halves of pairs: one for each input, or one for all; empty: the inputs are no pairs.
-            encoded: The token ids of what `texts` returned for the same inputs.
+            queries: The first halves of pairs: one for each input, or one for all; empty if the inputs are not pairs.
+            encoded: The token ids of the texts that the method `texts` returned for the same inputs.
             params: How the inputs are encoded.
 
         Raises:
@@ -111,13 +111,13 @@ class InputBuilder:
         around: tuple[tuple[int, ...], tuple[int, ...]],
         at: int,
     ) -> list[int]:
-        """Returns the token ids of an input that is no pair. An input with images is not cut.
+        """Returns the token ids of an input that is not a pair. An input with images is not truncated.
 
         Args:
             one: The input.
-            encoded: The token ids of the texts, of which one is taken unless the input is token ids itself.
+            encoded: The token ids of the texts; the next of them are taken unless the input is token ids itself.
             params: How the inputs are encoded.
-            around: The special tokens before and behind a text.
+            around: The special tokens before and after a text.
             at: The number of the input, for errors.
 
         Raises:
@@ -133,7 +133,10 @@ class InputBuilder:
         return self._single(ids, replace(params, truncate=None), *around, at)
 
     def _ids(self, tokens: list[int] | TextWithImages) -> list[int]:
-        """Returns the ids from a client. Raises BadRequest; the network would compute others without an error."""
+        """Returns a client's token ids.
+
+        Raises BadRequest for invalid ids, which the network would compute without an error.
+        """
         if isinstance(tokens, TextWithImages):
             raise BadRequest("a pair has no images", param=tokens.images[0].param)
         check_ids(tokens, self._vocab_size)
@@ -167,12 +170,12 @@ class InputBuilder:
         return ids, [kind for kind, piece in pieces for _ in piece]
 
     def _room(self, size: int, fixed: int, params: PoolingParams, at: int) -> int:
-        """Returns how many tokens of an input may stay beside its special tokens.
+        """Returns how many tokens of an input may be kept beside its special tokens.
 
         Args:
-            size: The number of its tokens without special ones.
-            fixed: The number of its special tokens.
-            params: The limit of the request.
+            size: The number of the input's tokens without special tokens.
+            fixed: The number of the input's special tokens.
+            params: The parameters of the request, with its limit of tokens.
             at: The number of the input, for errors.
 
         Raises:
@@ -196,5 +199,5 @@ class InputBuilder:
 
 
 def _cut(ids: list[int], most: int, params: PoolingParams) -> list[int]:
-    """Returns at most so many of the ids, from the side that stays."""
+    """Truncates the ids to `most`, dropping those at the side that the parameters name."""
     return ids[len(ids) - most :] if params.truncation_side == "left" and len(ids) > most else ids[:most]

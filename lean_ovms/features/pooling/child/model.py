@@ -49,7 +49,7 @@ WARM_SHAPES = ((1, 16), (1, 32), (8, 32), (32, 32))
 
 
 class OpenVinoPooler:
-    """A pooler.Pooler on plain openvino."""
+    """A Pooler that computes with plain OpenVINO."""
 
     def __init__(self, config: EngineConfig) -> None:
         """Loads the networks and the tokenizer of a model. Raises StartError."""
@@ -86,7 +86,10 @@ class OpenVinoPooler:
     # --- Pooler
 
     def detokenize(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Returns the text of these ids. The IR leaves special tokens out: their text comes from the vocabulary."""
+        """Returns the text of the ids.
+
+        The exported detokenizer drops special tokens, so their text is taken from the vocabulary.
+        """
         if skip_special_tokens or not self.vocabulary.special.intersection(tokens):
             return self._tokenizer.decode(tokens)
         pieces = self.vocabulary.pieces
@@ -108,8 +111,8 @@ class OpenVinoPooler:
 
     @staticmethod
     def _projection(files: PoolingFiles, info: PoolingInfo, shape: Shape) -> Array | None:
-        """Returns the projection of a model with a vector per token: float32 [dimensions, width], if the export has
-        left it out. Raises StartError."""
+        """Returns the final projection of a model with a vector per token, float32 [dimensions, width], or None if the
+        exported network already contains it. Raises StartError if its file is missing or wrong."""
         if info.kind != TOKEN_EMBED or info.dimensions == shape.width:
             return None
         file = files.projection
@@ -132,7 +135,8 @@ class OpenVinoPooler:
         return floats(found)
 
     def _filling(self, files: PoolingFiles) -> int | None:
-        """Returns the token that fills up every text to the window: SigLIP was trained so. None: texts are not."""
+        """Returns the token with which every text is padded to the whole window, as SigLIP was trained, or None for
+        others."""
         if not str(files.config.get("model_type")).startswith("siglip"):
             return None
         token, pieces = _content(files.tokenizer_config.get("pad_token")).encode(), self.vocabulary.pieces
@@ -140,7 +144,7 @@ class OpenVinoPooler:
         return pieces.index(token) if token in pieces else pad if type(pad) is int else 0
 
     def _images_in_text(self, config: EngineConfig) -> PoolingVision:
-        """Returns what encodes the images within texts. Raises StartError."""
+        """Returns the encoder of images within texts. Raises StartError if the feature that has it was left out."""
         new = config.part(IMAGES_IN_TEXTS)
         if new is None:
             raise StartError("the model reads images in a text, and what encodes them was left out of this server")
@@ -158,7 +162,8 @@ class OpenVinoPooler:
         return replace(info, special_single=single, special_pair=pair, pair="tokens")
 
     def _make_prompt(self, files: PoolingFiles) -> Prompt | None:
-        """Returns Qwen3-Reranker's prompt, with or without a head for scores; None for a model that takes pairs."""
+        """Returns the prompt of a Qwen3-Reranker or another causal LM, or None for a model that takes
+        pairs of texts."""
         architectures = files.config.get("architectures") or [""]
         if not str(files.config.get("model_type")).startswith("qwen3") and "ForCausalLM" not in str(architectures[0]):
             return None
@@ -166,7 +171,7 @@ class OpenVinoPooler:
         return Prompt(tuple(prefix), tuple(suffix), QWEN_BODY, QWEN_INSTRUCTION)
 
     def _no_and_yes(self, files: PoolingFiles, shape: Shape) -> tuple[int, int]:
-        """Returns the tokens whose logits are compared, or their labels' places. Raises StartError."""
+        """Returns the ids of the tokens no and yes, or their indices where the network has only these two outputs."""
         if shape.width == len(NO_YES):
             return files.labels.index(NO_YES[0]), files.labels.index(NO_YES[1])
         named = files.config.get("classifier_from_token")
@@ -191,7 +196,7 @@ class OpenVinoPooler:
         )
 
     def _warm_up(self) -> None:
-        """Computes small batches, so that a network that cannot is not served. Raises StartError."""
+        """Computes small batches before the model is served. Raises StartError if the network fails."""
         window = self.pooling.window
         batches = [np.zeros((rows, min(size, window)), np.int64) for rows, size in WARM_SHAPES]
         warm = [Batch(ids, np.ones_like(ids), np.zeros_like(ids), False) for ids in batches]
@@ -209,7 +214,7 @@ class OpenVinoPooler:
 
 
 def _image_processor(path: Path) -> SquareProcessor:
-    """Reads how images are resized. Raises StartError."""
+    """Reads the settings of image preprocessing from preprocessor_config.json. Raises StartError."""
     try:
         return SquareProcessor.read(model_config.processor(path, "image"))
     except (KeyError, TypeError, ValueError) as error:
@@ -222,13 +227,13 @@ def _content(token: Any) -> str:
 
 
 def _report(config: EngineConfig, info: PoolingInfo, limit: int) -> None:
-    """Logs how vectors, or scores, are made.
+    """Logs how the model computes vectors or scores, and warns of a window that is too long.
 
     Args:
         config: The options of the engine.
         info: The description of the model.
-        limit: The most tokens of an input by a file of the original model that the export does not have; 0 if it is
-            unknown. A window beyond it is a warning.
+        limit: The most tokens of an input that the original model allows, where the export has lost that file; 0 if it
+        is unknown. A window that is longer is logged as a warning.
     """
     if 0 < limit < info.window:
         text = (

@@ -1,8 +1,7 @@
-"""Recognizes what a model directory computes, and how: kind, pooling, normalization, activation, window. Knows no
-openvino.
+"""Recognizes what the model in a directory computes: kind, pooling, normalization, activation, window.
 
-The network's own inputs and outputs are better evidence than names of classes. What was decided, and by what, is part
-of PoolingInfo, for the log and for /v1/models.
+The network's own inputs and outputs are better evidence than names of classes. PoolingInfo has each decision and its
+source, for the log and for /v1/models.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ positions."""
 
 
 class Shape(NamedTuple):
-    """The form of a network."""
+    """The inputs and the output of a network, by which its kind is recognized."""
 
     inputs: frozenset[str]
     """The names of its inputs."""
@@ -79,22 +78,25 @@ class Shape(NamedTuple):
     rank: int
     """The number of dimensions of that output."""
     width: int
-    """The last dimension; 0: it is dynamic."""
+    """The size of the output's last dimension; 0 if it is dynamic."""
     images: str = ""
-    """IMAGES_ALONE, IMAGES_IN_TEXT, or empty: it reads text only."""
+    """IMAGES_ALONE, IMAGES_IN_TEXT, or "" if the network reads text only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recognized:
-    """The kind of a pooling model, and what is known of it."""
+    """The result of recognizing a pooling model."""
 
     info: PoolingInfo
     causal: bool = False
-    """Whether the network generates text, and a score is made of its logits for two tokens."""
+    """Whether the network is a causal LM whose score is computed from its logits for two tokens."""
 
 
 def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recognized:
-    """Returns what the model of these options is, but for special_single, special_pair and pair. Raises StartError."""
+    """Recognizes the model.
+
+    Of PoolingInfo, special_single, special_pair and pair are set by the caller. Raises StartError.
+    """
     if shape.output == "logits":
         return _with_logits(config, files, shape)
     if config.task != "embeddings":
@@ -130,7 +132,7 @@ def recognize(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Recogn
 
 
 def _pooling(config: EngineConfig, files: PoolingFiles, shape: Shape) -> tuple[str, str, bool]:
-    """Returns the mode, what decided it, and whether that is an assumption."""
+    """Returns the pooling mode, the source that decided it, and whether it is only assumed."""
     if chosen := config.of(PoolingOptions).pooling:
         return chosen, "the option or graph option pooling", False
     architectures = files.config.get("architectures")
@@ -154,7 +156,8 @@ def _pooling(config: EngineConfig, files: PoolingFiles, shape: Shape) -> tuple[s
 
 
 def _by_name(files: PoolingFiles, table: Sequence[tuple[str, Value]]) -> tuple[str, Value] | None:
-    """Returns the part of the model's name that a table knows, and its value."""
+    """Returns the part of the model's name that a pattern of the table matches, and the value for it; None if none
+    does."""
     names = f"{files.path.resolve().name} {files.config.get('_name_or_path', '')}".lower()
     for pattern, value in table:
         if found := re.search(pattern, names):
@@ -163,13 +166,14 @@ def _by_name(files: PoolingFiles, table: Sequence[tuple[str, Value]]) -> tuple[s
 
 
 def _reads_both_ways(config: Json, kind: str) -> bool:
-    """Returns whether the last token of a decoder is like any other: each sees the whole text."""
+    """Returns whether the attention of a decoder is bidirectional, so that every token sees the whole text."""
     wide = config.get("use_bidirectional_attention") or config.get("is_causal") is False
     return bool(wide) or "bidirec" in kind
 
 
 def lost_limit(files: PoolingFiles) -> int:
-    """Returns the tokens of an input that the model's own files allow, if the export has lost them, else 0."""
+    """Returns the most tokens of an input by the original model, known by its name, if the export lost that file, else
+    0."""
     named = None if files.max_seq_length or files.modules is not None else _by_name(files, OWN_LIMITS)
     return named[1] if named else 0
 
@@ -217,8 +221,9 @@ def _with_logits(config: EngineConfig, files: PoolingFiles, shape: Shape) -> Rec
 
 
 def _activation(config: Json, width: int) -> str:
-    """Returns the activation by vLLM's rules: by problem_type, else by what sentence-transformers wrote, else by the
-    number of labels."""
+    """Returns the activation function by vLLM's rules.
+
+    They look at problem_type, then at sentence-transformers' entry in config.json, then at the number of labels."""
     by_width = "softmax" if width > 1 else "sigmoid"
     problem = config.get("problem_type")
     if problem == "regression":
@@ -237,7 +242,7 @@ def _activation(config: Json, width: int) -> str:
 
 
 def window(config: EngineConfig, files: PoolingFiles) -> int:
-    """Returns the most tokens of an input: the smallest of what the options and files say."""
+    """Returns the most tokens of an input: the smallest of the limits in the options and the model's files."""
     own = next((count for key in WINDOW_KEYS if (count := _count(files.config, key))), 0)
     if own and files.config.get("model_type") in OFFSET_POSITIONS:
         own -= _count(files.config, "pad_token_id") + 1

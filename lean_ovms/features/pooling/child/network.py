@@ -1,4 +1,5 @@
-"""The network of a pooling model by openvino, with pooling as part of its graph; it takes batches and returns rows."""
+"""The network of a pooling model in OpenVINO, with pooling as part of its graph: batches of ids in, rows of numbers
+out."""
 
 from __future__ import annotations
 
@@ -49,14 +50,15 @@ cores that takes as long as this much padding: 2.2 of 9.6 ms (2026-11)."""
 class PaddedLength:
     """Chooses the padded length of texts that are computed alone, one after the other.
 
-    A shorter text has the length of the one before it, until its padding has cost as much as the change would.
+    A shorter text is padded to the length of the one before it, until the padding so far has cost as much as a change
+    of the shape would.
     """
 
     def __init__(self) -> None:
         self._last = self._wasted = 0
 
     def size(self, needed: int) -> int:
-        """Returns the padded length of the next text; `needed` is the least."""
+        """Returns the padded length of the next text, which has `needed` tokens."""
         wasted = self._last - needed
         if wasted < 0 or self._wasted + wasted > CHANGE_TOKENS:
             self._last, self._wasted = needed, 0
@@ -66,14 +68,14 @@ class PaddedLength:
 
 
 class PoolingNetwork:
-    """The compiled networks of one model; `pool` or `compare_tokens` first, then batches.
+    """The compiled networks of one model. `pool` or `compare_tokens` is called first, then batches are computed.
 
-    Up to three for a small network, the latter two compiled in a thread when there is work for them. Measured with
-    all-MiniLM-L6-v2 on two cores (2026-11):
-    - any shape, with all threads, for one batch at a time;
-    - any shape, one thread each, for as many batches as there are threads: a fifth to a third more texts a second,
-      as no thread waits for another;
-    - one text of up to SHORT tokens: 6.3 ms where the first takes 7.3, or 9.5 after another length.
+    A small model is compiled up to three times. The second and the third are compiled in a thread when there is work
+    for them. The figures are of all-MiniLM-L6-v2 on two cores (2026-11):
+    - for any shape, one batch at a time with all threads;
+    - for any shape, several batches at once with one thread each: a fifth to a third more texts a second, as no thread
+    waits for another;
+    - for one text of up to SHORT tokens: 6.3 ms, where the first network takes 7.3 ms, or 9.5 ms after another length.
     """
 
     def __init__(self, core: ov.Core, config: EngineConfig) -> None:
@@ -98,7 +100,7 @@ class PoolingNetwork:
         self.wait = self._passes.wait
 
     def _read(self) -> ov.Model:
-        """Returns the network that computes texts. Raises StartError and RuntimeError."""
+        """Reads the network that computes texts, before it is compiled. Raises StartError and RuntimeError."""
         if (single := file_of(self._path)) is not None:
             return single.pooling_network("logits" if self._config.task in ("rerank", "classify") else HIDDEN[0])
         model = self._core.read_model(self._path)
@@ -110,14 +112,14 @@ class PoolingNetwork:
         return pooling_graph.tower(model, TEXT) if self._has_towers else model
 
     def read_images(self, window: int, pad_token: int | None) -> None:
-        """Makes the network compute vectors of images as well. It is called before `pool`.
+        """Compiles the network of images of a model with two towers. It is called before `pool`.
 
         Args:
-            window: Texts are cut after so many tokens of padding.
-            pad_token: The token with which shorter texts are filled up; None: they are not.
+            window: The tokens after which the network cuts a text, padding included.
+            pad_token: The token with which shorter texts are padded to the window; None if they are not padded.
 
         Raises:
-            StartError: The network reads no images.
+            StartError: The network of images cannot be compiled.
         """
         with as_start_error(self._config):
             pooling_graph.fit(self.model, window, pad_token)
@@ -126,13 +128,13 @@ class PoolingNetwork:
         self._images = InferRequestPool(compiled, max(self._configured, MOST_STREAMS))
 
     def shape(self, pooling: str) -> Shape:
-        """Returns the form of the network by which its kind is recognized.
+        """Returns the inputs and the output of the network, by which its kind is recognized.
 
         Args:
-            pooling: The value of the option; "": any pooling.
+            pooling: The value of --pooling; "" if it is not set.
 
         Raises:
-            StartError: The network has no such form.
+            StartError: The network has other inputs than a text model, or no known output.
         """
         inputs = frozenset(one.get_any_name() for one in self.model.inputs)
         if "input_ids" not in inputs or not inputs <= INPUTS:
@@ -147,7 +149,7 @@ class PoolingNetwork:
         return Shape(inputs, found, len(form), width.get_length() if width.is_static else 0, images)
 
     def image_shape(self) -> tuple[int, int]:
-        """Returns how many layers get embeddings of images besides the first, and the length of these."""
+        """Returns how many layers besides the first get embeddings of images, and the length of an embedding."""
         shapes = {one.get_any_name(): one.get_partial_shape() for one in self.model.inputs}
         layers = shapes[IMAGE_DEEPER][0].get_length() if IMAGE_DEEPER in shapes else 0
         return layers, shapes[IMAGE_ROWS][1].get_length()
@@ -155,14 +157,14 @@ class PoolingNetwork:
     # --- what it computes
 
     def pool(self, output: str, mode: str, projection: Array | None = None) -> None:
-        """Makes the network return one row for each input, or one for each token.
+        """Adds pooling to the network, so that it returns one row for each input or each token, and compiles it.
 
         Args:
-            output: The name of the output that the rows are made of.
-            mode: How the rows of the tokens become one; "" or MODEL: the output is pooled already; ALL: each token
-                keeps its row.
-            projection: The weights [outputs, inputs] of a last layer, through which the output goes instead of being
-                pooled; None: there is none.
+            output: The name of the output from which the rows are computed.
+            mode: The pooling mode. "" or MODEL: the output is pooled already; ALL: each token keeps its row.
+            projection: The weights [outputs, inputs] of a final layer, which is applied to the output instead of
+                pooling;
+            None if there is none.
 
         Raises:
             StartError: The network cannot be compiled.
@@ -175,14 +177,14 @@ class PoolingNetwork:
             self._compile(lambda model: pooling_graph.pooled(model, model.output(output), mode))
 
     def compare_tokens(self, no: int, yes: int) -> None:
-        """Makes the network return a number per input: the logit of yes minus that of no, at the last position.
+        """Makes the network return the logit of yes minus that of no at the last token of each input, and compiles it.
 
-        Raises StartError.
+        Raises StartError if the network cannot be compiled.
         """
         self._compile(lambda model: pooling_graph.difference(model, no, yes))
 
     def _compile(self, output: Callable[[ov.Model], ov.Output]) -> None:
-        """Compiles the network with this output alone. Raises StartError."""
+        """Compiles the network with the given function's output as its only one. Raises StartError."""
         with as_start_error(self._config):
             pooling_graph.only(self.model, output(self.model))
             compiled = self._core.compile_model(self.model, self._device, self._properties)
@@ -200,7 +202,7 @@ class PoolingNetwork:
                 self._short = LazyCompiledModel("single short texts", self._compile_short, after=SHORTS)
 
     def _hidden_states(self) -> InferRequestPool:
-        """Returns the network with one row per token: compiled when the first request needs it. Raises RuntimeError."""
+        """Returns the network with one row per token, which the first request for it compiles. Raises RuntimeError."""
         if self._hidden is None:
             model = self._read()
             found = next((name for name in HIDDEN if name in pooling_graph.names(model)), "")
@@ -214,12 +216,12 @@ class PoolingNetwork:
 
     @property
     def slots(self) -> int:
-        """Passes that can be computed at once."""
+        """The number of batches that can be computed at once."""
         return self._configured if self._streamed is None or self._streamed.get() is None else self._most
 
     def widen(self) -> None:
-        """Compiles for several passes at once, in a thread, if many texts wait and that pays. `slots` grows at its
-        end."""
+        """Begins to compile the network for several batches at once, in a thread, if the network's size makes that
+        worthwhile. Once it is compiled, `slots` grows."""
         if self._streamed is not None:
             self._streamed.needed()
 
@@ -235,7 +237,7 @@ class PoolingNetwork:
     # --- one text
 
     def padded_length(self, needed: int) -> int:
-        """Returns the padded length of a text that is computed alone and has so many tokens at least."""
+        """Returns the padded length of a text that is computed alone and has `needed` tokens."""
         if needed <= SHORT and self._short is not None:
             self._short.needed()
             if self._short.get() is not None:
@@ -249,7 +251,7 @@ class PoolingNetwork:
 
         Args:
             batch: The inputs.
-            per_token: Whether the hidden state of each token is wanted, which another network returns.
+            per_token: Whether to return the hidden state of each token, which another network computes.
             alone: Whether no other pass is computed at the same time.
 
         Raises:
@@ -263,7 +265,7 @@ class PoolingNetwork:
             self._passes.start(batch, requests)
 
     def _requests(self, batch: Batch, alone: bool, several: bool) -> InferRequestPool:
-        """Returns the infer requests of the network that computes this batch best."""
+        """Returns the infer requests of the compiled network that computes this batch fastest."""
         assert self._pooled is not None, "pool() comes first"
         if batch.images and self._images is not None:
             return self._images
@@ -276,7 +278,10 @@ class PoolingNetwork:
 
 
 def _streams(properties: dict[str, Any]) -> int:
-    """Returns the number of batches that can be computed at once. Raises StartError."""
+    """Returns NUM_STREAMS, the number of batches that can be computed at once.
+
+    Raises StartError if it is not a number.
+    """
     try:
         return max(1, int(properties["NUM_STREAMS"]))
     except (TypeError, ValueError):

@@ -1,6 +1,6 @@
-"""The seam between the task and what computes: a loaded model with its tokenizer. Knows no queue and no records.
+"""The interface between the task and a loaded pooling model with its tokenizer.
 
-A real model is network.py with tokenizer.py; the fake one is fake_pooler.py.
+A real model is implemented by model.py, the fake one by fake_pooler.py.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Special tokens around inputs, as the model's own tokenizer adds them."""
+    """The special tokens around inputs, as the model's own tokenizer adds them."""
 
     single: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     """The ids before and after a text."""
     pair: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
-    """The ids before the query, between query and document, and after the document; None: pairs are not joined by
-    tokens."""
+    """The ids before the query, between query and document, and after the document; None if the model does not take
+    pairs of texts."""
     types: tuple[int, ...] = (0, 0, 0, 0, 0)
-    """The token type ids of those five parts of a pair, in their order."""
+    """The token type ids of the five parts of a pair: before, query, between, document, after."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt that makes one text of a pair, as Qwen3-Reranker has it."""
+    """A prompt that turns a pair into one text, as for Qwen3-Reranker."""
 
     prefix: tuple[int, ...]
-    """The ids before it."""
+    """The ids before the text."""
     suffix: tuple[int, ...]
-    """The ids behind it."""
+    """The ids after the text."""
     body: str
-    """The text, with {instruction}, {query} and {document}."""
+    """The text, with the placeholders {instruction}, {query} and {document}."""
     instruction: str
     """The default instruction."""
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Inputs of one forward pass, padded at the right."""
+    """The inputs of one forward pass, padded at the right."""
 
     ids: Array
     """The ids, int64 [B, S]."""
@@ -58,25 +58,25 @@ class Batch:
     per_token: bool
     """Whether there is one output row per token, instead of one per input."""
     images: tuple[Image, ...] = ()
-    """The images of the only input."""
+    """The images of an input with images, which is the only one of its batch."""
     more: dict[str, Array] = field(default_factory=dict)
-    """Other inputs of the network, by their names."""
+    """Further inputs of the network, by their names."""
 
 
 class PoolingVision(Protocol):
-    """The way in which a model reads images."""
+    """Prepares inputs with images for a model that reads them."""
 
     token_id: int
     """The token that stands for one image."""
 
     def text(self, text: str, images: Sequence[Image]) -> str:
-        """Returns what is tokenized for a text with tags of images. Raises BadRequest for what cannot be read."""
+        """Returns the text to tokenize for a text with image tags. Raises BadRequest if an image cannot be read."""
 
     def ids(self, tokens: list[int], images: Sequence[Image]) -> list[int]:
-        """Returns the ids of such a text with an id for each token of its images. Raises BadRequest."""
+        """Returns the ids of a text with an id for each token of its images. Raises BadRequest."""
 
     def inputs(self, ids: Array, images: Sequence[Image]) -> dict[str, Array]:
-        """Returns what the network takes besides ids, types and mask.
+        """Returns the inputs of the network besides ids, types and mask.
 
         Args:
             ids: The ids [batch, tokens].
@@ -85,7 +85,7 @@ class PoolingVision(Protocol):
 
 
 class Pooler(Protocol):
-    """One loaded model. Only the task calls it, from one thread."""
+    """A loaded pooling model. Only the task calls it, from one thread."""
 
     info: ModelInfo
     pooling: PoolingInfo
@@ -96,33 +96,33 @@ class Pooler(Protocol):
 
     @property
     def slots(self) -> int:
-        """Batches that may be started before one is waited for."""
+        """The number of batches that may run at once."""
 
     def widen(self) -> None:
-        """Notes that many texts wait: `slots` may grow."""
+        """Notes that many texts wait, after which `slots` may grow."""
 
     def padded_length(self, needed: int) -> int:
-        """Returns the padded length of a text that is computed alone, and that has so many tokens at least."""
+        """Returns the padded length of a text that is computed alone and has `needed` tokens."""
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without special tokens. Raises BadRequest."""
 
     def detokenize(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Returns the text of these ids, which are valid."""
+        """Returns the text of the ids, which must be valid."""
 
     def start(self, batch: Batch, alone: bool) -> None:
         """Begins a forward pass.
 
         Args:
-            batch: The texts.
-            alone: Whether no other pass is started before this one was waited for.
+            batch: The inputs.
+            alone: Whether no other pass runs at the same time.
 
         Raises:
             RuntimeError: OpenVINO fails.
         """
 
     def wait(self) -> tuple[Batch, Array | RuntimeError]:
-        """Returns a batch that has been computed, with its output or its error.
+        """Waits until a batch has been computed, and returns it with its output or its error.
 
-        The output is float32, [B, width] or [B, S, width], not normalized and without an activation.
+        The output is float32, [B, width] or [B, S, width], not normalized and without an activation function.
         """

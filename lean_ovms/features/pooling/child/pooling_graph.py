@@ -1,4 +1,4 @@
-"""Changes of a network's graph: pooling, the last layer, one output."""
+"""Changes a network's graph: adds pooling or a projection, removes the head, keeps one output."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def names(model: ov.Model) -> set[str]:
 
 
 def _as_float(output: ov.Output) -> ov.Node:
-    """Returns what an output of a model is, as float32."""
+    """Converts an output of a model to float32, and returns the node."""
     is_result = output.get_node().get_type_name() == "Result"
     return ops.convert(output.get_node().input_value(0) if is_result else output, "f32")
 
 
 def only(model: ov.Model, output: ov.Output) -> None:
-    """Makes this the model's only output, as float32."""
+    """Makes `output` the model's only output, converted to float32."""
     old = list(model.get_results())
     model.add_results([ops.result(_as_float(output))])
     for result in old:
@@ -36,10 +36,10 @@ def only(model: ov.Model, output: ov.Output) -> None:
 
 
 def tabulate_buckets(model: ov.Model, core: ov.Core) -> None:
-    """Looks the buckets of relative positions up in a table that is computed in f32.
+    """Replaces the computation of relative position buckets by a lookup in a table that is computed in f32.
 
-    MPNet and T5 take the logarithm of the distance between two tokens and cut it to a whole number. Computed in bf16,
-    many distances were in the bucket beside their own: the vectors were twice as far from f32 as torch's in bf16.
+    MPNet and T5 take the logarithm of the distance between two tokens and truncate it to an integer. In bf16 many
+    distances got a neighbouring bucket, and the vectors differed from those of f32 twice as much as torch's in bf16.
     """
     for node in model.get_ordered_ops():
         if node.get_type_name() != "Log":
@@ -71,7 +71,7 @@ def _is_integer(value: ov.Output) -> bool:
 
 
 def tower(model: ov.Model, name: str) -> ov.Model:
-    """Returns the part of a network that computes this output, as float32, of the inputs that it depends on."""
+    """Returns the part of a network that computes the output `name`, as float32, from the inputs that it depends on."""
     result = ops.result(_as_float(model.output(name)))
     needed, nodes = set[str](), [result]
     while nodes:
@@ -86,12 +86,12 @@ def tower(model: ov.Model, name: str) -> ov.Model:
 
 
 def fit(model: ov.Model, window: int, pad_token: int | None) -> None:
-    """Cuts each text after `window` tokens in the network itself, so that batches may be padded to more than that.
+    """Makes the network itself truncate each text to `window` tokens, so that batches may be padded to greater lengths.
 
     Args:
         model: The network, which is changed.
         window: The most tokens that the network reads.
-        pad_token: The token with which shorter texts are filled up to the window; None: they are not.
+        pad_token: The token with which shorter texts are padded to the window; None if they are not padded.
     """
     for one in model.inputs:
         users = one.get_target_inputs()
@@ -110,7 +110,7 @@ def projected(output: ov.Output, weights: Array) -> ov.Output:
 
 
 def pooled(model: ov.Model, output: ov.Output, mode: str) -> ov.Output:
-    """Returns the hidden states [B, S, H] as one row per input. Padding is at the right."""
+    """Pools the hidden states [B, S, H] to one row per input [B, H]. Padding is at the right."""
     hidden = _as_float(output)
     mask = model.input("attention_mask")
     if mode == "CLS":
@@ -134,7 +134,7 @@ def pooled(model: ov.Model, output: ov.Output, mode: str) -> ov.Output:
 
 
 def _last(rows: Any, mask: ov.Output) -> Any:
-    """Returns the row of the last token of each input: [B, S, H] to [B, H]."""
+    """Selects the row of each input's last token: [B, S, H] to [B, H]."""
     count = ops.reduce_sum(ops.convert(mask, "i64"), ops.constant(np.array([1], np.int64)))
     place = ops.subtract(count, ops.constant(np.int64(1)))
     picked = ops.gather(rows, ops.unsqueeze(place, ops.constant(np.int64(1))), ops.constant(np.int64(1)), 1)
@@ -142,7 +142,7 @@ def _last(rows: Any, mask: ov.Output) -> Any:
 
 
 def _head(model: ov.Model) -> ov.Node:
-    """Returns the matrix product that makes the logits of a causal LM. Raises RuntimeError."""
+    """Returns the matrix product that computes the logits of a causal LM. Raises RuntimeError if there is none."""
     node = model.output("logits").get_node().input_value(0).get_node()
     while node.get_type_name() in ("Convert", "Reshape"):
         node = node.input_value(0).get_node()
@@ -154,9 +154,10 @@ def _head(model: ov.Model) -> ov.Node:
 
 
 def headless(model: ov.Model, name: str) -> None:
-    """Makes the hidden states behind the last layer of a language model its only output, with this name.
+    """Makes the hidden states after the last layer of a language model its only output, and names it `name`.
 
-    The outputs of exports for feature-extraction are these states, and have the name of logits. Raises RuntimeError.
+    In exports for feature-extraction the output named logits already has the hidden states. Raises RuntimeError if
+    the head cannot be found.
     """
     logits, width = model.output("logits"), model.input("inputs_embeds").get_partial_shape()[-1]
     only(model, logits if logits.get_partial_shape()[-1] == width else _head(model).input_value(0))
@@ -164,7 +165,10 @@ def headless(model: ov.Model, name: str) -> None:
 
 
 def difference(model: ov.Model, no: int, yes: int) -> ov.Output:
-    """Returns the head of a causal LM for two tokens and the last position only. Raises RuntimeError."""
+    """Returns the logit of `yes` minus that of `no` at the last token of each input of a causal LM.
+
+    Raises RuntimeError.
+    """
     node = _head(model)
     axis = 0 if node.get_attributes().get("transpose_b") else 1
     tokens = ops.constant(np.array([no, yes], np.int64))

@@ -1,11 +1,12 @@
-"""Texts that wait for a forward pass, and which of them make the next batch. Knows no model and no records.
+"""The queue of texts that wait for a forward pass; it chooses those of the next batch.
 
-A batch holds texts of about one length, of any number of requests. Measured 2026-11 on MiniLM: sorted by length and up
-to 1,024 padded tokens, 120 short and 8 long texts cost a ninth of what they cost in one batch; larger batches are no
-faster per token.
+A batch holds texts of about one length, of any number of requests. Measured 2026-11 on MiniLM: in batches of similar
+length and up to 1,024 padded tokens, 120 short and 8 long texts took a ninth of the time that they took in one batch.
+Larger batches are no faster per token.
 
-Urgency is fair by tokens: each request is charged what was computed for it, so one short text passes the 2,000
-documents of another request. Lower priorities go first, but every AGING-th batch serves the oldest request.
+Requests share the model fairly by tokens: each is charged the tokens that were computed for it, so one short text
+overtakes the 2,000 documents of another request. Requests with a lower priority value go first, but every AGING-th
+batch serves the oldest request.
 """
 
 from __future__ import annotations
@@ -41,19 +42,20 @@ class QueuedPooling:
     """A request whose inputs are tokenized."""
 
     id: int
-    """The number of the request; a later one has a greater one."""
+    """The number of the request; numbers ascend with arrival."""
     params: PoolingParams
     """How its inputs are encoded."""
     missing: int
     """The number of inputs without a result."""
     charged: float = 0.0
-    """The virtual time in tokens: what was computed for it, counted from the least time of the others when it came."""
+    """The request's virtual time in tokens. It begins at the least of the other requests' times and grows by the tokens
+    that are computed for the request."""
     waiting_tokens: int = 0
-    """The tokens of its inputs that wait."""
+    """The number of tokens of its waiting inputs."""
     isolated: bool = False
-    """True: it shares no batch, since a batch with it failed."""
+    """Whether the request gets batches of its own, since a batch that it shared has failed."""
     buckets: dict[int, list[QueuedText]] = field(default_factory=dict)
-    """The inputs that wait, by their padded lengths."""
+    """The waiting inputs, by their padded lengths."""
 
     @property
     def per_token(self) -> bool:
@@ -65,34 +67,34 @@ class QueuedPooling:
 class QueuedText:
     """One input of a request.
 
-    Ids and types are lists: for the few tokens of most texts a call of numpy takes longer than all of them, most of all
-    where the processor's caches hold the network's weights.
+    Ids and types are lists, not arrays: most texts have few tokens, for which a call of numpy takes longer than
+    handling the list.
     """
 
     request: QueuedPooling
-    """The request."""
+    """The request to which the input belongs."""
     index: int
-    """The number of the input in the request."""
+    """The index of the input in the request."""
     ids: list[int]
     """The token ids, special ones included."""
     types: list[int] | None = None
-    """The type of each token; None: all types are 0."""
+    """The type of each token; None if all types are 0."""
     images: tuple[Image, ...] = ()
-    """The images of the input, which is then computed alone."""
+    """The images of the input; an input with images is computed in a batch of its own."""
 
     @property
     def bucket(self) -> int:
-        """The text's padded length."""
+        """The padded length by which the text is queued."""
         return ALONE if self.images else -(-len(self.ids) // BUCKET) * BUCKET
 
     @property
     def cost(self) -> int:
-        """What its request is charged, in tokens."""
+        """The number of tokens that its request is charged for the text."""
         return len(self.ids) + IMAGE_TOKENS * len(self.images)
 
 
 class TextQueue:
-    """All texts that wait."""
+    """All waiting texts, and the choice of the next batch among them."""
 
     def __init__(self, batch_tokens: int) -> None:
         self.requests: dict[int, QueuedPooling] = {}
@@ -116,18 +118,18 @@ class TextQueue:
         self.padded_tokens += item.bucket
 
     def remove(self, number: int) -> None:
-        """Drops what waits of a request."""
+        """Drops the waiting texts of a request."""
         if request := self.requests.pop(number, None):
             self.waiting -= sum(map(len, request.buckets.values()))
             self.padded_tokens -= sum(size * len(items) for size, items in request.buckets.items())
             request.buckets.clear()
 
     def next_batch(self, tokens: int = 0) -> list[QueuedText]:
-        """Returns the items of the next batch, at least one; the queue must not be empty.
+        """Removes and returns the texts of the next batch, at least one. The queue must not be empty.
 
         Args:
-            tokens: The most tokens of the batch, padding included, which a single text may exceed; 0: those of any
-                batch.
+            tokens: The most tokens of the batch, padding included, which only a single text may exceed; 0: the default
+            limit of a batch.
         """
         self._batches += 1
         self._room_tokens = tokens or self._batch_tokens
@@ -147,16 +149,17 @@ class TextQueue:
         return chosen[: _usable(len(chosen))]
 
     def _room(self, size: int) -> int:
-        """Returns the most texts of this padded length in a batch."""
+        """Returns the most texts of this padded length that a batch may hold."""
         return max(count for count in SIZES if count == 1 or count * size <= self._room_tokens)
 
     def _is_small(self, request: QueuedPooling) -> bool:
         return request.waiting_tokens <= self._batch_tokens
 
     def _best_size(self, own: int, sharing: list[QueuedPooling]) -> int:
-        """Returns the padded length that computes the most tokens for its time, where `own` is that of the urgent text.
+        """Returns the padded length whose batch computes the most tokens in its time; it is at least `own`.
 
-        Only texts of small requests make a batch longer: a short text does not wait for the documents of a long list.
+        `own` is the padded length of the most urgent text. Only texts of small requests may make its batch longer, so
+        that a short text does not wait for the many documents of another request.
         """
         waiting: dict[int, int] = {own: 0}
         for request in sharing:
@@ -169,7 +172,7 @@ class TextQueue:
         return max(sizes, key=lambda size: self._yield(size, own, waiting))
 
     def _yield(self, size: int, own: int, waiting: dict[int, int]) -> float:
-        """Returns the tokens that a batch of this padded length computes, for each that it takes the time of."""
+        """Returns the useful tokens of a batch of this padded length, divided by its cost in tokens."""
         room = self._room(size)
         rows, useful = (1, own) if size > own else (0, 0)
         for length in sorted((one for one in waiting if size * (1 - MAX_PADDING) <= one <= size), reverse=True):
@@ -186,7 +189,7 @@ class TextQueue:
         return one.params.priority, one.charged + min(one.waiting_tokens, self._batch_tokens), one.id
 
     def _sharing(self, first: QueuedPooling) -> list[QueuedPooling]:
-        """Returns the requests that may be in one batch with this one, most urgent first."""
+        """Returns the requests that may share a batch with `first`, which comes first; the others by urgency."""
         others = [
             one
             for one in self.requests.values()
@@ -195,7 +198,7 @@ class TextQueue:
         return [first, *sorted(others, key=self._urgency)]
 
     def _pop(self, requests: list[QueuedPooling], count: int, longest: int, shortest: float) -> list[QueuedText]:
-        """Removes and returns at most `count` items of padded lengths up to `longest`, and of at least `shortest`."""
+        """Removes and returns at most `count` texts whose padded lengths are from `shortest` to `longest`."""
         chosen: list[QueuedText] = []
         for request in requests:
             for size in sorted(request.buckets, reverse=True):
@@ -215,7 +218,8 @@ class TextQueue:
         return chosen
 
     def _charge(self, item: QueuedText, sign: int) -> None:
-        """Charges for a text that leaves the queue (1), or goes back (-1), after which it is put."""
+        """Charges the request for a text that leaves the queue (`sign` 1), or refunds it for one that
+        goes back (-1)."""
         item.request.charged += sign * item.cost
         if sign > 0:
             item.request.waiting_tokens -= item.cost
@@ -224,7 +228,8 @@ class TextQueue:
 
 
 def _usable(count: int) -> int:
-    """Returns how many of `count` items to compute at once: all, if few rows of padding make it one of SIZES."""
+    """Returns how many of `count` texts to compute at once: all if little padding makes the count one of SIZES, else
+    fewer."""
     return count if _rows(count) - count <= MAX_PADDING * _rows(count) else SIZES[bisect_right(SIZES, count) - 1]
 
 
@@ -233,8 +238,9 @@ def _rows(count: int) -> int:
 
 
 def padded(items: list[QueuedText], pad_token: int, size: int = 0) -> Batch:
-    """Returns the batch of these inputs. Rows that fill it up repeat the first one: a row without any token would be
-    NaN.
+    """Makes a batch of the inputs, padded to one length and one of the allowed numbers of rows.
+
+    Rows that fill the batch up repeat the first one, since a row without any token would give NaN.
 
     Args:
         items: The inputs; one with images is the only one.

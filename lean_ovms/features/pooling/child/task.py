@@ -1,7 +1,7 @@
-"""Vectors, scores and classes as a task of the worker: requests to batches, and one forward pass a step.
+"""The engine task that computes vectors, scores and classes: it tokenizes requests and computes them in batches.
 
-A turn tokenizes the texts that have arrived, TURN_CHARACTERS of them in one call of the tokenizer, and computes one
-batch. A request is checked as a whole before any of it is computed. Knows no openvino: any pooler.Pooler will do.
+Each turn of the loop tokenizes up to TURN_CHARACTERS of the texts that have arrived, in one call of the tokenizer, and
+waits for one batch. A request is checked as a whole before any of it is computed.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ class Arriving:
     """A request that is being tokenized."""
 
     command: Pool | Encode
-    """The command of the front end."""
+    """The front end's command."""
     params: PoolingParams
     """How its inputs are encoded."""
     texts: list[str]
     """The texts to tokenize."""
     inputs: list[Input] = field(default_factory=list)
-    """The inputs of a Pool."""
+    """The inputs of a Pool command; empty for an Encode command."""
     encoded: list[list[int]] = field(default_factory=list)
-    """The ids of its first texts."""
+    """The ids of the texts that have been tokenized so far, from the first one on."""
     cost: int = field(init=False)
-    """What tokenizing the others costs, in characters."""
+    """The estimated cost of tokenizing the remaining texts, in characters."""
 
     def __post_init__(self) -> None:
         self.cost = _cost(self.texts)
@@ -66,7 +66,7 @@ def _cost(texts: list[str]) -> int:
 
 
 def _first(texts: list[str], budget: int) -> list[str]:
-    """Returns the first texts whose cost reaches the budget."""
+    """Returns the first texts, as many as are needed for their cost to reach the budget, or all."""
     for count, text in enumerate(texts, 1):
         budget -= len(text) + CALL_CHARACTERS
         if budget <= 0:
@@ -75,7 +75,7 @@ def _first(texts: list[str], budget: int) -> list[str]:
 
 
 def load(config: EngineConfig, _: Callable[[], None]) -> PoolingTask:
-    """Returns the task on the model of the options. Raises StartError."""
+    """Loads the model that the options name, or the fake one, and returns its task. Raises StartError."""
     if config.without_model:
         from .fake_pooler import FakePooler
 
@@ -88,7 +88,10 @@ def load(config: EngineConfig, _: Callable[[], None]) -> PoolingTask:
 
 
 class PoolingTask(Task):
-    """Computes with one pooler. Commands are only noted down; `admit` does what is expensive, a bounded part of it."""
+    """Computes the requests of one model.
+
+    A command is only queued; `admit` tokenizes a bounded part of the queue a turn.
+    """
 
     def __init__(self, pooler: Pooler, config: EngineConfig) -> None:
         super().__init__(pooler.info, pooler.vocabulary)
@@ -135,7 +138,7 @@ class PoolingTask(Task):
                 self._forget(command.id)
 
     def _arrive(self, command: Pool) -> None:
-        """Checks what can be checked before tokenizing. Raises RequestError."""
+        """Queues a request for tokenizing after the checks that need no tokens. Raises RequestError."""
         waiting = len(self._arriving) + len(self.queue.requests)
         if waiting >= self.max_queued:
             raise busy(requests_waiting(self.max_queued))
@@ -149,7 +152,8 @@ class PoolingTask(Task):
         self._forget(getattr(command, "id", 0))
 
     def _forget(self, number: int) -> None:
-        """Drops what waits of a request; what is being computed for it is thrown away."""
+        """Drops a request: its waiting texts are removed, and results that are being computed for it
+        will be ignored."""
         self._arriving.pop(number, None)
         self._open.pop(number, None)
         self.queue.remove(number)
@@ -157,7 +161,8 @@ class PoolingTask(Task):
     # --- from texts to items
 
     def admit(self) -> None:
-        """Tokenizes some of the texts that have arrived, those of the shortest requests first, in one call."""
+        """Tokenizes some of the texts that have arrived in one call, by priority and then the shortest
+        requests first."""
         arriving = list(self._arriving.values())
         if not arriving:
             return
@@ -198,7 +203,7 @@ class PoolingTask(Task):
             self._refuse(one.command, error)
 
     def _enqueue(self, one: Arriving, command: Pool) -> None:
-        """Puts the rows of a request into the queue. Raises RequestError."""
+        """Puts the inputs of a tokenized request into the queue of texts. Raises RequestError."""
         built = self.inputs.build(one.inputs, command.queries, one.encoded, one.params)
         total = sum([len(ids) for ids, _ in built])
         if total > self.options.max_pooling_tokens:
@@ -214,7 +219,7 @@ class PoolingTask(Task):
     # --- from items to results
 
     def step(self) -> None:
-        """Starts as many batches as the pooler takes, and waits until one of them is computed."""
+        """Starts as many batches as the model runs at once, and waits until one of them is computed."""
         if self.queue.waiting >= MANY_TEXTS:
             self.pooler.widen()
         while len(self._running) < self.pooler.slots and self.queue.requests:
@@ -243,14 +248,17 @@ class PoolingTask(Task):
         self._running[batch] = items
 
     def _batch_tokens(self) -> int:
-        """Returns the size of the next batch. Concurrent batches share what waits, and each has fewer threads."""
+        """Returns the most padded tokens of the next batch.
+
+        Batches that run at once share the waiting texts equally.
+        """
         if self.pooler.slots == 1:
             return self.options.pooling_batch_tokens
         free = self.pooler.slots - len(self._running)
         return min(self.options.pooling_batch_tokens // 2, -(-self.queue.padded_tokens // free))
 
     def _failed(self, items: list[QueuedText], error: RuntimeError) -> None:
-        """Computes a batch of several requests again, each request by itself; one that is alone has failed."""
+        """Handles a failed batch: its only request fails, or if it has several, each is computed again by itself."""
         self._recoveries += 1
         requests = {item.request for item in items}
         if len(requests) == 1:
@@ -303,7 +311,7 @@ class PoolingTask(Task):
 
 
 def finished(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
-    """Returns what a client gets of these rows of the network's output: float32 [n, width]."""
+    """Turns rows of the network's output into results for the client: float32 [n, width]."""
     if info.kind in VECTORS:
         if params.dimensions is not None:
             rows = rows[:, : params.dimensions]
@@ -317,7 +325,7 @@ def finished(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
 
 
 def _scores(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
-    """Returns one number per row; of two outputs it is the second's. A logit is what the sigmoid of is the score."""
+    """Returns one score per row, or its logit if no activation is wanted. Of two outputs, the second has the score."""
     if info.outputs > 1 and info.activation == "softmax" and params.activation:
         return _softmax(rows)[:, -1:]
     logits = rows[:, -1:]

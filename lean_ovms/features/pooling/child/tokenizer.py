@@ -20,10 +20,10 @@ Ids = tuple[int, ...]
 
 
 class PoolingTokenizer(GraphTokenizer):
-    """A tokenizer by tokenizer.json where its ids are the exported tokenizer's, else by that.
+    """A tokenizer that reads tokenizer.json if it gives the same ids as the exported tokenizer, else uses the latter.
 
-    Measured 2026-11 under load: a text of 25 words takes 0.03 ms by tokenizer.json, and 1.8 ms by the exported graph,
-    or 0.07 ms a text in a list.
+    Measured 2026-11 under load: a text of 25 words takes 0.03 ms with tokenizer.json, and with the exported graph 1.8
+    ms alone, or 0.07 ms in a long list.
     """
 
     def __init__(self, model_dir: Path, core: ov.Core) -> None:
@@ -40,7 +40,7 @@ class PoolingTokenizer(GraphTokenizer):
         return super().encode(texts) if self._json is None else [self._json.encode(text) for text in texts]
 
     def vocabulary(self) -> Vocabulary:
-        """Returns the vocabulary for the text of single tokens; whole texts are decoded by the engine."""
+        """Returns the vocabulary, which gives the text of single tokens; whole texts are decoded by the engine."""
         try:
             return vocabulary.read(self._directory)
         except NotUnderstood:
@@ -48,7 +48,7 @@ class PoolingTokenizer(GraphTokenizer):
 
 
 class FilePoolingTokenizer:
-    """The tokenizer of a model that is one file."""
+    """The tokenizer of a model that is a single file, such as GGUF."""
 
     def __init__(self, tokenizer: FileTokenizer) -> None:
         self._tokenizer = tokenizer
@@ -69,14 +69,13 @@ class FilePoolingTokenizer:
 
 
 def template(tokenizer: JsonTokenizer | None, single: tuple[Ids, Ids]) -> Template:
-    """Returns the template of a model, which says what stands around its texts.
+    """Returns the special tokens that a model has around a text and a pair.
 
-    Where the tokenizer has no special tokens for a pair, the pair gets the ending of a text between its halves, as
-    BERT's does.
+    If the tokenizer has none for a pair, the tokens at the end of a text are put between the two halves, as with BERT.
 
     Args:
-        tokenizer: The model's tokenizer.json, which joins two texts to show their special tokens; None: there is none.
-        single: What the exported tokenizer puts before and behind a text, whatever the file says.
+        tokenizer: The model's tokenizer.json, which is asked for the special tokens of a pair; None if there is none.
+        single: The special tokens that the exported tokenizer puts before and after a text.
     """
     before, after = single
     usual = Template(single=single, pair=(before, after, after), types=(0, 0, 0, 1, 1))

@@ -1,4 +1,4 @@
-"""Reads images for models with two towers, where they are inputs of their own. Knows no openvino."""
+"""Reads images for models with two towers (text and images, as CLIP), in which an image is an input of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRIAL = Image(64, 64, bytes(3 * 64 * 64))
 
 
 class ImagesAlone:
-    """A PoolingVision of two towers. As in vLLM an image counts as one token."""
+    """Prepares images for a model with two towers. An image counts as one token, as in vLLM."""
 
     token_id = 0
 
