@@ -77,7 +77,7 @@ class App:
         self._origins = OriginPolicy(config, self._clients, with_key=self._keys.required)
 
     async def open(self) -> None:
-        """Does what features do while a server starts. Raises StartError."""
+        """Starts what the server's features run for its whole life. Raises StartError if one of them cannot start."""
         for row in self.config.composition.start_rows:
             if self.config.any_set(row.options):
                 await (await asyncio.to_thread(named, row.package, row.prepare))(self.services)
@@ -105,23 +105,29 @@ class App:
         await self._keys.close()
 
     def is_vital(self, method: str, path: str) -> bool:
-        """Returns whether this request is served when there are too many connections, too: it reports on the server."""
+        """Returns whether the route of this request reports on the server, so that it is served even with too many
+        connections.
+        """
         route = self._find(method, self._below_root(path))
         return route is not None and route.vital
 
     def route(self, request: Request) -> Route | None:
-        """Returns the route that a request takes, if there is one; whether it may is not known yet."""
+        """Returns the route that matches a request, or None. Whether the client may use the route is not checked
+        here.
+        """
         route = self._find(request.method, self._below_root(request.path))
         return route if route is None else self._table.variant(route, request)
 
     def check_head(self, request: Request) -> None:
-        """Raises RequestError for a request that may not run whatever its body says; the body has not been read yet."""
+        """Raises RequestError if the host or the origin of a request is not allowed; called before the body is
+        read.
+        """
         route = self._find(request.method, self._below_root(request.path))
         if route is not None:
             self._origins.check(route, request)
 
     async def handle(self, request: Request) -> Response:
-        """Returns the response to a request; errors are responses too."""
+        """Returns the response to a request. An error becomes a response, too."""
         request.path = self._below_root(request.path)  # not in a copy, which would keep the body in memory
         record = self._records.start(request)
         key = record.key = self._keys.find(request)
@@ -170,7 +176,7 @@ class App:
             return self._error_forms.response(error, request=request, request_id=record.request_id)
 
     def _admit(self, request: Request, record: RequestRecord, key: ApiKey | None) -> Route:
-        """Returns the route of a request that may use it. Raises RequestError."""
+        """Returns the route of a request after checking that the client may use it. Raises RequestError if not."""
         route = self._route(request)
         record.route, request.ids = route.path, router.ids_of(route, request.path)
         self._origins.check(route, request)
@@ -178,14 +184,16 @@ class App:
         return route
 
     def _preflight(self, request: Request) -> Response:
-        """Returns the response to OPTIONS. Raises Forbidden where the request that would follow is refused."""
+        """Returns the response to an OPTIONS request. Raises Forbidden if the request that it announces would be
+        refused.
+        """
         route = self._find(request.headers.get("access-control-request-method", ""), request.path)
         if route is not None:
             self._origins.check(route, request)
         return self._cors.preflight(request)
 
     async def _forward(self, request: Request, path: str) -> Response:
-        """Returns the response of another endpoint to a POST whose API key is checked. Raises RequestError."""
+        """Has another endpoint answer a POST whose API key has been checked already. Raises RequestError."""
         request.path = path
         return await (await load(self._route(request)))(request, self.services)
 

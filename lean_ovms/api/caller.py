@@ -13,22 +13,22 @@ T = TypeVar("T")
 
 
 class Caller(Protocol):
-    """Reads the fields of a call as an endpoint reads those of a request, and has the model."""
+    """Reads the arguments of a Python call as an endpoint reads a request's fields, and finds the model."""
 
     @property
     def services(self) -> Services:
-        """What endpoints work with."""
+        """The state of the server that endpoints work with."""
 
     async def read(self, parse: Callable[[Json, Services], T], known: FieldSet, given: Json, fields: Json) -> T:
-        """Returns what `parse` makes of the fields.
+        """Checks the fields of a call and returns what `parse` makes of them.
 
         Args:
             parse: The function that reads a body.
             known: The fields of the endpoint.
-            given: Fields that are arguments of the method.
-            fields: The others, by their names.
+            given: The fields that the caller's method has as named arguments.
+            fields: All other fields, by name.
 
         Raises:
-            RequestError: A value is wrong.
-            TypeError: There is no such field.
+            RequestError: The value of a field is wrong.
+            TypeError: The endpoint has no field of that name.
         """

@@ -37,11 +37,11 @@ class Field:
     """One field of a request."""
 
     name: str
-    """The name of the member."""
+    """The key of the field in the JSON object."""
     kind: str
     """The kind of its value: "bool", "number", "int", "uint", "string", "object", "array" or "any"."""
     help: str
-    """What it is for, as a part of a sentence, for the documentation."""
+    """The meaning of the field in the documentation, a phrase without a period."""
     _: KW_ONLY
     low: float | None = None
     """The least value."""
@@ -52,27 +52,29 @@ class Field:
     below: float | None = None
     """A bound that the value must be less than."""
     wrong: str = ""
-    """The message for a value of another kind, where OVMS has its own text; empty: the usual one."""
+    """The error message for a value of the wrong type, if OVMS has its own text; empty for the usual message."""
     outside: str = ""
-    """The message for a value out of bounds, or of none of the choices; empty: the usual one."""
+    """The error message for a value out of bounds or not among the choices; empty for the usual message."""
     choices: Sequence[Any] = ()
-    """The only values of the right kind; empty: any."""
+    """The only allowed values; empty if any value of the type is allowed."""
     read: Callable[[Any], Any] | None = None
-    """Converts a value of the right kind. It raises BadRequest."""
+    """The function that checks and converts a value of the right type; it may raise BadRequest."""
     default: Any = None
     """The value of an absent field."""
     builtin: float | None = None
-    """The value where the model's generation_config.json has none either, for the documentation."""
+    """The default, shown in the documentation, if neither the request nor generation_config.json sets the value."""
     required: bool = False
-    """Whether a body must have it, for the documentation; the endpoint raises the error."""
+    """Whether the documentation calls the field required. The endpoint itself raises the error if it is missing."""
     fields: tuple[Field, ...] = ()
-    """The members of an object."""
+    """The members of the object, if the value is an object."""
     schema: Json | None = None
-    """Further keywords of its JSON Schema in the OpenAPI document."""
+    """More keywords for the field's JSON Schema in the OpenAPI document."""
     needs: str = ""
-    """The member of ModelInfo.capabilities without which the field has no effect but a Warning header."""
+    """The capability that the engine must have (a member of ModelInfo.capabilities). Without it the field has no
+    effect, and the response gets a Warning header."""
     seam: str = ""
-    """One of the seams of manifest.py; where the server has no part there, the field has no effect in the same way."""
+    """The extension point (a seam of manifest.py) that reads this field. If no feature of the server is registered for
+    it, the field has no effect, and the response gets a Warning header."""
 
 
 class FieldSet(tuple[Field, ...]):
@@ -85,7 +87,7 @@ class FieldSet(tuple[Field, ...]):
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Position of each field by name."""
+        """The position of each field, by name."""
         return {field.name: place for place, field in enumerate(self)}
 
     def named(self, name: str) -> Field:
@@ -94,19 +96,21 @@ class FieldSet(tuple[Field, ...]):
 
     @cached_property
     def plain(self) -> dict[str, type[Any]]:
-        """For fields without bounds and conversion: the type whose every value is taken as it is."""
+        """The Python types of fields without bounds or conversion, whose values need no further check."""
         types = {"bool": bool, "string": str, "object": dict, "array": list}
         free = [field for field in self if field.kind in types and field.read is None and not field.choices]
         return {field.name: types[field.kind] for field in free}
 
     @cached_property
     def needs(self) -> dict[str, str]:
-        """The capability that a field needs, of those that not every engine supports."""
+        """The capability of the engine that a field needs, by the field's name; fields that every engine supports are
+        left out.
+        """
         return {field.name: field.needs for field in self if field.needs}
 
     @cached_property
     def seams(self) -> dict[str, str]:
-        """The seam at which a server has a part for a field, of those that not every server reads."""
+        """The extension point that reads a field, by the field's name; fields that every server reads are left out."""
         return {field.name: field.seam for field in self if field.seam}
 
     @cached_property
@@ -131,11 +135,11 @@ def json_body(request: Request, most_values: int = 0) -> Json:
     """Returns the request's JSON object.
 
     Args:
-        most_values: The most values that the body may have, counted before it is parsed; 0: there is no limit.
+        most_values: The most JSON values that the body may have, estimated before it is parsed; 0 for no limit.
 
     Raises:
-        UnsupportedMediaType: The body is said to be something else.
-        BadRequest: It is no JSON object, or has too many values.
+        UnsupportedMediaType: The Content-Type is not JSON, or the body is compressed.
+        BadRequest: The body is not a JSON object, or has too many values.
     """
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media and media != "application/json" and not media.endswith("+json"):
@@ -157,17 +161,18 @@ def json_body(request: Request, most_values: int = 0) -> Json:
 
 
 def require_identity(request: Request) -> None:
-    """Raises UnsupportedMediaType for a request whose body is compressed."""
+    """Raises UnsupportedMediaType if the body of a request is compressed."""
     coding = request.headers.get("content-encoding", "identity")
     if coding.lower() != "identity":
         raise UnsupportedMediaType(f"Send the body as it is: Content-Encoding {safe(coding, 40)} is not read")
 
 
 def parsed_body(data: bytes) -> Any:
-    """Parses a body as `parsed` does, without the byte order mark that PowerShell writes (RFC 8259 8.1 allows this).
+    """Parses the JSON body of a request. Raises ValueError for invalid JSON, and TooDeep for more than about 120
+    levels.
 
-    Halves of surrogate pairs become U+FFFD: an agent that cuts what a tool returned inside an emoji sends one with each
-    further request.
+    A byte order mark is skipped: PowerShell writes one, and RFC 8259 8.1 allows this. Unpaired surrogates become
+    U+FFFD: an agent that cuts a tool's result inside an emoji sends one with each further request.
     """
     try:
         return _parsed_body(data)
@@ -189,9 +194,10 @@ def _parsed_body(data: bytes) -> Any:
 
 
 def parsed(data: bytes | str) -> Any:
-    """Returns the value of this JSON. Raises ValueError for invalid JSON, and TooDeep for more than about 120 levels.
+    """Parses JSON. Raises ValueError for invalid JSON, and TooDeep for more than about 120 levels.
 
-    orjson reads 1,000 levels and writes 254, so a value that was read might not be writable. OVMS allows 100.
+    orjson reads 1,000 levels but writes only 254, so a value that was read might not be writable. OVMS allows 100
+    levels.
     """
     try:
         value = orjson.loads(data)
@@ -212,7 +218,7 @@ def parsed(data: bytes | str) -> Any:
 
 
 def parsed_object(text: str) -> Json | None:
-    """Returns the object that this JSON is, empty for an empty text; None if it is none."""
+    """Parses a JSON object. Returns {} for an empty text, and None if the text is not a JSON object."""
     try:
         value = parsed(text or "{}")
     except ValueError:
@@ -221,12 +227,12 @@ def parsed_object(text: str) -> Json | None:
 
 
 def _values(body: bytes, most: int) -> int:
-    """Returns an upper bound of the values in this JSON, or more than `most`: commas, colons and brackets, those in
-    strings too.
+    """Returns an upper bound of the number of values in a JSON text; counting stops above `most`.
 
-    An eighth of the escapes counts too. Parsing blocks the event loop, as one call into C: 30 MB of text for 33 ms,
-    but 64 MB of empty objects for 1.5 s, and 30 MB of escapes for 110 ms (2026-11). Counted piece by piece, so that
-    the event loop gets its turns.
+    Commas, colons and brackets are counted, also those inside strings, and an eighth of the escapes. The limit is
+    needed because parsing blocks the event loop as one call into C: 33 ms for 30 MB of text, but 1.5 s for 64 MB of
+    empty objects, and 110 ms for 30 MB of escapes (2026-11). The count itself proceeds piece by piece, so that the
+    event loop gets its turns.
     """
     values = escapes = 0
     for start in range(0, len(body), COUNTED_BYTES):
@@ -239,10 +245,10 @@ def _values(body: bytes, most: int) -> int:
 
 
 def read(fields: FieldSet, body: Json) -> Values:
-    """Returns every field's value by name, its default where absent or null. Raises BadRequest with the field as param.
+    """Returns the value of every field by name, or its default if it is absent or null.
 
-    Of several errors the one of the first field is raised. Only the fields that a body has are checked: most bodies
-    have five of eighty.
+    Raises BadRequest, which names the field. If several fields are wrong, the error is that of the field declared
+    first. Only fields that the body has are checked: most bodies have five of eighty.
     """
     values, places, plain = fields.defaults.copy(), fields.places, fields.plain
     for name in sorted(filter(places.__contains__, body), key=places.__getitem__):
@@ -252,7 +258,7 @@ def read(fields: FieldSet, body: Json) -> Values:
 
 
 def read_one(field: Field, value: Any) -> Any:
-    """Returns the value, checked against its field and converted."""
+    """Checks a value against its field, and returns it converted. Raises BadRequest."""
     if value is None:
         return field.default
     if field.kind in ("int", "uint"):
@@ -271,7 +277,7 @@ def read_one(field: Field, value: Any) -> Any:
 
 
 def require(fields: FieldSet, values: Values, why: str = "is missing") -> Values:
-    """Returns the same values, in which no required field is absent. Raises BadRequest."""
+    """Returns the values unchanged if no required field is absent. Raises BadRequest otherwise."""
     for field in fields:
         if field.required and values[field.name] is None:
             raise BadRequest(f"{field.name} {why}", param=field.name)
@@ -279,14 +285,14 @@ def require(fields: FieldSet, values: Values, why: str = "is missing") -> Values
 
 
 def one_of(value: Any, param: str, allowed: Sequence[str]) -> Any:
-    """Returns a member that is null or one of a few words. Raises BadRequest."""
+    """Returns a value that is null or one of the allowed words. Raises BadRequest for any other value."""
     if value is not None and value not in allowed:
         raise BadRequest(f"{param} must be one of: {', '.join(allowed)}", param=param)
     return value
 
 
 def whole(value: Any) -> Any:
-    """Returns the integer of a number that is one in JSON Schema, such as 5.0 or 1e3, and any other value as it is."""
+    """Converts a number without a fraction, such as 5.0 or 1e3, to an integer; returns any other value unchanged."""
     return int(value) if type(value) is float and value.is_integer() else value
 
 
@@ -315,14 +321,14 @@ _docs: dict[Callable[..., Any], RouteDoc] = {}
 
 @dataclass(frozen=True, slots=True)
 class RouteDoc:
-    """The description of a handler: `@RouteDoc("The models served")`."""
+    """Documents the endpoint of a handler, as a decorator: `@RouteDoc("The models served")`."""
 
     summary: str
     """What the endpoint does."""
     body: tuple[Field, ...] = ()
     """The fields of the body that the handler reads."""
     other_clients: bool = False
-    """Whether clients of other APIs use the endpoint, too, with fields of their own (manifest.BodyRow)."""
+    """Whether clients of other APIs use the endpoint too, with additional fields (manifest.BodyRow)."""
     form: bool = False
     """Whether the body is multipart/form-data."""
     body_optional: bool = False
@@ -330,15 +336,15 @@ class RouteDoc:
     query: tuple[Field, ...] = ()
     """The fields of the query that the handler reads."""
     answer: str = "object"
-    """"object", "array" or both with "or", a media type, or "" for none."""
+    """The type of the response: "object", "array" or both joined by "or", a media type, or "" for no body."""
     stream: bool = False
-    """Whether, with the field `stream`, the answer is server-sent events."""
+    """Whether the response is a stream of server-sent events if the request sets `stream`."""
     media: tuple[str, ...] = ()
-    """Further media types of the answer."""
+    """Further media types of the response."""
     errors: tuple[int, ...] = ()
-    """Statuses in addition to those that follow from the other members."""
+    """HTTP error statuses, besides those that follow from the other attributes."""
     rules: Json | None = None
-    """Keywords of JSON Schema for the whole body."""
+    """Keywords of JSON Schema for the body as a whole."""
     upgrade: bool = False
     """Whether it switches the connection to another protocol."""
 
@@ -348,5 +354,5 @@ class RouteDoc:
 
 
 def doc_of(handler: Callable[..., Any]) -> RouteDoc:
-    """Returns the description of a handler; of one without RouteDoc, the first line of its docstring."""
+    """Returns the documentation of a handler; without RouteDoc its summary is the first line of the docstring."""
     return _docs.get(handler) or RouteDoc((handler.__doc__ or handler.__name__).strip().splitlines()[0])

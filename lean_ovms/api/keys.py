@@ -1,7 +1,7 @@
-"""The API keys: whose request it is, and whether it may run.
+"""API keys: which client sends a request, and whether it may use the route.
 
-The core has one key, that of all clients. A feature may have keys that differ: it supplies a class derived from
-`ApiKeys`, whose keys are derived from `ApiKey`.
+The core has one key that all clients share. A feature may add keys that differ by client: it supplies a class derived
+from `ApiKeys`, whose keys are derived from `ApiKey`.
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ from ..types import Request
 
 
 class ApiKey:
-    """A key. This one is that of all clients, who may do everything, as much as they like."""
+    """An API key. This base class is the key that all clients share, without limits."""
 
     name = ""
     """The name in logs; empty: it has none."""
     client = ""
     """The client whose fair share its requests have: no name that an address could have; empty: the address is that."""
     models: tuple[str, ...] = ()
-    """Patterns of the names of models that it may use; (): every model."""
+    """Patterns of the names of models that the key may use; () for every model."""
     cache_scope = ""
     """The name of the scope in which it shares cached prompts with other keys; empty: it shares them with all."""
 
     def __init__(self, digest: bytes) -> None:
-        """Keeps the hash of a key.
+        """Creates a key that is known by its hash.
 
         Args:
-            digest: The SHA-256 hash.
+            digest: The SHA-256 hash of the key.
         """
         self.digest = digest
 
     def admit(self, route: Route, request: Request, record: RequestRecord) -> None:
-        """Counts a request for a route. Raises Forbidden or TooManyRequests for one that may not run."""
+        """Counts a request against the limits of this key. Raises Forbidden or TooManyRequests if it may not run."""
 
     def generation_finished(self, generation: GenerationRecord, model: str) -> None:
-        """Counts the tokens of a generation that a model has made."""
+        """Counts the tokens that a model generated for this key."""
 
     def headers(self) -> list[tuple[str, str]]:
-        """Returns the headers of the responses to its requests."""
+        """Returns the headers that responses to requests with this key get."""
         return []
 
 
 class ApiKeys:
-    """The keys of a server, and the one check of every request. Without a key all is open."""
+    """Holds the API keys of a server, and checks every request. A server without a key is open to all."""
 
     def __init__(self, config: Config) -> None:
-        """Makes the key of the options. Raises WrongOptions where a feature cannot make its own."""
+        """Creates the key that the options set. Raises WrongOptions if the keys of a feature cannot be read."""
         self._config = config
         self.keys: Collection[ApiKey] = (ApiKey(digest_of(config.api_key)),) if config.api_key else ()
 
     @classmethod
     def own_key(cls, config: Config) -> str:
-        """Returns the key that the program's own commands send. Raises WrongOptions."""
+        """Returns the key that the program's own command-line clients send. Raises WrongOptions."""
         return config.api_key
 
     @property
@@ -67,8 +67,11 @@ class ApiKeys:
         return bool(self._config.api_key)
 
     def find(self, request: Request) -> ApiKey | None:
-        """Returns the key of a request: a bearer token or, as Anthropic's clients send it, x-api-key. All keys are
-        compared, so that the time tells nothing. Of what the server sends itself, the key of that client."""
+        """Returns the key of a request, or None.
+
+        The key is a bearer token or, as Anthropic's clients send it, x-api-key. All keys are compared, so that the time
+        reveals nothing. A request that the server sends itself on behalf of a client has that client's key.
+        """
         if not self.keys:
             return None
         if client := request.on_behalf_of:
@@ -82,7 +85,9 @@ class ApiKeys:
         return matches[0] if matches else None
 
     def check(self, route: Route, request: Request, key: ApiKey | None, record: RequestRecord) -> None:
-        """Raises Unauthorized, Forbidden or TooManyRequests for a request that may not use a route."""
+        """Checks the key of a request for a route. Raises Unauthorized, Forbidden or TooManyRequests if it is
+        refused.
+        """
         if not (self.required and self.guards(route)):
             return
         if key is None:
@@ -90,25 +95,30 @@ class ApiKeys:
         key.admit(route, request, record)
 
     def guards(self, route: Route) -> bool:
-        """Returns whether requests for a route need a key."""
+        """Returns whether a route needs a key."""
         return route.auth in ("key", "admin") or (route.auth == "models" and self._config.protect_models)
 
     def cache_scopes(self, names: Collection[str]) -> list[str]:
-        """Returns the scopes in which the prompts of a model are cached, which has these names."""
+        """Returns the scopes of the prefix cache for a model with these names.
+
+        Prompts share cached blocks only within one scope.
+        """
         return [""]
 
     async def reload(self) -> None:
-        """Reads the keys again; revoked ones are refused from now on. Raises WrongOptions, and then changes nothing."""
+        """Reads the keys again, so that revoked keys are refused. Raises WrongOptions, and keeps the old keys in that
+        case.
+        """
 
     async def watch(self, period_s: float) -> None:
-        """Reads the keys again whenever they may have changed; returns at once where they never change.
+        """Reads the keys again whenever they may have changed; returns at once if they cannot change.
 
         Args:
-            period_s: The seconds between two looks.
+            period_s: The seconds between two checks.
         """
 
     async def close(self) -> None:
-        """Writes what is to be kept. Idempotent."""
+        """Saves the state of the keys. Idempotent."""
 
 
 def kind_of(config: Config) -> type[ApiKeys]:
@@ -118,11 +128,11 @@ def kind_of(config: Config) -> type[ApiKeys]:
 
 
 def without_keys(config: Config) -> Config:
-    """Returns the same options for a server that asks for no key."""
+    """Returns a copy of these options without API keys."""
     row = config.composition.parts.get(API_KEYS)
     return config.replace(api_key="", **dict.fromkeys(row.options if row is not None else (), ""))
 
 
 def digest_of(secret: str) -> bytes:
-    """Returns the hash by which a key of the options is known. (A header's text stands for bytes, which are hashed.)"""
+    """Returns the SHA-256 hash of a key. The text of a header stands for its bytes, which are hashed."""
     return hashlib.sha256(secret.encode()).digest()

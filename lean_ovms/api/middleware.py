@@ -1,6 +1,6 @@
-"""Does the work of every request, whatever its route: its client, what its page may do, CORS headers, its record.
+"""The work that is the same for every request: naming its client, checking origins, CORS headers, and its record.
 
-Each is one object that App asks in turn. Knows no routes by name, no models and no sockets.
+App calls one object for each. None of them knows a route by its name, a model or a socket.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ class Cors:
         self._default = config.cors_headers()
 
     def headers(self, request: Request) -> list[tuple[str, str]]:
-        """Returns the headers of every response."""
+        """Returns the CORS headers for any response to the request."""
         origin = request.headers.get("origin", "")
         if not origin or not self._config.allows_origin(origin):
             return self._default
         return self._config.cors_headers(origin)
 
     def preflight(self, request: Request) -> Response:
-        """Returns the response to OPTIONS on any path, like that of OVMS, without `headers`.
+        """Returns the response to OPTIONS on any path, like that of OVMS, but without the headers that `headers` adds.
 
-        "*" does not cover Authorization, which every request of a client with a key has; nor anything at all where
-        credentials are allowed (https://fetch.spec.whatwg.org/#cors-preflight-fetch). So where everything is allowed,
-        what the browser asks for is allowed by its name.
+        "*" does not cover Authorization, which every request of a client with a key has, and covers nothing at all if
+        credentials are allowed (https://fetch.spec.whatwg.org/#cors-preflight-fetch). So if everything is allowed, the
+        response lists by name what the browser asks for.
         """
         headers = [("Access-Control-Max-Age", PREFLIGHT_S)]
         for asked_in, answered_in, allowed in (
@@ -68,21 +68,22 @@ class Cors:
 
 
 class RequestObserver(Protocol):
-    """Gets the record of each request when it has finished; the span of a trace is made so."""
+    """Receives the record of each finished request, for instance to make a trace span of it."""
 
     def add(self, record: RequestRecord) -> None:
         """Observes a request that has just finished; called in the event loop."""
 
     def close(self) -> None:
-        """Sends what waits to be sent; called in a thread. Idempotent."""
+        """Sends what is still buffered; called in a thread. Idempotent."""
 
 
 class RequestRecords:
-    """A record for each request, from which the access line, the metrics and the span are made when its response is
-    closed."""
+    """Keeps a record of each request. When the response is closed, the access log line, metrics and trace span are made
+    of it.
+    """
 
     def __init__(self, config: Config, metrics: Metrics) -> None:
-        """Makes the records, and the observers that options ask for. Raises StartError."""
+        """Creates the observers that options ask for. Raises StartError."""
         self._access_log = config.access_log
         self._metrics = metrics
         rows = [row for row in config.composition.observers if config.any_set(row.options)]
@@ -91,7 +92,7 @@ class RequestRecords:
         self._open: set[RequestRecord] = set()
 
     def start(self, request: Request) -> RequestRecord:
-        """Returns the record of a request that has just arrived; `finish` or `observe` it."""
+        """Returns the record of a request that has just arrived. The caller must pass it to `finish` or `observe`."""
         record = RequestRecord(_request_id(request), request.method, request.path, request.peer, time.monotonic())
         traceparent = request.headers.get("traceparent", "")
         if traceparent and TRACEPARENT.fullmatch(traceparent):
@@ -101,8 +102,9 @@ class RequestRecords:
         return record
 
     def observe(self, request: Request, response: Response, record: RequestRecord) -> Response:
-        """Returns the response with an end that finishes the record and gives back what the request has taken; the same
-        one where nothing is recorded or taken.
+        """Wraps a response so that closing it finishes the record and releases what the request holds.
+
+        A response that needs neither is returned unchanged.
         """
         if isinstance(response, Switch):
             return self._observe_switch(response, record)
@@ -111,8 +113,7 @@ class RequestRecords:
         return _ObservedResponse(response, record, self._closed, has_body=request.method != "HEAD")
 
     def _observe_switch(self, response: Switch, record: RequestRecord) -> Switch:
-        """Returns the same response; bytes and messages that are sent over its connection count as those of the
-        request."""
+        """Counts the bytes and messages sent over a switched connection in the record; returns the same response."""
 
         def sent(size: int) -> None:
             record.bytes += size
@@ -129,7 +130,7 @@ class RequestRecords:
         return response
 
     def _closed(self, record: RequestRecord) -> None:
-        """Is called when the transport has closed the response."""
+        """Finishes a record; called when the transport has closed the response."""
         try:
             if self._enabled:
                 self.finish(record)
@@ -137,7 +138,7 @@ class RequestRecords:
             release_all(record)
 
     def cancelled(self, record: RequestRecord) -> None:
-        """Records that there will be no response: the client has disconnected."""
+        """Finishes the record of a request that gets no response, since the client has disconnected."""
         record.status = CLIENT_LEFT
         if self._enabled:
             self.finish(record)
@@ -153,17 +154,17 @@ class RequestRecords:
         self._metrics.request_finished(record)
 
     async def close(self) -> None:
-        """Ends the observers. Idempotent."""
+        """Closes the observers. Idempotent."""
         for observer in self._observers:
             await asyncio.to_thread(observer.close)
 
     def in_flight(self, model: str) -> int:
-        """Returns how many requests for a model are not finished."""
+        """Returns how many requests for a model are in progress."""
         return sum(record.model == model for record in self._open)
 
 
 def _observer(row: ObserverRow, config: Config) -> RequestObserver:
-    """Returns the observer of a feature. Raises StartError."""
+    """Creates the observer that a feature declares. Raises StartError."""
     try:
         make = named(row.package, row.make)
     except ImportError:
@@ -174,7 +175,7 @@ def _observer(row: ObserverRow, config: Config) -> RequestObserver:
 
 
 def release_all(record: RequestRecord) -> None:
-    """Gives back everything that a request has taken. Idempotent."""
+    """Releases everything that a request holds, such as memory for its body. Idempotent."""
     while record.releases:
         record.releases.pop()()
 
@@ -187,12 +188,12 @@ class _ObservedResponse(Response):
     def __init__(
         self, response: Response, record: RequestRecord, on_close: Callable[[RequestRecord], None], *, has_body: bool
     ) -> None:
-        """Wraps a response, which counts in its record from now on.
+        """Wraps a response.
 
         Args:
             response: The response of the application.
             record: The record of the request, which gets the status, and the bytes and chunks of the body.
-            on_close: Is called with the record when the transport closes the response.
+            on_close: Called with the record when the transport closes the response.
             has_body: Whether the client gets the body.
         """
         body = response.body
@@ -214,7 +215,7 @@ class _ObservedResponse(Response):
 
 
 class _CountedStream:
-    """A ByteStream that counts in the record what is pushed to the transport."""
+    """A ByteStream that counts the bytes and chunks pushed to the transport in the request's record."""
 
     __slots__ = ("_body", "_record", "_status")
 
@@ -239,35 +240,37 @@ class _CountedStream:
 
 
 def _request_id(request: Request) -> str:
-    """Returns the client's X-Request-Id if it is harmless in a header and a log line, else a new one."""
+    """Returns the client's X-Request-Id if it is safe to use in a header and a log line, or else a new id."""
     given = request.headers.get("x-request-id", "")
     return given if given and is_safe_id(given) else os.urandom(16).hex()
 
 
 UNREGISTRABLE = (".localhost", ".local", ".internal")
-"""Ends of names that nobody can register, as of a name without a dot: no page of the web can have one."""
+"""Top-level domains that nobody can register, so no page of the web is served from them; the same holds for names
+without a dot."""
 _HOST = re.compile(r"(\[[0-9a-f:.]*\]|[^:\[\], ]*)(?::[0-9]*)?")
-"""An address or a name, and perhaps a port."""
+"""Matches an address or a name, with an optional port."""
 OTHER_SITES = ("cross-site", "same-site")
 """Values of Sec-Fetch-Site for a page of another origin (https://www.w3.org/TR/fetch-metadata/#sec-fetch-site-header)."""
 
 
 class OriginPolicy:
-    """Decides whether a request may run, by the page that sent it and by the name under which it reached the server.
+    """Decides whether a request may run, by the web page that sent it and by the host name that it used.
 
-    CORS leaves to the browser what a page may read. The request has run by then, and some need no preflight: a POST
-    without a Content-Type, a WebSocket, a GET of an image. And a page whose name was made to point to this server (DNS
-    rebinding) is one of the server's own to the browser; only Host tells. So what a page may not do is refused here,
-    before its body is read. Clients that are no browsers send no Origin. The rules: docs/security.md. It knows the
-    options and who is a proxy, and of a route what it declares.
+    With CORS alone, the browser decides what a page may read, but by then the request has run, and some need no
+    preflight: a POST without a Content-Type, a WebSocket, a GET of an image. Moreover, if an attacker points the name
+    of a page to this server (DNS rebinding), the browser takes the page for one of the server's own, and only the Host
+    header reveals it. So requests that a page may not send are refused here, before their bodies are read. Clients that
+    are not browsers send no Origin. docs/security.md has the rules. The policy depends on the options, the trusted
+    proxies and the route's declarations only.
     """
 
     def __init__(self, config: Config, clients: Clients, *, with_key: bool) -> None:
-        """Makes the rule of a server.
+        """Reads the allowed hosts and origins from the options.
 
         Args:
             config: The options.
-            clients: Tells who is a proxy.
+            clients: Knows which peers are trusted proxies.
             with_key: Whether requests need an API key.
         """
         self._config = config
@@ -278,7 +281,7 @@ class OriginPolicy:
         self._checks_hosts = bool(config.hosts) or (self._without_key and not self._every_origin)
 
     def check(self, route: Route, request: Request) -> None:
-        """Checks the host and the page that a request comes from. Raises Forbidden."""
+        """Checks the Host header and the origin of a request. Raises Forbidden if either is not allowed."""
         exposed = route.changes and self._without_key
         checks_host = exposed or (self._checks_hosts and not route.vital)
         checks_page = exposed or not self._every_origin
@@ -303,9 +306,9 @@ class OriginPolicy:
         return known or address_in(name) is not None
 
     def _is_foreign(self, route: Route, request: Request, host: str) -> bool:
-        """Returns whether the page that sent a request is neither the server's own nor of an allowed origin.
+        """Returns whether a request comes from a page that is neither the server's own nor of an allowed origin.
 
-        A link from another site to the pages of the server is no such request.
+        Following a link from another site to the server's own pages does not count.
         """
         origin = request.headers.get("origin", "")
         if not origin:
@@ -316,7 +319,9 @@ class OriginPolicy:
 
 
 def machine_names() -> set[str]:
-    """Returns the machine's name, and those that /etc/hosts has beside it; a DNS query could delay the start."""
+    """Returns the machine's host name and its aliases in /etc/hosts. DNS is not queried, which could delay the
+    start.
+    """
     name = socket.gethostname().lower()
     names = {name}
     with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -328,36 +333,36 @@ def machine_names() -> set[str]:
 
 UNIX = "unix"
 MAX_HOPS = 32
-"""Addresses of X-Forwarded-For that are read, from its end."""
+"""The number of addresses in X-Forwarded-For that are read, from the end of the list."""
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Clients:
-    """Names the client of each request, between which the engine's time is shared.
+    """Names the client of each request. The engine's time is shared fairly between these names.
 
-    That is the peer's address, or behind a trusted proxy the address that X-Forwarded-For has for it. IPv6 addresses
-    count by their /64, of which one customer has them all. An API key of one client, not that of all clients, takes the
+    The name is the peer's address or, behind a trusted proxy, the client's address in X-Forwarded-For. An IPv6 address
+    counts as its /64 network, since one customer has a whole network. An API key that belongs to one client takes the
     place of the address.
     """
 
     def __init__(self, config: Config) -> None:
-        """Reads --trusted_proxies. Raises StartError if these are no addresses."""
+        """Reads --trusted_proxies. Raises StartError if an entry is not an address or a network."""
         names = [name.strip() for name in config.trusted_proxies.split(",") if name.strip()]
         self._all = "all" in names
         self._unix = self._all or UNIX in names
         self._networks = tuple(_network(name) for name in names if name not in ("all", UNIX))
 
     def identify(self, request: Request) -> str:
-        """Returns the client's name; "" where the transport does not know the peer."""
+        """Returns the client's name; "" if the transport does not know the peer's address."""
         return _by_host(self.source(request))
 
     def source(self, request: Request) -> str:
-        """Returns the peer as the transport names it, or the address, without a port, that a trusted proxy has for the
-        client.
+        """Returns the client's address for logs: the peer's or, behind a trusted proxy, the one in X-Forwarded-For,
+        without port.
 
-        For logs: of the header's text only an address gets into it.
+        Only a valid address is taken from the header's text.
         """
         peer = request.peer
         if not (self._unix or self._networks):
@@ -375,9 +380,9 @@ class Clients:
         return peer
 
     def forwarded_host(self, request: Request) -> str:
-        """Returns the host and port at which a trusted proxy was asked, of X-Forwarded-Host; "" if there is none.
+        """Returns the host and port in X-Forwarded-Host if a trusted proxy sent it, else "".
 
-        Not where all are trusted: then a page could send the header itself.
+        If every peer is trusted, the header is ignored, since a web page could send it.
         """
         forwarded = request.headers.get("x-forwarded-host", "")
         if not forwarded or self._all or not self._trusted(request.peer):
@@ -402,7 +407,7 @@ def _network(name: str) -> Network:
 
 @lru_cache(4096)
 def _by_host(peer: str) -> str:
-    """Returns the name of a client with this address, the port left out."""
+    """Returns the name of a client with this address, without the port."""
     address = address_in(peer)
     if isinstance(address, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((int(address), 64), strict=False))
@@ -411,7 +416,10 @@ def _by_host(peer: str) -> str:
 
 @lru_cache(4096)
 def address_in(peer: str) -> Address | None:
-    """Returns the address in "host", "host:port" or "[host]:port"; None if there is none. IPv4 inside IPv6 is IPv4."""
+    """Returns the address in "host", "host:port" or "[host]:port"; None if the text is not an address.
+
+    An IPv4 address inside an IPv6 one is returned as IPv4.
+    """
     host = peer.strip()
     if host.startswith("["):
         host = host[1:].partition("]")[0]

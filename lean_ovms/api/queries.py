@@ -1,4 +1,4 @@
-"""The reader of queries, and of texts as values of request fields."""
+"""Reads query strings, and texts that stand for the values of request fields."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from ..errors import BadRequest
 from .fields import Field, FieldSet, Values, parsed, read
 
 MAX_PARAMETERS = 100
-"""Most parameters of a query."""
+"""The most parameters that a query may have."""
 TRUE, FALSE = frozenset(("true", "1", "yes", "on")), frozenset(("false", "0", "no", "off"))
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
 
 
 def read_query(fields: FieldSet, query: str) -> Values:
-    """Returns the parameters of a query as the values of these fields; of repeated ones the last. Raises BadRequest."""
+    """Returns the parameters of a query as the values of these fields. Raises BadRequest.
+
+    If a parameter is repeated, the last value counts.
+    """
     try:
         given = parse_qs(query, max_num_fields=MAX_PARAMETERS)
     except ValueError:
@@ -26,7 +29,9 @@ def read_query(fields: FieldSet, query: str) -> Values:
 
 
 def typed(known: Field, text: str) -> Any:
-    """Returns the value that a text means for a field; the text itself if it means none."""
+    """Returns the value that a text stands for in a field of this type, or the text itself if it is not such a
+    value.
+    """
     stripped = text.strip()
     if known.kind == "bool":
         lower = stripped.lower()

@@ -23,9 +23,9 @@ MAX_WARNINGS = 16
 MAX_WARNING = 400
 MAX_REQUEST_ID = 128
 ID_BYTES = 6
-"""The size of a token id as JSON, roughly."""
+"""The approximate size of a token id in JSON, in bytes."""
 WHOLE_BYTES = 262_144
-"""A larger body in pieces is sent in chunks."""
+"""Above this size, in bytes, a body is sent in chunks."""
 
 
 def json(body: Any, headers: list[tuple[str, str]] | None = None, status: int = 200) -> Response:
@@ -34,7 +34,7 @@ def json(body: Any, headers: list[tuple[str, str]] | None = None, status: int = 
 
 
 def json_bytes(body: bytes | ByteStream, headers: list[tuple[str, str]] | None = None, status: int = 200) -> Response:
-    """Returns a JSON response whose body is JSON already."""
+    """Returns a JSON response for a body that is serialized already."""
     return Response(status, [("Content-Type", "application/json"), *(headers or [])], body)
 
 
@@ -44,8 +44,13 @@ async def written(
     make: Callable[[], Json | list[Json]],
     headers: Sequence[tuple[str, str]] = (),
 ) -> Response:
-    """Returns a JSON response; one of `size` bytes or so is made and written in the offload thread if that would take
-    long.
+    """Returns a JSON response made by a function, in the offload thread if it is large.
+
+    Args:
+        offload: Runs long work outside the event loop.
+        size: The estimated size of the body in bytes.
+        make: Makes the body.
+        headers: Additional headers.
     """
 
     def work() -> list[bytes]:
@@ -57,20 +62,21 @@ async def written(
 
 
 async def any_size(offload: Offload, body: Json, headers: Sequence[tuple[str, str]] = ()) -> Response:
-    """Returns a JSON response; a large one is written in the offload thread."""
+    """Returns a JSON response. A large body is serialized in the offload thread."""
     return await written(offload, 0 if chunked_json.is_small(body) else WHOLE_BYTES, lambda: body, headers)
 
 
 def json_in_pieces(pieces: list[bytes]) -> Response:
-    """Returns a JSON response from its bytes in pieces; a large one is sent piece by piece, since joining them takes
-    long.
+    """Returns a JSON response whose serialized body is given in pieces.
+
+    A large body is sent piece by piece, since joining the pieces would take long.
     """
     whole = sum(map(len, pieces)) <= WHOLE_BYTES
     return json_bytes(b"".join(pieces) if whole else PieceStream(in_turns(pieces)))
 
 
 async def in_turns(pieces: list[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yields pieces, one in each turn of the loop, and frees them."""
+    """Yields the pieces, one in each iteration of the event loop, and frees each after it."""
     pieces.reverse()
     while pieces:
         await asyncio.sleep(0)  # others have their turn
@@ -78,7 +84,7 @@ async def in_turns(pieces: list[bytes]) -> AsyncGenerator[bytes, None]:
 
 
 async def whole_body(response: Response) -> bytes:
-    """Returns the bytes of a response, which is closed."""
+    """Reads the whole body of a response, and closes it."""
     try:
         if isinstance(response.body, bytes):
             return response.body
@@ -89,7 +95,7 @@ async def whole_body(response: Response) -> bytes:
 
 
 class PieceStream:
-    """A ByteStream of pieces that are awaited one by one. Closing it ends nothing but the pieces."""
+    """A ByteStream that sends the pieces of an asynchronous iterator. Closing it closes the iterator only."""
 
     def __init__(self, pieces: AsyncGenerator[bytes, None]) -> None:
         self._pieces = pieces
@@ -103,7 +109,7 @@ class PieceStream:
 
 
 def model_name(values: Values) -> str:
-    """Returns the field, required where no model is the default. Raises BadRequest."""
+    """Returns the value of the field `model`. Raises BadRequest if it is missing and there is no default model."""
     name = values["model"]
     if not name:
         raise BadRequest("model field is missing in JSON body", param="model")
@@ -111,7 +117,7 @@ def model_name(values: Values) -> str:
 
 
 def warning_headers(texts: list[str]) -> list[tuple[str, str]]:
-    """Returns a Warning header for each text: characters outside ASCII are escaped, long texts are cut."""
+    """Returns a Warning header for each text. Characters outside ASCII are escaped, and long texts are cut."""
     if not texts:
         return []
     plain = [safe(text, MAX_WARNING).encode("ascii", "backslashreplace").decode() for text in texts[:MAX_WARNINGS]]
@@ -119,13 +125,17 @@ def warning_headers(texts: list[str]) -> list[tuple[str, str]]:
 
 
 def token_name(token: TokenLogprob, *, by_id: bool) -> str:
-    """Returns the name of a token among log probabilities; for a part of a character that is its id."""
+    """Returns the name of a token in log probabilities: its text, or its id if that is requested or the text is
+    incomplete.
+
+    The text of a token is incomplete if it holds only a part of a character.
+    """
     return f"token_id:{token.id}" if by_id else token.token
 
 
 def logprob_entry(token: TokenLogprob, *, by_id: bool) -> Json:
-    """Returns a token with its log probability, and those of others in its place, in OpenAI's form of chat and
-    responses.
+    """Returns the log probability of a token and of its alternatives, in the form of OpenAI's chat and Responses
+    APIs.
     """
     others = [{"token": token_name(t, by_id=by_id), "logprob": t.logprob, "bytes": list(t.bytes)} for t in token.top]
     return {
@@ -137,11 +147,13 @@ def logprob_entry(token: TokenLogprob, *, by_id: bool) -> Json:
 
 
 def prompt_logprobs(tokens: list[TokenLogprob], most: int) -> list[Json | None]:
-    """Returns vLLM's prompt_logprobs: an object by token id for each token but the first, its own token before others.
+    """Returns vLLM's prompt_logprobs: for each prompt token except the first an object keyed by token id.
+
+    The prompt's own token comes first in each object, before the alternatives.
 
     Args:
         tokens: The tokens of the prompt.
-        most: How many of the likeliest tokens each object has.
+        most: The number of likeliest tokens in each object.
     """
     return [None, *(_by_id(token, most) for token in tokens[1:])]
 
@@ -155,7 +167,9 @@ def _by_id(token: TokenLogprob, most: int) -> Json:
 
 
 def usage(counts: Usage) -> Json:
-    """Returns the usage object of chat and completions, without cached prompt tokens where they are unknown."""
+    """Returns the usage object of chat and completions. It omits the cached prompt tokens if their number is
+    unknown.
+    """
     body: Json = {
         "prompt_tokens": counts.prompt_tokens,
         "completion_tokens": counts.completion_tokens,
@@ -182,7 +196,7 @@ def timings(times: Timings) -> Json:
 
 
 def request_metrics(times: Timings) -> Json:
-    """Returns vLLM's metrics of one generation, without those that are not known."""
+    """Returns vLLM's metrics object for one generation. Unknown values are omitted."""
     prompt, predicted, tokens = times.prompt_ms, times.predicted_ms, times.predicted
     found = {"generation_time_ms": predicted} if tokens else {}
     if tokens > 1:
@@ -194,7 +208,7 @@ def request_metrics(times: Timings) -> Json:
 
 
 def with_timings(frame: bytes, times: Timings) -> bytes:
-    """Returns an event whose data is a JSON object, with timings in it (timings_per_token)."""
+    """Returns an event, whose data is a JSON object, with llama.cpp's timings added to it (timings_per_token)."""
     return b'%b,"timings":%b}\n\n' % (frame.removesuffix(b"}\n\n"), orjson.dumps(timings(times)))
 
 
@@ -217,12 +231,12 @@ def _rates(name: str, tokens: int, ms: float) -> Json:
 
 
 def new_id(prefix: str, end: str | None = None) -> str:
-    """Returns an id with the end that a client has chosen, or else with 96 random bits."""
+    """Returns an id that consists of the prefix and either the end chosen by a client or 96 random bits."""
     return f"{prefix}-{end or os.urandom(12).hex()}"
 
 
 def is_safe_id(text: str) -> bool:
-    """Returns whether a client's text may be used as an id in a header, a log line and a JSON body."""
+    """Returns whether a client's text is safe to use as an id in a header, a log line and a JSON body."""
     return 0 < len(text) <= MAX_REQUEST_ID and text.isascii() and text.isprintable()
 
 

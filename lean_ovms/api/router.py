@@ -1,6 +1,6 @@
-"""The table of routes, which are those of the features, and the way from a method and path to a handler.
+"""The routes of all features, and the table that finds the handler for a method and path.
 
-An endpoint is one row, and the handler that the row names, whose module is imported by its first request.
+An endpoint is one row that names its handler. The handler's module is imported by the first request for it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ..types import Request
 from .services import Handler
 
 DOCS = "/docs"
-"""The page that says what is served, if the server has it."""
+"""The path of the page that documents the API, if the server has this page."""
 
 
 @cache
 def every(composition: Composition | None = None) -> tuple[Route, ...]:
-    """Returns each route of some features under each of its bases, as a route with that whole path.
+    """Returns the routes of some features with their whole paths: one route for each base path.
 
     Args:
-        composition: The features; None: all that there are.
+        composition: The features; None for all features.
     """
     routes = (composition or compose()).routes
     return tuple(replace(row, path=base + row.path, bases=("",)) for row in routes for base in row.bases)
@@ -37,71 +37,74 @@ def every(composition: Composition | None = None) -> tuple[Route, ...]:
 
 @cache
 def paths(composition: Composition) -> frozenset[str]:
-    """Returns the path of each route under each of its bases, options aside."""
+    """Returns the whole paths of all routes, whatever options enable them."""
     return frozenset(row.path for row in every(composition))
 
 
 def served(config: Config) -> tuple[Route, ...]:
-    """Returns the routes that a server with these options has, each under each of its bases."""
+    """Returns the routes that a server with these options has, with their whole paths."""
     return tuple(row for row in every(config.composition) if not row.only_with or config.value(row.only_with))
 
 
 def pages(config: Config) -> tuple[str, ...]:
-    """Returns the paths of the pages for people."""
+    """Returns the paths of the pages that people open in a browser."""
     return tuple(row.path for row in served(config) if row.page)
 
 
 def ids_of(route: Route, path: str) -> tuple[str, ...]:
-    """Returns the text for each "{id}" in a path that this route matches."""
+    """Returns the texts at the places of "{id}" in a path that matches the route."""
     found = compiled(route.path).fullmatch(path) if "{id}" in route.path else None
     return () if found is None else found.groups()
 
 
 def follows_ovms(request: Request | RequestRecord) -> bool:
-    """Returns whether the path is one of OVMS's."""
+    """Returns whether the path of a request belongs to OVMS's API."""
     return request.path.startswith("/v3/")
 
 
 @cache
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Returns the regular expression of a path with "{id}"; a slash at the end of the path is no part of the id."""
+    """Returns the regular expression for a path with "{id}". A slash at the end of a path is not a part of the id."""
     *parts, last = map(re.escape, pattern.split("{id}"))
     return re.compile("(.+)".join(parts) + ("(.+)" if last else "(.+?)") + last + "/?", re.DOTALL)
 
 
 MAX_PARTS = 4
-"""The last parts of an unknown path that are compared with known paths; a client may send thousands."""
+"""The number of parts at the end of an unknown path that are compared with known paths; a client may send
+thousands."""
 MAX_LENGTH, NEAR = 60, 0.9
-"""The longest path that is corrected, and how similar a known one must be (difflib): two of twenty may differ."""
+"""The greatest length of a path for which a correction is suggested, and the least similarity (difflib's ratio) of the
+known path: two of twenty characters may differ."""
 _handlers: dict[tuple[str, str], Handler] = {}
 """The handlers whose modules are imported, by their package and their name in the table of routes."""
 
 
 async def load(route: Route) -> Handler:
-    """Returns the handler of a route. The first call imports its module in a thread."""
+    """Returns the handler of a route. The first call for it imports its module in a thread."""
     handler = _handlers.get((route.package, route.handler))
     return handler if handler is not None else await asyncio.to_thread(imported, route)
 
 
 def imported(route: Route) -> Handler:
-    """Returns the handler of a route, its module imported."""
+    """Returns the handler of a route, importing its module if necessary."""
     handler: Handler = named(route.package, route.handler)
     _handlers[route.package, route.handler] = handler
     return handler
 
 
 class Table:
-    """Finds the route of a method and path. Of several patterns that match, the one with most literal text wins.
+    """Finds the route for a method and path. If several patterns match, the one with the most literal text has
+    precedence.
 
-    A trailing slash is ignored: some clients send one, and FastAPI (vLLM) redirects.
+    A trailing slash is ignored: some clients send one, and FastAPI (vLLM) redirects to the path without it.
     """
 
     def __init__(self, routes: Iterable[Route], ports: Mapping[str, int] = MappingProxyType({})) -> None:
-        """Makes the table.
+        """Builds the table.
 
         Args:
-            routes: Each under one path.
-            ports: The further ports on which the server listens, by their options.
+            routes: The routes, each with its whole path.
+            ports: The additional ports on which the server listens, by the options that set them.
         """
         self._ports = ports
         self._exact: dict[str, dict[str, Route]] = {}
@@ -121,29 +124,28 @@ class Table:
         self._ordered = [(compiled(pattern), self._patterns[pattern]) for pattern in longest]
 
     def methods(self, path: str) -> dict[str, Route]:
-        """Returns the routes of a path by method; empty if there are none."""
+        """Returns the routes of a path by method; empty if the path is unknown."""
         found = self._exact.get(path) or self._exact.get(path.removesuffix("/"))
         if found is None:
             found = next((methods for pattern, methods in self._ordered if pattern.fullmatch(path)), {})
         return found
 
     def variant(self, route: Route, request: Request) -> Route:
-        """Returns the route that takes this request instead of `route`, by a header or its port; `route` if there is
-        none.
-        """
+        """Returns the variant of a route that a header or the port of the request selects, or the route itself."""
         others = self._variants.get((route.method, route.path), ())
         return next((other for other in others if self._takes(other, request)), route)
 
     def _takes(self, variant: Route, request: Request) -> bool:
-        """Returns whether a variant takes this request."""
+        """Returns whether a request selects this variant of a route."""
         if variant.header:
             return variant.header_part in request.headers.get(variant.header, "") and variant.header in request.headers
         port = self._ports[variant.port]
         return bool(port) and request.headers.get("host", "").endswith(f":{port}")
 
     def suggest(self, path: str) -> str:
-        """Returns a known path with the same end as this unknown one (a wrong base URL), or nearly; "" if there is
-        none.
+        """Suggests a known path for an unknown one; "" if none is similar.
+
+        It is a path with the same end, as with a wrong base URL, or one that differs in few letters.
         """
         parts = [part for part in path.split("/") if part][-MAX_PARTS:]
         for tail in ("/" + "/".join(parts[start:]) for start in range(len(parts))):
@@ -153,8 +155,9 @@ class Table:
         return ""
 
     def _nearest(self, path: str) -> list[str]:
-        """Returns the known path that this one is a misspelling of, if any; of the same API, so of the same first
-        part.
+        """Returns the known path that this one may be a misspelling of, in a list that is empty if there is none.
+
+        Only paths with the same first part, which are of the same API, are compared.
         """
         if len(path) > MAX_LENGTH:
             return []

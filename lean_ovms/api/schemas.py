@@ -1,4 +1,4 @@
-"""JSON Schemas of request values, for the description of the API only. They have the rules that are checked."""
+"""JSON Schemas of request values, used only to document the API. They state the same rules that the code checks."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ JSON_TEXT: Json = {"type": "string", "contentMediaType": "application/json"}
 
 
 def object_of(required: Json, **optional: Json | bool) -> Json:
-    """Returns an object with these members; one whose schema is False may not be there."""
+    """Returns the schema of an object with these members. An optional member whose schema is False is forbidden."""
     return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
 
 
 def array(items: Json, min_items: int = 0) -> Json:
-    """Returns an array of at least `min_items` items."""
+    """Returns the schema of an array with at least `min_items` items."""
     return {"type": "array", "items": items} | ({"minItems": min_items} if min_items else {})
 
 
 def any_of(*schemas: Json) -> Json:
-    """Returns any of these schemas."""
+    """Returns a schema that is satisfied by any of the given ones."""
     return {"anyOf": list(schemas)}
 
 
 def const(value: str) -> Json:
-    """Returns the format of this string."""
+    """Returns the schema of a string with exactly this value."""
     return {"type": "string", "const": value}
 
 
 def _given(name: str, *absent: object) -> Json:
-    """Returns a rule for a body: the member is there, and none of these values."""
+    """Returns a rule for a body: the member is present, and has none of these values."""
     return {"required": [name], "properties": {name: {"not": {"enum": list(absent)}}}}
 
 
 def some_of(*names: str) -> Json:
-    """Returns a rule for a body: at least one of these members is there, and neither null nor empty."""
+    """Returns a rule for a body: at least one of these members is present, and neither null nor empty."""
     return any_of(*(_given(name, None, "") for name in names))
 
 
 def all_of(*names: str) -> Json:
-    """Returns a rule for a body: all these members are there, and not null."""
+    """Returns a rule for a body: all these members are present, and not null."""
     return {"allOf": [_given(name, None) for name in names]}
 
 
 def one_of(*names: str) -> Json:
-    """Returns a rule for a body: exactly one of these members is there, and neither null nor an empty list."""
+    """Returns a rule for a body: exactly one of these members is present, and neither null nor an empty list."""
     return {"oneOf": [_given(name, None, []) for name in names]}
 
 
@@ -93,7 +93,7 @@ def _messages(part: Json) -> Json:
 
 MESSAGES = _messages(_PART)
 TEXT_MESSAGES = _messages(any_of(*_TEXT_PARTS))
-"""Messages without images."""
+"""The messages of a chat whose model reads text only."""
 FUNCTION = object_of({"name": SOME_TEXT}, description={}, parameters=any_of(OBJECT, NULL), strict={})
 TOOLS = array(
     any_of(
@@ -119,7 +119,7 @@ def field_schema(field: Field, *, nullable: bool = True) -> Json:
 
     Args:
         field: The field.
-        nullable: Whether null is allowed, and means that the field is absent.
+        nullable: Whether null is allowed, with the meaning that the field is absent.
     """
     found: Json = dict(field.schema or {})
     if field.kind in _TYPES:

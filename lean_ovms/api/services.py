@@ -1,5 +1,4 @@
-"""Gives endpoints what they work with: the options, the models, and the state that one API keeps for the life of an
-App."""
+"""What endpoints work with: the options, the models, and the objects that features keep as long as the server runs."""
 
 from __future__ import annotations
 
@@ -24,12 +23,13 @@ from .middleware import RequestRecords
 from .response import model_name
 
 INLINE_BYTES = 32768
-"""A body below this size is parsed on the event loop: a thousand messages, 3 ms at most (2026-11)."""
+"""The size in bytes below which a body is parsed on the event loop: a thousand messages, in at most 3 ms (2026-11)."""
 
 LARGE_BODY = 65536
-"""Bodies from this size on count in --max_body_memory_mb."""
+"""The size in bytes from which a body counts toward --max_body_memory_mb."""
 BODY_FACTOR = 2
-"""Memory of a request in work by the size of its body: the body and what is parsed of it, or that and the prompt."""
+"""The memory that a request needs, as a multiple of its body: the body and the parsed values, or these and the
+prompt."""
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Service")
@@ -40,22 +40,22 @@ Handler = Callable[[Request, "Services"], Awaitable[Response]]
 
 
 class Service(Protocol):
-    """State that one API keeps for the life of an App. It is made by its first use."""
+    """An object that a feature keeps as long as the server runs. It is created at its first use."""
 
     def __init__(self, config: Config) -> None: ...
 
     async def drain(self, timeout_s: float) -> None:
-        """Finishes what runs, within timeout_s."""
+        """Waits until running work is finished, at most timeout_s seconds."""
 
     async def close(self) -> None:
-        """Ends what still runs, and releases files. Idempotent."""
+        """Stops running work and closes files. Idempotent."""
 
 
 STATS_TIMEOUT_S = 1.0
 
 
 async def read_stats(stats: Awaitable[EngineStats], timeout_s: float = STATS_TIMEOUT_S) -> EngineStats | None:
-    """Returns what an engine answers between two steps; None if it does not within timeout_s."""
+    """Awaits the statistics of an engine, which it sends between two steps; returns None after timeout_s seconds."""
     try:
         return await asyncio.wait_for(stats, timeout_s)
     except (RequestError, asyncio.TimeoutError):
@@ -73,28 +73,30 @@ class Services:
     metrics: Metrics
     """The metrics."""
     offload: Offload
-    """What runs long work outside the event loop."""
+    """Runs long work outside the event loop."""
     bodies: Budget
-    """The memory for large bodies."""
+    """The memory for large request bodies."""
     records: RequestRecords
     """The records of requests."""
     keys: ApiKeys
-    """Who may use the server."""
+    """The API keys."""
     handle: Callable[[Request], Awaitable[Response]]
-    """Returns the response to a request like that of a client."""
+    """Answers a request as if a client had sent it."""
     forward: Callable[[Request, str], Awaitable[Response]]
-    """Returns the response of another endpoint to a POST whose API key is checked."""
+    """Has another endpoint answer a POST whose API key has been checked already."""
     manager: Deployment | None = None
-    """Loads and replaces the models; None: they stay as they are."""
+    """Loads and replaces models while the server runs; None if the models stay the same."""
     draining: bool = False
-    """Whether the server stops serving."""
+    """Whether the server is shutting down and takes no more requests."""
     stopping: bool = False
-    """Whether no further state is made."""
+    """Whether no further service may be created."""
     states: dict[type[Any], Any] = field(default_factory=dict)
-    """The state of features, by its class, as far as it was made."""
+    """The services created so far, by class."""
 
     def get(self, kind: type[S]) -> S:
-        """Returns the one instance of a class, made by its first use. Raises Unavailable."""
+        """Returns the service of this class, creating it at the first use. Raises Unavailable if the server is
+        stopping.
+        """
         if kind not in self.states:
             if self.stopping:
                 raise Unavailable("the server is shutting down", code="shutting_down")
@@ -103,20 +105,28 @@ class Services:
         return found
 
     def named_model(self, values: Values, kind: type[M]) -> M:
-        """Returns the model that is named, or else the only one of this kind. Raises RequestError."""
+        """Returns the model that the request names, or else the only model of this kind. Raises RequestError."""
         return self.registry.get(values["model"] or self.registry.default_of(kind) or model_name(values), kind)
 
     def helper(self, option: str, model: Model, kind: type[M]) -> M:
-        """Returns the model that an option of another one names, to work for its requests. Raises RequestError."""
+        """Returns the model that an option of another model names as its helper. Raises RequestError.
+
+        Args:
+            option: The name of the option.
+            model: The model that has the option.
+            kind: The required class of the helper.
+        """
         try:
             return self.registry.get(model.config.value(option), kind, helper=True)
         except (ModelNotFound, BadRequest) as error:
             raise ModelNotFound(f"--{option}: {error.message}", code=error.code) from None
 
     def require_ready(self) -> None:
-        """Raises Unavailable while the server stops or sleeps, no model is ready, or a model loads at the start.
+        """Raises Unavailable if the server is not ready for requests.
 
-        A model that failed to load does not take the others out of service, and one that its requests load is ready.
+        It is not ready while it stops or sleeps, while a model loads at the start, or if no model is ready. One model
+        that failed to load does not make the server unready; a model that is loaded by its first request counts as
+        ready.
         """
         if self.draining:
             raise Unavailable("Server is shutting down", code="draining")
@@ -130,9 +140,10 @@ class Services:
             )
 
     async def parse_body(self, request: Request, parse: Callable[[Json, Services], T]) -> T:
-        """Returns the parsed JSON body of a request; a large one is parsed in the offload thread. Raises RequestError.
+        """Returns the result of `parse` for the JSON body of a request. A large body is parsed in the offload thread.
 
-        A model that is not known yet is loaded first: its properties decide what a request may ask for.
+        If the properties of the request's model are not known yet, the model is loaded first, since they decide what a
+        request may ask for. Raises RequestError.
         """
         if request.size >= INLINE_BYTES:
             return await self._parse_large_body(request, parse)
@@ -141,7 +152,7 @@ class Services:
         return await self.when_known(lambda: parse(body, self))
 
     async def _parse_large_body(self, request: Request, parse: Callable[[Json, Services], T]) -> T:
-        """Parses a large body as parse_body does, in the offload thread. Raises RequestError."""
+        """Parses a large body in the offload thread. Raises RequestError."""
         parsed: list[Json] = []  # when its model is not known yet
 
         def work() -> T:
@@ -159,11 +170,15 @@ class Services:
         return await self.offload_when_known(request.size, work)
 
     async def count_body(self, size: int) -> Lease:
-        """Returns room for a body, or a message, of so many bytes; a small one needs none. Raises Unavailable."""
+        """Reserves memory for a body or message of this size in bytes, and returns the lease. Raises Unavailable.
+
+        A small body needs no memory of the budget.
+        """
         return await self.bodies.acquire(BODY_FACTOR * size) if size >= LARGE_BODY else Lease(self.bodies, 0)
 
     async def when_known(self, find: Callable[[], T]) -> T:
-        """Returns what find returns; the models that it misses are loaded, after which it is called again.
+        """Returns the result of `find`. If it needs a model that is not loaded, the model is loaded and `find` called
+        again.
 
         Raises RequestError.
         """
@@ -175,7 +190,17 @@ class Services:
             await model.wait_known()
 
     async def offload_when_known(self, size: int, find: Callable[[], T], *, inline_below: int = 0) -> T:
-        """Returns the same as when_known, with find called as Offload.run calls it. Raises RequestError."""
+        """Returns the result of `find`, called in the offload thread if `size` is large, after loading the models that
+        it needs.
+
+        Args:
+            size: The size in bytes of what `find` works on.
+            find: The function; it is called again after a missing model has been loaded.
+            inline_below: The size in bytes below which `find` is called on the event loop.
+
+        Raises:
+            RequestError: The function raised it, or a model cannot be loaded.
+        """
         while True:
             try:
                 return await self.offload.run(size, find, inline_below=inline_below)

@@ -1,8 +1,8 @@
-"""A generation as server-sent events, for every endpoint.
+"""Streams a generation as server-sent events, for every endpoint.
 
-The endpoint's renderer turns deltas into bytes; this module handles the generation, the keep-alive comments,
-the in-band error and the terminator. Format:
-https://html.spec.whatwg.org/multipage/server-sent-events.html, `data: [DONE]` as OpenAI's.
+The endpoint's renderer turns deltas into bytes. This module sends them, the keep-alive comments, an error that occurs
+during the stream, and the terminator. The format is that of
+https://html.spec.whatwg.org/multipage/server-sent-events.html, with OpenAI's `data: [DONE]` at the end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HEADERS = [("Content-Type", "text/event-stream; charset=utf-8"), ("Cache-Control
 
 
 D = TypeVar("D")
-"""What a stream consists of: deltas of a generation, or events of a transcription."""
+"""The items of a stream: deltas of a generation, or events of a transcription."""
 
 
 class Source(Protocol[D]):
@@ -48,39 +48,39 @@ class Source(Protocol[D]):
 
 
 Rendered = bytes | list[bytes]
-"""Events; those that are too large to be sent in one turn of the loop in pieces."""
+"""The bytes of events; a list of pieces if they are too large to send in one iteration of the event loop."""
 
 
 class Renderer(Protocol[D]):
-    """The bytes of one stream, made by an endpoint. Stateful."""
+    """Makes the bytes of one stream for an endpoint. It keeps state between calls."""
 
     def deltas(self, deltas: list[D]) -> Rendered:
-        """Returns the events of these deltas."""
+        """Returns the events for these deltas."""
 
     def end(self, usage: Usage) -> Rendered:
-        """Returns the last events, before the terminator: none."""
+        """Returns the last events before the terminator; by default nothing."""
         return b""
 
     def failed(self, error: RequestError) -> Rendered:
-        """Returns the last event of a stream that fails: the error object."""
+        """Returns the last event of a stream that fails; by default the error object."""
         return event(error.body())
 
 
 def padding(size: int) -> bytes:
-    """Returns random characters that fill `size` bytes up to a multiple of 16 (stream_options.include_obfuscation).
+    """Returns random characters that fill up `size` bytes to a multiple of 16 (stream_options.include_obfuscation).
 
-    The length of every event is visible on an encrypted connection, and lengths reveal much about tokens.
+    The length of each event is visible on an encrypted connection, and reveals much about its tokens.
     """
     return secrets.token_urlsafe(_UNIT)[: _UNIT - size % _UNIT].encode()
 
 
 def event(data: Any, name: str = "") -> bytes:
-    """Returns one event; without a name data-only."""
+    """Returns the bytes of one event. Without a name it has only data."""
     return b"%b%b\n\n" % (_before_data(name), orjson.dumps(data))
 
 
 def event_pieces(data: Any, name: str = "") -> list[bytes]:
-    """Yields the bytes of one event, those of a large one in pieces."""
+    """Returns the bytes of one event in pieces; a small event is a single piece."""
     first, *rest = chunked_json.pieces(data)
     found = [_before_data(name) + first, *rest]
     found[-1] += b"\n\n"
@@ -92,7 +92,7 @@ def _before_data(name: str) -> bytes:
 
 
 class IteratedSource(Generic[D]):
-    """A Source of events that are iterated. It closes their iterator in any case."""
+    """A Source that reads its events from an iterator, which it closes in any case."""
 
     usage = Usage()
 
@@ -101,9 +101,9 @@ class IteratedSource(Generic[D]):
         self._next: asyncio.Task[D] | None = None
 
     async def begin(self, seconds: float) -> None:
-        """Waits for the first event, at most `seconds`, so that an early error gets its own status.
+        """Waits at most `seconds` for the first event, so that an early error can still set the status of the response.
 
-        Raises RequestError; the source is closed then.
+        Raises RequestError after closing the source.
         """
         self._next = asyncio.ensure_future(anext(self._events))
         try:
@@ -115,7 +115,7 @@ class IteratedSource(Generic[D]):
             raise
 
     async def push_to(self, sink: Sink[list[D]]) -> None:
-        """Pushes the events as they come; returns after the last. Raises RequestError."""
+        """Pushes the events as they arrive, and returns after the last one. Raises RequestError."""
         with suppress(StopAsyncIteration):
             while True:
                 found = await (self._next or anext(self._events))
@@ -132,13 +132,13 @@ class IteratedSource(Generic[D]):
 def response(
     generation: Source[D], renderer: Renderer[D], ping_s: float, headers: list[tuple[str, str]], **options: Any
 ) -> Response:
-    """Returns a response of status 200 that streams a generation, and closes it in every case.
+    """Returns a response with status 200 that streams a generation, and closes the generation in any case.
 
     Args:
         generation: The generation.
-        renderer: Makes events of its deltas.
-        ping_s: The seconds without an event after which a keep-alive is sent; 0: none is.
-        headers: Headers of the response, besides those of every stream.
+        renderer: Turns the deltas into events.
+        ping_s: The seconds without an event after which a keep-alive is sent; 0 for never.
+        headers: Additional headers of the response.
         **options: Further fields of the EventStream.
     """
     return Response(200, HEADERS + headers, EventStream(generation, renderer, ping_s, **options))
@@ -146,23 +146,23 @@ def response(
 
 @dataclass(eq=False)
 class EventStream(Generic[D]):
-    """The ByteStream of one generation. As it is no generator it can be closed without having been started."""
+    """The ByteStream of one generation. Since it is not a generator, it can be closed without having been started."""
 
     generation: Source[D]
     """The generation."""
     renderer: Renderer[D]
-    """Makes events of its deltas."""
+    """Turns the deltas into events."""
     ping_s: float
-    """The seconds without an event after which a keep-alive is sent; 0: none is."""
+    """The seconds without an event after which a keep-alive is sent; 0 for never."""
     _: KW_ONLY
     opening: bytes = b""
-    """The bytes that are sent before the first delta exists."""
+    """The bytes that are sent at the start, before the first delta."""
     before_end: Callable[[RequestError | None], Awaitable[None]] | None = None
-    """Is awaited before the renderer's last bytes, with the error if there is one."""
+    """Awaited before the renderer's last bytes, with the error if the generation failed."""
     ping: bytes = PING
-    """The keep-alive, where the API has its own."""
+    """The bytes of a keep-alive; an API may have its own."""
     done: bytes = DONE
-    """The terminator, where the API has its own."""
+    """The terminator; an API may have its own."""
 
     def __post_init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None
@@ -199,15 +199,15 @@ class EventStream(Generic[D]):
         await self._all_sent()
 
     def _push(self, deltas: list[D]) -> None:
-        """Renders one delta after the other: the hot path.
+        """Renders deltas and sends the result. This is the hot path.
 
-        Many deltas may render to nothing: hidden reasoning, a tool call that is sent when complete.
+        Many deltas render to nothing: hidden reasoning, or a tool call that is sent once it is complete.
         """
         if data := self.renderer.deltas(deltas):
             self._write(data)
 
     def _write(self, data: Rendered) -> None:
-        """Sends events at once, large ones piece by piece while the generation is paused."""
+        """Sends events. The generation is paused while large ones are sent piece by piece."""
         self._sent_at = self._clock()
         if isinstance(data, bytes) and self._sent is None:
             self._sink.push(data)
@@ -236,9 +236,9 @@ class EventStream(Generic[D]):
                 self._sending.result()
 
     def _check_silence(self) -> None:
-        """Sends a ping where nothing was sent for long.
+        """Sends a keep-alive if nothing has been sent for ping_s seconds.
 
-        One timer serves a whole stream: one for each chunk would cost every chunk.
+        One timer serves the whole stream, which is cheaper than one per chunk.
         """
         left_s = self._sent_at + self.ping_s - self._clock()
         if left_s <= 0:

@@ -1,6 +1,6 @@
-"""Objects that a server keeps for its clients (https://platform.openai.com/docs/api-reference).
+"""Objects that the server stores for its clients (https://platform.openai.com/docs/api-reference).
 
-They have ids, which are known to those who were told them, `metadata`, and lists, which are sent a page at a time.
+They have ids that only clients who were told them know, `metadata`, and lists that are sent in pages.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ _MADE_HERE = re.compile(r"[a-z]+_[0-9a-f]{48}")
 
 
 def item_id(prefix: str) -> str:
-    """Returns a new id that begins with the prefix and has 192 random bits."""
+    """Returns a new id: the prefix and 192 random bits."""
     return f"{prefix}_{secrets.token_hex(24)}"
 
 
 def is_made_here(given: str) -> bool:
-    """Returns whether item_id may have made this id. Only clients that were told such an id know it."""
+    """Returns whether an id has the form of those that item_id makes. Only clients that were told such an id know
+    it.
+    """
     return _MADE_HERE.fullmatch(given) is not None
 
 
@@ -56,15 +58,15 @@ METADATA = Field("metadata", "object", "up to 16 strings by name; kept, and retu
 # reading or writing its JSON, or joining its bytes, would block the event loop.
 
 Page = tuple[list[tuple[str, bytes]], bool]
-"""Items, each with its id and its JSON, and whether there are more."""
+"""The items of a page, each with its id and its JSON, and whether more items follow."""
 
 
 def page_fields(default: int, most: int) -> tuple[Field, ...]:
-    """Returns the fields of a query that names a page.
+    """Returns the query fields for paging through a list.
 
     Args:
-        default: How many items a page has where the query does not say.
-        most: The most items that it may ask for.
+        default: The number of items in a page if the query does not set it.
+        most: The most items that a query may ask for.
     """
     return (
         Field("after", "string", "the id of an item: go on behind it"),
@@ -79,7 +81,7 @@ PAGE = FieldSet(page_fields(20, 100))
 
 
 def page_response(items: Sequence[tuple[str, bytes]], has_more: bool) -> Response:
-    """Returns a list of items, each with its id and its JSON."""
+    """Returns a page of items, each given as its id and its JSON, in OpenAI's list form."""
     ends = {
         "first_id": items[0][0] if items else None,
         "last_id": items[-1][0] if items else None,

@@ -1,1 +1,1 @@
-"""Holds the parts that every API that generates text shares."""
+"""Reads and starts requests that generate text, for all APIs."""

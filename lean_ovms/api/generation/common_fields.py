@@ -72,7 +72,9 @@ MAX_KEEP_S = 1e9
 
 
 def _keep_alive(value: Any) -> float:
-    """Returns the seconds of a number or of a text such as "5m" or "1h30m"; negative: for ever."""
+    """Returns the seconds of a duration: a number, or a text such as "5m" or "1h30m". A negative result means
+    forever.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return min(float(value), MAX_KEEP_S)
     value = value.strip() if isinstance(value, str) and len(value) <= MAX_DURATION else ""
@@ -94,7 +96,7 @@ KEEP_ALIVE = Field(
     ),
 )
 RESPONSE_FIELDS = (MODEL, STREAM, STREAM_OPTIONS, *TOKEN_IDS, *TIMINGS, KEEP_ALIVE, REQUEST_ID)
-"""Fields for the form of the response of chat and completions."""
+"""The fields of chat and completions that decide the form of the response."""
 
 MESSAGES = Field(
     "messages", "any", "conversation: role, content, tool_calls, tool_call_id, name", schema=schemas.MESSAGES
@@ -165,7 +167,7 @@ CONTINUE_FINAL_MESSAGE = Field(
 
 
 def _frames(value: Json) -> Json:
-    """Returns the frames of a video that are asked for, in the form of ChatPrompt.frames. Raises BadRequest."""
+    """Returns how many frames of a video to read, in the form of ChatPrompt.frames. Raises BadRequest."""
     video = value.get("video")
     if video is None:
         return {}
@@ -188,7 +190,7 @@ MEDIA_IO_KWARGS = Field(
     seam=INPUT_EMBEDDINGS,
 )
 OF_TEMPLATE = (TOOLS[0], ADD_GENERATION_PROMPT, CONTINUE_FINAL_MESSAGE, TEMPLATE_KWARGS, DOCUMENTS, CHAT_TEMPLATE)
-"""What a chat template gets beside the messages, where nothing is generated."""
+"""The fields, besides the messages, that the chat template reads; for endpoints that apply it without generating."""
 
 
 RESPONSE_FORMAT = Field(
@@ -200,7 +202,7 @@ RESPONSE_FORMAT = Field(
 
 
 def _gbnf(value: Any) -> str | None:
-    """Returns the text; none for the empty one that llama.cpp's clients send."""
+    """Returns the grammar, or None for an empty string, which llama.cpp's clients send."""
     if value == "":
         return None
     if not isinstance(value, str):
@@ -226,15 +228,16 @@ STRUCTURED = (
     _form("json_schema", "any", "llama.cpp's form: a JSON schema", schema=_JSON_SCHEMA),
     _form("grammar", "any", "llama.cpp's form: a grammar (GBNF)", read=_gbnf, schema=STRING),
 )  # fmt: skip
-"""The fields of every generating endpoint that say what its text must match."""
+"""The fields of every generating endpoint that constrain its text, such as to a JSON Schema or a grammar."""
 FORMATS = ("response_format", "text.format", "output_config.format", "format")
-"""What says so in OpenAI's form, by its name in chat, the Responses API, Anthropic's API and Ollama's."""
+"""The fields that constrain the text in OpenAI's form: those of chat, the Responses API, Anthropic's API and
+Ollama's."""
 FORMS = (*FORMATS, *(field.name for field in STRUCTURED))
-"""All names of what says so."""
+"""The names of all fields that constrain the text."""
 
 
 def template_kwargs(values: Values) -> Json:
-    """Returns the variables for the chat template: chat_template_kwargs, and other fields that set such variables."""
+    """Returns the variables for the chat template: those of chat_template_kwargs, and those that other fields set."""
     kwargs = dict(values["chat_template_kwargs"] or {})
     if kwargs.get("add_generation_prompt") is None:
         kwargs.pop("add_generation_prompt", None)

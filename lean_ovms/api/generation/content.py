@@ -1,8 +1,9 @@
-"""Parts of messages beside text, such as images: who reads them, and how a prompt gets what they mean.
+"""Content of messages other than text, such as images: finds the feature that reads it, and puts the result in the
+prompt.
 
-A feature reads the parts of some types (manifest.ContentRow). Its module is imported by the first request that has one.
-Tags stand for what is no text in a prompt's text, so a client's text must not contain them or the model's own tokens
-for it: they would move images to other places. The rules are OVMS's.
+A feature reads content parts of some types (manifest.ContentRow). Its module is imported by the first request that has
+such a part. In the prompt's text a tag marks the place of each image or other part. A client's text must not contain a
+tag or the model's own token for it, which would move images to other places. These rules are OVMS's.
 """
 
 from __future__ import annotations
@@ -21,61 +22,63 @@ from ...util.concurrency import INLINE_CHARACTERS
 from ..services import Services
 
 PLACE = "messages[{message}].content[{part}].{kind}.url"
-"""The field of an image, for errors."""
+"""The pattern for the name of an image's request field, in errors."""
 OF_TOOL = "of_tool"
 """The member of a part that a tool returned, where it stands in a message of the user: templates have no place for it
 in a tool's message."""
 MOST_LEFT_OUT = 16
-"""Parts of tools that are left out of a prompt one by one, since they cannot be loaded; each time the others are loaded
-again."""
+"""The most parts from tools that are left out of one prompt because they cannot be loaded. They are dropped one by one,
+and each time all other parts are loaded again."""
 PLAIN = "words that stand for images are read as plain text in messages of tools and of the assistant"
 _ANSWERS = ("assistant", "tool")
-"""Roles of messages that a user does not write."""
+"""The roles of messages that are not written by the user."""
 _T = TypeVar("_T")
 _INVALID = "Invalid message structure - "
 
 
 class MediaPart(NamedTuple):
-    """A part of a conversation that is no text."""
+    """A content part of a message, other than text."""
 
     part: Json
-    """The part itself."""
+    """The part as JSON."""
     message: int
-    """The number of its message."""
+    """The index of its message in the conversation."""
     number: int
-    """The number of the part in the message."""
+    """The index of the part in its message."""
     of_tool: bool = False
     """Whether a tool returned it."""
 
     @property
     def at(self) -> str:
-        """The field that it is in, for errors."""
+        """The name of the request field that holds the part, for errors."""
         return f"messages[{self.message}].content[{self.number}]"
 
     def field(self, place: str) -> str:
-        """Returns the name of the request field that this part shows, such as `messages[0].content[1].image_url`.
+        """Returns the name of the request field that holds the part, such as `messages[0].content[1].image_url`.
 
         Args:
-            place: The name with gaps for the message, the part and its kind, such as PLACE.
+            place: The pattern of the name, with placeholders for the message, the part and its type, such as PLACE.
         """
         return place.format(message=self.message, part=self.number, kind=self.part["type"])
 
 
 class Reads(NamedTuple):
-    """The kinds of content that a model reads beside text."""
+    """The kinds of content, besides text, that a model can read."""
 
     tokens: list[str] | None
-    """The texts in its prompts that stand for what is no text; None: it reads text only."""
+    """The placeholder texts for images and other content in the model's prompts; None if it reads text only."""
     context: int
-    """The tokens of its context."""
+    """The model's context length in tokens; 0 if it is not known yet."""
     videos: bool = False
     """Whether it reads videos."""
     audio: bool = False
-    """Whether it hears."""
+    """Whether it reads audio."""
 
     @classmethod
     def of(cls, model: TextModel) -> Reads:
-        """Returns what a model reads, as far as that is known. Raises RequestError if it is not ready."""
+        """Returns what a model can read, as far as it is known before loading. Raises RequestError if it is not
+        ready.
+        """
         info = model.info if model.known else None
         context, videos = (info.context_length, info.video) if info is not None else (0, False)
         return cls(model.image_tokens, context, videos, model.takes_audio)
@@ -83,7 +86,7 @@ class Reads(NamedTuple):
 
 @contextmanager
 def named_errors(part: MediaPart) -> Iterator[None]:
-    """Makes errors name this part."""
+    """Sets the field name of every RequestError raised inside the `with` block to that of this part."""
     try:
         yield
     except RequestError as error:
@@ -92,27 +95,27 @@ def named_errors(part: MediaPart) -> Iterator[None]:
 
 
 def left_out(kind: str, why: str) -> str:
-    """Returns the text that stands for a part that a tool returned, and that is not read.
+    """Returns the text that replaces a part from a tool if it is left out of the prompt.
 
     Args:
         kind: The type of the part.
-        why: The reason.
+        why: The reason for leaving it out.
     """
     return f"[The tool returned content of the type {kind[:40]} here. It is left out: {why}]"
 
 
 def text_for(part: MediaPart, error: RequestError, notices: list[str]) -> str:
-    """Returns the text that stands for a part that cannot be read, if a tool returned it.
+    """Returns the text that replaces a part from a tool if it cannot be read, or raises the error again.
 
-    Agents send what a tool returned with all further requests: refused once, they could not go on.
+    Agents send a tool's results again with each further request. If one were refused, they could not go on.
 
     Args:
         part: The part.
-        error: Why it cannot be read.
-        notices: Gets a line about it.
+        error: The reason why it cannot be read.
+        notices: A warning about the part is appended here.
 
     Raises:
-        RequestError: The error, where the user sent the part, or where it may be read at another time.
+        RequestError: The same error, if the user sent the part, or if it may be readable later.
     """
     if not part.of_tool or error.status not in (400, 501):
         raise error
@@ -121,7 +124,7 @@ def text_for(part: MediaPart, error: RequestError, notices: list[str]) -> str:
 
 
 class ContentReader:
-    """Reads the parts of messages of some types."""
+    """Reads the content parts of certain types."""
 
     def checked(self, part: Json, param: str) -> Json:
         """Returns a part in the form of the chat API.
@@ -131,56 +134,57 @@ class ContentReader:
             param: The name of its field, for errors.
 
         Raises:
-            BadRequest: It is not well-formed.
+            BadRequest: The part is not well-formed.
         """
         return part
 
     def refusal(self, found: MediaPart, place: str, why: str) -> BadRequest:
-        """Returns the error of a part where text alone is read.
+        """Returns the error for a part that was sent to an endpoint or model that reads text only.
 
         Args:
             found: The part.
-            place: The form of the fields of images.
-            why: The reason, where the endpoint has one of its own for images.
+            place: The pattern of the field's name, such as PLACE.
+            why: The reason in the error message for images, if the endpoint has its own.
         """
         raise NotImplementedError
 
     async def as_text(self, prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
-        """Returns a prompt with texts in place of the parts that its model cannot read, and a line about each.
+        """Replaces the parts that the model cannot read by texts; returns the new prompt and a warning about each part.
 
-        Raises RequestError. Cancelling it stops the work.
+        Raises RequestError. Cancelling the call stops the work.
         """
         return prompt, []
 
     async def load(
         self, prompts: Sequence[ChatPrompt], places: Sequence[str], reads: Reads, services: Services
     ) -> list[ChatPrompt]:
-        """Returns the prompts of one request with what their parts show, and tags in place of the parts.
+        """Reads the parts of the prompts of one request, and returns the prompts with the results, and with tags in the
+        text.
 
         Args:
             prompts: The prompts; no text in them contains a tag.
-            places: For each prompt the form of the fields of images, such as PLACE.
-            reads: What the model reads.
+            places: For each prompt the pattern of the field names, such as PLACE.
+            reads: The kinds of content that the model reads.
             services: The services of the server.
 
         Raises:
-            RequestError: The model cannot read a part, or it cannot be loaded.
+            RequestError: The model cannot read a part, or the part cannot be loaded.
         """
         raise NotImplementedError
 
 
 def checked_part(part: Any, param: str, composition: Composition, *, of_tool: bool = False) -> Json:
-    """Returns a part of a message's content in the form of chat, if it is well-formed.
+    """Checks a content part of a message, and returns it in the form of the chat API.
 
     Args:
-        part: The part; also one of the Responses API, which vLLM takes in chat, or a refusal.
-        param: The field that it is in.
-        composition: The features, of which some read parts that are no text.
-        of_tool: Whether a tool returned it. Then a text takes the place of what is no text and cannot be read, such as
-            a file by its id.
+        part: The part; a refusal, or a part in the form of the Responses API, is accepted too, as in vLLM.
+        param: The name of the field that holds the part, for errors.
+        composition: The features of the server, some of which read parts other than text.
+        of_tool: Whether a tool returned the part. If so, a part that cannot be read, such as a file by its id, is
+            replaced by a text.
 
     Raises:
-        BadRequest: It is not well-formed, or nothing reads parts of its type, and it is not such a part of a tool.
+        BadRequest: The part is not well-formed, or no feature reads its type and it is not from a tool.
     """
     if not isinstance(part, dict):
         raise BadRequest(f"{_INVALID}content array should contain objects", param=param)
@@ -201,7 +205,10 @@ def checked_part(part: Any, param: str, composition: Composition, *, of_tool: bo
 
 
 def check_member(part: Json, member: str, param: str) -> None:
-    """Raises BadRequest unless what a part has by the name of its type is an object with a text in this member."""
+    """Raises BadRequest unless the part's content is an object with a text in `member`.
+
+    The content is the value under the name of the part's type, as in {"type": "image_url", "image_url": {"url": ...}}.
+    """
     kind = part["type"]
     value = part.get(kind)
     if not isinstance(value, dict) or not isinstance(value.get(member), str):
@@ -209,7 +216,7 @@ def check_member(part: Json, member: str, param: str) -> None:
 
 
 def media_parts(messages: list[Json], kinds: Collection[str] = ()) -> Iterator[MediaPart]:
-    """Yields the parts of these types, or of all but text where none is named."""
+    """Yields the content parts of the given types, or all parts other than text if no type is given."""
     for m, message in enumerate(messages):
         content = message.get("content")
         for p, part in enumerate(content if isinstance(content, list) else ()):
@@ -218,13 +225,13 @@ def media_parts(messages: list[Json], kinds: Collection[str] = ()) -> Iterator[M
 
 
 async def parts_of(prompt: ChatPrompt, kinds: Collection[str], services: Services) -> list[MediaPart]:
-    """Returns the parts of these types in a conversation, of which a long one is searched in a worker thread."""
+    """Returns the content parts of the given types in a conversation. A long one is searched in a worker thread."""
     search = partial(lambda messages: [*media_parts(messages, kinds)], prompt.messages)
     return await services.offload.run(prompt.render_cost, search, inline_below=INLINE_CHARACTERS)
 
 
 def with_texts(message: Json, kinds: Collection[str], texts: Iterator[str]) -> Json:
-    """Returns the message with the next texts in place of its parts of these types."""
+    """Returns the message with each part of the given types replaced by the next of the texts."""
     content = message.get("content")
     if not isinstance(content, list):
         return message
@@ -233,22 +240,23 @@ def with_texts(message: Json, kinds: Collection[str], texts: Iterator[str]) -> J
 
 
 def refuse_media(messages: list[Json], why: str, composition: Composition, place: str = PLACE) -> None:
-    """Raises BadRequest if there is a part that is no text.
+    """Raises BadRequest if a message has a part other than text.
 
     Args:
         messages: The messages of a chat.
         why: The reason that the error gives for images; parts of other types have reasons of their own.
         composition: The features that are built in.
-        place: The form of the fields of images, for the error.
+        place: The pattern of the field's name in the error, such as PLACE.
     """
     for found in media_parts(messages):
         raise _reader(found.part["type"], found.at, composition).refusal(found, place, why)
 
 
 async def read_media(prompt: ChatPrompt, model: TextModel, services: Services) -> tuple[ChatPrompt, list[str]]:
-    """Returns the prompt of an answer with all that its parts show, or texts in place of them, and lines about these.
+    """Reads the images and other parts of a conversation; returns the prompt with the results, and warnings.
 
-    Raises RequestError.
+    A part that a tool returned and that cannot be read is replaced by a text, with a warning. Raises RequestError for
+    other parts that cannot be read.
     """
     notices: list[str] = []
     if not prompt.has_parts and model.image_tokens is None:
@@ -280,19 +288,19 @@ async def read_media(prompt: ChatPrompt, model: TextModel, services: Services) -
 async def _leaving_out(
     prompt: ChatPrompt, work: Callable[[ChatPrompt], Awaitable[_T]], notices: list[str], services: Services
 ) -> tuple[ChatPrompt, _T]:
-    """Does some work with a prompt, in which texts replace the parts of tools' results that the work refuses.
+    """Does some work with a prompt; if it refuses parts from tools, these are replaced by texts and it is done again.
 
     Args:
         prompt: The prompt.
-        work: The work, which is done again for each such part.
-        notices: Gets a line about each.
+        work: The work, repeated after each part that it refuses.
+        notices: A warning about each replaced part is appended here.
         services: The services of the server.
 
     Returns:
-        The prompt that the work has taken, and its result.
+        The prompt that the work accepted, and the result of the work.
 
     Raises:
-        RequestError: The work refuses something else, or too many parts.
+        RequestError: The work fails for another reason, or refuses too many parts.
     """
     for _ in range(MOST_LEFT_OUT):
         try:
@@ -303,16 +311,16 @@ async def _leaving_out(
 
 
 async def _without_part(prompt: ChatPrompt, error: RequestError, notices: list[str], services: Services) -> ChatPrompt:
-    """Returns the prompt with a text in place of the part that an error is about.
+    """Returns the prompt with a text in place of the part that an error names.
 
     Args:
         prompt: The prompt.
         error: The error.
-        notices: Gets a line about the part.
+        notices: A warning about the part is appended here.
         services: The services of the server.
 
     Raises:
-        RequestError: The error, where it is about no part that a tool returned.
+        RequestError: The same error, if it does not name a part that a tool returned.
     """
     param = error.param or ""
     for part in await parts_of(prompt, (), services):
@@ -329,9 +337,10 @@ async def _without_part(prompt: ChatPrompt, error: RequestError, notices: list[s
 async def load_media(
     prompts: Sequence[ChatPrompt], places: Sequence[str], reads: Reads, services: Services
 ) -> list[ChatPrompt]:
-    """Returns the prompts of one request with what their parts show; long prompts are searched in a worker thread.
+    """Reads the parts of the prompts of one request, and returns the prompts with the results.
 
-    Raises RequestError. The parameters are those of ContentReader.load.
+    Long prompts are searched in a worker thread. Raises RequestError if the model cannot read a part, or if it cannot
+    be loaded. The parameters are those of ContentReader.load.
     """
     if reads.tokens is None and not any(prompt.has_parts for prompt in prompts):
         return [*prompts]
@@ -342,16 +351,16 @@ async def load_media(
 
 
 async def _readers(prompts: list[ChatPrompt], tokens: list[str] | None, services: Services) -> list[ContentReader]:
-    """Returns what reads the parts of prompts that are no text, in the order of the features.
+    """Returns the readers of all content other than text in these prompts, in the order of the features.
 
     Args:
         prompts: The prompts of one request.
-        tokens: Texts that stand for what is no text, which nothing in a prompt may contain; None: all of the prompts is
-            read as text.
-        services: What the server's parts share.
+        tokens: The model's placeholder texts for images and other content, which no text may contain; None if the model
+            reads text only, so that nothing is refused.
+        services: The services of the server.
 
     Raises:
-        BadRequest: A text contains one of the tokens, or nothing reads parts of a type.
+        BadRequest: A text contains a placeholder, or no feature reads parts of a type.
     """
     composition = services.config.composition
 
@@ -369,7 +378,7 @@ async def _readers(prompts: list[ChatPrompt], tokens: list[str] | None, services
 
 
 def _reader(kind: str, param: str, composition: Composition) -> ContentReader:
-    """Returns what reads parts of a type, imported. Raises BadRequest for a type that no feature reads."""
+    """Imports and returns the reader of parts of a type. Raises BadRequest if no feature reads the type."""
     row = composition.contents.get(kind)
     if row is None:
         words = ["text", *(word for row in dict.fromkeys(composition.contents.values()) for word in row.words)]
@@ -381,11 +390,11 @@ def _reader(kind: str, param: str, composition: Composition) -> ContentReader:
 
 
 def plain_text(text: str, tokens: Iterable[str]) -> str:
-    """Returns a text in which nothing stands for an image: such words get a zero-width space behind their first letter.
+    """Returns a text with a zero-width space inside each placeholder, so that it no longer stands for an image.
 
     Args:
         text: The text.
-        tokens: The texts that stand for images in prompts of a model.
+        tokens: The texts that stand for images in the model's prompts.
     """
     for token in (IMAGE_TAG_START, *tokens):
         if token in text:
@@ -394,10 +403,11 @@ def plain_text(text: str, tokens: Iterable[str]) -> str:
 
 
 def _with_plain_answers(messages: list[Json], tokens: list[str]) -> list[Json] | None:
-    """Returns the messages with the texts of the model and of tools as plain text; None: they are already.
+    """Returns the messages with the placeholders made harmless in the texts of the model and of tools; None if none has
+    any.
 
-    These come with each further request: a conversation in which a tool has read a page with such a word, or in which
-    the model has written one, would be refused from then on.
+    These texts come back with each further request: once a tool has read a page with such a word, or the model has
+    written one, the conversation would be refused from then on.
     """
     found = [_plain_answer(message, tokens) if message["role"] in _ANSWERS else message for message in messages]
     return found if any(new is not old for new, old in zip(found, messages, strict=True)) else None
@@ -426,7 +436,7 @@ def _plain_call(call: Json, tokens: list[str]) -> Json:
 
 
 def _refuse_tokens(prompt: ChatPrompt, tokens: list[str], kinds: Collection[str]) -> None:
-    """Raises BadRequest if a string that may enter the prompt contains a tag, or a token that stands for an image."""
+    """Raises BadRequest if a string that may enter the prompt contains a tag or a placeholder for an image."""
     places = {"messages": prompt.messages, "tools": prompt.tools, "chat_template_kwargs": prompt.template_kwargs}
     for place, value in places.items():
         for text in _texts(value, kinds):
@@ -439,7 +449,10 @@ def _refuse_tokens(prompt: ChatPrompt, tokens: list[str], kinds: Collection[str]
 
 
 def _texts(value: Any, kinds: Collection[str]) -> Iterator[str]:
-    """Yields every string in a JSON value but what parts of these types have; iterative: clients choose the depth."""
+    """Yields every string in a JSON value, except those in parts of the given types.
+
+    It does not recurse, since clients choose the depth.
+    """
     stack = [value]
     while stack:
         value = stack.pop()

@@ -1,4 +1,4 @@
-"""GenerationBody, the body of every generating endpoint but for its prompt, how it is read and how it is started."""
+"""GenerationBody, the common body of all generating endpoints apart from the prompt: how it is read and started."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ SHARED_CACHE = (
     "cache_salt is not honoured: the engine's prefix cache is one for all (--enable_prefix_caching false, or "
     "--pipeline_type PAGED)"
 )
-"""GenAI finds cached blocks by their tokens alone, and no request can be kept out of its cache."""
+"""GenAI finds cached blocks by their tokens alone, so no request can be kept out of the shared cache."""
 
 
 @dataclass(slots=True, kw_only=True)
 class GenerationBody:
-    """A request to generate text, but for its prompt. Not changed once it is built."""
+    """A request to generate text, apart from its prompt. It is not changed once it is built."""
 
     model: TextModel
     """The model that generates."""
@@ -58,25 +58,25 @@ class GenerationBody:
     output: OutputParams
     """How tokens become text and events."""
     logprobs: LogprobsRequest
-    """The log probabilities that the client wants."""
+    """The log probabilities that the client requests."""
     stream: bool
-    """Whether the client wants a stream."""
+    """Whether the client requests a stream."""
     stream_options: dict[str, bool]
-    """The members of stream_options by their names."""
+    """The options of stream_options, by name."""
     named_by_id: bool
-    """Whether log probabilities name tokens by their ids."""
+    """Whether tokens in log probabilities are named by their ids."""
     tools: list[Json]
     """The tools that the model may call."""
     one_call: bool
     """Whether the generation ends before a second tool call."""
     truncate: int | None
-    """The number of prompt tokens that are kept, -1 for as many as fit; None: all."""
+    """The number of prompt tokens to keep, -1 for as many as fit; None to keep all."""
     truncation_side: str
-    """The end of the prompt from which tokens are left out, "left" or "right"."""
+    """The end of the prompt at which tokens are cut off, "left" or "right"."""
     priority: int
-    """The priority among one client's requests: the lower one starts first."""
+    """The priority among the requests of one client. Lower values start first."""
     notices: list[str]
-    """What of the request is not honoured, as sentences."""
+    """Warnings about parts of the request that have no effect, as sentences."""
 
     @property
     def headers(self) -> list[tuple[str, str]]:
@@ -84,14 +84,14 @@ class GenerationBody:
         return warning_headers(self.notices)
 
     async def start(self, prompt: Prompt, *, echo: bool = False) -> Generation:
-        """Starts a generation.
+        """Starts generating from a prompt.
 
         Args:
-            prompt: What is continued.
-            echo: Whether the generation keeps the ids of the prompt's tokens, which an answer with `echo` repeats.
+            prompt: The prompt to continue.
+            echo: Whether the generation keeps the token ids of the prompt, which an answer with `echo` repeats.
 
         Raises:
-            RequestError: The model refuses it, or its images cannot be read.
+            RequestError: The model refuses the request, or the images of the prompt cannot be read.
         """
         notices: list[str] = []
         if isinstance(prompt, ChatPrompt):
@@ -114,36 +114,38 @@ class GenerationBody:
         return await self.model.count(prompt)
 
     def ending_at(self, tokens: Sequence[int]) -> GenerationBody:
-        """Returns this request with more tokens that end the text."""
+        """Returns a copy of this request with additional tokens that end the text."""
         ends = (*self.sampling.stop_token_ids, *tokens)
         return replace(self, sampling=replace(self.sampling, stop_token_ids=ends))
 
     def deltas(self, generation: Generation) -> DeltaStream:
-        """Returns the deltas of a started generation, up to the end of the first tool call if one_call is set."""
+        """Returns the deltas of a started generation. If one_call is set, they end after the first tool call."""
         return SingleCallStream(generation, self.sampling.n) if self.one_call else generation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadableBody:
-    """A body without the fields that only clients of another API know (manifest.BodyRow)."""
+    """A request body after the fields of other APIs' clients have been converted to the endpoint's own
+    (manifest.BodyRow).
+    """
 
     body: Json
-    """The body, in the words of its endpoint."""
+    """The body, with the endpoint's own field names."""
     unlimited: bool = False
-    """Whether a body without a limit has as many tokens generated as fit, at any endpoint."""
+    """Whether a body without a token limit generates as many tokens as fit, whatever the endpoint's default is."""
     parse_reasoning: bool = True
-    """Whether reasoning is parsed out of the text."""
+    """Whether reasoning is separated from the text."""
     parse_calls: bool = True
-    """Whether tool calls are parsed out of the text."""
+    """Whether tool calls are separated from the text."""
     notices: tuple[str, ...] = ()
-    """What of the other fields is not honoured, as sentences."""
+    """Warnings about fields of other APIs that have no effect, as sentences."""
 
 
 class BodyReader:
-    """A body on its way to a GenerationBody: its values, and the model that they are for.
+    """Reads a request body, finds its model, and builds the GenerationBody.
 
-    An endpoint makes it, checks and renames what only that endpoint has, and calls `generation`. The order of these
-    checks decides which of several errors a client gets.
+    An endpoint creates it, checks and renames the fields that only this endpoint has, and calls `generation`. The order
+    of the checks decides which of several errors a client gets.
     """
 
     __slots__ = ("_body", "_fields", "_services", "_stream_options", "model", "values")
@@ -151,13 +153,13 @@ class BodyReader:
     def __init__(
         self, fields: GenerationFields, body: Json, services: Services, *, other_clients: bool = False
     ) -> None:
-        """Reads the fields.
+        """Reads the fields of a body, and finds its model.
 
         Args:
             fields: The fields of the endpoint.
             body: The body of the request.
             services: The services of the server.
-            other_clients: Whether clients of other APIs use the endpoint, too, with fields of their own.
+            other_clients: Whether clients of other APIs use the endpoint too, with additional fields.
 
         Raises:
             RequestError: The value of a field is wrong, or the server has no such model.
@@ -177,7 +179,7 @@ class BodyReader:
             self._stream_options["include_usage"] = True
 
     def check_max_tokens(self, name: str) -> None:
-        """Raises BadRequest for a field above the server's token limit."""
+        """Raises BadRequest if the value of this field exceeds the server's token limit."""
         check_max_tokens(name, self.values[name] or 0, self.model.config)
 
     def generation(
@@ -193,13 +195,13 @@ class BodyReader:
         """Builds the request from the values of the body.
 
         Args:
-            renamed: Values that have another name or form in this API, by the names that all APIs share.
-            offer: The tools, and whether one must be called.
-            logprobs: The log probabilities that the client wants.
-            parsed: Whether reasoning and tool calls are parsed out of the text.
+            renamed: Values that have a different name or form in this API, under the names that all APIs share.
+            offer: The tools that may be called, and whether one must be.
+            logprobs: The log probabilities that the client requests.
+            parsed: Whether reasoning and tool calls are separated from the text.
             default_max_tokens: The limit of generated tokens where neither the request, an option nor
-                generation_config.json has one; 0: as many as fit.
-            max_tokens_name: The field that wins over max_tokens.
+                generation_config.json has one; 0 for as many as fit.
+            max_tokens_name: The endpoint's own name of the limit, which takes precedence over max_tokens.
 
         Raises:
             RequestError: Values do not go together, or the model cannot do what they ask for.
@@ -266,7 +268,7 @@ class BodyReader:
 
 
 def check_sequences(prompts: int, sampling: SamplingParams, config: Config, param: str = "prompt") -> None:
-    """Raises BadRequest for more sequences, or more of their log probabilities, than one request may have."""
+    """Raises BadRequest if a request has too many sequences, or too many log probabilities for them."""
     check_many(sampling.top_logprobs, sampling, "logprobs", stream=False, prompts=prompts)
     each, limit = max(sampling.n, sampling.beams), config.max_sequences_per_request
     if prompts * each > limit:
@@ -276,7 +278,7 @@ def check_sequences(prompts: int, sampling: SamplingParams, config: Config, para
 
 
 class SingleCallStream(WrappedStream):
-    """Deltas with at most one call for each choice; the generation ends when every choice has ended."""
+    """A stream of deltas that stops each choice before its second tool call, and ends once all choices have ended."""
 
     def __init__(self, generation: Generation, choices: int) -> None:
         super().__init__(generation)
@@ -319,56 +321,58 @@ SPOKEN_FIELDS = (
         seam=SPOKEN_ANSWERS, read=_read_audio,
         schema={"properties": {"format": {"enum": list(AUDIO_FORMATS)}, "voice": VOICE}}),
 )  # fmt: skip
-"""The fields of a chat or a response whose answer is spoken."""
+"""The fields of a chat or Responses request whose answer is spoken."""
 
 
 class ChunkedAudio(Protocol):
-    """Makes the member `delta` of the chunks of a chat's spoken answer."""
+    """Makes the `delta` objects with audio in the stream of a spoken chat answer."""
 
     def transcript(self, text: str) -> bytes:
-        """Returns the delta of new text."""
+        """Returns the `delta` object for new text of the transcript."""
 
     def of(self, delta: Delta) -> Iterator[bytes]:
-        """Yields the deltas of new samples, and of the end."""
+        """Yields the `delta` objects for new audio samples, and the last one at the end."""
 
 
 class AudioPieces(Protocol):
-    """Makes texts of samples, which clients may join before they decode them."""
+    """Encodes audio samples in base64 in pieces that clients may join before they decode them."""
 
     def add(self, samples: bytes) -> Iterator[str]:
-        """Yields the pieces of new samples."""
+        """Yields the encoded pieces of new samples."""
 
     def rest(self) -> str:
         """Returns the last piece, which may be empty."""
 
 
 class AnswerAudio(Protocol):
-    """The voice and the format of an answer that is spoken."""
+    """The voice and audio format of a spoken answer."""
 
     def with_speech(self, deltas: DeltaStream) -> DeltaStream:
-        """Returns the deltas of an answer with those of its audio."""
+        """Returns the deltas of an answer with its audio added."""
 
     def file(self, samples: bytes) -> bytes:
-        """Returns the complete file. Raises BadRequest where its format is not available."""
+        """Returns the complete audio file. Raises BadRequest if the format is not available."""
 
     def message(self, transcript: str, samples: bytes) -> Json:
-        """Returns the member `audio` of a chat's message."""
+        """Returns the `audio` member of a chat message."""
 
     def with_audio(self, response: Json, samples: bytes) -> Json:
-        """Returns a response object with the audio in its message."""
+        """Returns a response object with the audio added to its message."""
 
     def deltas(self) -> ChunkedAudio:
-        """Returns what renders the deltas of a chat's answer."""
+        """Returns a renderer for the audio of a streamed chat answer."""
 
     def pieces(self) -> AudioPieces:
-        """Returns what makes the events of a response's answer."""
+        """Returns an encoder for the audio of a streamed response of the Responses API."""
 
 
 def read_spoken(
     values: Values, generation: GenerationBody, services: Services
 ) -> tuple[GenerationBody, AnswerAudio | None]:
-    """Returns the generation, by a model that speaks itself with a voice, and how the answer is spoken; None if it is
-    text alone. Raises RequestError."""
+    """Returns the generation and the audio of its answer, None for an answer in text alone. Raises RequestError.
+
+    If the model itself speaks, the generation has its voice.
+    """
     wanted = values["modalities"] or values["audio"]
     read = services.config.part(SPOKEN_ANSWERS) if wanted else None
     found: tuple[GenerationBody, AnswerAudio | None] = (
@@ -378,5 +382,5 @@ def read_spoken(
 
 
 def deltas_of(deltas: DeltaStream, answer: AnswerAudio | None) -> DeltaStream:
-    """Returns the deltas of an answer, with those of its audio if it is spoken."""
+    """Returns the deltas of an answer; if the answer is spoken, with its audio."""
     return deltas if answer is None else answer.with_speech(deltas)

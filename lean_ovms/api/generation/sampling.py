@@ -67,7 +67,7 @@ def _bad_words(value: list[Any]) -> tuple[str, ...]:
 
 
 def few_ids(name: str, most: int) -> Callable[[list[Any]], tuple[int, ...]]:
-    """Returns the reader of a field with a limited number of token ids."""
+    """Returns a function that reads a field with at most `most` token ids."""
 
     def read(value: list[Any]) -> tuple[int, ...]:
         if len(value) > most:
@@ -84,7 +84,9 @@ def _early_stopping(value: Any) -> bool | str:
 
 
 def _repetition(value: Json) -> tuple[int, int, int] | None:
-    """Returns vLLM's RepetitionDetectionParams; max_pattern_size 0 is off."""
+    """Returns vLLM's RepetitionDetectionParams as a tuple; None if max_pattern_size is 0, which turns the check
+    off.
+    """
     param = "repetition_detection"
     unknown = sorted(set(value) - set(_REPETITION))
     if unknown:
@@ -223,11 +225,13 @@ SAMPLING = FieldSet((
     Field("max_ngram_size", "uint",
         "longest sequence of tokens that is looked up in the prompt; prompt lookup only", high=64),
 ))  # fmt: skip
-"""OVMS's and vLLM's parameters that the engine supports."""
+"""The sampling parameters of OVMS and vLLM that the engine supports."""
 
 
 class GenerationFields(FieldSet):
-    """The fields of a generating endpoint. Sampling fields that this API lacks have their defaults in every body."""
+    """The fields of a generating endpoint. Sampling fields that its API lacks are never read, and keep their
+    defaults.
+    """
 
     @cached_property
     def defaults(self) -> Json:
@@ -237,26 +241,26 @@ class GenerationFields(FieldSet):
 _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 _BUILTIN = {field.name: field.builtin for field in SAMPLING if field.builtin is not None}
 _SAME = SAMPLING.names & SamplingParams.__dataclass_fields__.keys() - _BUILTIN.keys()
-"""What SamplingParams have by the same name, but for the numbers with a default."""
+"""The fields with the same name in SamplingParams, except numbers that have a default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """The numbers of one model's generation_config.json, which a request has where it does not set its own."""
+    """The defaults for one model's requests: the numbers of its generation_config.json."""
 
     values: Json
     max_tokens: int = 0
-    """The most new tokens where the file has no number; 0: as many as the context holds."""
+    """The most new tokens if the file has no such number; 0 for as many as the context holds."""
 
     def number(self, name: str, field: str = "") -> float:
-        """Returns a number of the file, or else the one that is built in, or 0.
+        """Returns a number from the file, or else the built-in default, or 0.
 
         Args:
-            name: The member of the file.
-            field: The request field that it is the default of; "": the one of the same name.
+            name: The key in the file.
+            field: The request field whose default it is; "" if it has the same name.
 
         Raises:
-            BadRequest: No request could have this number.
+            BadRequest: The number in the file would be invalid in a request.
         """
         value = self.values.get(name)
         if type(value) not in (int, float):
@@ -279,15 +283,15 @@ class Defaults:
 def build_sampling(given: Values, defaults: Defaults, config: Config) -> SamplingParams:
     """Builds SamplingParams from the values of the SAMPLING fields.
 
-    A field that SamplingParams has by the same name is taken as it was read, or else from the defaults.
+    A field with the same name in SamplingParams is passed on unchanged; if it is absent, the model's default is used.
 
     Args:
-        given: The values by the fields' names.
-        defaults: The values of what the client does not set.
+        given: The field values by name.
+        defaults: The defaults of the model, for fields that the client does not set.
         config: The model's configuration.
 
     Raises:
-        BadRequest: Values do not go together, or are beyond the limits of the model's configuration.
+        BadRequest: Values are incompatible, or exceed the limits of the model's configuration.
     """
     n, beams = _sequences(given, config)
     max_tokens = _max_tokens(given, defaults, config)
@@ -331,18 +335,18 @@ def build_output(
     parallel: bool | None = None,
     constraint: OutputConstraint | None = None,
 ) -> OutputParams:
-    """Builds OutputParams from the values of the request; in streams a stop string is included by default.
+    """Builds OutputParams from the values of a request. In streams, stop strings are included in the text by default.
 
     Args:
-        given: The values by the fields' names.
-        defaults: The values of what the client does not set.
+        given: The field values by name.
+        defaults: The defaults of the model, for fields that the client does not set.
         stream: Whether the response is a stream.
-        parse: Whether the text is parsed, unless special tokens stay in it.
-        parse_reasoning: Whether reasoning is parsed out of it.
-        parse_calls: Whether tool calls are parsed out of it.
+        parse: Whether the text is parsed at all; it is not if special tokens are kept in it.
+        parse_reasoning: Whether reasoning is separated from the text.
+        parse_calls: Whether tool calls are separated from the text.
         tools: The tools that may be called.
-        parallel: Whether an answer may have several calls; None: the client does not say.
-        constraint: What the answer must match; None: anything is allowed.
+        parallel: Whether an answer may have several calls; None if the client does not say.
+        constraint: The constraint on the answer, such as a JSON Schema; None if any text is allowed.
     """
     include, skip_special = given["include_stop_str_in_output"], given["skip_special_tokens"]
     if include is None:
@@ -387,13 +391,13 @@ def _max_tokens(given: Values, defaults: Defaults, config: Config) -> int | None
 
 
 def check_max_tokens(name: str, value: int, config: Config) -> None:
-    """Raises BadRequest for a field above the server's token limit, unless that is clamped."""
+    """Raises BadRequest if the value of a field exceeds the server's token limit, unless the server clamps it."""
     if config.max_tokens_limit and value > config.max_tokens_limit and not config.clamp_max_tokens:
         raise BadRequest(f"{name} exceeds limit of this server: {config.max_tokens_limit}", param=name)
 
 
 def _min_tokens(given: Values, defaults: Defaults) -> int:
-    """Returns min_tokens; in generation_config.json, vLLM's name takes precedence over transformers'."""
+    """Returns min_tokens. Of the two names in generation_config.json, vLLM's takes precedence over transformers'."""
     if (requested := given["min_tokens"]) is None:
         name = "min_new_tokens" if defaults.values.get("min_tokens") is None else "min_tokens"
         requested = defaults.number(name, "min_tokens")
@@ -416,34 +420,35 @@ def _assistance(given: Values, defaults: Defaults) -> dict[str, Any]:
 MAX_ENTRIES, MAX_STREAMED_ENTRIES = 1 << 18, 1 << 13
 ENTRY_BYTES = 64
 MANY = 1000
-"""More alternatives of one token are some work for the event loop: of few tokens only, and not in streams."""
+"""The number of alternatives per token above which a request is restricted: it must limit its tokens, and not
+stream."""
 
 
 @dataclass(slots=True, kw_only=True)
 class LogprobsRequest:
-    """The log probabilities that a body requests, besides logprob_token_ids. It is not changed once it is built."""
+    """The log probabilities that a body requests, apart from logprob_token_ids. It is not changed once it is built."""
 
     chosen: bool = False
-    """Whether those of the generated tokens are wanted."""
+    """Whether the log probabilities of the generated tokens are requested."""
     top: int = 0
-    """How many of the likeliest tokens are wanted with each of them."""
+    """How many of the likeliest alternatives are requested for each token; -1 for the whole vocabulary."""
     param: str = "top_logprobs"
-    """The field that has set `top`, for errors."""
+    """The name of the field that set `top`, for errors."""
     prompt: int | None = None
-    """The value of prompt_logprobs, None if those of the prompt are not wanted."""
+    """The value of prompt_logprobs; None if no log probabilities of the prompt are requested."""
     echoed: bool = False
-    """Whether the answer begins with the prompt, whose tokens then have them too."""
+    """Whether the answer repeats the prompt, whose tokens then get log probabilities too."""
 
     def resolve(self, *, known: bool, limit: int, vocab: int) -> LogprobsRequest:
-        """Returns this request with the size of the vocabulary in place of -1.
+        """Returns this request with -1 replaced by the size of the vocabulary.
 
         Args:
-            known: Whether the engine reports tokens that were not chosen; without them there is nothing of the prompt.
+            known: Whether the engine reports tokens that were not chosen. If not, those of the prompt are dropped.
             limit: The value of --max_logprobs, -1 for the whole vocabulary.
-            vocab: The tokens of the vocabulary.
+            vocab: The size of the vocabulary.
 
         Raises:
-            BadRequest: More tokens are wanted than the limit allows.
+            BadRequest: More alternatives are requested than the limit allows.
         """
         if not self.top and self.prompt is None:
             return self
@@ -456,7 +461,7 @@ class LogprobsRequest:
         return self if (top, prompt) == (self.top, self.prompt) else replace(self, top=top, prompt=prompt)
 
     def sampling_fields(self, sampling: SamplingParams, *, stream: bool, known: bool) -> Json:
-        """Returns the fields of SamplingParams that report what is requested. Raises BadRequest."""
+        """Returns the SamplingParams fields that make the engine report what is requested. Raises BadRequest."""
         found: Json = {"logprobs": True, "prompt_logprobs": self.echoed} if self.chosen else {}
         if not known:
             return found
@@ -496,14 +501,14 @@ class LogprobsRequest:
 
 
 def require_alternatives(model: TextModel, what: str) -> None:
-    """Checks that the model's engine reports more than the chosen tokens.
+    """Raises BadRequest if the model's engine reports only the tokens that were chosen.
 
     Args:
         model: The model of the request.
         what: The field that needs the other tokens, as the beginning of the error's sentence.
 
     Raises:
-        BadRequest: It reports the chosen tokens alone.
+        BadRequest: The engine reports only the chosen tokens.
     """
     if "alternatives" not in model.capabilities:
         raise BadRequest(
@@ -515,19 +520,19 @@ def require_alternatives(model: TextModel, what: str) -> None:
 
 
 def response_size(sampling: SamplingParams, prompt_tokens: int, *, stream: bool, copies: int = 1) -> int:
-    """Returns about how many bytes the log probabilities of a request's prompts take in the response.
+    """Estimates the size in bytes of the log probabilities of a request's prompts in the response.
 
-    Writing them takes 5 us for each token and alternative. If they are many it is done beside the event loop, but not
-    in streams, which have a lower limit.
+    Writing them takes 5 us for each token and alternative. Large responses are written outside the event loop, except
+    streams, which have a lower limit.
 
     Args:
         sampling: The parameters of the request.
-        prompt_tokens: The tokens of all prompts.
+        prompt_tokens: The number of tokens of all prompts together.
         stream: Whether the response is a stream.
-        copies: The choices that show those of a prompt.
+        copies: How many choices repeat the log probabilities of the same prompt.
 
     Raises:
-        BadRequest: They are more than the limit.
+        BadRequest: The log probabilities exceed the limit.
     """
     if not sampling.prompt_logprobs:
         return 0
@@ -544,14 +549,14 @@ def response_size(sampling: SamplingParams, prompt_tokens: int, *, stream: bool,
 
 
 def generated_size(sampling: SamplingParams, tokens: int) -> int:
-    """Returns roughly how many bytes the log probabilities of so many generated tokens take in a response."""
+    """Estimates the size in bytes of the log probabilities of `tokens` generated tokens in a response."""
     if not sampling.logprobs:
         return 0
     return tokens * (1 + max(sampling.top_logprobs, len(sampling.logprob_token_ids))) * ENTRY_BYTES
 
 
 def check_many(top: int, sampling: SamplingParams, param: str, *, stream: bool, prompts: int = 1) -> None:
-    """Raises BadRequest for more alternatives of generated tokens, `top` of each, than one response may have."""
+    """Raises BadRequest if `top` alternatives of each generated token are more than one response may have."""
     if top <= MANY:
         return
     if stream:

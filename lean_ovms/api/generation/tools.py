@@ -1,8 +1,7 @@
 """The fields `tools`, `tool_choice` and `parallel_tool_calls`: which tools the model is offered, and what it must call.
 
-With the forms that an answer may be asked to have they are the rule of an answer, which a feature reads.
-
-The rules and the texts of errors are OVMS's and OpenAI's: messages.py has the sources.
+Together with the fields that constrain the answer's form (FORMS) they become one constraint, which the feature for
+structured output builds. The rules and error texts are OVMS's and OpenAI's; messages.py names the sources.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ from .common_fields import FORMS
 
 @dataclass(frozen=True, slots=True)
 class ToolOffer:
-    """The tools that are left after tool_choice, and what is demanded of calls."""
+    """The tools that tool_choice leaves, and the rules for calling them."""
 
     tools: list[Json]
     """The tools that the model sees."""
     required: bool = False
     """Whether one of them must be called."""
     parallel: bool | None = None
-    """Whether several may be called; None: the client does not say."""
+    """Whether the answer may have several calls; None if the client does not say."""
     strict: bool = False
-    """Whether a tool is strict, so that calls keep to the schemas also when the model decides whether it calls
-    (OpenAI's promise)."""
+    """Whether a tool is strict: its calls must match the schema even where the model may decide not to call it, as
+    OpenAI promises."""
 
 
 NO_TOOLS = ToolOffer([])
 
 
 def read_offer(tools: Any, choice: Any, parallel: bool | None) -> ToolOffer:
-    """Reads the values of the TOOLS fields. Raises BadRequest."""
+    """Reads the values of `tools`, `tool_choice` and `parallel_tool_calls`. Raises BadRequest."""
     if tools is None and choice is None:
         return NO_TOOLS
     tools, choice = read_tools(tools, choice)
@@ -47,22 +46,23 @@ def read_offer(tools: Any, choice: Any, parallel: bool | None) -> ToolOffer:
 
 
 class ReadRule(Protocol):
-    """Reads what the answer to a request must match."""
+    """Builds the constraint on the answer of a request."""
 
     def __call__(
         self, asked: Json, offer: ToolOffer, config: Config, sampling: SamplingParams, *, combines: bool
     ) -> tuple[OutputConstraint | None, list[str]]:
-        """Returns what the answer must match, None for any text, and warnings for forms that are not imposed.
+        """Returns the constraint on the answer, None if any text is allowed, and warnings about forms that are not
+        enforced.
 
         Args:
-            asked: The values of the FORMS that the client asks for, by their names.
-            offer: The tools, and whether one must be called.
+            asked: The values of the fields in FORMS that the client sets, by name.
+            offer: The tools that may be called, and whether one must be.
             config: The model's configuration.
             sampling: The parameters of the request.
-            combines: Whether the engine's grammars go with beam search and min_tokens.
+            combines: Whether the engine can combine grammars with beam search and min_tokens.
 
         Raises:
-            BadRequest: A form is wrong, too large, or excludes another one or a call that is required.
+            BadRequest: A form is invalid or too large, or is incompatible with another form or a required call.
         """
 
 
@@ -72,17 +72,20 @@ WITHOUT = "which this server was started without"
 def answer_rule(
     values: Values, offer: ToolOffer, config: Config, sampling: SamplingParams, *, combines: bool
 ) -> tuple[OutputConstraint | None, list[str]]:
-    """Returns what an answer must match as a ReadRule does; a server without one refuses all that asks for a form.
+    """Returns the constraint on the answer, None if any text is allowed, and warnings about forms that are not
+    enforced.
+
+    The feature for structured output builds it. A server without this feature refuses requests that need a constraint.
 
     Args:
         values: The values of the body.
-        offer: The tools, and whether one must be called.
+        offer: The tools that may be called, and whether one must be.
         config: The model's configuration.
         sampling: The parameters of the request.
-        combines: Whether the engine's grammars go with beam search and min_tokens.
+        combines: Whether the engine can combine grammars with beam search and min_tokens.
 
     Raises:
-        BadRequest: What is asked for cannot be.
+        BadRequest: The constraint is invalid, or the server cannot enforce it.
     """
     asked = {name: values[name] for name in FORMS if values.get(name) is not None}
     if not asked and not offer.tools:
@@ -104,12 +107,12 @@ def read_tools(tools: Any, choice: Any) -> tuple[list[Json], str | Json]:
     """Returns the tools that are left after tool_choice, in OpenAI's nested form, and the choice itself.
 
     Args:
-        tools: The value of the field `tools`.
-        choice: The value of `tool_choice`: "none" leaves no tools, a named function that one, allowed_tools those it
-            lists.
+        tools: The value of the `tools` field.
+        choice: The value of `tool_choice`: "none" leaves no tools, a named function leaves that one, and allowed_tools
+            leaves those that it lists.
 
     Raises:
-        BadRequest: One of the two is not well-formed, or they do not fit.
+        BadRequest: One of the values is not well-formed, or `choice` names a tool that is not in `tools`.
     """
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         return _allowed(tools, choice)
@@ -134,8 +137,10 @@ def read_tools(tools: Any, choice: Any) -> tuple[list[Json], str | Json]:
 
 
 def _allowed(tools: Any, choice: Json) -> tuple[list[Json], str | Json]:
-    """Reads OpenAI's {"type": "allowed_tools", "allowed_tools": {"mode", "tools"}}, or (Responses) mode and tools in
-    it."""
+    """Returns the tools and the choice for a tool_choice of the type "allowed_tools".
+
+    OpenAI nests "mode" and "tools" under "allowed_tools" in chat; the Responses API has them at the top level.
+    """
     inner = choice.get("allowed_tools", choice)
     mode, listed = (inner.get("mode"), inner.get("tools")) if isinstance(inner, dict) else (None, None)
     if mode not in ("auto", "required") or not isinstance(listed, list):
@@ -149,7 +154,7 @@ def _allowed(tools: Any, choice: Json) -> tuple[list[Json], str | Json]:
 
 
 def _tool(tool: Any, param: str) -> Json:
-    """Returns one tool in nested form; the flat form of the Responses API is accepted too."""
+    """Returns one tool in OpenAI's nested form. The flat form of the Responses API is accepted too."""
     if not isinstance(tool, dict):
         raise BadRequest("Tool is not a JSON object", param=param)
     if "function" in tool:

@@ -1,7 +1,8 @@
 """Request fields that are accepted without an effect, each with a warning.
 
-OVMS and vLLM ignore many fields. Here a field that the engine cannot support, and a name similar to that of a
-known field, give a Warning header. Values of a wrong type give 400, as in OVMS or vLLM, whichever has the field.
+OVMS and vLLM ignore many fields. Here the response gets a Warning header for a field that the engine cannot support,
+and for an unknown name that is similar to a known one. A value of the wrong type is a 400 error, as in whichever of the
+two has the field.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ AUDIO_FORMATS = ("wav", "pcm16")
 
 
 def _modalities(value: list[Any]) -> list[str]:
-    """Returns the modalities besides text."""
+    """Returns the requested output modalities other than text."""
     if not all(isinstance(modality, str) for modality in value):
         raise BadRequest("modalities array must contain strings", param="modalities")
     return [modality for modality in value if modality != "text"]
@@ -34,7 +35,7 @@ def _audio(value: Json) -> Json:
 
 
 def _tier(value: str) -> str | None:
-    """Returns the service tier that a client asked for, if it is not the only one that there is."""
+    """Returns the service tier that a client requests; None if it is one that this server has anyway."""
     return None if value in ("auto", "default", "standard_only") else value
 
 
@@ -44,7 +45,7 @@ ACCEPTED = FieldSet((
     Field("prompt_cache_key", "string", "OpenAI's: accepted, no effect: equal prompts are found without it"),
     Field("prompt_cache_retention", "string", "OpenAI's: accepted, no effect: cached prompts stay while there is room"),
 ))  # fmt: skip
-"""Fields of every generating endpoint that are checked, and ask for nothing that an answer could lack."""
+"""Fields of every generating endpoint that are checked, but do not change the answer."""
 
 UNSUPPORTED = FieldSet((
     Field("store", "bool", "OpenAI's: keep the answer; responses have it"),
@@ -91,22 +92,22 @@ UNSUPPORTED = FieldSet((
 _KNOWN = ACCEPTED.names | UNSUPPORTED.names
 
 LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
-"""One limit under the names of three APIs, for the suggestion: the first that the endpoint has."""
+"""The names of the token limit in three APIs. A warning suggests the first one that the endpoint has."""
 
 MAX_UNKNOWN, MAX_NAME = 8, 40
 """Maximum number and length of the unknown names that are compared with known ones, at about 0.5 ms each."""
 
 
 def warnings(fields: FieldSet, body: Json, unread: Collection[str] = ()) -> list[str]:
-    """Returns a line for each field of a body without effect.
+    """Returns a warning for each field of a body that has no effect.
 
     Args:
         fields: The fields of the endpoint.
         body: The body.
-        unread: The names of those of them that this model, or this server, does not read.
+        unread: The names of known fields that this model or this server does not read.
 
     Raises:
-        BadRequest: A value is of a wrong type.
+        BadRequest: A value is of the wrong type.
     """
     if body.keys() <= fields.names and body.keys().isdisjoint(unread):
         return []  # as nearly always
@@ -130,7 +131,7 @@ def warnings(fields: FieldSet, body: Json, unread: Collection[str] = ()) -> list
 
 
 def _requests_effect(field: Field, value: Any) -> bool:
-    """Returns whether a value of an unsupported field requests something."""
+    """Returns whether the value of an unsupported field asks for something that the server does not do."""
     if value is None or value == field.default:
         return False
     empty = value is False or value in ("", [], {}, ())
@@ -146,7 +147,7 @@ def similar(name: str, known: frozenset[str]) -> str:
 
 
 PRECEDENCE = (("max_completion_tokens", "max_tokens"),)
-"""Two names of one setting each; the first has precedence."""
+"""Pairs of names of the same setting. The first has precedence."""
 NOT_WITH_BEAMS = {
     "temperature": (0, 1),
     "top_p": (1,),
@@ -157,7 +158,7 @@ NOT_WITH_BEAMS = {
     "frequency_penalty": (0,),
     "seed": (),
 }
-"""What a beam search does not know, with the values that ask for nothing of it."""
+"""Sampling fields that beam search ignores, with the values that have no effect anyway."""
 ONLY_WITH_BEAMS = {"length_penalty": (1,), "early_stopping": (False,)}
 DRAFTING = ("num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size")
 
@@ -165,13 +166,13 @@ DRAFTING = ("num_assistant_tokens", "assistant_confidence_threshold", "max_ngram
 def idle_fields(
     values: Values, sampling: SamplingParams, speculative: str | None, dropped: Collection[str] = ()
 ) -> list[str]:
-    """Returns a line for each field that is set and has no effect.
+    """Returns a warning for each field that is set but has no effect in this request.
 
     Args:
-        values: The fields' values by the client's names.
-        sampling: What was made of them.
-        speculative: The model's way to draft tokens, "" if it drafts none; None if that is not known yet.
-        dropped: Fields that the engine does not support, which have a line of their own.
+        values: The values of the fields, by the client's names.
+        sampling: The sampling parameters made of these values.
+        speculative: The model's kind of speculative decoding, "" if it drafts no tokens; None if that is not known yet.
+        dropped: Fields that the engine does not support, about which there is another warning.
     """
     lines = list(overruled(values, PRECEDENCE))
     beams = sampling.beams > 1
@@ -186,7 +187,9 @@ def idle_fields(
 
 
 def overruled(values: Values, precedence: tuple[tuple[str, str], ...]) -> Iterator[str]:
-    """Yields a line for each second name whose value differs from that of the first."""
+    """Yields a warning for each pair of names whose second has another value than the first, which takes
+    precedence.
+    """
     for first, second in precedence:
         one, other = values.get(first), values.get(second)
         if one is not None and other is not None and one != other:
@@ -195,7 +198,7 @@ def overruled(values: Values, precedence: tuple[tuple[str, str], ...]) -> Iterat
 
 @lru_cache(8)
 def _unused_drafting(speculative: str) -> tuple[tuple[str, str], ...]:
-    """Returns the fields about drafts that this kind of drafting does not read, and why."""
+    """Returns the fields for draft tokens that this kind of speculative decoding ignores, each with the reason."""
     if not speculative:
         return tuple((name, "the model has no drafts") for name in DRAFTING)
     if speculative == "prompt_lookup":
