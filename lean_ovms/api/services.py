@@ -1,4 +1,6 @@
-"""What endpoints work with: the options, the models, and the objects that features keep as long as the server runs."""
+"""Services, the objects that endpoints work with: the options, the models, and what features keep while the server
+runs.
+"""
 
 from __future__ import annotations
 
