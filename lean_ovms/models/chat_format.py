@@ -84,7 +84,7 @@ class ChatFormat:
         )
         self._parsers = registry(config.composition)
         self.tool_parser, self.reasoning_parser = parser_names(config, self.template.source, self.template.tool_source)
-        self.template.write_calls = partial(_write_calls, self._parsers, self.tool_parser or GENERIC)
+        self.template.write_calls = partial(_write_calls, self._parsers, self.tool_parser or self._parsers.usual)
         kind = "openai" if "user" in self.template.capabilities.parts else "string"
         found = "set" if config.chat_template_content_format != "auto" else "detected"
         log.info("the content format of the chat template is %s (%s; --chat_template_content_format)", kind, found)
@@ -243,7 +243,7 @@ def check_options(config: Config) -> None:
     ChatTemplate.load(ModelDir(), override=config.chat_template)
 
 
-def _write_calls(parsers: ParserRegistry, tool_parser: str, calls: Sequence[tuple[str, Any]]) -> str:
+def _write_calls(parsers: ParserRegistry, tool_parser: str | None, calls: Sequence[tuple[str, Any]]) -> str:
     """Returns calls as the family of a tool parser writes them."""
     from ..grammar.call_text import WrittenCall, calls_text  # late: most chats have no calls
 
@@ -269,7 +269,7 @@ def parser_names(config: Config, template: str, tool_template: str = "") -> tupl
         of_tools = parsers.detect(tool_template)
         tool, reasoning = of_tools[0] or tool, reasoning or of_tools[1]
     if template:
-        tool = tool or GENERIC
+        tool = tool or parsers.usual
     return (
         _parser_name("tool_parser", config.tool_parser, tool, parsers.tool_names),
         _parser_name("reasoning_parser", config.reasoning_parser, reasoning, parsers.reasoning_names),
@@ -282,7 +282,8 @@ def _parser_name(option: str, configured: str, detected: str | None, known: tupl
     if configured == "none":
         return None
     if configured not in known:
-        raise WrongOptions(f"--{option} must be none or one of {', '.join(known)}, not {configured!r}")
+        names = f"none or one of {', '.join(known)}" if known else "none"
+        raise WrongOptions(f"--{option} must be {names}, not {configured!r}")
     return configured
 
 

@@ -7,10 +7,10 @@ import json
 from ...grammar import formats
 from ...grammar.call_syntax import CallForm, Tool
 from ...text.parsers.base import ModelFamily
-from ...text.parsers.json_calls import EnclosedJson, decoded, json_arguments
 from ...text.parsers.scanner import Steps
-from ...text.parsers.think_tags import ThinkTags
 from ...types import Json
+from .json_calls import EnclosedJson, decoded, json_arguments
+from .think_tags import ThinkTags
 
 PREFIX, SUFFIX = "<|tools_prefix|>", "<|tools_suffix|>"
 _NOISE = ("<|inner_suffix|>", "<|assistant_end|>")

@@ -15,11 +15,11 @@ import re
 from ...grammar import formats
 from ...grammar.call_syntax import CallForm, Tool
 from ...text.parsers.base import ModelFamily
-from ...text.parsers.json_calls import EnclosedJson
 from ...text.parsers.scanner import Steps, Tags
-from ...text.parsers.think_tags import ThinkTags
 from ...types import Json
 from .call_forms import INDEX
+from .json_calls import EnclosedJson
+from .think_tags import ThinkTags
 
 ACTION, ACTION_END = "<|START_ACTION|>", "<|END_ACTION|>"
 RESPONSE, TEXT = "<|START_RESPONSE|>", "<|START_TEXT|>"

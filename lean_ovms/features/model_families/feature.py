@@ -95,13 +95,20 @@ FAMILIES = (
         reasoner_marks=("<think>", "</think>")),
     ParserRow("step3", "xml_families:STEP3", rank=195, marks=(("<steptml:invoke",), ("<｜tool_calls_begin｜>",)),
         reasoner="deepseek_r1"),
+    ParserRow("hermes3", "hermes:HERMES3", rank=120, marks=(("<tool_call>", "</tool_call>"),), reasoner="qwen3",
+        reasoner_marks=THINKS),
+    ParserRow("generic", "hermes:GENERIC"),
+    # Behind all others: it takes every template that thinks.
+    ParserRow("qwen3", "think_tags:QWEN3", tools=False, reasoning=True, rank=1000,
+        marks=tuple((mark,) for mark in THINKS), reasoner="qwen3"),
+    ParserRow("deepseek_r1", "think_tags:DEEPSEEK_R1", tools=False, reasoning=True),
     ParserRow("minimax_m2_append_think", "xml_families:MINIMAX_M2_APPEND_THINK", tools=False, reasoning=True),
     ParserRow("pythonic", "python_families:PYTHONIC"),
 )  # fmt: skip
 
 FEATURE = Feature(
     name="model_families",
-    summary="tool calls and reasoning as gpt-oss, Gemma, Mistral, DeepSeek and 30 other families of models write them",
+    summary="tool calls and reasoning as Qwen, gpt-oss, Gemma, Mistral, DeepSeek and 30 other families of models write them",
     flags="flags.txt",
     parsers=FAMILIES,
 )

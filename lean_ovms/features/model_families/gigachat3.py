@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from ...grammar.call_syntax import CallForm, in_json
 from ...text.parsers.base import ModelFamily
-from ...text.parsers.json_calls import JsonCalls
 from ...text.parsers.scanner import Steps
+from .json_calls import JsonCalls
 
 SEPARATOR, ROLE = "<|message_sep|>", "function call<|role_sep|>"
 CALL = "<|function_call|>"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ...grammar.call_syntax import CallForm, in_json
 from ...text.parsers.base import ModelFamily
-from ...text.parsers.json_calls import EnclosedJson
 from ...text.parsers.scanner import Steps
+from .json_calls import EnclosedJson
 from .think_forms import ThinkThenAnswer
 
 ASSISTANT = "\u52a9\u624b\uff1a"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from ...grammar.call_syntax import CallForm, in_json
 from ...text.parsers.base import ModelFamily
-from ...text.parsers.json_calls import JsonCalls
-from ...text.parsers.think_tags import ThinkTags
+from .json_calls import JsonCalls
+from .think_tags import ThinkTags
 
 MESSAGE, END = "<|message_model|>", "<|end_message|>"
 TEXT, CALL, THINK = "<|content_text|>", "<|content_invoke_tool_json|>", "<|content_thinking|>"

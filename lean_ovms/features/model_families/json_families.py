@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ...grammar.call_syntax import CallForm, in_json
 from ...text.parsers.base import ModelFamily
-from ...text.parsers.hermes import HERMES3
-from ...text.parsers.json_calls import EnclosedJson, JsonCalls
 from ...text.parsers.scanner import Steps
+from .hermes import HERMES3
+from .json_calls import EnclosedJson, JsonCalls
 from .think_forms import SpelledThinkTags, ThinkThenAnswer
 
 

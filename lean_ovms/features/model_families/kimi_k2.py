@@ -10,11 +10,11 @@ import re
 from ...grammar import formats
 from ...grammar.call_syntax import CallForm, Tool
 from ...text.parsers.base import Enclosed, ModelFamily
-from ...text.parsers.json_calls import json_arguments
 from ...text.parsers.scanner import Steps
-from ...text.parsers.think_tags import ThinkTags
 from ...types import Json
 from .call_forms import INDEX, function_name
+from .json_calls import json_arguments
+from .think_tags import ThinkTags
 
 CALLS, CALLS_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 CALL = "<|tool_call_begin|>"

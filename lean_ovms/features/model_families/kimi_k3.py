@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 from ...grammar.call_syntax import CallForm, OutputForm
 from ...text.parsers.base import ModelFamily
 from ...text.parsers.scanner import Steps, Tags
-from ...text.parsers.think_tags import ThinkTags
 from .call_forms import xml_call
+from .think_tags import ThinkTags
 from .values import STRING
 from .xml_calls import XmlCalls
 

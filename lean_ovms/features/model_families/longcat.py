@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from ...grammar.call_syntax import CallForm, in_json
 from ...text.parsers.base import ModelFamily
-from ...text.parsers.think_tags import ThinkTags
 from .key_value_calls import KeyValueCalls, KeyValueOrJson
+from .think_tags import ThinkTags
 
 CALL, CALL_END = "<longcat_tool_call>", "</longcat_tool_call>"
 THINK = "<longcat_think>"

@@ -15,9 +15,9 @@ import re
 from ...grammar.call_syntax import CallForm
 from ...text.parsers.base import ModelFamily, Syntax
 from ...text.parsers.scanner import Sink, Steps, Tags, ignore
-from ...text.parsers.think_tags import ThinkTags
 from .call_forms import xml_call
 from .elements import Element, to_json
+from .think_tags import ThinkTags
 from .tool_schemas import ParameterSchemas
 from .values import STRING, kinds_of, quoted
 from .xml_calls import Parameters

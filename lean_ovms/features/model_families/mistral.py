@@ -13,10 +13,10 @@ import re
 
 from ...grammar.call_syntax import CallForm, in_json
 from ...text.parsers.base import ModelFamily
-from ...text.parsers.json_calls import JsonCalls, json_arguments
 from ...text.parsers.scanner import Steps, Tags
-from ...text.parsers.think_tags import ThinkTags
 from .call_forms import arguments_after
+from .json_calls import JsonCalls, json_arguments
+from .think_tags import ThinkTags
 
 _NAME = re.compile(r"[^\[\]{}\"\s]*")
 _AFTER = Tags(["[TOOL_CALLS]", "</s>"])

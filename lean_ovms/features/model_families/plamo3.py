@@ -10,10 +10,10 @@ import re
 
 from ...grammar.call_syntax import CallForm
 from ...text.parsers.base import ModelFamily, Syntax
-from ...text.parsers.json_calls import json_arguments
 from ...text.parsers.scanner import Steps
-from ...text.parsers.think_tags import ThinkTags
 from .call_forms import arguments_after
+from .json_calls import json_arguments
+from .think_tags import ThinkTags
 
 
 def _tag(word: str) -> str:

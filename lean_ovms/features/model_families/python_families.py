@@ -7,10 +7,10 @@ from typing import ClassVar
 from ...grammar.call_syntax import CallForm
 from ...text.parsers.base import Enclosed, ModelFamily
 from ...text.parsers.scanner import Steps
-from ...text.parsers.think_tags import ThinkTags
 from .call_forms import python_call
 from .literals import lenient_text
 from .python_calls import PythonCalls
+from .think_tags import ThinkTags
 
 
 class PythonList(Enclosed, PythonCalls):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ...text.parsers.scanner import Steps, Tags
-from ...text.parsers.think_tags import ThinkTags
+from .think_tags import ThinkTags
 
 
 class ThinkThenAnswer(ThinkTags):

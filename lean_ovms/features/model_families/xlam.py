@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...grammar.call_syntax import CallForm, in_json
 from ...text.parsers.base import ModelFamily
-from ...text.parsers.json_calls import FENCE, JsonCalls
 from ...text.parsers.scanner import Steps
+from .json_calls import FENCE, JsonCalls
 
 
 class XlamCalls(JsonCalls):

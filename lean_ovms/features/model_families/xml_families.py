@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from ...grammar.call_syntax import CallForm, ReasoningForm
 from ...text.parsers.base import ModelFamily, Syntax
-from ...text.parsers.json_calls import JsonCalls
 from ...text.parsers.scanner import Steps
-from ...text.parsers.think_tags import ThinkTags
 from .call_forms import xml_call
+from .json_calls import JsonCalls
 from .key_value_calls import KeyValueCalls
+from .think_tags import ThinkTags
 from .xml_calls import XmlCalls
 
 

@@ -1,7 +1,7 @@
 """The registry of parser families: what can be chosen as a parser, what a chat template shows, and what is made of it.
 
-Hermes' calls and reasoning between <think> and </think> are read here; features have further families, each a
-`ParserRow`. The module of a family is imported by the first model that needs it; its row has what is known without it.
+Features have the families, each a `ParserRow`. The module of a family is imported by the first model that needs it;
+its row has what is known without it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...composition import Composition, compose
 from ...errors import StartError
-from ...manifest import THINKS, ParserRow, named
+from ...manifest import ParserRow, named
 from ...types import Json
 from .base import CombinedParser, ModelFamily, Parser, PlainText, Syntax
 
@@ -20,31 +20,7 @@ if TYPE_CHECKING:
     from ...grammar.call_syntax import OutputForm
 
 GENERIC = "generic"
-"""The tool parser of a chat model whose template shows none."""
-OWN = (
-    ParserRow(
-        "hermes3",
-        "hermes:HERMES3",
-        marks=(("<tool_call>", "</tool_call>"),),
-        rank=120,
-        reasoner="qwen3",
-        reasoner_marks=THINKS,
-        package=__name__,
-    ),
-    ParserRow(GENERIC, "hermes:GENERIC", package=__name__),
-    ParserRow(
-        "qwen3",
-        "think_tags:QWEN3",
-        tools=False,
-        reasoning=True,
-        marks=tuple((mark,) for mark in THINKS),
-        rank=1000,  # all others before it: it takes every template that thinks
-        reasoner="qwen3",
-        package=__name__,
-    ),
-    ParserRow("deepseek_r1", "think_tags:DEEPSEEK_R1", tools=False, reasoning=True, package=__name__),
-)
-"""The families of the core."""
+"""The tool parser of a chat model whose template shows none, where a feature has it."""
 
 
 class ParserRegistry:
@@ -68,6 +44,11 @@ class ParserRegistry:
     def reasoning_names(self) -> tuple[str, ...]:
         """The names of the reasoning parsers, sorted."""
         return tuple(sorted(row.name for row in self.rows.values() if row.reasoning))
+
+    @property
+    def usual(self) -> str | None:
+        """The tool parser of a chat model whose template shows none; None: there is none."""
+        return GENERIC if GENERIC in self.rows else None
 
     @cached_property
     def rules(self) -> tuple[ParserRow, ...]:
@@ -160,4 +141,4 @@ class ParserRegistry:
 @cache
 def registry(composition: Composition | None = None) -> ParserRegistry:
     """Returns the parsers of a server with these features, by default with all of them."""
-    return ParserRegistry((*OWN, *(composition or compose()).parsers))
+    return ParserRegistry((composition or compose()).parsers)

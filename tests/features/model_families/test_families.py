@@ -9,12 +9,12 @@ import pytest
 from lean_ovms.cli.arguments import parse
 from lean_ovms.composition import compose
 from lean_ovms.errors import WrongOptions
+from lean_ovms.features.model_families.json_calls import EnclosedJson
 from lean_ovms.grammar.call_syntax import CallForm, in_json
 from lean_ovms.manifest import ParserRow
 from lean_ovms.models.chat_format import parser_names
 from lean_ovms.text.parsers import ParserRegistry, registry
 from lean_ovms.text.parsers.base import ModelFamily
-from lean_ovms.text.parsers.json_calls import EnclosedJson
 from lean_ovms.types import ToolCallStart
 
 DATA = Path(__file__).parents[2] / "data" / "chat_templates"
@@ -145,7 +145,7 @@ def test_a_family_of_another_feature_is_a_row_and_a_constant() -> None:
 
 def test_without_them_their_names_are_unknown_and_their_templates_show_nothing() -> None:
     config = parse(["--without", "model_families", "--tool_parser", "gptoss"], {})
-    with pytest.raises(WrongOptions, match="--tool_parser must be none or one of generic, hermes3, not 'gptoss'"):
+    with pytest.raises(WrongOptions, match="--tool_parser must be none, not 'gptoss'"):
         parser_names(config, "x <|channel|> y")
-    assert parser_names(config.replace(tool_parser=""), "x <|channel|> y") == ("generic", None)
+    assert parser_names(config.replace(tool_parser=""), "x <|channel|> y") == (None, None)
     assert registry(compose("model_families")).detect("x <|channel|> y") == (None, None)

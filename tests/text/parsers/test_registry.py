@@ -6,26 +6,24 @@ import pytest
 
 from lean_ovms.composition import compose
 from lean_ovms.errors import StartError
+from lean_ovms.features.model_families.json_calls import JsonCalls
 from lean_ovms.manifest import ParserRow
-from lean_ovms.text.parsers import OWN, ParserRegistry, registry
-from lean_ovms.text.parsers.json_calls import JsonCalls
+from lean_ovms.text.parsers import ParserRegistry, registry
 from lean_ovms.types import Event, Reasoning, Text, ToolCallDelta, ToolCallStart
 
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
 PARSERS = registry()
-CORE = ParserRegistry(OWN)
 
 
-def test_a_server_has_the_core_s_families_and_those_of_its_features() -> None:
-    further = {row.name for row in compose().parsers}
-    assert CORE.tool_names == ("generic", "hermes3")
-    assert CORE.reasoning_names == ("deepseek_r1", "qwen3")
-    assert {*PARSERS.rows} == {*CORE.rows} | further
+def test_a_server_has_the_families_of_its_features() -> None:
+    assert {*PARSERS.rows} == {row.name for row in compose().parsers}
+    assert PARSERS.usual == "generic"
+    assert ParserRegistry(()).usual is None
 
 
 def test_a_family_with_a_name_that_there_is_stops_the_start() -> None:
     with pytest.raises(StartError, match="the parser qwen3 is declared twice"):
-        ParserRegistry((*OWN, ParserRow("qwen3", "module:NAME")))
+        ParserRegistry((*PARSERS.rows.values(), ParserRow("qwen3", "module:NAME")))
 
 
 @pytest.mark.parametrize("name", PARSERS.rows)
@@ -54,7 +52,7 @@ def test_no_two_families_have_the_same_place_in_the_order() -> None:
     ],
 )
 def test_detection_by_the_template(source: str, found: tuple[str | None, str | None]) -> None:
-    assert PARSERS.detect(source) == CORE.detect(source) == found
+    assert PARSERS.detect(source) == found
 
 
 def test_a_row_makes_a_syntax_of_its_own() -> None:
