@@ -108,7 +108,7 @@ FAMILIES = (
 
 FEATURE = Feature(
     name="model_families",
-    summary="tool calls and reasoning as Qwen, gpt-oss, Gemma, Mistral, DeepSeek and 30 other families of models write them",
+    summary="tool calls and reasoning as Qwen, gpt-oss, Gemma, DeepSeek and 30 other families of models write them",
     flags="flags.txt",
     parsers=FAMILIES,
 )
