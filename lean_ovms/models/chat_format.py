@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("lean_ovms.models")
 
 UNPARSED = "skip_special_tokens is false, and so the answer is not parsed"
-NO_TOOL_PARSER = "tool_choice requires a call, but this server reads none of this model (--tool_parser none)"
+NO_TOOL_PARSER = "tool_choice requires a call, but this server reads none of this model"
 NO_REASONING = "thinking_token_budget has no effect: the model has no reasoning parser"
 TEMPLATE_NOT_TRUSTED = (
     "chat_template is not accepted in requests: the server has to be started with --trust_request_chat_template, "
@@ -123,11 +123,12 @@ class ChatFormat:
             combines: The engine's grammars go with beam search and min_tokens.
 
         Raises:
-            BadRequest: A call is required of a model whose tool parser is turned off.
+            BadRequest: A call is required of a model that has no tool parser.
         """
         constraint = output.constraint
         if constraint is not None and constraint.tool_calls == "required" and output.parse and not self.tool_parser:
-            raise BadRequest(NO_TOOL_PARSER, param="tool_choice")
+            why = " (--tool_parser none)" if self._config.tool_parser else ""
+            raise BadRequest(NO_TOOL_PARSER + why, param="tool_choice")
         asked = constraint is not None
         if constraint is None:
             parsed = output.parse and output.parse_calls and output.tools and self.tool_parser == GENERIC

@@ -427,12 +427,24 @@ async def test_a_grammar_of_the_answer_is_refused_where_a_call_is_required(
     assert engine.submitted == []
 
 
+@pytest.mark.parametrize("without", [{"tool_parser": "none"}, {"without": "model_families"}])
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
-async def test_a_model_whose_calls_are_not_read_cannot_be_forced(make_app: MakeApp, choice: Any) -> None:
-    app, engine = await make_app(say("x"), tool_parser="none")
+async def test_a_model_whose_calls_are_not_read_cannot_be_forced(
+    make_app: MakeApp, choice: Any, without: dict[str, Any]
+) -> None:
+    app, engine = await make_app(say("x"), **without)
     found = await error(await ask(app, tools=[TOOL], tool_choice=choice))
-    assert (found["param"], "--tool_parser none" in found["message"]) == ("tool_choice", True)
+    assert (found["param"], "--tool_parser none" in found["message"]) == ("tool_choice", "tool_parser" in without)
+    assert found["message"].startswith("tool_choice requires a call, but this server reads none of this model")
     assert engine.submitted == []
+
+
+@pytest.mark.parametrize("without", [{"tool_parser": "none"}, {"without": "model_families"}])
+async def test_calls_that_are_not_read_are_text(make_app: MakeApp, without: dict[str, Any]) -> None:
+    text = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
+    app, _ = await make_app(say(text), **without)
+    body = await whole(await ask(app, tools=[TOOL]))
+    assert text in str(body)
 
 
 async def test_a_request_that_turns_its_parser_off_is_told_so(make_app: MakeApp) -> None:
