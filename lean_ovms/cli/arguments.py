@@ -1,8 +1,8 @@
-"""argv, environment and options file to a Config. Flags, defaults and help come from the fields in config/.
+"""Reads options from the command line, the environment and a file, and makes a Config of them.
 
-Precedence: flag, environment (LEAN_OVMS_NAME, then vLLM's names), --options_file, default. `--flag-name` and
-`--flag_name` are the same. A model may also be given without a flag, after the word serve or alone. Imports nothing
-heavy, so that --help is fast.
+Flags, defaults and help come from the fields in config/. Precedence: flag, environment (LEAN_OVMS_NAME, then vLLM's
+names), --options_file, default. `--flag-name` and `--flag_name` are the same. A model may also be given without a flag,
+after the word serve or alone. This module imports nothing heavy, so that --help is fast.
 """
 
 from __future__ import annotations
@@ -37,19 +37,20 @@ SERVICE = re.compile(
 https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 """
 WORDS: dict[str, dict[str, str]] = {"serve": {}}
-"""Commands of the core that are made of options, and the options that they set."""
+"""The core's commands that stand for options, with the options that they set."""
 IN_REPOSITORY = "model_repository_path"
-"""The option of all models in a directory, of which another option or a word may name one."""
+"""The option that serves all models of a directory. Another option or a word may name one of its models."""
 POINTERS = ("model_path", "source_model", IN_REPOSITORY)
 """Options of the core that select the models."""
 HUB_MODEL = re.compile(r"(?:(?:https://)?(?:hf\.co|huggingface\.co)/)?([\w-][\w.-]*/[\w-][\w.-]*)(?::([\w.-]+))?")
-"""Matches organisation/name, as hubs have them, and the quantization of a model file behind a colon."""
+"""Matches organisation/name, as model hubs write it, optionally followed by a colon and the quantization of a model
+file."""
 TRUTH = dict.fromkeys(("true", "1", "on", "yes"), True) | dict.fromkeys(("false", "0", "off", "no"), False)
 COMMON = (
     "model_name", "rest_port", "rest_bind_address", "target_device", "cache_size", "max_model_len",
     "max_tokens_limit", "chat_template", "tool_parser", "reasoning_parser", "log_level",
 )  # fmt: skip
-"""The options of the core that a first start needs, in this order, behind those that select the models."""
+"""The options of the core that a first start needs, listed after those that select the models."""
 
 EXAMPLES = """examples:
   lean_ovms                                      the demo model, on port 8000
@@ -58,12 +59,14 @@ EXAMPLES = """examples:
 EXAMPLE_OF_A_SOURCE = """\
   lean_ovms serve OpenVINO/Qwen3-8B-int4-ov      a model of the hub, pulled at the first start
 """
-"""The one of a server that has a source of models; those of commands follow it."""
+"""The example in the help of a server that can fetch models; the examples of commands follow it."""
 ALL = "all"
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
-    """Returns the Config of a command line. Raises StartError naming the option at fault; --help and --version exit."""
+    """Returns the Config of a command line. --help and --version exit. Raises StartError naming the option at
+    fault.
+    """
     without = without_of(argv, environ)
     others = other_flags(without)
     _check_command(others.without_program(argv), without)
@@ -82,7 +85,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
 
 
 def _check_command(argv: Sequence[str], without: str) -> None:
-    """Raises StartError for a first word that is nearly a command, before its arguments are taken for options."""
+    """Raises StartError if the first word is similar to a command, so that the words after it are not taken for
+    options.
+    """
     word, known = argv[0] if argv else "", commands(without)
     if word and not word.startswith("-") and "/" not in word and word not in (*known, *_demos(without)):
         near = hint(word, known, "")
@@ -91,20 +96,22 @@ def _check_command(argv: Sequence[str], without: str) -> None:
 
 
 def names_model(options: Sequence[str]) -> bool:
-    """Returns whether options of a server name the model, so that no word does. Raises StartError."""
+    """Returns whether the options of a server already name its model, so that no word can. Raises StartError."""
     given = vars(parser().parse_intermixed_args(_normalized(options)))
     return any(given.get(name) for name in ("model", *pointers()) if name != IN_REPOSITORY)
 
 
 @cache
 def pointers(without: str = "") -> tuple[str, ...]:
-    """Returns the options that select the models of a server without these features."""
+    """Returns the options that select the models, on a server that lacks the features named in `without`."""
     settings = compose(without).settings
     return POINTERS if settings is None else (*POINTERS, settings.option)
 
 
 def without_of(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Returns the value of --without: which features there are decides which flags there are."""
+    """Returns the value of --without. It is read before all other options, since the features decide which flags
+    exist.
+    """
     found = environ.get(f"{PREFIX}WITHOUT", "")
     for place, word in enumerate(argv):
         name, equals, value = word.partition("=")
@@ -115,14 +122,21 @@ def without_of(argv: Sequence[str], environ: Mapping[str, str]) -> str:
 
 @cache
 def words_of(without: str = "") -> dict[str, dict[str, str]]:
-    """Returns the commands of a server without these features that are made of options, and the options that they
-    set."""
+    """Returns the commands that stand for options, with the options that they set, on a server that lacks some
+    features.
+
+    Args:
+        without: The names of the features that the server lacks.
+    """
     rows = compose(without).commands_of_options.items()
     return WORDS | {row.word: {name: "true"} for name, row in rows if row.word}
 
 
 def _read_words(given: dict[str, Any], without: str) -> None:
-    """Reads the words without a flag: a command that is made of options, and a model. Raises StartError."""
+    """Replaces words without a flag by options: the word of a command that stands for options, and a model.
+
+    Raises StartError for any other word.
+    """
     of_options = words_of(without)
     words = [*given["words"], *([] if given["model"] is None else [given["model"]])]
     command = words.pop(0) if words and words[0] in of_options else "serve"
@@ -144,14 +158,14 @@ def _read_words(given: dict[str, Any], without: str) -> None:
 
 
 def require_options(wanted: Iterable[str], known: Collection[str]) -> None:
-    """Raises StartError for an option that the server does not have, as what is typed means it."""
+    """Raises StartError if the meaning of a typed word needs an option that the server does not have."""
     for name in wanted:
         if name not in known:
             raise StartError(f"this needs --{name}, an option of a feature that is left out")
 
 
 def _model_among_names(given: dict[str, Any], without: str) -> str:
-    """Returns the model that was typed behind the names of --served-model-name; "" if there was none."""
+    """Returns the model that was typed after the names of --served-model-name; "" if there was none."""
     *names, last = (given["model_aliases"] or "").split(" ")
     if any(map(given.get, pointers(without))) or not os.path.exists(os.path.expanduser(last)):
         return ""
@@ -160,23 +174,22 @@ def _model_among_names(given: dict[str, Any], without: str) -> str:
 
 
 def _demos(without: str) -> dict[str, Path]:
-    """Returns the directories of the package's models by their names in the API, without those of these features."""
+    """Returns the directories of the models in the package by their names in the API, without those of the omitted
+    features.
+    """
     return {"demo": DEMO_MODEL, **{one.name: one.inside(one.folder) for one in compose(without).demos}}
 
 
 def _model_of(text: str, command: str, without: str) -> dict[str, str]:
-    """Reads a model that was given without a flag.
+    """Returns the options that select a model given without a flag.
 
     Args:
-        text: The model.
+        text: The model as typed.
         command: The command before it.
-        without: The features that the server does not have.
-
-    Returns:
-        The options that name the model.
+        without: The names of the features that the server lacks.
 
     Raises:
-        StartError: It is none.
+        StartError: The text does not name a model.
     """
     if not text:
         raise StartError("the model is empty: give a directory, or the name of a hub's model")
@@ -199,7 +212,9 @@ def _model_of(text: str, command: str, without: str) -> dict[str, str]:
 
 
 def hub_model(text: str) -> dict[str, str]:
-    """Reads a hub's model as llama.cpp and Ollama name it: ORG/NAME, ORG/NAME:Q4_K_M, hf.co/ORG/NAME."""
+    """Returns the options for a hub's model, as llama.cpp and Ollama name it: ORG/NAME, ORG/NAME:Q4_K_M,
+    hf.co/ORG/NAME.
+    """
     found = HUB_MODEL.fullmatch(text)
     name, quantization = found.groups() if found else (text, "")
     named = quantization not in (None, "", "latest")
@@ -207,22 +222,24 @@ def hub_model(text: str) -> dict[str, str]:
 
 
 def _check_pointers(given: Mapping[str, str | None], without: str) -> None:
-    """Raises StartError for a flag that selects models and is empty, as with an unset shell variable: without the flag
-    the server would have other models."""
+    """Raises StartError if a flag that selects models is empty, as with an unset shell variable.
+
+    If the flag were ignored, the server would serve other models.
+    """
     for name in pointers(without):
         if given.get(name) == "":
             raise StartError(f"--{name} is empty: give it a value, or leave it out")
 
 
 def _check_variables(environ: Mapping[str, str], rows: Collection[str]) -> None:
-    """Checks that each variable of the environment with our prefix is an option.
+    """Raises StartError if a variable of the environment has the server's prefix but does not name an option.
 
     Args:
         environ: The environment.
         rows: The names of the options.
 
     Raises:
-        StartError: A variable is none; the error names the option that it resembles.
+        StartError: A variable is unknown; the error suggests a similar option.
     """
     known = [name.upper() for name in rows]
     for variable, value in environ.items():
@@ -234,14 +251,22 @@ def _check_variables(environ: Mapping[str, str], rows: Collection[str]) -> None:
 
 
 def of_service(name: str, value: str) -> bool:
-    """Returns whether this variable is one that Kubernetes sets for a service."""
+    """Returns whether Kubernetes sets a variable of this name and value for a service."""
     return SERVICE.fullmatch(f"{name}={value}") is not None
 
 
 def _text(
     row: Field[Any], given: Mapping[str, str | None], environ: Mapping[str, str], of_others: Mapping[str, str]
 ) -> str | None:
-    """Returns the value in the command line, or else in the environment, where an empty variable counts as unset."""
+    """Returns the text of an option in the command line, or else in the environment, where an empty variable counts as
+    unset.
+
+    Args:
+        row: The option.
+        given: The options of the command line by name.
+        environ: The environment.
+        of_others: The options that variables of other servers set, by name.
+    """
     text = given.get(row.name)
     if text is None:
         ours = environ.get(PREFIX + row.name.upper()) or environ.get(row.metadata["env"] or "")
@@ -251,15 +276,18 @@ def _text(
 
 @cache
 def parser(without: str = "") -> argparse.ArgumentParser:
-    """Returns the argument parser of a server without these features, with a group for each group of options."""
+    """Returns the argument parser of a server that lacks some features, with a group for each group of options."""
     result = _parser_of_own_flags(without)
     other_flags(without).add_to(result)
     return result
 
 
 def _parser_for(words: Sequence[str], without: str) -> argparse.ArgumentParser:
-    """Returns a parser that knows all flags of a command line which there are. To add a thousand of other servers takes
-    as long as half of all else that is done with the options, so this is done only where one may be meant."""
+    """Returns an argument parser that knows all flags that may occur in a command line.
+
+    The thousand flags of other servers are added only if the words may contain one: adding them takes half as long as
+    all other work on the options.
+    """
     own = _parser_of_own_flags(without)
     flags = {word.partition("=")[0] for word in words if word.startswith("-")}
     return own if flags <= own._option_string_actions.keys() else parser(without)
@@ -293,7 +321,7 @@ def _make_parser() -> CommandParser:
 
 
 def _add_groups(result: argparse.ArgumentParser, rows: Sequence[Field[Any]], without: str = "") -> None:
-    """Adds options under the titles of their groups."""
+    """Adds options to a parser, under the titles of their groups."""
     others = other_flags(without)
     for name, about in GROUPS.items():
         if members := [row for row in rows if row.metadata["group"] == name]:
@@ -305,12 +333,13 @@ def _add_groups(result: argparse.ArgumentParser, rows: Sequence[Field[Any]], wit
 def _add_option(group: Any, row: Field[Any], others: OtherFlags) -> None:
     """Adds an option to a group of the parser.
 
-    The flag of an option that has a `bare` value may stand alone and then means that value, like OVMS's boolean flags.
+    If the option has a `bare` value, its flag may be given without a value and means that one, like OVMS's boolean
+    flags.
 
     Args:
-        group: The group.
+        group: The argument group of argparse.
         row: The field of the configuration that the option sets.
-        others: The flags of other servers, of which one may have the same name.
+        others: The flags of other servers. One of them may have the same name.
     """
     bare = row.metadata["bare"]
     extra: dict[str, Any] = {} if bare is None else {"nargs": "?", "const": bare}
@@ -322,48 +351,53 @@ def _add_option(group: Any, row: Field[Any], others: OtherFlags) -> None:
 
 
 class OtherFlags:
-    """The flags and variables of other servers that are read as well. There are none here."""
+    """The flags and environment variables of other servers that this one understands. The base class understands
+    none.
+    """
 
     ignored: Collection[str] = ()
-    """The names of flags without an effect."""
+    """The names of flags that are accepted and ignored."""
     valueless: Collection[str] = ()
-    """Flags that a model may follow, which is not their value."""
+    """Flags that take no value, so that a word after one may be a model."""
 
     def __init__(self, without: str) -> None:
-        """Keeps which features there are.
+        """Prepares for a server that lacks some features.
 
         Args:
-            without: The features that the server does not have.
+            without: The names of the features that the server lacks.
         """
         self.without = without
 
     def without_program(self, argv: Sequence[str]) -> Sequence[str]:
-        """Returns the arguments without the name of another server's program, as a pasted command has it."""
+        """Returns the arguments without the name of another server's program, which a pasted command begins with."""
         return argv
 
     def arguments(self, argv: Sequence[str]) -> list[str]:
-        """Returns the arguments of a command line in the notation of argparse. Raises StartError."""
+        """Returns the arguments of a command line rewritten for argparse. Raises StartError."""
         return list(argv)
 
     def add_to(self, parser: argparse.ArgumentParser) -> None:
         """Adds the flags to a parser that has all options of this server."""
 
     def notation(self, row: Field[Any]) -> dict[str, Any]:
-        """Returns how argparse reads the values of an option whose name others have, too, with their own values."""
+        """Returns the settings with which argparse reads an option whose name and values other servers use, too."""
         return {}
 
     def settle(self, given: dict[str, Any]) -> None:
-        """Replaces what flags of others have set by options of this server.
+        """Replaces what flags of other servers have set by options of this server.
 
         Args:
-            given: What a parser has found, by the names of options.
+            given: The values that the parser has found, by the names of options; changed in place.
 
         Raises:
-            StartError: A flag is not possible here.
+            StartError: This server cannot do what a flag asks for.
         """
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Returns the options that variables of others set; prints those without an effect. Raises StartError."""
+        """Returns the options that variables of other servers set, and prints the variables without an effect.
+
+        Raises StartError.
+        """
         return {}
 
 
@@ -375,14 +409,14 @@ def other_flags(without: str = "") -> OtherFlags:
 
 
 class _Help(argparse.Action):
-    """Print the most used options, those of a topic (a group or an option), or all, and exit."""
+    """Prints the most used options, those of a topic (a group or an option), or all, and exits."""
 
     def __init__(self, *args: Any, without: str, **options: Any) -> None:
-        """Keeps what is left out of the help.
+        """Creates the action, which omits some features from the help.
 
         Args:
             *args: What argparse passes to the constructor of an action.
-            without: The names of features whose options and commands are not shown, as --without has them.
+            without: The names of the features whose options and commands are not shown, as in --without.
             **options: What argparse passes by name.
         """
         super().__init__(*args, **options)
@@ -415,7 +449,7 @@ class _Help(argparse.Action):
 
 
 class _Completion(argparse.Action):
-    """Print a shell's completions and exit."""
+    """Prints a shell's completions, and exits."""
 
     def __call__(self, _: Any, __: argparse.Namespace, values: Any, flag: str | None = None) -> None:
         from . import completion  # no other start needs it
@@ -425,7 +459,7 @@ class _Completion(argparse.Action):
 
 
 class _Joined(argparse.Action):
-    """Joins all values of a flag, also of a repeated one, by spaces."""
+    """Joins all values of a flag by spaces. The flag may be repeated."""
 
     def __call__(self, _: Any, found: argparse.Namespace, values: Any, flag: str | None = None) -> None:
         before = getattr(found, self.dest)
@@ -433,8 +467,11 @@ class _Joined(argparse.Action):
 
 
 def own(own_parser: CommandParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
-    """Returns a command's own arguments, the words without a flag, and the rest: options of a server. Raises
-    StartError."""
+    """Splits a command's arguments; returns its own, the words without a flag, and the rest, which are options of a
+    server.
+
+    Raises StartError.
+    """
     first = next((place for place, word in enumerate(argv) if word.startswith("-")), len(argv))
     given, rest = own_parser.parse_known_args([underscored(argument) for argument in argv[first:]])
     names = [name[2:] for action in own_parser._actions for name in action.option_strings if name.startswith("--")]
@@ -450,7 +487,9 @@ def own(own_parser: CommandParser, argv: Sequence[str]) -> tuple[argparse.Namesp
 
 
 def _normalized(argv: Sequence[str], without: str = "") -> list[str]:
-    """Returns the arguments with underscores in flags. A flag without a value does not take a model as one."""
+    """Returns the arguments with underscores in flags, and so that a model after a flag without a value is not its
+    value.
+    """
     found: list[str] = []
     others = other_flags(without)
     switches = {f"--{row.name}" for row in shown(without) if isinstance(row.default, bool)}
@@ -465,7 +504,7 @@ def _normalized(argv: Sequence[str], without: str = "") -> list[str]:
 
 
 def underscored(argument: str) -> str:
-    """Returns an argument with underscores in its flag."""
+    """Returns an argument with the hyphens in its flag replaced by underscores."""
     if not re.match(r"--[\w-]+(=|$)", argument):
         return argument
     name, equals, value = argument.partition("=")
@@ -473,7 +512,7 @@ def underscored(argument: str) -> str:
 
 
 def _from_file(path: str, rows: Mapping[str, Field[Any]]) -> dict[str, Any]:
-    """Returns the options of a JSON file, one key each. Raises StartError."""
+    """Returns the options in a JSON file, which has one key for each. Raises StartError."""
     try:
         found = files.read(Path(path))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""HTTP requests of commands to a running server, with its errors in one line."""
+"""Sends the HTTP requests of commands to a running server, and reports errors in one line."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from ..observability.logging import safe
 from ..server.checks import checked
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1", "": "127.0.0.1"}
-"""The address by which this machine reaches a server that listens on all addresses."""
+"""The addresses by which this machine reaches a server that listens on all addresses."""
 NO_ADDRESS = "is not the address of a server, such as http://127.0.0.1:8000"
 READY = "/health"
 TIMEOUT_S = 10.0
 SHOWN = 500
-"""Characters of an answer that is no error object."""
+"""The number of characters that are shown of a response that is not an error object."""
 
 
 class CommandFailed(Exception):
-    """The command could not do its work: the server cannot be reached, or it answers with an error."""
+    """Reports that a command failed: the server cannot be reached, or it answers with an error."""
 
 
 class ServerClient:
-    """Sends requests to a server, each on a connection of its own."""
+    """Sends requests to a server, each on a new connection."""
 
     def __init__(self, url: str, api_key: str = "", timeout_s: float = TIMEOUT_S, *, own: Config | None = None) -> None:
-        """Connects to nothing yet.
+        """Keeps the address; a connection is opened for each request.
 
         Args:
             url: The server's address, as http://…, https://… or unix:PATH; a /v1 at its end is left out.
-            api_key: The key that each request has; empty: none.
-            timeout_s: The seconds to wait for an answer, or for the next piece of it.
-            own: The options of a server on this machine.
+            api_key: The API key sent with each request; empty for none.
+            timeout_s: The seconds to wait for a response, or for its next piece.
+            own: The options of the server, if it runs on this machine.
 
         Raises:
-            StartError: The address is none.
+            StartError: The address is not valid.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https", "unix") or not (parts.hostname or parts.scheme == "unix"):
@@ -68,27 +68,29 @@ class ServerClient:
             pass
 
     def get(self, path: str) -> Any:
-        """Returns the JSON value of an answer. Raises CommandFailed."""
+        """Returns the JSON value that a GET of the path returns. Raises CommandFailed."""
         return self._whole("GET", path, None)
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Returns the JSON value of an answer. Raises CommandFailed."""
+        """Returns the JSON value that a POST of the body returns. Raises CommandFailed."""
         return self._whole("POST", path, body)
 
     @contextmanager
     def stream(self, path: str, body: Mapping[str, Any]) -> Iterator[Iterator[dict[str, Any]]]:
-        """Gives the events of a streamed answer; at the end of the block the connection is closed, which cancels the
-        request. Raises CommandFailed."""
+        """Yields the events of a streamed response, as a context manager. Raises CommandFailed.
+
+        The end of the `with` block closes the connection, which cancels the request.
+        """
         with self._answer("POST", path, {**body, "stream": True}) as answer:
             yield _events(answer)
 
     def asked_for(self, config: Config, name: str, words: list[str]) -> str:
-        """Returns the model of the server that a command is about: the first one that chats unless it is named.
+        """Returns the name of the model that a command uses: the one that is named, or else the first one that chats.
 
         Args:
-            config: The options, where a flag such as -hf names it.
-            name: The command's own option; "" if it is not given.
-            words: The words without a flag, of which the first may name it; then it is taken away.
+            config: The options, among them a flag such as -hf that names the model.
+            name: The value of the command's own option; "" if it is not given.
+            words: The words without a flag. If the first one names the model, it is removed.
 
         Raises:
             CommandFailed: The server cannot be reached, or has no such model.
@@ -96,12 +98,12 @@ class ServerClient:
         return self.model(name or config.model_name or config.source_model, words)
 
     def model(self, wanted: str = "", words: list[str] | None = None) -> str:
-        """Returns the name of the model that a command is for.
+        """Returns the name of the model that a command uses.
 
         Args:
-            wanted: The name that was asked for; "": the first model that chats.
-            words: The words behind the command. Where no name was asked for, the first of them may be one, and is
-                removed then.
+            wanted: The requested name; "" for the first model that chats.
+            words: The words after the command. If no name is requested and the first word is one, it is removed and
+                used.
 
         Raises:
             CommandFailed: The server has no such model.
@@ -156,7 +158,7 @@ class ServerClient:
 
 
 class UnixConnection(http.client.HTTPConnection):
-    """A connection to a Unix socket."""
+    """An HTTP connection over a Unix socket."""
 
     def __init__(self, path: str, timeout_s: float) -> None:
         super().__init__("localhost", timeout=timeout_s)
@@ -169,7 +171,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def address(config: Config) -> str:
-    """Returns the URL of the server with these options. Raises StartError for one that only the server knows."""
+    """Returns the URL of the server with these options. Raises StartError if only the server itself knows its port."""
     if config.unix_socket:
         return f"unix:{config.unix_socket}"
     if not config.rest_port:
@@ -187,12 +189,14 @@ def connect(url: str, config: Config) -> ServerClient:
 
 
 def is_url(text: str) -> bool:
-    """Returns whether a word is the address of a server."""
+    """Returns whether a word is the URL of a server."""
     return text.startswith(("http://", "https://", "unix:"))
 
 
 def url_of(words: Sequence[str]) -> str:
-    """Returns the URL that is a command's only word; "" if it has no words. Raises StartError for others."""
+    """Returns the URL that is a command's only word; "" if there are no words. Raises StartError for any other
+    word.
+    """
     if len(words) > 1 or not all(map(is_url, words)):
         raise StartError(f"{words[-1]} {NO_ADDRESS}")
     return "".join(words)
@@ -210,7 +214,7 @@ def _message(answer: http.client.HTTPResponse) -> str:
 
 
 def _events(answer: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
-    """Returns the events of a stream up to [DONE]. Raises CommandFailed for an event that is an error."""
+    """Yields the events of a stream up to [DONE]. Raises CommandFailed for an event that is an error."""
     for line in answer:
         if not line.startswith(b"data: ") or line.strip() == b"data: [DONE]":
             continue

@@ -1,6 +1,6 @@
-"""The commands of the command line: those of the core, one row here and one module of this folder, and of the features.
+"""The table of commands: the core's, each with a module in this folder, and those of the features.
 
-A command without a function, or with an option, is made of options: arguments.py reads it, commands.py runs it.
+A command without a function only stands for options: arguments.py reads it, and commands.py runs it.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ ABOUT_SERVERS = (
 
 @cache
 def commands(without: str = "") -> dict[str, Command]:
-    """Returns the commands by their names: those of the core and of the features, but for some of these."""
+    """Returns the commands of the core and of the features by name, except those of the features named in
+    `without`.
+    """
     return {row.word: row for row in (*ABOUT_MODELS, *compose(without).commands, *ABOUT_SERVERS) if row.word}
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser of arguments that raises StartError with the nearest flag."""
+    """An argument parser that raises StartError for an unknown flag, and suggests the most similar one."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Reads arguments. "-h" is --help by its text: as a flag it would be part of "-hf", a flag of llama.cpp."""
+        """Parses arguments. "-h" is handled as text, since as a flag it would match "-hf", a flag of llama.cpp."""
         words = sys.argv[1:] if args is None else args
         return super().parse_known_args(["--help" if word == "-h" else word for word in words], namespace)
 
@@ -49,7 +51,14 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def hint(word: str, known: Iterable[str], otherwise: str, prefix: str = "") -> str:
-    """Returns a question for the known word that is most similar, with the prefix of all; otherwise, if none is."""
+    """Returns a question that suggests the most similar known word, or another text if no word is similar.
+
+    Args:
+        word: The unknown word.
+        known: The known words.
+        otherwise: The text if none is similar.
+        prefix: A prefix of all known words, such as "--".
+    """
     near = difflib.get_close_matches(word, known, 1)
     return f"did you mean {prefix}{near[0]}?" if near else otherwise
 
@@ -59,7 +68,7 @@ def parser(name: str, notes: str = "") -> CommandParser:
 
     Args:
         name: The command.
-        notes: A text that is printed behind its help.
+        notes: A text that is printed after the help.
     """
     row = commands()[name]
     result = CommandParser(
@@ -76,7 +85,7 @@ def parser(name: str, notes: str = "") -> CommandParser:
 
 
 def explain(row: Command) -> NoReturn:
-    """Prints the help of a command that is made of options of the server, and exits."""
+    """Prints the help of a command that stands for options of the server, and exits."""
     group = next((option.metadata["group"] for option in shown() if option.name == row.option), "")
     more = f", and lean_ovms --help={group} those for this" if group else ""
     notes = f"Its options are the server's: lean_ovms --help shows the most used ones{more}."
@@ -85,7 +94,7 @@ def explain(row: Command) -> NoReturn:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Returns rows as lines with aligned columns."""
+    """Returns rows of cells as lines of text with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -93,13 +102,13 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def add_json(result: CommandParser) -> CommandParser:
-    """Returns the parser with --json, for what programs read."""
+    """Adds --json, which selects output for programs, to a parser, and returns it."""
     result.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return result
 
 
 def value_of(text: str) -> Any:
-    """Returns the value of a JSON text, or else the text itself."""
+    """Parses a text as JSON; returns the text itself if it is not valid JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -107,10 +116,10 @@ def value_of(text: str) -> Any:
 
 
 def print_json(value: object) -> None:
-    """Prints what a command found, for programs."""
+    """Prints the result of a command as JSON."""
     print(json.dumps(value, indent=2))
 
 
 def listed(without: str = "") -> str:
-    """Returns the commands with their help, for people."""
+    """Returns a list of the commands with their help, for people."""
     return table([(f"  {name} {row.usage}", row.help) for name, row in commands(without).items()])

@@ -1,6 +1,6 @@
-"""Running a command line: a command that an option asks for, or the server, once its model is there.
+"""Runs a command line: the command that an option asks for, or the server once its model is present.
 
-Results go to stdout, as OVMS prints them; progress and errors to stderr. Heavy modules are imported on first use.
+Results go to stdout, as OVMS prints them; progress and errors go to stderr. Heavy modules are imported on first use.
 """
 
 from __future__ import annotations
@@ -23,36 +23,39 @@ from ..util import resources
 logger = logging.getLogger("lean_ovms")
 
 FEWEST_FILES = 32
-"""Open files of a server. With 24 the demo model is served; with 20 an import, the event loop or the engine fails."""
+"""The fewest file descriptors with which a server works. With 24 the demo model is served; with 20 an import, the event
+loop or the engine fails."""
 
 
 class CheckedSource(Protocol):
-    """A source of models whose options are checked before a command or the server runs."""
+    """A source of models, such as a hub, whose options are checked before a command or the server runs."""
 
     def check(self, config: Config, command: str) -> None:
         """Checks the options that point to models.
 
         Args:
             config: All options.
-            command: The option that asks for a command; "": the models are to be served.
+            command: The option that asks for a command; "" to serve the models.
 
         Raises:
-            WrongOptions: They do not fit together.
+            WrongOptions: The options do not fit together.
         """
 
 
 class Sources(CheckedSource, Protocol):
-    """Knows where the models of a server come from, as its options say."""
+    """Finds the models of a server, and fetches them if the options ask for it."""
 
     def with_repository(self, config: Config) -> Config:
-        """Returns the options with the directory of models, where a model is meant by its name. Raises StartError."""
+        """Returns the options with the model repository set if a model is named that must be in it. Raises
+        StartError.
+        """
 
     def available(self, config: Config) -> Config:
-        """Returns the options that serve the models, which are there then. Raises StartError."""
+        """Makes the models available, and returns the options that serve them. Raises StartError."""
 
 
 class Interrupted(BaseException):
-    """Says that SIGINT or SIGTERM arrived. It is not an Exception, so that no handler of errors catches it."""
+    """Raised when SIGINT or SIGTERM arrives. It is not an Exception, so that no error handler catches it."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -60,7 +63,7 @@ class Interrupted(BaseException):
 
 
 def run(config: Config) -> int:
-    """Runs the command that the options name, or serves. Returns the exit status."""
+    """Runs the command that the options name, or else the server. Returns the exit status."""
     commands = [name for name in config.composition.commands_of_options if config.value(name)]
     set_up_log(config, plain=bool(commands))
     try:
@@ -95,7 +98,7 @@ def set_up_log(config: Config, *, plain: bool) -> None:
 
     Args:
         config: All options.
-        plain: Whether a person waits for the end of a command at a terminal, who reads lines without times.
+        plain: Whether log lines have no times, for a person who waits at a terminal for the end of a command.
     """
     text = log.PLAIN if plain and config.log_format == "text" and sys.stderr.isatty() else ""
     log.setup(config.log_level, config.log_format, text=text)
@@ -117,8 +120,11 @@ def _serve(config: Config) -> int:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Makes SIGINT and SIGTERM raise Interrupted in the block. Process 1 of a container needs that: signals without a
-    handler have no effect on it. The server has handlers of its own."""
+    """Makes SIGINT and SIGTERM raise Interrupted inside the `with` block.
+
+    Process 1 of a container needs this, since signals without a handler have no effect on it. The server installs
+    handlers of its own.
+    """
 
     def stop(number: int, frame: object) -> None:
         raise Interrupted(number)
@@ -132,7 +138,9 @@ def _interruptible() -> Iterator[None]:
 
 
 def _flush_stdout() -> int:
-    """Flushes stdout. Returns the exit status: a reader that has closed it (head) is no error, a full disk is."""
+    """Flushes stdout, and returns the exit status: a reader that has closed the pipe (head) is no error, a full disk
+    is.
+    """
     try:
         sys.stdout.flush()
     except OSError as error:

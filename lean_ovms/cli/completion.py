@@ -18,7 +18,7 @@ def script(shell: str) -> str:
 
 
 def _choices() -> dict[str, tuple[str, ...]]:
-    """Returns every flag with the values that it may have; () where any text is possible."""
+    """Returns the allowed values of every flag; () if any text is allowed."""
     truth = ("true", "false")
     return {
         "--" + row.name: truth if isinstance(row.default, bool) else tuple(filter(None, row.metadata["choices"]))

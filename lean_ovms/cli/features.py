@@ -1,4 +1,4 @@
-"""`lean-ovms features`: each feature with its state, what it does, and why it is left out, if it is."""
+"""`lean-ovms features` lists the features: the state of each, what it does, and the reason if it is left out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ it: another program starts it."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Prints one feature a line. Raises StartError for a name that is no feature's."""
+    """Prints one feature per line. Raises StartError for a name that is not a feature's."""
     _, words, _ = own(parser("features", NOTES), argv)
     if words:
         raise StartError(f"unrecognized arguments: {' '.join(words)} (lean_ovms features --help)")
@@ -38,7 +38,7 @@ def _row(one: Feature, state: str, reason: str = "") -> tuple[str, str, str]:
     Args:
         one: The feature.
         state: A word for whether the feature is built in.
-        reason: Why it is left out; "" if there is no reason to tell.
+        reason: The reason why it is left out; "" for none.
     """
     missing = any(importlib.util.find_spec(name) is None for name in one.packages)
     notes = "; ".join(filter(None, (reason, f"needs the extra {one.extra}" if missing else "")))

@@ -1,4 +1,4 @@
-"""`lean-ovms help [COMMAND | TOPIC]`: the same as --help of a command, or --help=TOPIC of the server."""
+"""`lean-ovms help [COMMAND | TOPIC]` prints the same as --help of a command, or --help=TOPIC of the server."""
 
 from __future__ import annotations
 

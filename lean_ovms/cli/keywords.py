@@ -1,4 +1,7 @@
-"""A Python program's keywords to a Config: written and read as flags, so that names and values mean the same."""
+"""Makes a Config of a Python program's keyword arguments.
+
+The keywords are converted to flags and parsed as such, so that names and values mean the same.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from .arguments import other_flags, parse, parser
 
 
 def of_keywords(model: str = "", /, **options: Any) -> Config:
-    """Returns the Config of these keywords; the flags of other servers are known, too.
+    """Returns the Config of keyword arguments. Flags of other servers are understood, too.
 
     Args:
-        model: A directory, or the name of a model of the hub.
-        **options: The options by their names. One that is None counts as absent.
+        model: The directory of a model, or its name on a hub.
+        **options: The options by name; None means that an option is not set.
 
     Raises:
         StartError: An option is wrong.

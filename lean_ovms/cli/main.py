@@ -1,6 +1,6 @@
-"""The console command: a command of the command line, or the server.
+"""The entry point of the console command, which runs a command or the server.
 
-The engine process of a server takes longest to start, so it is started before its options are read; this module imports
+The engine process takes longest to start, so it is started before the server's options are read. This module imports
 nothing heavy before that.
 """
 
@@ -25,8 +25,8 @@ NO_ENGINE = (
     *("-h", "--help", "--version", "--completion", "--pull", "--list", "--configure"),
     *("--add", "--remove", "--fake"),
 )
-"""How flags begin with which no engine process is needed, OVMS's for any of its commands among them: which features
-there are is not known yet. It is only a matter of speed: an unused one is ended."""
+"""The beginnings of flags that need no engine process, among them OVMS's for the commands of any feature, since it is
+not known yet which features the server has. They matter only for speed: an engine process that is not used is ended."""
 
 
 def main() -> NoReturn:
@@ -60,7 +60,7 @@ def _main() -> NoReturn:
 
 
 def _command(argv: Sequence[str]) -> Config:
-    """Returns the options of the server that is to run; runs any other command, and exits."""
+    """Returns the options if the server is to run; otherwise runs the command, and exits."""
     from .arguments import other_flags, parse, without_of  # late: after the engine process is started
     from .command_table import commands, explain
 
@@ -79,7 +79,7 @@ def _command(argv: Sequence[str]) -> Config:
 
 
 def run_command(row: Command, argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Runs a command that has a module. Returns the exit status; the reason of a failure goes to stderr."""
+    """Runs a command that has a function. Returns the exit status, and prints the reason of a failure to stderr."""
     from ..manifest import named
     from .client import CommandFailed  # late: a server needs no HTTP client
 
@@ -98,15 +98,21 @@ def run_command(row: Command, argv: Sequence[str], environ: Mapping[str, str]) -
 
 
 def _exit_on_ctrl_c() -> None:
-    """Exits at once on SIGINT, until the command sets its own handlers. A KeyboardInterrupt during an import crashes
-    some libraries (orjson), and nothing has started yet that needs cleaning up."""
+    """Makes SIGINT exit at once until the command sets its own handlers.
+
+    A KeyboardInterrupt during an import crashes some libraries (orjson), and nothing that needs cleaning up has started
+    yet.
+    """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise the parent has it ignored
         signal.signal(signal.SIGINT, lambda number, _: os._exit(ExitStatus.SIGNALLED + number))
 
 
 def _open_standard_streams() -> None:
-    """Opens /dev/null as stdin, stdout or stderr where one is closed. Otherwise the next socket gets its number and
-    receives all that libraries print; and libuv aborts the process when it closes one of the three."""
+    """Opens /dev/null in place of stdin, stdout or stderr if one of them is closed.
+
+    Otherwise the next socket would get its number and receive all that libraries print, and libuv would abort the
+    process when it closes one of the three.
+    """
     while (fd := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         os.set_inheritable(fd, True)
     os.close(fd)

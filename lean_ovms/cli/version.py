@@ -1,4 +1,4 @@
-"""`lean-ovms version`: what to write into a report of a fault."""
+"""`lean-ovms version` prints the versions to include in a bug report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors import ExitStatus
 from .command_table import add_json, parser, print_json, table
 
 LIBRARIES = ("openvino", "openvino-genai", "openvino-tokenizers", "tokenizers")
-"""Those of the core."""
+"""The libraries that the core uses."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -25,7 +25,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _of_features() -> list[str]:
-    """Returns the names of the installed libraries that features use, by which they are installed."""
+    """Returns the package names of the installed libraries that features use."""
     installed = packages_distributions()
     packages = [package for one in manifests() for package in one.packages]
     return [name.replace("_", "-") for package in packages for name in installed.get(package, ())[:1]]

@@ -1,7 +1,8 @@
-"""Every option once: name, type, default, bounds and help. Flags, environment names and docs/options.md follow.
+"""Composes all options of the server. Each is declared once: with its name, type, default, bounds and help.
 
-The flag of a field is --name (hyphens and underscores are the same), its environment variable LEAN_OVMS_NAME.
-A value out of bounds stops the start with a message that names the option. --help imports this package: keep it light.
+The flag of an option is --name (hyphens and underscores are the same), its environment variable LEAN_OVMS_NAME; both
+and docs/options.md are derived from the declaration. A value out of bounds stops the start with a message that names
+the option. --help imports this package, so it must stay light.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ __all__ = [
 ]
 
 LOCAL_PAGES = "localhost"
-"""The member of --allowed_origins for every page of the client's own machine, whatever its port, as in llama.cpp."""
+"""The entry of --allowed_origins for every page of the client's own machine, whatever its port, as in llama.cpp."""
 _LOCAL_ORIGIN = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::\d{1,5})?")
 PER_MODEL = ("model", "engine")
-"""Groups of options that each model of a config file may set; the others are those of the server."""
+"""The groups of options that can be set for each model in a config file. All other options are set for the whole
+server."""
 GROUPS = {
     "deployment": "which models are served, and when they are loaded",
     "repository": "where models come from: a hub, a directory, config.json",
@@ -49,7 +51,7 @@ GROUPS = {
     "files": "uploaded files, and batches of requests",
     "behaviour": "form of the answers, web page, logs, metrics",
 }
-"""The groups of options and what they are about, in the order of --help and of the documentation."""
+"""The groups of options with their descriptions, in the order of --help and of the documentation."""
 
 
 T = TypeVar("T", bound=Options)
@@ -57,17 +59,17 @@ T = TypeVar("T", bound=Options)
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class EngineConfig(ModelOptions, EngineOptions):
-    """The options of an engine process: those of the core as attributes, those of a feature by `of`.
+    """The options of an engine process. Options of the core are attributes; `of` returns those of a feature.
 
-    Two are equal if all their options are.
+    Two objects are equal if all their options are.
     """
 
     def __init__(self, **values: Any) -> None:
-        """Builds the options from their names and values; the others have their defaults.
+        """Sets the given options, and all others to their defaults.
 
         Raises:
-            StartError: A value is out of bounds, options do not go together, or there is no feature of such a name.
-            TypeError: There is no option of such a name.
+            StartError: A value is out of bounds, options are incompatible, or --without names an unknown feature.
+            TypeError: A name is not that of an option.
         """
         composition = compose(values.get("without", ""))
         owners = composition.option_owners
@@ -84,13 +86,13 @@ class EngineConfig(ModelOptions, EngineOptions):
             part.check(self)
 
     composition: ClassVar[Composition]
-    """The features that there are."""
+    """The features of the server, with their tables."""
     _parts: ClassVar[dict[type[Options], Options]]
     _makers: ClassVar[dict[str, Any]]
 
     @classmethod
     def _has(cls, kind: type[Options]) -> bool:
-        """Returns whether the options of this class are part of it."""
+        """Returns whether the options of this class belong to this object."""
         return kind.in_engine
 
     def of(self, kind: type[T]) -> T:
@@ -100,27 +102,29 @@ class EngineConfig(ModelOptions, EngineOptions):
         return found
 
     def value(self, name: str) -> Any:
-        """Returns an option by its name, whoever declares it. Raises AttributeError for an unknown name."""
+        """Returns the value of an option of the core or of a feature. Raises AttributeError for an unknown name."""
         owner = self.composition.option_owners.get(name)
         return getattr(self if owner is None else self._parts[owner], name)
 
     def any_set(self, names: Iterable[str]) -> bool:
-        """Returns whether one of these options is set. Raises AttributeError for an unknown name."""
+        """Returns whether any of these options differs from its default. Raises AttributeError for an unknown name."""
         return any(map(self.value, names))
 
     @property
     def engine_rows(self) -> list[EngineRow]:
-        """What features do inside the steps of an engine with these options, in the order of their installation."""
+        """The features' extensions of the engine that these options enable, in the order of their installation."""
         return [row for row in self.composition.engine_rows if self.any_set(row.options)]
 
     def part(self, seam: str) -> Any:
-        """Returns what makes the part at a seam, with its module imported; None: these options want none there."""
+        """Imports and returns what creates the part at a seam of manifest.py; None if these options enable no such
+        part.
+        """
         if seam not in self._makers:  # requests ask for some
             self._makers[seam] = self.composition.part(seam) if self.wants(seam) else None
         return self._makers[seam]
 
     def wants(self, seam: str) -> bool:
-        """Returns whether these options, and the files of their model, want a part at the seam, and there is one."""
+        """Returns whether a feature supplies a part at this seam, and the options and the model's files enable it."""
         row = self.composition.parts.get(seam)
         if row is None or (row.options and not any(map(self._is_set, row.options))):
             return False
@@ -128,39 +132,39 @@ class EngineConfig(ModelOptions, EngineOptions):
 
     @property
     def without_model(self) -> bool:
-        """Whether answers need no model, and so none of its files."""
+        """Whether answers are produced without a model, so that none of its files is needed."""
         return self.wants(ANSWERS_WITHOUT_MODEL)
 
     def _is_set(self, name: str) -> bool:
-        """Returns whether there is an option of this name, which differs from its default."""
+        """Returns whether an option of this name exists and differs from its default."""
         owner = self.composition.option_owners.get(name, type(self))
         return self.given(name) not in (None, getattr(owner, name, None))
 
     def given(self, name: str) -> Any:
-        """Returns an option by its name; None if it is that of a feature that is left out."""
+        """Returns the value of an option; None if it belongs to a feature that the server lacks."""
         owner = self.composition.option_owners.get(name)
         return getattr(self, name, None) if owner is None else getattr(self._parts[owner], name)
 
     @property
     def model_file(self) -> str:
-        """Which file of a model of several is meant, as the option of its form says; empty: nothing is said."""
+        """Which file to use if a directory has several models in single files; empty if no option says so."""
         return next((name for row in self.composition.formats if (name := self.value(row.option))), "")
 
     def with_model_file(self: C, name: str) -> C:
-        """Returns the options with another such file; those of a form whose feature is left out stay empty."""
+        """Returns the options with another `model_file`. Options of features that the server lacks are not set."""
         suffix = PurePath(name).suffix
         rows = self.composition.formats
         return self.replace(**{row.option: name if suffix == row.suffix else "" for row in rows})
 
     def values(self) -> dict[str, Any]:
-        """Returns every option by its name."""
+        """Returns the values of all options by name."""
         found = {row.name: getattr(self, row.name) for row in fields(self)}
         for part in self._parts.values():
             found |= {row.name: getattr(part, row.name) for row in fields(part)}
         return found
 
     def replace(self: C, **changes: Any) -> C:
-        """Returns the same options but for some. Raises StartError as the constructor does."""
+        """Returns a copy with some options changed. Raises StartError as the constructor does."""
         return type(self)(**self.values() | changes)
 
     def __eq__(self, other: object) -> bool:
@@ -185,7 +189,7 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
     """All options of a server. Build it with keywords, or from a command line with cli.parse."""
 
     def __init__(self, **values: Any) -> None:
-        """Builds the options as an EngineConfig does, and checks those of the core together. Raises StartError."""
+        """Sets the given options, and checks those of the core together. Raises StartError."""
         super().__init__(**values)
         served = self.composition.task_names
         if self.task and self.task not in served:
@@ -200,7 +204,7 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         return True
 
     def engine_features(self, task: TaskRow) -> list[str]:
-        """Returns the names of the features of which the engine process of a model of this task needs something."""
+        """Returns the names of the features that the engine process needs for a model of this task."""
         features = self.composition.features
         models = (row.name for row in listed(self.without) if row.metadata["path"] == MODEL)
         suffixes = {self.model_dir.suffix, *(PurePath(self.value(name)).suffix for name in models)}
@@ -218,7 +222,9 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         return [one.name for one in features if one.name in needed]
 
     def for_engine(self, features: Collection[str]) -> dict[str, Any]:
-        """Returns the values of an EngineConfig with these features, as JSON for its process. None is private."""
+        """Returns the values of an EngineConfig with these features, in JSON for its process, without private
+        options.
+        """
         found = {row.name: getattr(self, row.name) for row in fields(EngineConfig) if row.name != "without"}
         for one in self.composition.features:
             if one.name in features and one.options is not None and one.options.in_engine:
@@ -226,37 +232,38 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
         return found
 
     def of_model(self) -> dict[str, Any]:
-        """Returns the options of one model that are not at their defaults."""
+        """Returns the options of one model that differ from their defaults."""
         rows = (row for row in listed(self.without) if row.metadata["group"] in PER_MODEL)
         return {row.name: value for row in rows if (value := self.value(row.name)) != row.default}
 
     @property
     def model_list(self) -> str:
-        """The path of a file that lists the models to serve; empty: there is none."""
+        """The path of a file that lists the models to serve; empty if there is none."""
         row = self.composition.settings
         return "" if row is None else str(self.value(row.option))
 
     @property
     def origins(self) -> list[str]:
-        """The members of allowed_origins."""
+        """The entries of allowed_origins."""
         return [origin.strip() for origin in self.allowed_origins.split(",")]
 
     @property
     def hosts(self) -> list[str]:
-        """The members of allowed_hosts, in lower case."""
+        """The entries of allowed_hosts, in lower case."""
         return [name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip()]
 
     def allows_origin(self, origin: str) -> bool:
-        """Returns whether a page of this origin is named, or of the client's own machine where those are allowed."""
+        """Returns whether an origin is allowed by name, or as a page of the client's own machine."""
         if origin == LOCAL_PAGES:
             return False
         return origin in self.origins or (LOCAL_PAGES in self.origins and bool(_LOCAL_ORIGIN.fullmatch(origin)))
 
     def cors_headers(self, origin: str = "") -> list[tuple[str, str]]:
-        """Returns the CORS headers, which every response has: a browser hides a response without them from the page.
+        """Returns the CORS headers, which every response needs: a browser hides a response without them from the page.
 
         Args:
-            origin: The page's origin, if it is known. The header holds one, so it is this where several are allowed.
+            origin: The page's origin, if it is known. It is the value of the header if several origins are allowed,
+                since the header can hold only one.
         """
         named = [origin for origin in self.origins if origin != LOCAL_PAGES]
         value = origin if self.allows_origin(origin) else "".join(named[:1])
@@ -273,11 +280,11 @@ class Config(EngineConfig, LimitOptions, ServerOptions):
 
 @cache
 def listed(without: str = "") -> tuple[Field[Any], ...]:
-    """Returns the options of a Config with these features left out, group by group."""
+    """Returns all options of a Config that lacks some features, group by group."""
     rows = [*fields(Config), *(row for kind in compose(without).options for row in fields(kind))]
     return tuple(sorted(rows, key=lambda row: list(GROUPS).index(row.metadata["group"])))
 
 
 def shown(without: str = "") -> list[Field[Any]]:
-    """Returns the options that the command line has: those that are no secrets."""
+    """Returns the options that have a flag, which are all but the secret ones."""
     return [row for row in listed(without) if not row.metadata["secret"]]

@@ -1,4 +1,4 @@
-"""The options of the core: of one model and the process that computes it, of the server, and its limits."""
+"""The options of the core: those of a model, of its engine process and of the server, and the limits."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _repository = partial(option, group="repository")
 _listen = partial(option, group="listen")
 
 DEMO_MODEL = Path(__file__).parents[1] / "demo_model"
-"""The small model that ships with the package; served when no option points to a model."""
+"""The small model that is part of the package, served if no option selects a model."""
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ModelOptions(Options):
-    """The options of one model; each model of a config file may set them."""
+    """The options of one model. Each model in a config file may set them."""
 
     # --- deployment
     task: str = _deployment(
@@ -108,7 +108,7 @@ class ModelOptions(Options):
 
     @property
     def served_names(self) -> tuple[str, ...]:
-        """All its names in the API, served_name first."""
+        """All names of the model in the API, served_name first."""
         return tuple(dict.fromkeys((self.served_name, *self.model_aliases.split())))
 
 
@@ -119,12 +119,12 @@ PROPERTIES = {
     "model_distribution_policy": "MODEL_DISTRIBUTION_POLICY",
     "cache_dir": "CACHE_DIR",
 }
-"""Options that are OpenVINO properties of each generative model."""
+"""The options that set OpenVINO properties of each generative model, with the names of the properties."""
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class EngineOptions(Options):
-    """The options that the engine process of a model needs besides ModelOptions."""
+    """The options, besides ModelOptions, that the engine process of a model needs."""
 
     # --- engine
     num_streams: int = _engine(
@@ -227,13 +227,13 @@ class EngineOptions(Options):
 
     @property
     def streams(self) -> int:
-        """What is computed at once where num_streams leaves it open: one."""
+        """The number of streams, 1 if num_streams does not set it."""
         return max(1, self.num_streams)
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ServerOptions(Options):
-    """The options of a server, whatever its models are."""
+    """The options of the server as a whole, independent of its models."""
 
     # --- deployment
     file_system_poll_wait_seconds: float = _deployment(
@@ -316,7 +316,7 @@ class ServerOptions(Options):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class LimitOptions(Options):
-    """The limits that the server itself keeps; those of the engine are in EngineOptions."""
+    """The limits that the front end enforces; those of the engine are in EngineOptions."""
 
     # --- limits
     max_header_bytes: int = _limits(65536, "most bytes of the request line and headers; more: 431", low=1024)

@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 from ..errors import StartError
 
 TYPE_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
-"""The types of options, for messages."""
+"""The names of the types of options in error messages."""
 
 
 GIVEN, PRESENT_DIRECTORY, MODEL = "given", "present directory", "model"
-"""Kinds of paths: of a file or directory that has to be there; of a directory without which no server starts; and of
-another model: a GGUF file or a directory."""
+"""Kinds of paths: of a file or directory that must exist; of a directory that must exist for the server to start; and
+of another model, which is a GGUF file or a directory."""
 DIRECTORY, PRIVATE_DIRECTORY = "directory", "private directory"
-"""Further kinds: of a directory that is made before a model is loaded; and of one that is made for the server's own
-user alone."""
+"""Further kinds of paths: of a directory that is created before a model is loaded; and of one that is created with
+access for the server's user only."""
 
 
 def option(
@@ -45,27 +45,27 @@ def option(
     """Declares one option, as a field of a class of options.
 
     Args:
-        default: The value of an option that is not given; its type is the option's.
-        help: What it does, for --help and the documentation: part of a sentence.
+        default: The value if the option is not set; its type is the option's.
+        help: A phrase that says what the option does, for --help and the documentation.
         group: The group of --help, one of `config.GROUPS`.
-        low: The lowest number that it may have.
-        high: The highest number that it may have.
-        choices: The texts that it may have; empty: any.
+        low: The lowest allowed number.
+        high: The highest allowed number.
+        choices: The allowed texts; empty if any text is allowed.
         env: A second environment variable, besides LEAN_OVMS_NAME.
-        secret: Whether it is never sent or logged, and has no flag.
-        bare: What the flag means without a value; None: it needs one.
+        secret: Whether the value is never sent or logged, and the option has no flag.
+        bare: The meaning of the flag without a value; None if it needs one.
         several: Whether the flag takes several values, which are joined by spaces.
         of_one: Whether no two models may have the same value, so that it cannot be set for all models of a server.
         private: Whether the value may hold a password; it is neither sent to the engine process nor in a Config's repr.
         json_object: Whether the value is empty or the JSON text of an object.
-        tasks: The only tasks of models that have it; empty: all.
-        not_of: The one task of models that does not have it; empty: all have it.
-        path: Whose path the value is: GIVEN, PRESENT_DIRECTORY, MODEL, DIRECTORY or PRIVATE_DIRECTORY; empty: it is no
-            path.
-        common: Whether a first start may need it, so that --help without a topic lists it, behind the core's.
+        tasks: The tasks whose models have the option; empty for all.
+        not_of: The only task whose models lack the option; empty if all have it.
+        path: The kind of path: GIVEN, PRESENT_DIRECTORY, MODEL, DIRECTORY or PRIVATE_DIRECTORY; empty if the value is
+            not a path.
+        common: Whether a first start may need it, so that --help without a topic lists it, after the core's options.
 
     Returns:
-        The field of a dataclass, with all of this as its metadata.
+        The field of a dataclass, with the arguments as its metadata.
     """
     row = {"help": help, "group": group, "low": low, "high": high, "choices": choices, "env": env, "secret": secret,
            "private": private or secret, "json_object": json_object,
@@ -75,7 +75,9 @@ def option(
 
 
 def from_json(value: Any, kind: type) -> Any:
-    """Returns a JSON value as an option of this type, an object as JSON text. Raises ValueError for another type."""
+    """Converts a JSON value to an option of this type; an object becomes JSON text. Raises ValueError for another
+    type.
+    """
     if kind is str and isinstance(value, dict):
         return json.dumps(value)
     if kind is float and type(value) is int:
@@ -86,11 +88,11 @@ def from_json(value: Any, kind: type) -> Any:
 
 
 def check(name: str, value: Any, row: Any) -> None:
-    """Checks the value of an option.
+    """Raises StartError if an option may not have a value.
 
     Args:
         name: The name of the option.
-        value: Its value.
+        value: The value.
         row: The metadata of the option's field, with its limits and choices.
 
     Raises:
@@ -112,7 +114,7 @@ def check(name: str, value: Any, row: Any) -> None:
 
 
 def read_object(name: str, value: str) -> dict[str, Any]:
-    """Returns the object that is the value of a JSON option; {} for an empty one. Raises StartError."""
+    """Parses the value of an option that is a JSON object; returns {} for an empty value. Raises StartError."""
     try:
         found = json.loads(value) if value else {}
     except (ValueError, RecursionError) as error:
@@ -123,8 +125,10 @@ def read_object(name: str, value: str) -> dict[str, Any]:
 
 
 def _is_text(value: str) -> bool:
-    """Returns whether there is no NUL and no lone surrogate: JSON may have one, and undecodable bytes of argv become
-    some."""
+    """Returns whether a text has neither a NUL nor an unpaired surrogate.
+
+    JSON may contain these, and undecodable bytes of argv become unpaired surrogates.
+    """
     try:
         return b"\0" not in value.encode()
     except UnicodeEncodeError:
@@ -133,17 +137,17 @@ def _is_text(value: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Options:
-    """Base of the classes whose fields are options: one class for each feature, and some for the core.
+    """Base of the classes whose fields are options: one class for each feature, and a few for the core.
 
-    They have no methods of a dataclass (init, repr and eq are False): to make them for each class took 6 ms of every
-    start.
+    They lack the generated methods of dataclasses (init, repr and eq are False), which took 6 ms of each start to
+    create.
     """
 
     in_engine: ClassVar[bool] = False
-    """Whether the engine process gets these options, too."""
+    """Whether these options are sent to the engine process."""
 
     def __init__(self, **values: Any) -> None:
-        """Sets the options that are given, and the others to their defaults. Raises StartError for a wrong value."""
+        """Sets the given options, and all others to their defaults. Raises StartError for a wrong value."""
         for row in fields(self):
             value = values.pop(row.name, row.default)
             check(row.name, value, row.metadata)
@@ -154,15 +158,17 @@ class Options:
     @classmethod
     @cache
     def defaults(cls) -> Options:
-        """Returns the options of the class with none given; they do not change, so that all configs share them."""
+        """Returns the options of the class at their defaults. All configs share this object, which is never
+        changed.
+        """
         return cls()
 
     def check(self, config: Any) -> None:
-        """Checks the options of a feature together, and with those of the others.
+        """Checks the options of a feature together, and against options of other classes.
 
         Args:
-            config: The config.Config that they are part of.
+            config: The Config that they belong to.
 
         Raises:
-            StartError: They do not fit together.
+            StartError: The options are incompatible.
         """
